@@ -1,0 +1,30 @@
+//! Compiles `proto/` into Rust and into the descriptor set that reflection serves. Needs no protoc.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use prost::Message as _;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
+    println!("cargo::rerun-if-changed={}", root.display());
+    let descriptors = protox::compile(proto_files(&root)?, [&root])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}
+
+fn proto_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(proto_files(&path)?);
+        } else if path.extension().is_some_and(|e| e == "proto") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,3 @@
+//! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
+
+pub mod pb;

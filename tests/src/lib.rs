@@ -1,0 +1,1 @@
+//! Starts real services for the suite.
