@@ -1,3 +1,6 @@
 //! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
 
 pub mod pb;
+pub mod serve;
+pub mod status;
+pub mod telemetry;

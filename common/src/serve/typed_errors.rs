@@ -1,0 +1,36 @@
+//! Gives the errors that the transport makes by itself the same typed details as ours: an undecodable or oversize message, a
+//! method that does not exist, a deadline.
+
+use http::Response;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::status::Failure;
+
+/// Replaces a response that is an error without details by one with them; passes any other.
+pub(super) fn typed(response: Response<Body>) -> Response<Body> {
+    match Status::from_header_map(response.headers()) {
+        Some(status) if status.code() != Code::Ok && status.details().is_empty() => {
+            Status::from(failure(&status)).into_http()
+        }
+        _ => response,
+    }
+}
+
+/// What the transport's own status means. tonic says that a message is too large, or cannot be decoded, in words only.
+fn failure(status: &Status) -> Failure {
+    let message = status.message();
+    match status.code() {
+        Code::OutOfRange if message.contains("message length too large") => {
+            Failure::new(Code::ResourceExhausted, "MESSAGE_TOO_LARGE", message)
+        }
+        Code::Internal if message.contains("failed to decode Protobuf message") => {
+            Failure::new(Code::InvalidArgument, "MALFORMED_MESSAGE", message)
+        }
+        Code::Unimplemented => Failure::new(Code::Unimplemented, "UNKNOWN_METHOD", "this server has no such method"),
+        Code::Cancelled if message.contains("Timeout") => {
+            Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "the deadline passed")
+        }
+        code => Failure::new(code, "TRANSPORT", message),
+    }
+}

@@ -1,0 +1,118 @@
+//! One shape for every failure that a caller sees: on the wire a gRPC status with `google.rpc` details, on the command line
+//! a JSON object.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// The domain of every `ErrorInfo`.
+pub const DOMAIN: &str = "tandem";
+
+/// A failure as the caller sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    code: Code,
+    reason: &'static str,
+    message: String,
+    field: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// `reason` is stable, UPPER_SNAKE, and what programs should test; `message` is for people.
+    #[must_use]
+    pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), field: None, retry_after: None }
+    }
+
+    /// INVALID_ARGUMENT for one field of the request, such as `conversation.messages[2].role`.
+    #[must_use]
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, "INVALID_REQUEST", message).at(field)
+    }
+
+    /// Names the request field that is to blame.
+    #[must_use]
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// Tells the caller when to try again.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+
+    /// The gRPC code.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The stable reason.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// The sentence for people, led by the field where there is one.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match &self.field {
+            Some(field) => format!("{field}: {}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// `{"code", "reason", "message", "field"?}`, as the command line prints it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut object = json!({"code": code_name(self.code), "reason": self.reason, "message": self.message});
+        if let Some(field) = &self.field {
+            object["field"] = json!(field);
+        }
+        object
+    }
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let mut details = ErrorDetails::with_error_info(failure.reason, DOMAIN, HashMap::new());
+        if let Some(field) = &failure.field {
+            details.add_bad_request_violation(field, &failure.message);
+        }
+        if let Some(delay) = failure.retry_after {
+            details.set_retry_info(Some(delay));
+        }
+        Status::with_error_details(failure.code, failure.message(), details)
+    }
+}
+
+/// The code as gRPC spells it, such as `INVALID_ARGUMENT`.
+#[must_use]
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
