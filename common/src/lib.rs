@@ -1,6 +1,9 @@
 //! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
 
+pub mod artifacts;
 pub mod pb;
 pub mod serve;
 pub mod status;
 pub mod telemetry;
+pub mod template;
+pub mod tokenizer;

@@ -1,1 +1,16 @@
-//! render-svc.
+//! render-svc: from a conversation to what a model must be fed. Stateless; knows nothing of tensors.
+
+pub mod adapters;
+pub mod args;
+pub mod chat;
+pub mod cli;
+pub mod clock;
+pub mod error;
+pub mod grpc;
+pub mod hf_messages;
+pub mod json;
+pub mod models;
+pub mod output_spec;
+pub mod render;
+pub mod serve;
+pub mod task;

@@ -1,1 +1,228 @@
-//! Starts real services for the suite.
+//! What the suite stands on: where things are, and real services started in-process on free loopback ports.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use gen_svc::worker::{Config, Engine};
+use render_svc::models::Models;
+use render_svc::task::TaskRunner;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tandem_common::artifacts::Artifacts;
+use tandem_common::serve::{ServeArgs, ServeError};
+use tandem_common::tokenizer::Tokenizer;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+/// The repository's root.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
+}
+
+/// The default model's file.
+///
+/// # Panics
+/// It is not there: `cargo xtask setup` fetches it.
+#[must_use]
+pub fn default_model() -> PathBuf {
+    let path = repository().join(".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf");
+    assert!(path.is_file(), "{} is missing: run `cargo xtask setup`", path.display());
+    path
+}
+
+/// The corpus beside the repository, where there is one.
+#[must_use]
+pub fn corpus() -> Option<PathBuf> {
+    let path = repository().parent()?.join("shared/corpus");
+    path.is_dir().then_some(path)
+}
+
+/// The Python that has the client's packages: TANDEM_PYTHON, or the environment that `cargo xtask test` makes.
+#[must_use]
+pub fn python() -> Command {
+    let made = repository().join(".tandem/venv/bin/python");
+    Command::new(std::env::var_os("TANDEM_PYTHON").map_or(made, PathBuf::from))
+}
+
+/// One of the project's binaries, built first if need be: a test's own build makes only the test.
+///
+/// # Panics
+/// It does not build.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    static BUILT: LazyLock<bool> = LazyLock::new(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let build = ["build", "--quiet", "--workspace", "--bins"];
+        Command::new(cargo).current_dir(repository()).args(build).status().is_ok_and(|status| status.success())
+    });
+    assert!(*BUILT, "the binaries do not build");
+    let suite = std::env::current_exe().expect("a path");
+    let folder = suite.ancestors().nth(2).expect("the suite lies in target/PROFILE/deps");
+    folder.join(name)
+}
+
+/// What transformers makes of the default model, from `goldens/make_smollm2.py`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Golden {
+    /// Names the case.
+    pub id: String,
+    /// Role and content.
+    pub messages: Vec<Value>,
+    /// The prompt that the model's template makes of them.
+    pub prompt: String,
+    /// Its token ids.
+    pub prompt_ids: Vec<u32>,
+    /// The 64 ids that greedy decoding goes on with in f32, fewer where an eos ended it.
+    pub greedy_ids: Vec<u32>,
+}
+
+/// Every golden of `goldens/smollm2.json`.
+///
+/// # Panics
+/// The file is not what its script writes.
+#[must_use]
+pub fn goldens() -> Vec<Golden> {
+    let path = repository().join("tests/goldens/smollm2.json");
+    let text = std::fs::read_to_string(path).expect("the goldens");
+    let mut file: Value = serde_json::from_str(&text).expect("JSON");
+    serde_json::from_value(file["cases"].take()).expect("cases")
+}
+
+/// A model folder without weights, in a temporary place.
+#[derive(Debug)]
+pub struct ModelFolder {
+    parent: TempDir,
+    name: String,
+    config: Value,
+}
+
+impl ModelFolder {
+    /// A model of that id about which nothing is known but a bos token.
+    ///
+    /// # Panics
+    /// There is no temporary place.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let parent = TempDir::new().expect("a temporary folder");
+        Self { parent, name: name.to_owned(), config: json!({"bos_token": "<s>"}) }
+    }
+
+    /// The same with a chat template.
+    #[must_use]
+    pub fn with_template(mut self, template: &str) -> Self {
+        self.config["chat_template"] = template.into();
+        self
+    }
+
+    /// Writes the model. The folder lives as long as this.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let path = self.parent.path().join(&self.name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        std::fs::write(path.join("tokenizer_config.json"), self.config.to_string()).expect("a file");
+        path
+    }
+}
+
+/// A running service. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Running {
+    /// Starts what `serve` makes of a listener on a free loopback port and a signal to stop.
+    ///
+    /// # Panics
+    /// No port is free.
+    pub async fn start<F, S>(serve: F) -> Self
+    where
+        F: FnOnce(TcpListener, oneshot::Receiver<()>) -> S,
+        S: Future<Output = Result<(), ServeError>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(serve(listener, stopped));
+        Self { address, stop: Some(stop), served }
+    }
+
+    /// A connection to it.
+    ///
+    /// # Panics
+    /// It does not answer.
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
+        endpoint.connect().await.expect("the service answers")
+    }
+
+    /// Drains it.
+    ///
+    /// # Panics
+    /// It failed.
+    pub async fn stop(mut self) {
+        self.stop.take();
+        self.served.await.expect("no panic").expect("a clean end");
+    }
+}
+
+/// A render service for these models, in front of `generation` where there is one.
+///
+/// # Panics
+/// A model does not load.
+pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
+    let models = Models::load(models).expect("the models load");
+    let generation = generation.map(|address| format!("http://{address}").parse().expect("an address"));
+    Running::start(move |listener, stopped| async move {
+        let stopped = async move {
+            let _ = stopped.await;
+        };
+        render_svc::serve::serve(listener, &ServeArgs::default(), models, TaskRunner::new(generation), stopped).await
+    })
+    .await
+}
+
+/// A generation service with the default model.
+#[derive(Debug)]
+pub struct Generation {
+    /// The service.
+    pub running: Running,
+    /// Its engine, for a look at its gauges.
+    pub engine: Engine,
+    /// The model's tokenizer.
+    pub tokenizer: Tokenizer,
+}
+
+impl Generation {
+    /// Loads the model and serves it.
+    ///
+    /// # Panics
+    /// The model does not load.
+    pub async fn start() -> Self {
+        let load = || Engine::start(Config::new(default_model())).expect("the model loads");
+        let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
+        let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
+        let served = engine.clone();
+        let running = Running::start(move |listener, stopped| async move {
+            let stopped = async move {
+                let _ = stopped.await;
+            };
+            gen_svc::serve::serve(served, listener, &ServeArgs::default(), stopped).await
+        })
+        .await;
+        Self { running, engine, tokenizer }
+    }
+}

@@ -1,0 +1,307 @@
+//! GGUF files (versions 2 and 3, little-endian), memory-mapped: metadata, and tensors as they lie in the file.
+//!
+//! A file is untrusted. Every count, length, offset and shape is checked against the size of the file before anything is
+//! allocated for it, so a file that lies costs an error and no memory.
+
+mod cursor;
+mod ggml_type;
+mod value;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use cursor::Cursor;
+pub use ggml_type::GgmlType;
+pub use value::{Array, FromValue, Value};
+
+const MAGIC: &[u8; 4] = b"GGUF";
+/// A tensor has at most this many dimensions in ggml.
+const MAX_DIMS: u32 = 4;
+const DEFAULT_ALIGNMENT: u32 = 32;
+/// The fewest bytes that a metadata entry can take: key length, type, a one-byte value.
+const MIN_ENTRY: u64 = 8 + 4 + 1;
+/// The fewest bytes that a tensor's description can take: name length, dimension count, type, offset.
+const MIN_TENSOR: u64 = 8 + 4 + 4 + 8;
+
+/// Why a GGUF file could not be read, or lacks what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// The file could not be opened or mapped.
+    #[error("cannot open {}", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file does not start with `GGUF`.
+    #[error("not a GGUF file: it starts with {found:02x?}, not \"GGUF\"")]
+    Magic { found: [u8; 4] },
+    /// The version is neither 2 nor 3, or the file is big-endian.
+    #[error("GGUF version {found} is not supported, only 2 and 3, little-endian")]
+    Version { found: u32 },
+    /// The file ends inside something.
+    #[error("the file is cut short: {what} at byte {offset} needs {needed} bytes, {left} are left")]
+    Truncated { what: &'static str, offset: u64, needed: u64, left: u64 },
+    /// A count is larger than the rest of the file can hold.
+    #[error("{count} {what} at byte {offset} cannot fit in the {left} bytes that are left")]
+    Count { what: &'static str, offset: u64, count: u64, left: u64 },
+    /// A string is not UTF-8.
+    #[error("the string at byte {offset} is not UTF-8")]
+    Utf8 { offset: u64 },
+    /// A metadata value's type is none that GGUF defines.
+    #[error("metadata type {id} at byte {offset} is unknown")]
+    ValueType { id: u32, offset: u64 },
+    /// Arrays of arrays of arrays, too many.
+    #[error("arrays are nested deeper than {limit} at byte {offset}")]
+    Depth { limit: u32, offset: u64 },
+    /// A key or a tensor stands in the file twice.
+    #[error("{what} {name:?} occurs twice")]
+    Duplicate { what: &'static str, name: String },
+    /// A key that is needed is not there.
+    #[error("metadata key {key:?} is missing")]
+    Missing { key: String },
+    /// A key holds something else than what is needed.
+    #[error("metadata key {key:?} should be {expected}, but is {found}")]
+    WrongType { key: String, expected: &'static str, found: String },
+    /// `general.alignment` is no power of two from 8 to 65,536.
+    #[error("general.alignment is {found}, not a power of two from 8 to 65536")]
+    Alignment { found: u32 },
+    /// A tensor's type is none that ggml defines.
+    #[error("tensor {tensor:?} has unknown type {id}")]
+    TensorType { tensor: String, id: u32 },
+    /// A tensor's shape cannot be.
+    #[error("tensor {tensor:?} has an impossible shape {dims:?} (innermost first): {why}")]
+    Shape { tensor: String, dims: Vec<u64>, why: &'static str },
+    /// A tensor's data lies outside the file or off its alignment.
+    #[error("tensor {tensor:?}: {size} bytes at offset {offset} of the data {why} ({available} bytes of data)")]
+    Data { tensor: String, offset: u64, size: u64, available: u64, why: &'static str },
+}
+
+/// An open GGUF file.
+pub struct Gguf {
+    map: Mmap,
+    version: u32,
+    metadata: HashMap<String, Value>,
+    /// In the file's order.
+    tensors: Vec<Entry>,
+    by_name: HashMap<String, usize>,
+}
+
+/// A tensor as the file holds it.
+#[derive(Debug, Clone)]
+pub struct TensorInfo<'a> {
+    pub name: &'a str,
+    /// Outermost first, as in row-major frameworks; GGUF itself stores the innermost first.
+    pub dims: &'a [usize],
+    pub dtype: GgmlType,
+    /// The raw blocks. Their length is what `dims` and `dtype` make it.
+    pub data: &'a [u8],
+}
+
+struct Entry {
+    name: String,
+    dims: Vec<usize>,
+    dtype: GgmlType,
+    /// In the whole file.
+    range: Range<usize>,
+}
+
+/// A tensor's description, before its data has been located.
+struct Header {
+    name: String,
+    dims: Vec<u64>,
+    dtype: GgmlType,
+    /// From the start of the data section.
+    offset: u64,
+}
+
+impl Gguf {
+    /// Maps the file and checks its whole header.
+    pub fn open(path: &Path) -> Result<Self, GgufError> {
+        let map = map(path).map_err(|source| GgufError::Open { path: path.to_owned(), source })?;
+        let mut cursor = Cursor::new(&map);
+        let version = read_version(&mut cursor)?;
+        let tensor_count = cursor.u64("tensor count")?;
+        let entry_count = cursor.u64("metadata count")?;
+        let metadata = read_metadata(&mut cursor, entry_count)?;
+        let headers = read_headers(&mut cursor, tensor_count)?;
+        let alignment = alignment(&metadata)?;
+        let tensors = locate(headers, cursor.offset(), alignment, map.len() as u64)?;
+        let by_name = index(&tensors)?;
+        Ok(Self { map, version, metadata, tensors, by_name })
+    }
+
+    /// The version of the format: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// A metadata value.
+    pub fn metadata(&self, key: &str) -> Option<&Value> {
+        self.metadata.get(key)
+    }
+
+    /// Every metadata key, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.metadata.keys().map(String::as_str)
+    }
+
+    /// A metadata value that must be there, as `T`.
+    pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
+        self.find(key)?.ok_or_else(|| GgufError::Missing { key: key.to_owned() })
+    }
+
+    /// A metadata value that may be absent, as `T`. A value of another type is an error, not an absence.
+    pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
+        let Some(value) = self.metadata(key) else { return Ok(None) };
+        match T::from_value(value) {
+            Some(found) => Ok(Some(found)),
+            None => Err(GgufError::WrongType { key: key.to_owned(), expected: T::EXPECTED, found: value.describe() }),
+        }
+    }
+
+    /// A tensor by name.
+    pub fn tensor(&self, name: &str) -> Option<TensorInfo<'_>> {
+        self.by_name.get(name).map(|&at| self.view(&self.tensors[at]))
+    }
+
+    /// Every tensor, in the file's order.
+    pub fn tensors(&self) -> impl Iterator<Item = TensorInfo<'_>> {
+        self.tensors.iter().map(|entry| self.view(entry))
+    }
+
+    fn view<'a>(&'a self, entry: &'a Entry) -> TensorInfo<'a> {
+        TensorInfo { name: &entry.name, dims: &entry.dims, dtype: entry.dtype, data: &self.map[entry.range.clone()] }
+    }
+}
+
+impl std::fmt::Debug for Gguf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gguf")
+            .field("version", &self.version)
+            .field("metadata", &self.metadata.len())
+            .field("tensors", &self.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[allow(unsafe_code)]
+fn map(path: &Path) -> std::io::Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: the map is private and read-only, and no slice of it outlives it. Like every memory-mapped loader, this relies
+    // on model files being replaced by renaming, never changed in place, while a service has them open.
+    unsafe { Mmap::map(&file) }
+}
+
+fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, GgufError> {
+    let found = cursor.bytes::<4>("magic")?;
+    if &found != MAGIC {
+        return Err(GgufError::Magic { found });
+    }
+    match cursor.u32("version")? {
+        version @ (2 | 3) => Ok(version),
+        found => Err(GgufError::Version { found }),
+    }
+}
+
+fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, Value>, GgufError> {
+    cursor.check_count("metadata entries", count, MIN_ENTRY)?;
+    let mut metadata = HashMap::new();
+    for _ in 0..count {
+        let key = cursor.string("metadata key")?.to_owned();
+        let value = Value::read(cursor)?;
+        if metadata.contains_key(&key) {
+            return Err(GgufError::Duplicate { what: "metadata key", name: key });
+        }
+        metadata.insert(key, value);
+    }
+    Ok(metadata)
+}
+
+fn read_headers(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Header>, GgufError> {
+    cursor.check_count("tensors", count, MIN_TENSOR)?;
+    (0..count).map(|_| read_header(cursor)).collect()
+}
+
+fn read_header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
+    let name = cursor.string("tensor name")?.to_owned();
+    let rank = cursor.u32("dimension count")?;
+    if rank > MAX_DIMS {
+        return Err(GgufError::Shape { tensor: name, dims: Vec::new(), why: "more than 4 dimensions" });
+    }
+    let dims = (0..rank).map(|_| cursor.u64("dimension")).collect::<Result<Vec<_>, _>>()?;
+    let id = cursor.u32("tensor type")?;
+    let offset = cursor.u64("tensor offset")?;
+    match GgmlType::from_id(id) {
+        Some(dtype) => Ok(Header { name, dims, dtype, offset }),
+        None => Err(GgufError::TensorType { tensor: name, id }),
+    }
+}
+
+fn alignment(metadata: &HashMap<String, Value>) -> Result<u64, GgufError> {
+    const KEY: &str = "general.alignment";
+    let found = match metadata.get(KEY) {
+        None => DEFAULT_ALIGNMENT,
+        Some(value) => u32::from_value(value).ok_or_else(|| GgufError::WrongType {
+            key: KEY.to_owned(),
+            expected: u32::EXPECTED,
+            found: value.describe(),
+        })?,
+    };
+    if found.is_power_of_two() && (8..=65_536).contains(&found) {
+        Ok(u64::from(found))
+    } else {
+        Err(GgufError::Alignment { found })
+    }
+}
+
+/// Turns offsets within the data section, which starts at the first aligned byte after the header, into ranges of the file.
+fn locate(headers: Vec<Header>, header_end: u64, alignment: u64, file: u64) -> Result<Vec<Entry>, GgufError> {
+    let start = header_end.next_multiple_of(alignment);
+    let available = file.saturating_sub(start);
+    headers.into_iter().map(|header| locate_one(header, start, alignment, available)).collect()
+}
+
+fn locate_one(header: Header, start: u64, alignment: u64, available: u64) -> Result<Entry, GgufError> {
+    let Header { name, dims, dtype, offset } = header;
+    let size = match byte_size(&dims, dtype) {
+        Ok(size) => size,
+        Err(why) => return Err(GgufError::Shape { tensor: name, dims, why }),
+    };
+    let outside = |why| GgufError::Data { tensor: name.clone(), offset, size, available, why };
+    if !offset.is_multiple_of(alignment) {
+        return Err(outside("are not aligned"));
+    }
+    match offset.checked_add(size) {
+        Some(end) if end <= available => {}
+        _ => return Err(outside("lie outside the file")),
+    }
+    let at = (start + offset) as usize; // below the file's size, which fits the address space: the file is mapped
+    let dims = dims.iter().rev().map(|&dim| dim as usize).collect();
+    Ok(Entry { name, dims, dtype, range: at..at + size as usize })
+}
+
+/// Bytes that a tensor takes. `dims` is innermost first, and whole blocks lie along the innermost dimension.
+fn byte_size(dims: &[u64], dtype: GgmlType) -> Result<u64, &'static str> {
+    let row = dims.first().copied().unwrap_or(1);
+    if !row.is_multiple_of(dtype.block_len()) {
+        return Err("a row is no whole number of blocks");
+    }
+    let row_bytes = (row / dtype.block_len()).checked_mul(dtype.block_bytes());
+    let size = dims.iter().skip(1).try_fold(row_bytes.ok_or("too large")?, |size, &dim| size.checked_mul(dim));
+    size.ok_or("too large")
+}
+
+fn index(tensors: &[Entry]) -> Result<HashMap<String, usize>, GgufError> {
+    let mut by_name = HashMap::with_capacity(tensors.len());
+    for (at, tensor) in tensors.iter().enumerate() {
+        if by_name.insert(tensor.name.clone(), at).is_some() {
+            return Err(GgufError::Duplicate { what: "tensor", name: tensor.name.clone() });
+        }
+    }
+    Ok(by_name)
+}

@@ -1,0 +1,232 @@
+//! Hugging Face folders, read as transformers reads them. Every file is optional, but not all of them at once.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use super::{Artifacts, ArtifactsError, GenerationDefaults, Source, SpecialTokens, Templates, unique};
+
+pub(super) const TOKENIZER: &str = "tokenizer.json";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
+const CONFIG: &str = "config.json";
+const GENERATION_CONFIG: &str = "generation_config.json";
+const TEMPLATE: &str = "chat_template.jinja";
+/// Where a model with a processor of images or sound keeps its template, in older repositories.
+const PROCESSOR_TEMPLATE: &str = "chat_template.json";
+const MORE_TEMPLATES: &str = "additional_chat_templates";
+
+/// The files that tell something about a model.
+pub(super) const FILES: &[&str] =
+    &[TOKENIZER_CONFIG, TOKENIZER, CONFIG, GENERATION_CONFIG, TEMPLATE, PROCESSOR_TEMPLATE, MORE_TEMPLATES];
+
+/// The named special tokens of transformers, in its order. A model's own, such as `image_token`, follow.
+const NAMED: &[&str] = &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+type Object = Map<String, Value>;
+
+pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
+    if !FILES.iter().any(|file| folder.join(file).exists()) {
+        return Err(ArtifactsError::Empty { path: folder.to_owned() });
+    }
+    let tokenizer_config = read_object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
+    let config = read_object(folder, CONFIG)?;
+    let text_config = config.as_ref().map(text_config).unwrap_or_default();
+    Ok(Artifacts {
+        name: name(folder),
+        path: folder.to_owned(),
+        architecture: config.as_ref().and_then(|config| string(config.get("model_type"))),
+        context_length: context_length(&text_config, &tokenizer_config),
+        special_tokens: special_tokens(folder, &tokenizer_config)?,
+        templates: templates(folder, &tokenizer_config)?,
+        generation: generation(folder, &text_config)?,
+        config: config.map_or(Value::Null, Value::Object),
+        source: Source::Folder,
+        tokenizer: OnceLock::new(),
+    })
+}
+
+/// `models--org--repo/snapshots/<revision>` is how Hugging Face's cache stores `org/repo`.
+fn name(folder: &Path) -> String {
+    let full = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let last = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let cached = full.parent().filter(|parent| parent.ends_with("snapshots")).and_then(Path::parent).map(last);
+    match cached.as_deref().and_then(|repo| repo.strip_prefix("models--")) {
+        Some(repo) => repo.replace("--", "/"),
+        None => last(&full),
+    }
+}
+
+/// A model of several modalities keeps the settings of its language model in `text_config`; what is not there is outside.
+fn text_config(config: &Object) -> Object {
+    let mut merged = config.clone();
+    if let Some(Value::Object(text)) = config.get("text_config") {
+        merged.extend(text.clone());
+    }
+    merged
+}
+
+fn context_length(config: &Object, tokenizer_config: &Object) -> Option<u32> {
+    const KEYS: &[&str] =
+        &["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"];
+    let from_config = KEYS.iter().find_map(|key| unsigned(config.get(*key)));
+    // Where it is not known, transformers writes a number beyond any integer type here, which `unsigned` leaves out.
+    from_config.or_else(|| unsigned(tokenizer_config.get("model_max_length")))
+}
+
+fn special_tokens(folder: &Path, tokenizer_config: &Object) -> Result<SpecialTokens, ArtifactsError> {
+    let mut known = tokenizer_config.clone();
+    if !known.contains_key("added_tokens_decoder") {
+        known.extend(read_object(folder, SPECIAL_TOKENS_MAP)?.unwrap_or_default());
+    }
+    let mut named = Vec::new();
+    let own = known.keys().map(String::as_str).filter(|key| key.ends_with("_token") && !NAMED.contains(key));
+    for name in NAMED.iter().copied().chain(own) {
+        named.extend(token_text(known.get(name)).map(|text| (name.to_owned(), text)));
+    }
+    let extra = known.get("extra_special_tokens").filter(|extra| !is_empty(extra));
+    let additional = match extra.or_else(|| known.get("additional_special_tokens")) {
+        Some(Value::Object(extra)) => {
+            let own = extra.iter().filter(|(name, _)| !named.iter().any(|(known, _)| known == *name));
+            let own: Vec<_> = own.filter_map(|(name, token)| Some((name.clone(), token_text(Some(token))?))).collect();
+            named.extend(own);
+            Vec::new()
+        }
+        Some(Value::Array(extra)) => extra.iter().filter_map(|token| token_text(Some(token))).collect(),
+        _ => Vec::new(),
+    };
+    Ok(SpecialTokens { named, additional })
+}
+
+/// A token is written as its text, or as an object with its text and flags.
+fn token_text(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::Object(token) => string(token.get("content")),
+        text => string(Some(text)),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(all) => all.is_empty(),
+        Value::Object(all) => all.is_empty(),
+        _ => false,
+    }
+}
+
+/// Template files win over `tokenizer_config.json`, all together: if there are any, what the config says is not used.
+fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
+    let mut templates = Templates { default: read_text(&folder.join(TEMPLATE))?, named: Vec::new() };
+    for name in template_names(folder)? {
+        let path = folder.join(MORE_TEMPLATES).join(format!("{name}.jinja"));
+        if let Some(text) = read_text(&path)? {
+            templates.insert(name, text);
+        }
+    }
+    if templates.is_empty() {
+        templates = config_templates(tokenizer_config.get("chat_template"), &folder.join(TOKENIZER_CONFIG))?;
+    }
+    if templates.is_empty() {
+        let processor = read_object(folder, PROCESSOR_TEMPLATE)?.unwrap_or_default();
+        templates = config_templates(processor.get("chat_template"), &folder.join(PROCESSOR_TEMPLATE))?;
+    }
+    Ok(templates)
+}
+
+/// Names of the files in the folder of additional templates, sorted.
+fn template_names(folder: &Path) -> Result<Vec<String>, ArtifactsError> {
+    let path = folder.join(MORE_TEMPLATES);
+    if !path.is_dir() {
+        return Ok(Vec::new());
+    }
+    let unreadable = |source| ArtifactsError::Read { path: path.clone(), source };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.file_name();
+        names.extend(file.to_string_lossy().strip_suffix(".jinja").map(str::to_owned));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// One template, a list of `{name, template}`, or an object of templates by name.
+fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, ArtifactsError> {
+    let wrong =
+        |field: &str, expected| ArtifactsError::Field { path: path.to_owned(), field: field.to_owned(), expected };
+    let mut templates = Templates::default();
+    match value {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => templates.default = Some(text.clone()),
+        Some(Value::Array(list)) => {
+            for entry in list {
+                let (name, text) = (string(entry.get("name")), string(entry.get("template")));
+                let both =
+                    name.zip(text).ok_or_else(|| wrong("chat_template[]", "an object with a name and a template"))?;
+                templates.insert(both.0, both.1);
+            }
+        }
+        Some(Value::Object(by_name)) => {
+            for (name, text) in by_name {
+                let text = string(Some(text)).ok_or_else(|| wrong(&format!("chat_template.{name}"), "a string"))?;
+                templates.insert(name.clone(), text);
+            }
+        }
+        Some(_) => return Err(wrong("chat_template", "a string, a list or an object")),
+    }
+    Ok(templates)
+}
+
+/// `generation_config.json`; an eos id that is not there is looked for in `config.json`, as transformers does.
+fn generation(folder: &Path, config: &Object) -> Result<GenerationDefaults, ArtifactsError> {
+    let generation = read_object(folder, GENERATION_CONFIG)?.unwrap_or_default();
+    let eos = generation.get("eos_token_id").filter(|ids| !ids.is_null()).or_else(|| config.get("eos_token_id"));
+    Ok(GenerationDefaults {
+        eos_token_ids: unique(ids(eos)),
+        do_sample: generation.get("do_sample").and_then(Value::as_bool),
+        temperature: float(generation.get("temperature")),
+        top_k: unsigned(generation.get("top_k")),
+        top_p: float(generation.get("top_p")),
+        min_p: float(generation.get("min_p")),
+        typical_p: float(generation.get("typical_p")),
+        repetition_penalty: float(generation.get("repetition_penalty")),
+    })
+}
+
+/// One id or a list of them.
+fn ids(value: Option<&Value>) -> Vec<u32> {
+    match value {
+        Some(Value::Array(list)) => list.iter().filter_map(|id| unsigned(Some(id))).collect(),
+        one => unsigned(one).into_iter().collect(),
+    }
+}
+
+fn string(value: Option<&Value>) -> Option<String> {
+    value?.as_str().map(str::to_owned)
+}
+
+fn unsigned(value: Option<&Value>) -> Option<u32> {
+    value?.as_u64()?.try_into().ok()
+}
+
+fn float(value: Option<&Value>) -> Option<f32> {
+    value?.as_f64().map(|number| number as f32)
+}
+
+fn read_object(folder: &Path, file: &str) -> Result<Option<Object>, ArtifactsError> {
+    let path = folder.join(file);
+    let Some(text) = read_text(&path)? else { return Ok(None) };
+    match serde_json::from_str(&text) {
+        Ok(object) => Ok(Some(object)),
+        Err(source) => Err(ArtifactsError::Json { path, source }),
+    }
+}
+
+fn read_text(path: &Path) -> Result<Option<String>, ArtifactsError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ArtifactsError::Read { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,117 @@
+//! Chat templates: Jinja2 as Hugging Face transformers runs it, byte for byte.
+//!
+//! A template is read by our own [`lexer`] and [`parser`], which follow Jinja2's grammar, [`scope`] works out what each
+//! name means, and [`codegen`] makes instructions for minijinja's machine. What the instructions do to values is
+//! Python: [`value`] and [`python`]. [`apply`] is what transformers does around a template.
+//!
+//! Templates and conversations are untrusted. A template sees nothing but the conversation: no clock, no environment,
+//! no files. What it may use is bounded by [`Limits`], and every bound is an error of its own.
+
+mod apply;
+mod ast;
+mod budget;
+mod clock;
+mod codegen;
+mod error;
+mod filters;
+mod globals;
+mod lexer;
+mod machine;
+mod parser;
+mod predicates;
+mod python;
+mod scope;
+mod tracking;
+mod unicode;
+mod value;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use clock::LocalTime;
+pub use error::{CompileError, Limit, RenderError};
+
+/// A compiled chat template. Cloning is cheap, and any number of threads may share one.
+#[derive(Clone)]
+pub struct ChatTemplate {
+    source: Arc<str>,
+    program: Arc<codegen::Program>,
+}
+
+impl ChatTemplate {
+    /// Compiles a template; an error names the line and the construct.
+    pub fn compile(source: &str) -> Result<Self, CompileError> {
+        let program = budget::with_stack(|| {
+            let template = parser::parse(source)?;
+            codegen::compile(&template)
+        })?;
+        Ok(Self { source: source.into(), program: Arc::new(program) })
+    }
+
+    /// The template's source, as it was given.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders a conversation, as `apply_chat_template(..., tokenize=False)` does.
+    pub fn apply(&self, input: &Input<'_>, limits: &Limits) -> Result<Applied, RenderError> {
+        apply::apply(&self.program, &self.source, input, limits)
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// A conversation and how to render it.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The messages, each a JSON object.
+    pub messages: &'a [Value],
+    /// A list of JSON objects. Without tools, templates see `none`.
+    pub tools: Option<&'a Value>,
+    /// A list of JSON objects. Without documents, templates see `none`.
+    pub documents: Option<&'a Value>,
+    /// Arguments for the template, which override special tokens of the same name.
+    pub args: &'a Map<String, Value>,
+    /// `bos_token`, `eos_token` and the like; only those that the model has.
+    pub special_tokens: &'a Map<String, Value>,
+    /// Whether the prompt ends with the start of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// Whether the prompt ends within the final message, for the model to go on with.
+    pub continue_final_message: bool,
+    /// What `strftime_now` sees.
+    pub now: LocalTime,
+}
+
+/// A rendered conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The prompt.
+    pub text: String,
+    /// The bytes of `text` that `{% generation %}` blocks put out, in the order in which the blocks ended.
+    pub generation_spans: Vec<Range<usize>>,
+}
+
+/// What one render may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Computing steps: operations, rounds of loops, and one for every 128 bytes of text that is copied or searched.
+    pub steps: u64,
+    /// Bytes of values that the template makes. Long texts that are dropped again are credited.
+    pub bytes: u64,
+    /// Bytes of the prompt.
+    pub output: u64,
+}
+
+impl Default for Limits {
+    /// Enough for a conversation of tens of megabytes; a hostile template runs for a few seconds at most.
+    fn default() -> Self {
+        Self { steps: 50_000_000, bytes: 512 * 1024 * 1024, output: 128 * 1024 * 1024 }
+    }
+}

@@ -1,0 +1,208 @@
+//! What transformers does around a template in `apply_chat_template`.
+
+use serde_json::{Map, Value as Json};
+
+use super::codegen::Program;
+use super::error::{Fallible, RenderError};
+use super::value::{Dict, Namespaces, Seq, SeqKind, none};
+use super::{Applied, Input, Limits, budget, clock, globals, machine, tracking};
+
+use std::sync::Arc;
+
+use minijinja::Value;
+
+/// What marks the end of the final message while it is rendered.
+const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+/// The names that reasoning goes by; templates read the first.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+/// The arguments that the conversation itself sets.
+const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+pub(super) fn apply(
+    program: &Arc<Program>,
+    source: &str,
+    input: &Input<'_>,
+    limits: &Limits,
+) -> Result<Applied, RenderError> {
+    check(input)?;
+    let mut messages = prepare(input.messages)?;
+    let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
+    let mut applied = render(program, &messages, input, limits)?;
+    if let Some(final_text) = continued {
+        cut_at_mark(&mut applied, &final_text)?;
+    }
+    Ok(applied)
+}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T, RenderError> {
+    Err(RenderError::Input { message: message.into() })
+}
+
+fn check(input: &Input<'_>) -> Result<(), RenderError> {
+    if input.messages.is_empty() {
+        return refuse("the conversation is empty");
+    }
+    if input.continue_final_message && input.add_generation_prompt {
+        return cannot_continue("it is not compatible with add_generation_prompt");
+    }
+    let objects = |value: Option<&Json>| value.is_none_or(|value| list_of_objects(value));
+    if !objects(input.tools) {
+        return refuse("tools must be a list of JSON objects");
+    }
+    if !objects(input.documents) {
+        return refuse("documents must be a list of JSON objects");
+    }
+    match input.args.keys().find(|name| RESERVED.contains(&name.as_str())) {
+        Some(name) => refuse(format!("the template argument '{name}' is set by the conversation")),
+        None => Ok(()),
+    }
+}
+
+fn list_of_objects(value: &Json) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(Json::is_object)) || value.is_null()
+}
+
+fn prepare(messages: &[Json]) -> Result<Vec<Map<String, Json>>, RenderError> {
+    let mut prepared = Vec::with_capacity(messages.len());
+    for (at, message) in messages.iter().enumerate() {
+        let Some(message) = message.as_object() else {
+            return refuse(format!("message {at} is not a JSON object"));
+        };
+        prepared.push(with_reasoning(without_nulls(message)));
+    }
+    Ok(prepared)
+}
+
+fn without_nulls(message: &Map<String, Json>) -> Map<String, Json> {
+    message.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Reasoning under any of its names is also put under the one that templates read; `thinking` comes first if it is new.
+fn with_reasoning(message: Map<String, Json>) -> Map<String, Json> {
+    let Some(reasoning) = REASONING.iter().find_map(|name| message.get(*name)).cloned() else {
+        return message;
+    };
+    let mut aliased = Map::new();
+    aliased.insert("thinking".to_owned(), reasoning.clone());
+    aliased.extend(message);
+    aliased.insert("reasoning_content".to_owned(), reasoning);
+    aliased
+}
+
+fn cannot_continue<T>(message: impl Into<String>) -> Result<T, RenderError> {
+    Err(RenderError::ContinueFinalMessage { message: message.into() })
+}
+
+/// Marks the end of the final message's text, and gives the text.
+fn mark_final(messages: &mut [Map<String, Json>], source: &str) -> Result<String, RenderError> {
+    let content = messages.last_mut().and_then(|message| message.get_mut("content"));
+    let Some(content) = content else {
+        return cannot_continue("the final message has no content to continue");
+    };
+    if !source.contains("content") {
+        return cannot_continue("the template does not use the content of messages");
+    }
+    match content {
+        Json::String(text) => Ok(mark(text)),
+        Json::Array(blocks) => mark_last_block(blocks),
+        _ => cannot_continue("the content of the final message is neither text nor a list of blocks"),
+    }
+}
+
+fn mark(text: &mut String) -> String {
+    let unmarked = text.clone();
+    text.push_str(CONTINUE_TAG);
+    unmarked
+}
+
+fn mark_last_block(blocks: &mut [Json]) -> Result<String, RenderError> {
+    for block in blocks.iter_mut().rev() {
+        match block {
+            Json::Object(block) => match block.get_mut("text") {
+                Some(Json::String(text)) => return Ok(mark(text)),
+                Some(_) => return cannot_continue("the last text block of the final message holds no text"),
+                None => {}
+            },
+            Json::String(text) if text.contains("text") => {
+                return cannot_continue("a block of the final message is not a JSON object");
+            }
+            Json::String(_) | Json::Array(_) => {}
+            _ => return cannot_continue("a block of the final message is not a JSON object"),
+        }
+    }
+    cannot_continue("the final message has no text to continue")
+}
+
+/// Cuts the prompt where the final message ends.
+fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderError> {
+    let trimmed_tag = CONTINUE_TAG.trim_end();
+    let stripped = super::python::text::strip(final_text, None, true, true);
+    let found = applied.text.rfind(trimmed_tag).filter(|_| applied.text.contains(stripped));
+    let Some(at) = found else {
+        return cannot_continue("the final message does not appear in the prompt");
+    };
+    let whole = applied.text[at..].starts_with(CONTINUE_TAG);
+    applied.text.truncate(at);
+    if !whole {
+        // The template trims its messages, so the space before the mark is its own too.
+        let kept = super::python::text::strip(&applied.text, None, false, true).len();
+        applied.text.truncate(kept);
+    }
+    let len = applied.text.len();
+    applied.generation_spans.iter_mut().for_each(|span| {
+        span.start = span.start.min(len);
+        span.end = span.end.min(len);
+    });
+    Ok(())
+}
+
+fn render(
+    program: &Arc<Program>,
+    messages: &[Map<String, Json>],
+    input: &Input<'_>,
+    limits: &Limits,
+) -> Result<Applied, RenderError> {
+    let _meter = budget::Meter::start(limits);
+    let _namespaces = Namespaces::start();
+    tracking::start();
+    clock::set(input.now);
+    let text = machine::run(program, |name| context(name, messages, input))?;
+    let generation_spans = tracking::spans(&text);
+    Ok(Applied { text, generation_spans })
+}
+
+/// The value of a name that the template uses: an argument, a special token, or a global function.
+fn context(name: &str, messages: &[Map<String, Json>], input: &Input<'_>) -> Fallible<Option<Value>> {
+    let given = |value: Option<&Json>| value.map_or_else(|| Ok(none()), to_value);
+    Ok(Some(match name {
+        "messages" => {
+            let messages = messages.iter().map(object_value).collect::<Fallible<Vec<_>>>()?;
+            Seq::value(SeqKind::List, messages)?
+        }
+        "tools" => given(input.tools)?,
+        "documents" => given(input.documents)?,
+        "add_generation_prompt" => Value::from(input.add_generation_prompt),
+        _ => match input.args.get(name).or_else(|| input.special_tokens.get(name)) {
+            Some(value) => to_value(value)?,
+            None => return Ok(globals::find(name)),
+        },
+    }))
+}
+
+/// The value of a JSON value, charged to the budget.
+fn to_value(json: &Json) -> Fallible<Value> {
+    match json {
+        Json::Null => Ok(none()),
+        Json::Bool(flag) => Ok(Value::from(*flag)),
+        Json::Number(number) => machine::json_number(number.as_str()),
+        Json::String(text) => super::value::text(text.as_str()),
+        Json::Array(items) => Seq::value(SeqKind::List, items.iter().map(to_value).collect::<Fallible<_>>()?),
+        Json::Object(map) => object_value(map),
+    }
+}
+
+fn object_value(map: &Map<String, Json>) -> Fallible<Value> {
+    budget::alloc_values(2 * map.len() + 1)?;
+    let entries = map.iter().map(|(key, value)| Ok((Value::from(key.as_str()), to_value(value)?)));
+    Dict::of_distinct(entries.collect::<Fallible<_>>()?)
+}

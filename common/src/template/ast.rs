@@ -1,0 +1,217 @@
+//! The syntax tree of a template, as Jinja2's parser sees it.
+
+use std::rc::Rc;
+
+use super::value::BigInt;
+
+/// A name in a template.
+pub(crate) type Name = Rc<str>;
+
+/// An expression and where it starts.
+#[derive(Debug)]
+pub(crate) struct Expr {
+    pub(crate) kind: ExprKind,
+    pub(crate) line: u32,
+    /// How deep the tree is below this node, itself included.
+    pub(crate) depth: u16,
+}
+
+/// What kind of expression.
+#[derive(Debug)]
+pub(crate) enum ExprKind {
+    Const(Const),
+    Name(Name),
+    Tuple(Vec<Expr>),
+    List(Vec<Expr>),
+    Dict(Vec<(Expr, Expr)>),
+    Unary(UnaryOp, Box<Expr>),
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    Concat(Vec<Expr>),
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    Compare(Box<Expr>, Vec<(CompareOp, Expr)>),
+    If(Box<Conditional>),
+    Attribute(Box<Expr>, Name),
+    Item(Box<Expr>, Box<Expr>),
+    Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
+    Call(Box<Expr>, Args),
+    /// Without an operand in `{% filter %}` and `{% set %}` blocks, where it applies to what was captured.
+    Filter(Option<Box<Expr>>, Name, Args),
+    Test(Box<Expr>, Name, Args),
+}
+
+/// `then if test else otherwise`.
+#[derive(Debug)]
+pub(crate) struct Conditional {
+    pub(crate) test: Expr,
+    pub(crate) then: Expr,
+    pub(crate) otherwise: Option<Expr>,
+}
+
+/// A literal.
+#[derive(Debug)]
+pub(crate) enum Const {
+    None,
+    Bool(bool),
+    Int(i128),
+    BigInt(BigInt),
+    Float(f64),
+    Str(String),
+}
+
+/// An operator with one operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnaryOp {
+    Not,
+    Neg,
+    Pos,
+}
+
+/// An arithmetic operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+}
+
+/// A comparison operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CompareOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    In,
+    NotIn,
+}
+
+/// The arguments of a call, filter or test.
+#[derive(Debug, Default)]
+pub(crate) struct Args {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) keywords: Vec<(Name, Expr)>,
+    /// `*args`.
+    pub(crate) splat: Option<Box<Expr>>,
+    /// `**kwargs`.
+    pub(crate) keyword_splat: Option<Box<Expr>>,
+}
+
+impl Args {
+    /// Every argument expression, in the order of evaluation.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Expr> {
+        let keywords = self.keywords.iter().map(|(_, value)| value);
+        self.positional.iter().chain(keywords).chain(self.splat.as_deref()).chain(self.keyword_splat.as_deref())
+    }
+}
+
+/// Where an assignment puts its value.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Name(Name),
+    Tuple(Vec<Target>),
+    /// `namespace.attribute`.
+    Attribute(Name, Name),
+}
+
+/// A statement and where it starts.
+#[derive(Debug)]
+pub(crate) struct Stmt {
+    pub(crate) kind: StmtKind,
+    pub(crate) line: u32,
+}
+
+/// What kind of statement.
+#[derive(Debug)]
+pub(crate) enum StmtKind {
+    Data(String),
+    Print(Expr),
+    For(Box<For>),
+    If(Vec<(Expr, Vec<Stmt>)>, Vec<Stmt>),
+    Set(Target, Expr),
+    SetBlock(Target, Option<Expr>, Vec<Stmt>),
+    With(Vec<(Target, Expr)>, Vec<Stmt>),
+    Macro(Name, Function),
+    Call(Expr, Function),
+    Filter(Expr, Vec<Stmt>),
+    Generation(Vec<Stmt>),
+    Block(Name, Vec<Stmt>),
+    /// `{% autoescape false %}`, which changes nothing but the scope.
+    Scope(Vec<Stmt>),
+    /// `include`, `import`, `from`, `extends`: there is nothing to load from. The names are what would be imported.
+    Load(Expr, Vec<Name>),
+    Break,
+    Continue,
+}
+
+/// `{% for target in iter if filter recursive %} body {% else %} otherwise {% endfor %}`.
+#[derive(Debug)]
+pub(crate) struct For {
+    pub(crate) target: Target,
+    pub(crate) iter: Expr,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) recursive: bool,
+    pub(crate) body: Vec<Stmt>,
+    pub(crate) otherwise: Vec<Stmt>,
+}
+
+/// The parameters and body of a macro or call block. The defaults belong to the last parameters.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) params: Vec<Name>,
+    pub(crate) defaults: Vec<Expr>,
+    pub(crate) body: Vec<Stmt>,
+}
+
+impl Function {
+    /// The default of a parameter.
+    pub(crate) fn default(&self, param: usize) -> Option<&Expr> {
+        let required = self.params.len() - self.defaults.len();
+        self.defaults.get(param.checked_sub(required)?)
+    }
+}
+
+impl Expr {
+    /// Hands over every direct part.
+    pub(crate) fn for_each_part<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
+        match &self.kind {
+            ExprKind::Const(_) | ExprKind::Name(_) => {}
+            ExprKind::Tuple(items) | ExprKind::List(items) | ExprKind::Concat(items) => items.iter().for_each(visit),
+            ExprKind::Dict(items) => items.iter().flat_map(|(key, value)| [key, value]).for_each(visit),
+            ExprKind::Unary(_, expr) | ExprKind::Attribute(expr, _) => visit(expr),
+            ExprKind::Binary(_, left, right) | ExprKind::And(left, right) | ExprKind::Or(left, right) => {
+                [left, right].into_iter().for_each(|expr| visit(expr));
+            }
+            ExprKind::Item(left, right) => [left, right].into_iter().for_each(|expr| visit(expr)),
+            ExprKind::Compare(first, rest) => {
+                visit(first);
+                rest.iter().for_each(|(_, expr)| visit(expr));
+            }
+            ExprKind::If(parts) => {
+                [&parts.test, &parts.then].into_iter().chain(&parts.otherwise).for_each(visit);
+            }
+            ExprKind::Slice(expr, bounds) => {
+                visit(expr);
+                bounds.iter().flatten().for_each(visit);
+            }
+            ExprKind::Call(expr, args) | ExprKind::Test(expr, _, args) => {
+                visit(expr);
+                args.iter().for_each(visit);
+            }
+            ExprKind::Filter(expr, _, args) => expr.as_deref().into_iter().chain(args.iter()).for_each(visit),
+        }
+    }
+
+    /// Whether evaluating this may run other template code or raise the template's own error.
+    pub(crate) fn has_call(&self) -> bool {
+        let mut found = matches!(self.kind, ExprKind::Call(..));
+        self.for_each_part(&mut |part| found = found || part.has_call());
+        found
+    }
+}

@@ -1,0 +1,177 @@
+//! What one render may use: computing steps, memory, output and recursion.
+//!
+//! A render runs on one thread from start to end, so the meter is a thread-local that [`Meter::start`] resets.
+//! Steps measure time: every operation and every loop round costs some, long texts cost by length. Bytes measure
+//! memory: what is built is charged, and long texts, which templates build up piece by piece, are credited again once
+//! nobody holds them, so that a long conversation does not exhaust the budget by its sum over all pieces.
+
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Weak};
+
+use minijinja::Value;
+
+use super::Limits;
+use super::error::{Fallible, Limit, limit};
+
+/// Texts from this size on are credited when they are dropped.
+const LARGE_TEXT: usize = 16 * 1024;
+/// How much of dead large texts may pile up before they are looked for.
+const SWEEP_EVERY: u64 = 64 * 1024 * 1024;
+/// Bytes that are copied or searched in the time of one step.
+const BYTES_PER_STEP: usize = 128;
+/// What a value costs inside a list or dict.
+pub(crate) const VALUE_BYTES: usize = 32;
+/// How deeply macros may call each other; CPython's own recursion limit allows about as much.
+const MAX_CALLS: u32 = 200;
+
+thread_local! {
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<u64> = const { Cell::new(0) };
+    static OUTPUT: Cell<u64> = const { Cell::new(0) };
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+    static LARGE: RefCell<LargeTexts> = const { RefCell::new(LargeTexts::new()) };
+}
+
+/// The running render's budget; dropping it forgets what was tracked.
+#[derive(Debug)]
+pub(crate) struct Meter(());
+
+impl Meter {
+    pub(crate) fn start(limits: &Limits) -> Self {
+        STEPS.set(limits.steps);
+        BYTES.set(limits.bytes);
+        OUTPUT.set(limits.output);
+        CALLS.set(0);
+        LARGE.with_borrow_mut(LargeTexts::clear);
+        Self(())
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        LARGE.with_borrow_mut(LargeTexts::clear);
+    }
+}
+
+/// Charges computing time.
+pub(crate) fn steps(count: usize) -> Fallible<()> {
+    match STEPS.get().checked_sub(count as u64) {
+        Some(left) => {
+            STEPS.set(left);
+            Ok(())
+        }
+        None => Err(limit(Limit::Steps)),
+    }
+}
+
+/// Charges the time to copy or search `bytes` bytes.
+pub(crate) fn scan(bytes: usize) -> Fallible<()> {
+    steps(1 + bytes / BYTES_PER_STEP)
+}
+
+/// Charges memory that is about to be allocated, and the time to fill it.
+pub(crate) fn alloc(bytes: usize) -> Fallible<()> {
+    scan(bytes)?;
+    if let Some(left) = BYTES.get().checked_sub(bytes as u64) {
+        BYTES.set(left);
+        return Ok(());
+    }
+    sweep();
+    match BYTES.get().checked_sub(bytes as u64) {
+        Some(left) => {
+            BYTES.set(left);
+            Ok(())
+        }
+        None => Err(limit(Limit::Bytes)),
+    }
+}
+
+/// Charges a list or dict of `len` values.
+pub(crate) fn alloc_values(len: usize) -> Fallible<()> {
+    alloc(len.saturating_mul(VALUE_BYTES))
+}
+
+/// Charges text that leaves the template.
+pub(crate) fn output(bytes: usize) -> Fallible<()> {
+    scan(bytes)?;
+    match OUTPUT.get().checked_sub(bytes as u64) {
+        Some(left) => {
+            OUTPUT.set(left);
+            Ok(())
+        }
+        None => Err(limit(Limit::Output)),
+    }
+}
+
+/// Remembers a text that was charged, so that it can be credited when it is gone.
+pub(crate) fn track(text: &Value) {
+    let Some(text) = text.as_str().filter(|text| text.len() >= LARGE_TEXT).and_then(|_| text.to_str()) else {
+        return;
+    };
+    if LARGE.with_borrow_mut(|large| large.add(&text)) {
+        sweep();
+    }
+}
+
+fn sweep() {
+    let credit = LARGE.with_borrow_mut(LargeTexts::sweep);
+    BYTES.set(BYTES.get().saturating_add(credit));
+}
+
+/// Runs `call` one level of recursion deeper, on a stack that is large enough for it.
+pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
+    let depth = CALLS.get();
+    if depth >= MAX_CALLS {
+        return Err(limit(Limit::Recursion));
+    }
+    CALLS.set(depth + 1);
+    let result = with_stack(call);
+    CALLS.set(depth);
+    result
+}
+
+/// Room for walking the deepest value that may be built, in a debug build.
+const STACK_RED_ZONE: usize = 1024 * 1024;
+const STACK_SEGMENT: usize = 4 * 1024 * 1024;
+
+/// Runs `call` with enough stack left for any one operation on any value.
+pub(crate) fn with_stack<T>(call: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK_RED_ZONE, STACK_SEGMENT, call)
+}
+
+/// The large texts that are charged at present.
+#[derive(Debug)]
+struct LargeTexts {
+    texts: Vec<(Weak<str>, u64)>,
+    since_sweep: u64,
+}
+
+impl LargeTexts {
+    const fn new() -> Self {
+        Self { texts: Vec::new(), since_sweep: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.texts = Vec::new();
+        self.since_sweep = 0;
+    }
+
+    /// Adds a text; true if it is time to sweep.
+    fn add(&mut self, text: &Arc<str>) -> bool {
+        self.texts.push((Arc::downgrade(text), text.len() as u64));
+        self.since_sweep += text.len() as u64;
+        self.since_sweep >= SWEEP_EVERY
+    }
+
+    /// Forgets the texts that nobody holds any more and returns their size.
+    fn sweep(&mut self) -> u64 {
+        self.since_sweep = 0;
+        let mut credit = 0;
+        self.texts.retain(|(text, len)| {
+            let dead = text.strong_count() == 0;
+            credit += if dead { *len } else { 0 };
+            !dead
+        });
+        credit
+    }
+}

@@ -1,0 +1,218 @@
+//! `strftime_now`: the render's date and time, written as Python's `strftime` does in the C locale.
+
+use std::cell::Cell;
+use std::fmt::Write;
+
+use super::budget;
+use super::error::Fallible;
+
+/// A date and time of day without a time zone: what `strftime_now` sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalTime {
+    /// The year, such as 2025.
+    pub year: i32,
+    /// 1 to 12.
+    pub month: u8,
+    /// 1 to 31.
+    pub day: u8,
+    /// 0 to 23.
+    pub hour: u8,
+    /// 0 to 59.
+    pub minute: u8,
+    /// 0 to 59.
+    pub second: u8,
+    /// 0 to 999,999.
+    pub microsecond: u32,
+}
+
+impl LocalTime {
+    /// The start of the epoch, 1970-01-01 00:00:00.
+    pub const EPOCH: Self = Self { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, microsecond: 0 };
+
+    /// The time this many seconds after [`Self::EPOCH`], in whatever zone those seconds are counted.
+    pub fn from_unix(seconds: i64, microsecond: u32) -> Self {
+        let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil_from_days(days);
+        let part = |unit: i64, modulus: i64| u8::try_from(rest / unit % modulus).unwrap_or(0);
+        Self { year, month, day, hour: part(3600, 24), minute: part(60, 60), second: part(1, 60), microsecond }
+    }
+
+    /// Days since the epoch.
+    fn days(&self) -> i64 {
+        days_from_civil(self.year, self.month, self.day)
+    }
+
+    /// 0 for Sunday to 6 for Saturday.
+    fn weekday(&self) -> i64 {
+        (self.days() + 4).rem_euclid(7)
+    }
+
+    /// 0 for the first of January.
+    fn day_of_year(&self) -> i64 {
+        self.days() - days_from_civil(self.year, 1, 1)
+    }
+}
+
+thread_local! {
+    static NOW: Cell<LocalTime> = const { Cell::new(LocalTime::EPOCH) };
+}
+
+/// Sets the time of this render.
+pub(crate) fn set(now: LocalTime) {
+    NOW.set(now);
+}
+
+/// The number of days from the epoch to a date, by counting in years that start in March.
+fn days_from_civil(year: i32, month: u8, day: u8) -> i64 {
+    let shifted = i64::from(year) - i64::from(month <= 2);
+    let (era, year_of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
+    let month_from_march = (i64::from(month) + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + i64::from(day) - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+fn civil_from_days(days: i64) -> (i32, u8, u8) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    (i32::try_from(year).unwrap_or(i32::MAX), u8::try_from(month).unwrap_or(1), u8::try_from(day).unwrap_or(1))
+}
+
+const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+/// Writes the render's time by a format.
+pub(crate) fn strftime(format: &str) -> Fallible<String> {
+    budget::alloc(format.len().saturating_mul(16))?;
+    let now = NOW.get();
+    let mut out = String::new();
+    let mut chars = format.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        // glibc's flags: no padding, or padding with spaces or zeros.
+        let rest = chars.as_str();
+        let flag = rest.chars().next().filter(|flag| matches!(flag, '-' | '_' | '0' | '^'));
+        if flag.is_some() {
+            chars.next();
+        }
+        match chars.next() {
+            Some(code) => now.directive(&mut out, flag, code),
+            None => out.extend(['%'].into_iter().chain(flag)),
+        }
+    }
+    Ok(out)
+}
+
+impl LocalTime {
+    fn directive(&self, out: &mut String, flag: Option<char>, code: char) {
+        if let Some((number, width, padding)) = self.number(code) {
+            return push_padded(out, number, width, flag, padding);
+        }
+        let text = match self.text(code) {
+            Some(text) if flag == Some('^') => text.to_uppercase(),
+            Some(text) => text,
+            None => ['%'].into_iter().chain(flag).chain([code]).collect(),
+        };
+        out.push_str(&text);
+    }
+
+    /// A directive that is one number: its value, width and padding.
+    fn number(&self, code: char) -> Option<(i64, usize, char)> {
+        let hour12 = (i64::from(self.hour) + 11) % 12 + 1;
+        let year = i64::from(self.year);
+        Some(match code {
+            'Y' => (year, 1, '0'),
+            'C' => (year.div_euclid(100), 2, '0'),
+            'y' => (year.rem_euclid(100), 2, '0'),
+            'm' => (self.month.into(), 2, '0'),
+            'd' => (self.day.into(), 2, '0'),
+            'e' => (self.day.into(), 2, ' '),
+            'H' => (self.hour.into(), 2, '0'),
+            'k' => (self.hour.into(), 2, ' '),
+            'I' => (hour12, 2, '0'),
+            'l' => (hour12, 2, ' '),
+            'M' => (self.minute.into(), 2, '0'),
+            'S' => (self.second.into(), 2, '0'),
+            'f' => (self.microsecond.into(), 6, '0'),
+            'j' => (self.day_of_year() + 1, 3, '0'),
+            'w' => (self.weekday(), 1, '0'),
+            'u' => ((self.weekday() + 6) % 7 + 1, 1, '0'),
+            'U' => ((self.day_of_year() + 7 - self.weekday()) / 7, 2, '0'),
+            'W' => ((self.day_of_year() + 7 - (self.weekday() + 6) % 7) / 7, 2, '0'),
+            'V' => (self.iso_week().1, 2, '0'),
+            'G' => (self.iso_week().0, 1, '0'),
+            'g' => (self.iso_week().0.rem_euclid(100), 2, '0'),
+            's' => (self.days() * 86_400 + i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second), 1, '0'),
+            _ => return None,
+        })
+    }
+
+    /// Year and number of the ISO week, which belongs to the year of its Thursday.
+    fn iso_week(&self) -> (i64, i64) {
+        let thursday = self.days() - (self.weekday() + 6) % 7 + 3;
+        let (year, ..) = civil_from_days(thursday);
+        (year.into(), (thursday - days_from_civil(year, 1, 1)) / 7 + 1)
+    }
+
+    /// A directive that is text.
+    fn text(&self, code: char) -> Option<String> {
+        let weekday = WEEKDAYS.get(usize::try_from(self.weekday()).ok()?).copied()?;
+        let month = MONTHS.get(usize::from(self.month).checked_sub(1)?).copied()?;
+        let all = |format: &str| {
+            let mut out = String::new();
+            format.chars().for_each(|c| if c.is_ascii_alphabetic() { self.directive(&mut out, None, c) } else { out.push(c) });
+            out
+        };
+        Some(match code {
+            'A' => weekday.to_owned(),
+            'a' => weekday[..3].to_owned(),
+            'B' => month.to_owned(),
+            'b' | 'h' => month[..3].to_owned(),
+            'p' => if self.hour < 12 { "AM" } else { "PM" }.to_owned(),
+            'P' => if self.hour < 12 { "am" } else { "pm" }.to_owned(),
+            'c' => all("a b e H:M:S Y"),
+            'D' | 'x' => all("m/d/y"),
+            'F' => all("Y-m-d"),
+            'T' | 'X' => all("H:M:S"),
+            'R' => all("H:M"),
+            'r' => all("I:M:S p"),
+            'n' => "\n".to_owned(),
+            't' => "\t".to_owned(),
+            '%' => "%".to_owned(),
+            'z' | 'Z' => String::new(),
+            _ => return None,
+        })
+    }
+}
+
+fn push_padded(out: &mut String, number: i64, width: usize, flag: Option<char>, padding: char) {
+    // Writing to a String cannot fail.
+    let _ = match flag {
+        Some('-') => write!(out, "{number}"),
+        Some('_') => write!(out, "{number:width$}"),
+        Some('0') => write!(out, "{number:0width$}"),
+        _ if padding == ' ' => write!(out, "{number:width$}"),
+        _ => write!(out, "{number:0width$}"),
+    };
+}

@@ -1,0 +1,94 @@
+//! Filters that take any value.
+
+use minijinja::{State, Value};
+
+use super::super::error::{Fallible, fail};
+use super::super::python::attribute;
+use super::super::python::call::{Args, required};
+use super::super::python::repr;
+use super::super::value::{
+    Generator, Obj, Py, Undefined, View, ViewKind, is_undefined, iterate, length, obj, object_name, py, text, type_name,
+};
+use super::{flag, is_mapping};
+
+pub(super) fn default(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [default, boolean] = args.bind("default", ["default_value", "boolean"])?;
+    if is_undefined(value) || (flag(boolean) && !value.is_true()) {
+        return Ok(default.unwrap_or_else(|| Value::from("")));
+    }
+    Ok(value.clone())
+}
+
+pub(super) fn length_of(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("length", [])?;
+    if let Some(Obj::Loop(object)) = obj(value) {
+        return Ok(Value::from(object.length(state)?));
+    }
+    match length(value) {
+        Some(len) => Ok(Value::from(len)),
+        None => Err(fail(format!("object of type '{}' has no len()", type_name(value)))),
+    }
+}
+
+pub(super) fn string(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("string", [])?;
+    match value.as_str() {
+        Some(_) => Ok(value.clone()),
+        None => text(repr::to_str(state, value)?),
+    }
+}
+
+pub(super) fn items(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("items", [])?;
+    Generator::value("generator", |items| {
+        if is_undefined(value) {
+            return Ok(());
+        }
+        if !is_mapping(value) {
+            return Err(fail("Can only get item pairs from a mapping."));
+        }
+        for item in iterate(&View::value(ViewKind::Items, value))? {
+            items.push(item?);
+        }
+        Ok(())
+    })
+}
+
+/// Like `value.name`, but never an item.
+pub(super) fn attr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [name] = args.bind("attr", ["name"])?;
+    let name = required(name, "attr", "name")?;
+    if name.as_str().is_none() {
+        return Err(fail(format!("attribute name must be string, not '{}'", type_name(&name))));
+    }
+    if is_mapping(value) && super::super::python::methods::find(value, name.as_str().unwrap_or_default()).is_none() {
+        return Ok(Undefined::Member { owner: object_name(value), name }.value());
+    }
+    attribute::attribute(state, value, &name)
+}
+
+/// Python's `pprint` for values whose `repr` fits in one line.
+pub(super) fn pprint(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    const WIDTH: usize = 80;
+    args.bind::<0>("pprint", [])?;
+    let line = match py(value) {
+        Py::Undefined(_) => "Undefined".to_owned(),
+        _ => repr::repr(value)?,
+    };
+    if line.chars().count() > WIDTH || holds_unsorted_dict(value) {
+        return Err(fail("the filter 'pprint' is supported only for values that fit in one line"));
+    }
+    text(line)
+}
+
+/// `pprint` sorts keys.
+fn holds_unsorted_dict(value: &Value) -> bool {
+    match obj(value) {
+        Some(Obj::Dict(dict)) => {
+            let keys: Option<Vec<&str>> = dict.entries().iter().map(|(key, _)| key.as_str()).collect();
+            !keys.is_some_and(|keys| keys.is_sorted()) || dict.entries().iter().any(|(_, item)| holds_unsorted_dict(item))
+        }
+        Some(Obj::Seq(seq)) => seq.items().iter().any(holds_unsorted_dict),
+        _ => false,
+    }
+}

@@ -1,0 +1,122 @@
+//! Filters for markup and addresses.
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::lexer::is_space;
+use super::super::python::call::Args;
+use super::super::python::repr::{self, Text};
+use super::super::value::{Py, dict, is_iterable, is_undefined, iterate, py, safe_text, text, to_vec};
+
+pub(super) fn safe(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("safe", [])?;
+    safe_text(repr::to_str(state, value)?)
+}
+
+pub(super) fn escape(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("escape", [])?;
+    if value.is_safe() {
+        return Ok(value.clone());
+    }
+    safe_text(repr::escape_html(&repr::to_str(state, value)?)?)
+}
+
+pub(super) fn forceescape(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("forceescape", [])?;
+    safe_text(repr::escape_html(&repr::to_str(state, value)?)?)
+}
+
+pub(super) fn striptags(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("striptags", [])?;
+    let content = repr::to_str(state, value)?;
+    let without_comments = remove_between(&content, "<!--", "-->");
+    let without_tags = remove_between(&without_comments, "<", ">");
+    let words: Vec<&str> = without_tags.split(is_space).filter(|word| !word.is_empty()).collect();
+    text(unescape(&words.join(" ")))
+}
+
+/// Drops what stands between two marks, and the marks; an opening one without a closing one stays.
+fn remove_between(content: &str, open: &str, close: &str) -> String {
+    let mut out = String::with_capacity(content.len());
+    let mut rest = content;
+    while let Some(start) = rest.find(open) {
+        let Some(len) = rest[start..].find(close) else { break };
+        out.push_str(&rest[..start]);
+        rest = &rest[start + len + close.len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The entities that markup of this engine can contain.
+fn unescape(content: &str) -> String {
+    let mut out = content.to_owned();
+    for (entity, c) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&#39;", "'"), ("&amp;", "&")] {
+        out = out.replace(entity, c);
+    }
+    out
+}
+
+pub(super) fn xmlattr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [space] = args.bind("xmlattr", ["autospace"])?;
+    let Some(attributes) = dict(value) else {
+        return Err(fail("the filter 'xmlattr' needs a mapping"));
+    };
+    let mut out = Text::new();
+    for (key, item) in attributes.entries().iter().filter(|(_, item)| !item.is_none() && !is_undefined(item)) {
+        let name = key.as_str().ok_or_else(|| fail("attribute names must be texts"))?;
+        if name.contains([' ', '\t', '\n', '\r', '\x0b', '\x0c', '/', '>', '=']) {
+            return Err(fail(format!("Invalid character in attribute name: '{name}'")));
+        }
+        out.push(" ")?;
+        out.push(&repr::escape_html(name)?)?;
+        out.push("=\"")?;
+        let content = repr::to_str(state, item)?;
+        out.push(&if item.is_safe() { content } else { repr::escape_html(&content)? })?;
+        out.push("\"")?;
+    }
+    let out = out.finish();
+    let spaced = space.is_none_or(|space| space.is_true());
+    text(if spaced { out } else { out.trim_start_matches(' ').to_owned() })
+}
+
+pub(super) fn urlencode(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("urlencode", [])?;
+    if matches!(py(value), Py::Str(_)) || !is_iterable(value) {
+        return text(quote(&repr::to_str(state, value)?, false)?);
+    }
+    let mut parts = Vec::new();
+    let mut add = |state: &mut State<'_, '_>, key: &Value, item: &Value| -> Fallible<()> {
+        let (key, item) = (repr::to_str(state, key)?, repr::to_str(state, item)?);
+        parts.push(format!("{}={}", quote(&key, true)?, quote(&item, true)?));
+        Ok(())
+    };
+    match dict(value) {
+        Some(entries) => entries.entries().iter().try_for_each(|(key, item)| add(state, key, item))?,
+        None => {
+            for pair in iterate(value)? {
+                match to_vec(&pair?)?.as_slice() {
+                    [key, item] => add(state, key, item)?,
+                    _ => return Err(fail("the filter 'urlencode' needs pairs")),
+                }
+            }
+        }
+    }
+    text(parts.join("&"))
+}
+
+/// Percent escapes; in a query, spaces become `+` and slashes are escaped too.
+fn quote(content: &str, in_query: bool) -> Fallible<String> {
+    budget::alloc(content.len().saturating_mul(3))?;
+    let mut out = String::with_capacity(content.len());
+    for byte in content.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => out.push(char::from(byte)),
+            b'/' if !in_query => out.push('/'),
+            b' ' if in_query => out.push('+'),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,60 @@
+//! `tojson`, as transformers defines it: `json.dumps` without escapes for HTML.
+
+use std::borrow::Cow;
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::python::call::{Args, int_arg, or_none};
+use super::super::python::json::{Style, dumps};
+use super::super::value::{Py, py, text, to_vec, type_name};
+use super::flag;
+
+/// Deeper indentation than this is refused.
+const MAX_INDENT: usize = 1 << 20;
+
+pub(super) fn tojson(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
+    let [ensure_ascii, indent, separators, sort_keys] = args.bind("tojson", names)?;
+    let indent = or_none(indent).map(|indent| indentation(&indent)).transpose()?;
+    let (item_separator, key_separator) = match or_none(separators) {
+        Some(pair) => separator_pair(&pair)?,
+        None => (if indent.is_some() { "," } else { ", " }.into(), ": ".into()),
+    };
+    let style = Style {
+        ensure_ascii: flag(ensure_ascii),
+        indent: indent.map(Cow::Owned),
+        item_separator: Cow::Owned(item_separator),
+        key_separator: Cow::Owned(key_separator),
+        sort_keys: flag(sort_keys),
+    };
+    text(dumps(value, &style)?)
+}
+
+fn indentation(indent: &Value) -> Fallible<String> {
+    match py(indent) {
+        Py::Str(text) => Ok(text.to_owned()),
+        Py::Undefined(undefined) => Err(undefined.error()),
+        _ => {
+            let width = usize::try_from(int_arg(indent)?).unwrap_or(0).min(MAX_INDENT);
+            budget::alloc(width)?;
+            Ok(" ".repeat(width))
+        }
+    }
+}
+
+fn separator_pair(pair: &Value) -> Fallible<(String, String)> {
+    let parts = to_vec(pair)?;
+    match parts.as_slice() {
+        [item, key] => Ok((separator(item)?, separator(key)?)),
+        _ => Err(fail("separators must be a pair")),
+    }
+}
+
+fn separator(value: &Value) -> Fallible<String> {
+    match value.as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(fail(format!("separators must be str, not {}", type_name(value)))),
+    }
+}

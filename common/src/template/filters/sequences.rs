@@ -1,0 +1,290 @@
+//! Filters for lists and other iterables.
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::python::call::{Args, int_arg, or_none, required};
+use super::super::python::{arithmetic, equal, order, repr};
+use super::super::value::{
+    Generator, KeySet, Obj, Py, Seq, SeqKind, Undefined, dict, iterate, list, none, obj, py, seq, text, text_like, to_vec,
+    tuple, type_name,
+};
+use super::{Path, flag, ignore_case};
+
+pub(super) fn list_of(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("list", [])?;
+    list(to_vec(value)?)
+}
+
+pub(super) fn first(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("first", [])?;
+    iterate(value)?.next().unwrap_or_else(|| Ok(Undefined::because("No first item, sequence was empty.")))
+}
+
+pub(super) fn last(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("last", [])?;
+    if let Py::Undefined(undefined) = py(value) {
+        return Err(undefined.error());
+    }
+    let items = reversed(value)?;
+    Ok(items.into_iter().next().unwrap_or_else(|| Undefined::because("No last item, sequence was empty.")))
+}
+
+/// Python's `reversed(value)`.
+fn reversed(value: &Value) -> Fallible<Vec<Value>> {
+    match obj(value) {
+        Some(Obj::Generator(_)) => Err(fail(format!("'{}' object is not reversible", type_name(value)))),
+        _ => {
+            let mut items = to_vec(value)?;
+            items.reverse();
+            Ok(items)
+        }
+    }
+}
+
+pub(super) fn reverse(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("reverse", [])?;
+    match py(value) {
+        Py::Str(content) => {
+            budget::scan(content.len())?;
+            text_like(value, content.chars().rev().collect())
+        }
+        Py::Undefined(_) | Py::Obj(Obj::Generator(_)) => {
+            let mut items = to_vec(value)?;
+            items.reverse();
+            list(items)
+        }
+        _ => {
+            let items = reversed(value).map_err(|_| fail("argument must be iterable"))?;
+            let name = if seq(value).is_some_and(Seq::is_list) { "list_reverseiterator" } else { "reversed" };
+            Generator::value(name, |out| {
+                out.extend(items);
+                Ok(())
+            })
+        }
+    }
+}
+
+pub(super) fn join(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [separator, attribute] = args.bind("join", ["d", "attribute"])?;
+    let separator = match separator {
+        Some(separator) => repr::to_str(state, &separator)?,
+        None => String::new(),
+    };
+    let path = or_none(attribute).map(|attribute| Path::parse(&attribute));
+    let mut out = repr::Text::new();
+    for (at, item) in iterate(value)?.enumerate() {
+        let mut item = item?;
+        budget::steps(1)?;
+        if let Some(path) = &path {
+            item = path.get(state, &item, None)?;
+        }
+        if at > 0 {
+            out.push(&separator)?;
+        }
+        match item.as_str() {
+            Some(content) => out.push(content)?,
+            None => out.push(&repr::to_str(state, &item)?)?,
+        }
+    }
+    text(out.finish())
+}
+
+pub(super) fn sum(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [attribute, start] = args.bind("sum", ["attribute", "start"])?;
+    let path = or_none(attribute).map(|attribute| Path::parse(&attribute));
+    let mut sum = start.unwrap_or_else(|| Value::from(0));
+    if sum.as_str().is_some() {
+        return Err(fail("sum() can't sum strings [use ''.join(seq) instead]"));
+    }
+    for item in iterate(value)? {
+        let mut item = item?;
+        budget::steps(1)?;
+        if let Some(path) = &path {
+            item = path.get(state, &item, None)?;
+        }
+        sum = arithmetic::add(&sum, &item)?;
+    }
+    Ok(sum)
+}
+
+pub(super) fn min(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    extreme(state, value, args, "<")
+}
+
+pub(super) fn max(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    extreme(state, value, args, ">")
+}
+
+fn extreme(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>, op: &str) -> Fallible<Value> {
+    let [case_sensitive, attribute] = args.bind("min", ["case_sensitive", "attribute"])?;
+    let keys = Keys::new(attribute, flag(case_sensitive));
+    let mut best: Option<(Value, Value)> = None;
+    for item in iterate(value)? {
+        let item = item?;
+        budget::steps(1)?;
+        let key = keys.of(state, &item)?;
+        let better = match &best {
+            Some((best, _)) => order::compare(&key, best, op)?,
+            None => true,
+        };
+        if better {
+            best = Some((key, item));
+        }
+    }
+    Ok(best.map_or_else(|| Undefined::because("No aggregated item, sequence was empty."), |(_, item)| item))
+}
+
+/// What items are compared by.
+struct Keys {
+    path: Path,
+    ignore_case: bool,
+}
+
+impl Keys {
+    fn new(attribute: Option<Value>, case_sensitive: bool) -> Self {
+        Self { path: Path::parse(&attribute.unwrap_or_else(none)), ignore_case: !case_sensitive }
+    }
+
+    fn of(&self, state: &mut State<'_, '_>, item: &Value) -> Fallible<Value> {
+        self.of_or(state, item, None)
+    }
+
+    fn of_or(&self, state: &mut State<'_, '_>, item: &Value, default: Option<&Value>) -> Fallible<Value> {
+        let key = self.path.get(state, item, default)?;
+        Ok(if self.ignore_case { ignore_case(key) } else { key })
+    }
+}
+
+pub(super) fn sort(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [reverse, case_sensitive, attribute] = args.bind("sort", ["reverse", "case_sensitive", "attribute"])?;
+    let paths = sort_paths(attribute);
+    let keys: Vec<Keys> = paths.into_iter().map(|path| Keys::new(Some(path), flag(case_sensitive.clone()))).collect();
+    let mut items = Vec::new();
+    for item in iterate(value)? {
+        let item = item?;
+        let parts = keys.iter().map(|keys| keys.of(state, &item)).collect::<Fallible<Vec<_>>>()?;
+        items.push((list(parts)?, item));
+    }
+    list(order::sort(items, flag(reverse))?)
+}
+
+/// The attributes to sort by, separated by commas.
+fn sort_paths(attribute: Option<Value>) -> Vec<Value> {
+    match attribute.as_ref().and_then(Value::as_str) {
+        Some(paths) => paths.split(',').map(Value::from).collect(),
+        None => vec![attribute.unwrap_or_else(none)],
+    }
+}
+
+pub(super) fn dictsort(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [case_sensitive, by, reverse] = args.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
+    let case_sensitive = flag(case_sensitive);
+    let by_key = match by.as_ref().map(Value::as_str) {
+        None | Some(Some("key")) => true,
+        Some(Some("value")) => false,
+        Some(_) => return Err(fail("You can only sort by either \"key\" or \"value\"")),
+    };
+    let Some(entries) = dict(value) else {
+        return match py(value) {
+            Py::Undefined(undefined) => Err(undefined.error()),
+            _ => Err(fail(format!("'{}' object has no attribute 'items'", type_name(value)))),
+        };
+    };
+    let mut items = Vec::with_capacity(entries.len());
+    for (key, item) in entries.entries() {
+        let sort_by = if by_key { key.clone() } else { item.clone() };
+        let sort_by = if case_sensitive { sort_by } else { ignore_case(sort_by) };
+        items.push((sort_by, tuple(vec![key.clone(), item.clone()])?));
+    }
+    list(order::sort(items, flag(reverse))?)
+}
+
+pub(super) fn groupby(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"])?;
+    let attribute = required(attribute, "groupby", "attribute")?;
+    let default = default.filter(|default| !default.is_none());
+    let exact = Keys::new(Some(attribute.clone()), true);
+    let keys = Keys::new(Some(attribute), flag(case_sensitive));
+    let mut items = Vec::new();
+    for item in iterate(value)? {
+        let item = item?;
+        items.push((keys.of_or(state, &item, default.as_ref())?, item));
+    }
+    let mut groups: Vec<(Value, Value, Vec<Value>)> = Vec::new();
+    for item in order::sort(items, false)? {
+        let key = keys.of_or(state, &item, default.as_ref())?;
+        match groups.last_mut() {
+            Some((last, _, group)) if equal::equal(last, &key)? => group.push(item),
+            _ => {
+                let shown = exact.of_or(state, &item, default.as_ref())?;
+                groups.push((key, shown, vec![item]));
+            }
+        }
+    }
+    let groups = groups.into_iter().map(|(_, shown, group)| Seq::value(SeqKind::Group, vec![shown, list(group)?]));
+    list(groups.collect::<Fallible<_>>()?)
+}
+
+pub(super) fn unique(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"])?;
+    let keys = Keys::new(attribute, flag(case_sensitive));
+    Generator::value("generator", |out| {
+        let mut seen = KeySet::default();
+        for item in iterate(value)? {
+            let item = item?;
+            budget::alloc_values(2)?;
+            if seen.insert(keys.of(state, &item)?)? {
+                out.push(item);
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn batch(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [count, fill] = args.bind("batch", ["linecount", "fill_with"])?;
+    let count = required(count, "batch", "linecount")?;
+    Generator::value("generator", |out| {
+        let items = to_vec(value)?;
+        if items.is_empty() {
+            return Ok(());
+        }
+        let count = int_arg(&count)?;
+        let size = usize::try_from(count).ok().filter(|size| *size > 0).unwrap_or(usize::MAX);
+        for rows in items.chunks(size) {
+            let mut row = rows.to_vec();
+            if let Some(fill) = or_none(fill.clone()).filter(|_| size != usize::MAX) {
+                budget::alloc_values(size - row.len())?;
+                row.resize(size, fill);
+            }
+            out.push(list(row)?);
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn slice(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [count, fill] = args.bind("slice", ["slices", "fill_with"])?;
+    let count = required(count, "slice", "slices")?;
+    Generator::value("generator", |out| {
+        let items = to_vec(value)?;
+        let slices = int_arg(&count)?;
+        if slices == 0 {
+            return Err(fail("integer division or modulo by zero"));
+        }
+        let slices = usize::try_from(slices).unwrap_or(0);
+        budget::alloc_values(slices)?;
+        let (per_slice, longer) = (items.len().checked_div(slices).unwrap_or(0), items.len() % slices.max(1));
+        let mut rest = items.as_slice();
+        for at in 0..slices {
+            let (part, after) = rest.split_at((per_slice + usize::from(at < longer)).min(rest.len()));
+            rest = after;
+            let mut part = part.to_vec();
+            part.extend(or_none(fill.clone()).filter(|_| at >= longer));
+            out.push(list(part)?);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,167 @@
+//! Filters for texts.
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::python::call::{Args, int_arg, or_none, text_arg};
+use super::super::python::{arithmetic, printf, repr, text};
+use super::super::unicode;
+use super::super::value::{Dict, Py, py, text as new_text, text_like, tuple, type_name};
+use super::flag;
+
+/// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
+fn soft_str(state: &mut State<'_, '_>, value: &Value) -> Fallible<Value> {
+    match value.as_str() {
+        Some(_) => Ok(value.clone()),
+        None => new_text(repr::to_str(state, value)?),
+    }
+}
+
+/// A filter that turns one text into another of the same kind.
+fn change(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    args: &Args<'_>,
+    name: &str,
+    change: impl FnOnce(&str) -> String,
+) -> Fallible<Value> {
+    args.bind::<0>(name, [])?;
+    let content = soft_str(state, value)?;
+    budget::scan(content.as_str().map_or(0, str::len))?;
+    text_like(&content, change(content.as_str().unwrap_or_default()))
+}
+
+pub(super) fn upper(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(state, value, args, "upper", str::to_uppercase)
+}
+
+pub(super) fn lower(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(state, value, args, "lower", str::to_lowercase)
+}
+
+pub(super) fn capitalize(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(state, value, args, "capitalize", text::capitalize)
+}
+
+/// Unlike Python's method, only white space, hyphens and opening brackets begin a word.
+pub(super) fn title(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("title", [])?;
+    let content = soft_str(state, value)?;
+    new_text(title_case(content.as_str().unwrap_or_default()))
+}
+
+fn title_case(content: &str) -> String {
+    let separates = |c: char| matches!(c, '-' | '(' | '{' | '[' | '<') || super::super::lexer::is_space(c);
+    let mut out = String::with_capacity(content.len());
+    let mut rest = content;
+    while let Some(first) = rest.chars().next() {
+        let in_word = !separates(first);
+        let end = rest.find(|c| separates(c) == in_word).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        out.extend(first.to_uppercase());
+        out.push_str(&word[first.len_utf8()..].to_lowercase());
+        rest = after;
+    }
+    out
+}
+
+pub(super) fn trim(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [chars] = args.bind("trim", ["chars"])?;
+    let chars = or_none(chars);
+    let chars = chars.as_ref().map(|chars| text_arg(chars, "strip")).transpose()?;
+    let content = soft_str(state, value)?;
+    let stripped = text::strip(content.as_str().unwrap_or_default(), chars, true, true);
+    text_like(&content, stripped.to_owned())
+}
+
+pub(super) fn replace(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [old, new, count] = args.bind("replace", ["old", "new", "count"])?;
+    let (Some(old), Some(new)) = (old, new) else {
+        return Err(fail("replace() missing required arguments"));
+    };
+    let count = or_none(count).map_or(Ok(-1), |count| int_arg(&count))?;
+    let (old, new) = (repr::to_str(state, &old)?, repr::to_str(state, &new)?);
+    let content = repr::to_str(state, value)?;
+    new_text(text::replace(&content, &old, &new, usize::try_from(count).ok())?)
+}
+
+pub(super) fn center(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [width] = args.bind("center", ["width"])?;
+    let width = width.map_or(Ok(80), |width| int_arg(&width))?;
+    let content = soft_str(state, value)?;
+    let centered = text::justify(content.as_str().unwrap_or_default(), width, ' ', text::Side::Center)?;
+    text_like(&content, centered)
+}
+
+pub(super) fn format(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let values = match (args.positional.is_empty(), args.keywords.is_empty()) {
+        (false, false) => return Err(fail("can't handle positional and keyword arguments at the same time")),
+        (_, true) => tuple(args.positional.to_vec())?,
+        (true, false) => Dict::value(args.keywords.clone())?,
+    };
+    let content = soft_str(state, value)?;
+    printf::format(state, &content, &values)
+}
+
+pub(super) fn indent(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [width, first, blank] = args.bind("indent", ["width", "first", "blank"])?;
+    let width = width.unwrap_or_else(|| Value::from(4));
+    let indention = match width.as_str() {
+        Some(_) => width.clone(),
+        None => arithmetic::multiply(&Value::from(" "), &width)?,
+    };
+    let _ = state;
+    // This fails for everything but texts.
+    let content = arithmetic::add(value, &Value::from("\n"))?;
+    let (content, indention) = match (content.as_str(), indention.as_str()) {
+        (Some(content), Some(indention)) => (content, indention),
+        _ => return Err(fail(format!("the filter 'indent' needs a text, not {}", type_name(value)))),
+    };
+    let lines = text::lines(content, false);
+    let (first, blank) = (flag(first), flag(blank));
+    let mut out = repr::Text::new();
+    for (at, line) in lines.iter().enumerate() {
+        if at > 0 {
+            out.push("\n")?;
+        }
+        let indented = if at == 0 { first } else { blank || !line.is_empty() };
+        if indented {
+            out.push(indention)?;
+        }
+        out.push(line)?;
+    }
+    text_like(value, out.finish())
+}
+
+pub(super) fn truncate(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let [length, killwords, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"])?;
+    let length = length.map_or(Ok(255), |length| int_arg(&length))?;
+    let end = end.unwrap_or_else(|| Value::from("..."));
+    let end = text_arg(&end, "truncate")?;
+    let leeway = or_none(leeway).map_or(Ok(5), |leeway| int_arg(&leeway))?;
+    let content = match py(value) {
+        Py::Str(content) => content,
+        Py::Undefined(undefined) => return Err(undefined.error()),
+        _ => return Err(fail(format!("object of type '{}' has no len()", type_name(value)))),
+    };
+    let end_len = end.chars().count() as i64;
+    if length < end_len || leeway < 0 {
+        return Err(fail(format!("expected length >= {end_len} and leeway >= 0")));
+    }
+    if content.chars().count() as i64 <= length.saturating_add(leeway) {
+        return Ok(value.clone());
+    }
+    let kept = usize::try_from(length - end_len).unwrap_or(0);
+    let cut: String = content.chars().take(kept).collect();
+    let cut = if flag(killwords) { cut.as_str() } else { cut.rsplit_once(' ').map_or(cut.as_str(), |(head, _)| head) };
+    new_text(format!("{cut}{end}"))
+}
+
+pub(super) fn wordcount(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("wordcount", [])?;
+    let content = soft_str(state, value)?;
+    let in_word = |c: char| c == '_' || unicode::is_alpha(c) || unicode::is_numeric(c);
+    let words = content.as_str().unwrap_or_default().split(|c| !in_word(c)).filter(|word| !word.is_empty());
+    Ok(Value::from(words.count()))
+}

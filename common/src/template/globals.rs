@@ -1,0 +1,130 @@
+//! The functions that every template can call.
+
+use minijinja::{State, Value};
+
+use super::budget;
+use super::clock;
+use super::error::{Fallible, fail, raised};
+use super::python::call::{Args, int_arg, required, text_arg};
+use super::python::repr;
+use super::value::{
+    Builtin, Counter, CounterKind, Dict, Namespace, Obj, Py, Range, dict, iterate, obj, py, to_vec, type_name,
+};
+
+/// The sandbox's bound on ranges.
+const MAX_RANGE: usize = 100_000;
+
+/// The global of that name.
+pub(crate) fn find(name: &str) -> Option<Value> {
+    let builtin = match name {
+        "range" => Builtin::Range,
+        "dict" => Builtin::Dict,
+        "namespace" => Builtin::Namespace,
+        "raise_exception" => Builtin::RaiseException,
+        "strftime_now" => Builtin::StrftimeNow,
+        "cycler" => Builtin::Cycler,
+        "joiner" => Builtin::Joiner,
+        _ => return None,
+    };
+    Some(Obj::Builtin(builtin).value())
+}
+
+/// Whether Jinja2 has a global of that name that this engine has not: `lipsum` makes random text.
+pub(crate) fn is_unsupported(name: &str) -> bool {
+    name == "lipsum"
+}
+
+pub(crate) fn call(state: &mut State<'_, '_>, builtin: Builtin, args: &Args<'_>) -> Fallible<Value> {
+    match builtin {
+        Builtin::Range => range(args),
+        Builtin::Dict => Dict::value(entries("dict", args)?),
+        Builtin::Namespace => namespace(args),
+        Builtin::RaiseException => raise_exception(state, args),
+        Builtin::StrftimeNow => strftime_now(args),
+        Builtin::Cycler => cycler(args),
+        Builtin::Joiner => {
+            let [separator] = args.bind("joiner", ["sep"])?;
+            Counter::value(CounterKind::Joiner, vec![separator.unwrap_or_else(|| Value::from(", "))])
+        }
+    }
+}
+
+fn range(args: &Args<'_>) -> Fallible<Value> {
+    let args = args.only_positional("range")?;
+    let (start, stop, step) = match args {
+        [stop] => (0, int_arg(stop)?, 1),
+        [start, stop] => (int_arg(start)?, int_arg(stop)?, 1),
+        [start, stop, step] => (int_arg(start)?, int_arg(stop)?, int_arg(step)?),
+        _ => return Err(fail(format!("range expected 1 to 3 arguments, got {}", args.len()))),
+    };
+    if step == 0 {
+        return Err(fail("range() arg 3 must not be zero"));
+    }
+    let range = Range::new(start.into(), stop.into(), step.into());
+    if range.len() > MAX_RANGE {
+        return Err(fail(format!("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE}).")));
+    }
+    Ok(Obj::Range(range).value())
+}
+
+fn namespace(args: &Args<'_>) -> Fallible<Value> {
+    let distinct = Dict::value(entries("namespace", args)?)?;
+    Namespace::value(dict(&distinct).map(|dict| dict.entries().to_vec()).unwrap_or_default())
+}
+
+/// What `dict(...)` is made from: a mapping or pairs, then keywords.
+fn entries(function: &str, args: &Args<'_>) -> Fallible<Vec<(Value, Value)>> {
+    let mut entries = match args.positional.as_ref() {
+        [] => Vec::new(),
+        [source] => source_entries(source)?,
+        more => return Err(fail(format!("{function} expected at most 1 argument, got {}", more.len()))),
+    };
+    budget::alloc_values(2 * args.keywords.len())?;
+    entries.extend(args.keywords.iter().cloned());
+    Ok(entries)
+}
+
+fn source_entries(source: &Value) -> Fallible<Vec<(Value, Value)>> {
+    if let Some(dict) = dict(source) {
+        budget::alloc_values(2 * dict.len())?;
+        return Ok(dict.entries().to_vec());
+    }
+    if let Some(Obj::Namespace(_)) = obj(source) {
+        return Err(fail("'TemplateNamespace' object is not iterable"));
+    }
+    let mut entries = Vec::new();
+    for (at, item) in iterate(source)?.enumerate() {
+        match to_vec(&item?)?.as_slice() {
+            [key, value] => entries.push((key.clone(), value.clone())),
+            other => {
+                let len = other.len();
+                return Err(fail(format!("dictionary update sequence element #{at} has length {len}; 2 is required")));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn raise_exception(state: &mut State<'_, '_>, args: &Args<'_>) -> Fallible<Value> {
+    let [message] = args.bind("raise_exception", ["message"])?;
+    let message = required(message, "raise_exception", "message")?;
+    Err(raised(repr::to_str(state, &message)?))
+}
+
+fn strftime_now(args: &Args<'_>) -> Fallible<Value> {
+    let [format] = args.bind("strftime_now", ["format"])?;
+    let format = required(format, "strftime_now", "format")?;
+    let format = match py(&format) {
+        Py::Str(_) => text_arg(&format, "strftime")?,
+        _ => return Err(fail(format!("strftime() argument 1 must be str, not {}", type_name(&format)))),
+    };
+    super::value::text(clock::strftime(format)?)
+}
+
+fn cycler(args: &Args<'_>) -> Fallible<Value> {
+    let items = args.only_positional("cycler")?;
+    if items.is_empty() {
+        return Err(fail("at least one item has to be provided"));
+    }
+    Counter::value(CounterKind::Cycler, items.to_vec())
+}

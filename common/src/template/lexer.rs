@@ -1,0 +1,125 @@
+//! Cuts a template into tokens exactly where Jinja2 does, with `trim_blocks` and `lstrip_blocks` on.
+
+mod literal;
+mod text;
+mod tag;
+
+use super::ast::Const;
+use super::error::CompileError;
+
+/// A token and the line it starts on.
+#[derive(Debug)]
+pub(crate) struct Token {
+    pub(crate) kind: TokenKind,
+    pub(crate) line: u32,
+}
+
+/// What a token is.
+#[derive(Debug)]
+pub(crate) enum TokenKind {
+    /// Text outside of tags.
+    Data(String),
+    /// `{{`
+    VariableBegin,
+    /// `}}`
+    VariableEnd,
+    /// `{%`
+    BlockBegin,
+    /// `%}`
+    BlockEnd,
+    Name(String),
+    Str(String),
+    Number(Const),
+    /// An operator, brace or punctuation mark.
+    Op(&'static str),
+    Eof,
+}
+
+impl TokenKind {
+    /// How messages name this token.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Data(_) => "template data / text".to_owned(),
+            Self::VariableBegin => "begin of print statement".to_owned(),
+            Self::VariableEnd => "end of print statement".to_owned(),
+            Self::BlockBegin => "begin of statement block".to_owned(),
+            Self::BlockEnd => "end of statement block".to_owned(),
+            Self::Name(name) => name.clone(),
+            Self::Str(_) => "string".to_owned(),
+            Self::Number(Const::Float(_)) => "float".to_owned(),
+            Self::Number(_) => "integer".to_owned(),
+            Self::Op(op) => (*op).to_owned(),
+            Self::Eof => "end of template".to_owned(),
+        }
+    }
+}
+
+/// Whether Python's `str.isspace` holds: Unicode white space and four ASCII separators.
+pub(crate) fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// Folds line ends to `\n` and drops one at the very end.
+pub(crate) fn normalize(source: &str) -> String {
+    let mut text = fold_newlines(source);
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    text
+}
+
+fn fold_newlines(source: &str) -> String {
+    if source.contains('\r') { source.replace("\r\n", "\n").replace('\r', "\n") } else { source.to_owned() }
+}
+
+/// All tokens of a normalized source, the last of which is [`TokenKind::Eof`].
+pub(crate) fn tokenize(source: &str) -> Result<Vec<Token>, CompileError> {
+    let mut lexer = Lexer::new(source);
+    while lexer.at < source.len() {
+        lexer.text()?;
+    }
+    lexer.push(TokenKind::Eof);
+    Ok(lexer.tokens)
+}
+
+/// The state of the walk over a template.
+struct Lexer<'s> {
+    source: &'s str,
+    at: usize,
+    line: u32,
+    /// Whether what was read last ended with a line end, so that `lstrip_blocks` applies at once.
+    line_starting: bool,
+    tokens: Vec<Token>,
+}
+
+impl<'s> Lexer<'s> {
+    fn new(source: &'s str) -> Self {
+        Self { source, at: 0, line: 1, line_starting: true, tokens: Vec::new() }
+    }
+
+    fn rest(&self) -> &'s str {
+        &self.source[self.at..]
+    }
+
+    fn push(&mut self, kind: TokenKind) {
+        self.tokens.push(Token { kind, line: self.line });
+    }
+
+    /// Moves on over `len` bytes.
+    fn advance(&mut self, len: usize) -> &'s str {
+        let passed = &self.rest()[..len];
+        self.at += len;
+        self.line += passed.bytes().filter(|&byte| byte == b'\n').count() as u32;
+        self.line_starting = passed.ends_with('\n');
+        passed
+    }
+
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, CompileError> {
+        Err(CompileError::Syntax { line: self.line, message: message.into() })
+    }
+}
+
+/// The length of the white space that a text starts with.
+fn leading_space(text: &str) -> usize {
+    text.len() - text.trim_start_matches(is_space).len()
+}

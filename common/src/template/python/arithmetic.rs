@@ -1,0 +1,364 @@
+//! `+`, `-`, `*`, `/`, `//`, `%`, `**` and signs.
+
+use minijinja::{State, Value};
+use num_bigint::BigInt as Digits;
+
+use super::super::budget;
+use super::super::error::{Fallible, Limit, fail, limit};
+use super::super::value::{
+    Obj, Py, Seq, SeqKind, as_digits, int_value, list, py, safe_text, tuple, type_name,
+};
+use super::{printf, repr};
+
+/// Two numbers, made alike.
+enum Pair {
+    Small(i128, i128),
+    Big(Digits, Digits),
+    Floats(f64, f64),
+}
+
+/// The numbers in two values; nothing if one is not a number.
+fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
+    if let (Some(left), Some(right)) = (small(left), small(right)) {
+        return Ok(Some(Pair::Small(left, right)));
+    }
+    if let (Some(left), Some(right)) = (as_digits(left), as_digits(right)) {
+        return Ok(Some(Pair::Big(left, right)));
+    }
+    match (as_float(left)?, as_float(right)?) {
+        (Some(left), Some(right)) => Ok(Some(Pair::Floats(left, right))),
+        _ => Ok(None),
+    }
+}
+
+fn small(value: &Value) -> Option<i128> {
+    match py(value) {
+        Py::Int(int) => Some(int),
+        Py::Bool(flag) => Some(i128::from(flag)),
+        _ => None,
+    }
+}
+
+/// The float nearest to a number.
+pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
+    Ok(match py(value) {
+        Py::Int(int) => Some(int as f64),
+        Py::Bool(flag) => Some(f64::from(u8::from(flag))),
+        Py::Float(float) => Some(float),
+        Py::Obj(Obj::BigInt(big)) => {
+            Some(big.to_f64()).filter(|float| float.is_finite()).map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?
+        }
+        _ => None,
+    })
+}
+
+fn too_large() -> minijinja::Error {
+    fail("int too large to convert to float")
+}
+
+fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
+    for operand in [left, right] {
+        if let Py::Undefined(undefined) = py(operand) {
+            return Err(undefined.error());
+        }
+    }
+    let (left, right) = (type_name(left), type_name(right));
+    Err(fail(format!("unsupported operand type(s) for {op}: '{left}' and '{right}'")))
+}
+
+/// `a + b + c ...`: parts of one text are put together at once.
+pub(crate) fn sum(values: &[Value]) -> Fallible<Value> {
+    let Some((first, rest)) = values.split_first() else {
+        return Ok(Value::from(0));
+    };
+    if rest.len() > 1 && values.iter().all(is_plain_text) {
+        return join(values.iter().filter_map(Value::as_str));
+    }
+    rest.iter().try_fold(first.clone(), |sum, value| add(&sum, value))
+}
+
+fn is_plain_text(value: &Value) -> bool {
+    value.as_str().is_some() && !value.is_safe()
+}
+
+fn join<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> Fallible<Value> {
+    budget::alloc(parts.clone().map(str::len).sum())?;
+    let value = Value::from(parts.collect::<String>());
+    budget::track(&value);
+    Ok(value)
+}
+
+/// `left + right`.
+pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
+    match (py(left), py(right)) {
+        (Py::Str(left_text), Py::Str(right_text)) => add_texts(left, left_text, right, right_text),
+        (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
+            add_sequences(left_seq, right_seq)
+        }
+        (Py::Str(_), Py::Undefined(undefined)) | (Py::Undefined(undefined), Py::Str(_)) => Err(undefined.error()),
+        (Py::Str(_), _) => {
+            Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right))))
+        }
+        _ => match pair(left, right)? {
+            Some(Pair::Small(left, right)) => small_or_big(left.checked_add(right), || Digits::from(left) + right),
+            Some(Pair::Big(left, right)) => int_value(left + right),
+            Some(Pair::Floats(left, right)) => Ok(Value::from(left + right)),
+            None => unsupported("+", left, right),
+        },
+    }
+}
+
+/// Adding to a text that is marked as safe escapes the other side.
+fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> Fallible<Value> {
+    match (left.is_safe(), right.is_safe()) {
+        (false, false) => join([left_text, right_text].into_iter()),
+        (true, true) => safe_text(format!("{left_text}{right_text}")),
+        (true, false) => safe_text(format!("{left_text}{}", repr::escape_html(right_text)?)),
+        (false, true) => safe_text(format!("{}{right_text}", repr::escape_html(left_text)?)),
+    }
+}
+
+fn add_sequences(left: &Seq, right: &Seq) -> Fallible<Value> {
+    budget::alloc_values(left.items().len() + right.items().len())?;
+    let items = left.items().iter().chain(right.items()).cloned().collect();
+    if left.is_list() { list(items) } else { tuple(items) }
+}
+
+fn small_or_big(small: Option<i128>, big: impl FnOnce() -> Digits) -> Fallible<Value> {
+    match small {
+        Some(int) => Ok(Value::from(int)),
+        None => int_value(big()),
+    }
+}
+
+/// `left - right`; on views of keys, what only the left has.
+pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
+    match pair(left, right)? {
+        Some(Pair::Small(left, right)) => small_or_big(left.checked_sub(right), || Digits::from(left) - right),
+        Some(Pair::Big(left, right)) => int_value(left - right),
+        Some(Pair::Floats(left, right)) => Ok(Value::from(left - right)),
+        None => unsupported("-", left, right),
+    }
+}
+
+/// `left * right`, of which one may be a text or list to repeat.
+pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
+    match (py(left), py(right)) {
+        (Py::Str(_) | Py::Obj(Obj::Seq(_)), _) => repeat(left, right),
+        (_, Py::Str(_) | Py::Obj(Obj::Seq(_))) => repeat(right, left),
+        _ => match pair(left, right)? {
+            Some(Pair::Small(left, right)) => small_or_big(left.checked_mul(right), || Digits::from(left) * right),
+            Some(Pair::Big(left, right)) => {
+                budget::scan(((left.bits() / 64) * (right.bits() / 64)) as usize)?;
+                int_value(left * right)
+            }
+            Some(Pair::Floats(left, right)) => Ok(Value::from(left * right)),
+            None => unsupported("*", left, right),
+        },
+    }
+}
+
+fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
+    let Some(times) = as_digits(times) else {
+        if let Py::Undefined(undefined) = py(times) {
+            return Err(undefined.error());
+        }
+        return Err(fail(format!("can't multiply sequence by non-int of type '{}'", type_name(times))));
+    };
+    // More than fits in memory is more than the budget allows.
+    let times = if times < Digits::from(0) { 0 } else { usize::try_from(times).unwrap_or(usize::MAX) };
+    match py(value) {
+        Py::Str(content) => {
+            let size = content.len().saturating_mul(times);
+            budget::alloc(size)?;
+            let content = content.repeat(if size == 0 { 0 } else { times });
+            let value = if value.is_safe() { Value::from_safe_string(content) } else { Value::from(content) };
+            budget::track(&value);
+            Ok(value)
+        }
+        Py::Obj(Obj::Seq(seq)) => {
+            let size = seq.items().len().saturating_mul(times);
+            budget::alloc_values(size)?;
+            let items = seq.items().iter().cycle().take(size).cloned().collect();
+            Seq::free_of_charge(if seq.is_list() { SeqKind::List } else { SeqKind::Tuple }, items)
+        }
+        _ => unsupported("*", value, value),
+    }
+}
+
+/// `left / right`, always a float.
+pub(crate) fn divide(left: &Value, right: &Value) -> Fallible<Value> {
+    let quotient = match pair(left, right)? {
+        None => return unsupported("/", left, right),
+        Some(Pair::Small(_, 0)) => return Err(fail("division by zero")),
+        Some(Pair::Small(left, right)) => divide_ints(&left.into(), &right.into())?,
+        Some(Pair::Big(_, right)) if right == Digits::from(0) => return Err(fail("division by zero")),
+        Some(Pair::Big(left, right)) => divide_ints(&left, &right)?,
+        Some(Pair::Floats(_, 0.0)) => return Err(fail("float division by zero")),
+        Some(Pair::Floats(left, right)) => left / right,
+    };
+    Ok(Value::from(quotient))
+}
+
+/// The float nearest to the exact quotient of two integers.
+fn divide_ints(left: &Digits, right: &Digits) -> Fallible<f64> {
+    const EXACT: u64 = 53;
+    if left.bits() <= EXACT && right.bits() <= EXACT {
+        return Ok(digits_to_f64(left) / digits_to_f64(right));
+    }
+    // Scale the quotient to 66 bits or more, keep one bit for whatever is lost, and let the conversion round.
+    let shift = 66 + right.bits() as i64 - left.bits() as i64;
+    let (numerator, denominator) =
+        if shift > 0 { (left << shift, right.clone()) } else { (left.clone(), right << -shift) };
+    let mut quotient = &numerator / &denominator;
+    if &quotient * &denominator != numerator {
+        quotient = (quotient << 1) + if numerator.sign() == denominator.sign() { 1 } else { -1 };
+    } else {
+        quotient <<= 1;
+    }
+    let mantissa = i128::try_from(&quotient).unwrap_or_default() as f64;
+    let result = scale(mantissa, -(shift + 1));
+    if result.is_finite() { Ok(result) } else { Err(fail("integer division result too large for a float")) }
+}
+
+fn digits_to_f64(int: &Digits) -> f64 {
+    i128::try_from(int).unwrap_or_default() as f64
+}
+
+/// `float * 2 ** exponent`, in steps that do not overflow on the way.
+fn scale(mut float: f64, mut exponent: i64) -> f64 {
+    while exponent != 0 && float != 0.0 && float.is_finite() {
+        let step = exponent.clamp(-1000, 1000);
+        float *= 2_f64.powi(step as i32);
+        exponent -= step;
+    }
+    float
+}
+
+/// `left // right`.
+pub(crate) fn floor_divide(left: &Value, right: &Value) -> Fallible<Value> {
+    match pair(left, right)? {
+        None => unsupported("//", left, right),
+        Some(Pair::Small(_, 0)) => Err(fail("integer division or modulo by zero")),
+        Some(Pair::Small(left, right)) => match left.checked_div_euclid(right) {
+            Some(_) => Ok(Value::from(floor_small(left, right).0)),
+            None => int_value(-Digits::from(left)),
+        },
+        Some(Pair::Big(left, right)) => Ok(int_value(floor_big(&left, &right)?.0)?),
+        Some(Pair::Floats(_, 0.0)) => Err(fail("float floor division by zero")),
+        Some(Pair::Floats(left, right)) => Ok(Value::from(floor_floats(left, right).0)),
+    }
+}
+
+/// Quotient and remainder, the remainder with the sign of the divisor.
+fn floor_small(left: i128, right: i128) -> (i128, i128) {
+    let (quotient, rest) = (left.wrapping_div(right), left.wrapping_rem(right));
+    if rest != 0 && (rest < 0) != (right < 0) { (quotient - 1, rest + right) } else { (quotient, rest) }
+}
+
+fn floor_big(left: &Digits, right: &Digits) -> Fallible<(Digits, Digits)> {
+    let zero = Digits::from(0);
+    if *right == zero {
+        return Err(fail("integer division or modulo by zero"));
+    }
+    let (quotient, rest) = (left / right, left % right);
+    let adjust = rest != zero && (rest < zero) != (*right < zero);
+    Ok(if adjust { (quotient - 1, rest + right) } else { (quotient, rest) })
+}
+
+/// CPython's own way to get both, which keeps the sign of zeros.
+fn floor_floats(left: f64, right: f64) -> (f64, f64) {
+    let mut rest = left % right;
+    let mut quotient = (left - rest) / right;
+    if rest == 0.0 {
+        rest = 0.0_f64.copysign(right);
+    } else if (rest < 0.0) != (right < 0.0) {
+        rest += right;
+        quotient -= 1.0;
+    }
+    if quotient == 0.0 {
+        return (0.0_f64.copysign(left / right), rest);
+    }
+    let floor = quotient.floor();
+    (if quotient - floor > 0.5 { floor + 1.0 } else { floor }, rest)
+}
+
+/// `left % right`, which on texts fills in values.
+pub(crate) fn modulo(state: &mut State<'_, '_>, left: &Value, right: &Value) -> Fallible<Value> {
+    if left.as_str().is_some() {
+        return printf::format(state, left, right);
+    }
+    match pair(left, right)? {
+        None => unsupported("%", left, right),
+        Some(Pair::Small(_, 0)) => Err(fail("integer division or modulo by zero")),
+        Some(Pair::Small(left, right)) => Ok(Value::from(floor_small(left, right).1)),
+        Some(Pair::Big(left, right)) => int_value(floor_big(&left, &right)?.1),
+        Some(Pair::Floats(_, 0.0)) => Err(fail("float modulo")),
+        Some(Pair::Floats(left, right)) => Ok(Value::from(floor_floats(left, right).1)),
+    }
+}
+
+/// `left ** right`.
+pub(crate) fn power(left: &Value, right: &Value) -> Fallible<Value> {
+    let (Some(base), Some(exponent)) = (as_digits(left), as_digits(right)) else {
+        return match (as_float(left)?, as_float(right)?) {
+            (Some(base), Some(exponent)) => power_floats(base, exponent),
+            _ => unsupported("** or pow()", left, right),
+        };
+    };
+    if exponent < Digits::from(0) {
+        let exponent = as_float(right)?.unwrap_or(f64::NAN);
+        return power_floats(as_float(left)?.unwrap_or(f64::NAN), exponent);
+    }
+    power_ints(&base, &exponent)
+}
+
+fn power_ints(base: &Digits, exponent: &Digits) -> Fallible<Value> {
+    /// As [`int_value`] allows, but before the digits are computed.
+    const MAX_BITS: u64 = 64 * 1024;
+    if base.bits() <= 1 {
+        let odd = exponent % Digits::from(2) != Digits::from(0);
+        let small = if *exponent == Digits::from(0) { Digits::from(1) } else if odd { base.clone() } else { base * base };
+        return int_value(small);
+    }
+    let exponent = u32::try_from(exponent).map_err(|_| limit(Limit::Integer))?;
+    if base.bits().saturating_mul(exponent.into()) > MAX_BITS {
+        return Err(limit(Limit::Integer));
+    }
+    budget::steps(exponent as usize)?;
+    int_value(base.pow(exponent))
+}
+
+fn power_floats(base: f64, exponent: f64) -> Fallible<Value> {
+    if base == 0.0 && exponent < 0.0 {
+        return Err(fail("0.0 cannot be raised to a negative power"));
+    }
+    if base < 0.0 && base.is_finite() && exponent.is_finite() && exponent.fract() != 0.0 {
+        return Err(fail("complex numbers are not supported"));
+    }
+    let result = base.powf(exponent);
+    if result.is_infinite() && base.is_finite() && exponent.is_finite() {
+        return Err(fail("Numerical result out of range"));
+    }
+    Ok(Value::from(result))
+}
+
+/// `-value`.
+pub(crate) fn negate(value: &Value) -> Fallible<Value> {
+    match (as_digits(value), py(value)) {
+        (Some(int), _) => int_value(-int),
+        (None, Py::Float(float)) => Ok(Value::from(-float)),
+        (None, Py::Undefined(undefined)) => Err(undefined.error()),
+        _ => Err(fail(format!("bad operand type for unary -: '{}'", type_name(value)))),
+    }
+}
+
+/// `+value`.
+pub(crate) fn plus(value: &Value) -> Fallible<Value> {
+    match (as_digits(value), py(value)) {
+        (Some(int), _) => int_value(int),
+        (None, Py::Float(_)) => Ok(value.clone()),
+        (None, Py::Undefined(undefined)) => Err(undefined.error()),
+        _ => Err(fail(format!("bad operand type for unary +: '{}'", type_name(value)))),
+    }
+}

@@ -1,0 +1,231 @@
+//! `value.name`, `value[key]` and `value[a:b:c]`, by the rules of Jinja2's sandbox.
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::value::{
+    Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, object_name, py, text_like, tuple,
+};
+use super::call::int_arg;
+use super::methods;
+
+/// `value.name`: an attribute, else an item of that name, else undefined.
+pub(crate) fn attribute(state: &mut State<'_, '_>, value: &Value, name: &Value) -> Fallible<Value> {
+    let Some(text) = name.as_str() else {
+        return item(state, value, name);
+    };
+    if let Some(found) = python_attribute(state, value, text)? {
+        return Ok(found);
+    }
+    match py(value) {
+        Py::Obj(Obj::Dict(entries)) => {
+            budget::steps(1)?;
+            Ok(entries.get_str(text).cloned().unwrap_or_else(|| missing(value, name)))
+        }
+        Py::Undefined(undefined) => Err(undefined.error()),
+        _ => Ok(missing(value, name)),
+    }
+}
+
+/// `value[key]`: an item, else an attribute of that name, else undefined.
+pub(crate) fn item(state: &mut State<'_, '_>, value: &Value, key: &Value) -> Fallible<Value> {
+    if let Some(found) = subscript(value, key)? {
+        return Ok(found);
+    }
+    match key.as_str() {
+        Some(name) => Ok(python_attribute(state, value, name)?.unwrap_or_else(|| missing(value, key))),
+        None => Ok(missing(value, key)),
+    }
+}
+
+fn missing(value: &Value, name: &Value) -> Value {
+    Undefined::Member { owner: object_name(value), name: name.clone() }.value()
+}
+
+/// What Python's `value[key]` gives; nothing if it raises a TypeError or LookupError.
+fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
+    match py(value) {
+        Py::Obj(Obj::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
+        Py::Undefined(undefined) => Err(undefined.error()),
+        Py::Str(content) => Ok(index(key, || length(value)).and_then(|at| char_at(value, content, at))),
+        Py::Obj(Obj::Seq(items)) => {
+            Ok(index(key, || Some(items.items().len())).and_then(|at| items.items().get(at).cloned()))
+        }
+        Py::Obj(Obj::Range(range)) => {
+            Ok(index(key, || Some(range.len())).and_then(|at| range.get(at)).map(Value::from))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The position that an integer key means.
+fn index(key: &Value, len: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    let at = match py(key) {
+        Py::Int(at) => at,
+        Py::Bool(flag) => i128::from(flag),
+        _ => return None,
+    };
+    let at = if at < 0 { at + len()? as i128 } else { at };
+    usize::try_from(at).ok()
+}
+
+fn char_at(value: &Value, content: &str, at: usize) -> Option<Value> {
+    // Errors of the budget show up in the next operation.
+    budget::scan(at).ok()?;
+    let c = if content.is_ascii() { content.as_bytes().get(at).map(|&byte| char::from(byte)) } else { content.chars().nth(at) };
+    let c = c?.to_string();
+    Some(if value.is_safe() { Value::from_safe_string(c) } else { Value::from(c) })
+}
+
+/// An attribute that values of this type have in Python. Those that the sandbox withholds are undefined.
+fn python_attribute(state: &mut State<'_, '_>, value: &Value, name: &str) -> Fallible<Option<Value>> {
+    if let Some(name) = methods::find(value, name) {
+        return Ok(Some(Obj::Method(Method { receiver: value.clone(), name }).value()));
+    }
+    if methods::is_withheld(value, name) {
+        let reason = format!("access to attribute '{name}' of '{}' is unsafe", object_name(value));
+        return Ok(Some(Undefined::because(reason)));
+    }
+    match py(value) {
+        Py::Obj(object) => object_attribute(state, object, name),
+        Py::Int(_) | Py::Bool(_) => number_attribute(value, name),
+        Py::Float(float) => Ok(match name {
+            "real" => Some(Value::from(float)),
+            "imag" => Some(Value::from(0.0)),
+            _ => None,
+        }),
+        _ => Ok(None),
+    }
+}
+
+fn number_attribute(value: &Value, name: &str) -> Fallible<Option<Value>> {
+    match name {
+        "real" | "numerator" => super::super::value::as_digits(value).map(int_value).transpose(),
+        "imag" => Ok(Some(Value::from(0))),
+        "denominator" => Ok(Some(Value::from(1))),
+        _ => Ok(None),
+    }
+}
+
+fn object_attribute(state: &mut State<'_, '_>, object: &Obj, name: &str) -> Fallible<Option<Value>> {
+    match object {
+        Obj::Namespace(namespace) => Ok(namespace.get(name)),
+        Obj::Loop(object) => object.attribute(state, name),
+        Obj::Range(range) => Ok(match name {
+            "start" => Some(Value::from(range.start())),
+            "stop" => Some(Value::from(range.stop())),
+            "step" => Some(Value::from(range.step())),
+            _ => None,
+        }),
+        Obj::Seq(group) if group.kind() == SeqKind::Group => Ok(match name {
+            "grouper" => group.items().first().cloned(),
+            "list" => group.items().get(1).cloned(),
+            _ => None,
+        }),
+        Obj::Macro(object) => macro_attribute(object, name),
+        Obj::Counter(counter) => Ok((name == "current").then(|| counter.current())),
+        _ => Ok(None),
+    }
+}
+
+fn macro_attribute(object: &super::super::value::Macro, name: &str) -> Fallible<Option<Value>> {
+    let spec = &object.spec;
+    Ok(Some(match name {
+        "name" => spec.name.as_deref().map_or_else(super::super::value::none, Value::from),
+        "arguments" => tuple(spec.params.clone())?,
+        "caller" => Value::from(spec.takes_caller),
+        "catch_kwargs" => Value::from(spec.takes_kwargs),
+        "catch_varargs" => Value::from(spec.takes_varargs),
+        _ => return Ok(None),
+    }))
+}
+
+/// `value[start:stop:step]`, where a bound that is not given is `None`.
+pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
+    match py(value) {
+        Py::Undefined(undefined) => Err(undefined.error()),
+        Py::Str(content) => {
+            budget::scan(content.len())?;
+            let range = Bounds::read(bounds)?.resolve(length(value).unwrap_or(0));
+            text_like(value, slice_text(content, &range))
+        }
+        Py::Obj(Obj::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
+        Py::Obj(Obj::Range(range)) => {
+            let picked = Bounds::read(bounds)?.resolve(range.len());
+            budget::alloc_values(picked.count)?;
+            let items = picked.positions().filter_map(|at| range.get(at)).map(Value::from).collect();
+            list(items)
+        }
+        _ if dict(value).is_some() => Err(fail("unhashable type: 'slice'")),
+        _ => Err(fail(format!("'{}' is not subscriptable", object_name(value)))),
+    }
+}
+
+fn slice_items(items: &Seq, bounds: &Bounds) -> Fallible<Value> {
+    let picked = bounds.resolve(items.items().len());
+    let items_picked = picked.positions().filter_map(|at| items.items().get(at).cloned()).collect();
+    if items.is_list() { list(items_picked) } else { tuple(items_picked) }
+}
+
+fn slice_text(content: &str, picked: &Picked) -> String {
+    if content.is_ascii() && picked.step == 1 {
+        return content.get(picked.start..picked.start + picked.count).unwrap_or_default().to_owned();
+    }
+    if picked.step == 1 {
+        return content.chars().skip(picked.start).take(picked.count).collect();
+    }
+    let chars: Vec<char> = content.chars().collect();
+    picked.positions().filter_map(|at| chars.get(at)).collect()
+}
+
+/// The bounds of a slice as written.
+struct Bounds {
+    start: Option<i64>,
+    stop: Option<i64>,
+    step: i64,
+}
+
+/// The positions that a slice picks from a sequence of known length.
+struct Picked {
+    start: usize,
+    count: usize,
+    step: i64,
+}
+
+impl Bounds {
+    fn read(bounds: &[Value]) -> Fallible<Self> {
+        let bound = |value: &Value| if value.is_none() { Ok(None) } else { slice_index(value).map(Some) };
+        let step = bound(&bounds[2])?.unwrap_or(1);
+        if step == 0 {
+            return Err(fail("slice step cannot be zero"));
+        }
+        Ok(Self { start: bound(&bounds[0])?, stop: bound(&bounds[1])?, step })
+    }
+
+    fn resolve(&self, len: usize) -> Picked {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        let (lowest, highest) = if self.step > 0 { (0, len) } else { (-1, len - 1) };
+        let clamp = |at: i64| (if at < 0 { at.saturating_add(len) } else { at }).clamp(lowest, highest);
+        let start = self.start.map_or(if self.step > 0 { lowest } else { highest }, clamp);
+        let stop = self.stop.map_or(if self.step > 0 { highest } else { lowest }, clamp);
+        let span = if self.step > 0 { stop - start } else { start - stop };
+        let step = i64::try_from(self.step.unsigned_abs()).unwrap_or(i64::MAX);
+        let count = if span > 0 { (span - 1) / step + 1 } else { 0 };
+        Picked { start: usize::try_from(start).unwrap_or(0), count: usize::try_from(count).unwrap_or(0), step: self.step }
+    }
+}
+
+impl Picked {
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        let (start, step) = (self.start as i64, self.step);
+        (0..self.count as i64).filter_map(move |at| usize::try_from(start + at.saturating_mul(step)).ok())
+    }
+}
+
+fn slice_index(value: &Value) -> Fallible<i64> {
+    int_arg(value).map_err(|error| match py(value) {
+        Py::Undefined(_) => fail("slice indices must be integers or None or have an __index__ method"),
+        _ => error,
+    })
+}

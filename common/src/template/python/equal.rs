@@ -1,0 +1,156 @@
+//! `==`, `in` and identity.
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::value::{
+    Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, type_name,
+};
+
+/// Python's `left == right`.
+pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
+    match (py(left), py(right)) {
+        (Py::Str(left), Py::Str(right)) => {
+            budget::scan(if left.len() == right.len() { left.len() } else { 0 })?;
+            Ok(left == right)
+        }
+        (Py::Undefined(_), Py::Undefined(_)) | (Py::None, Py::None) => Ok(true),
+        (Py::Float(left), Py::Float(right)) => Ok(left == right),
+        (Py::Int(left), Py::Int(right)) => Ok(left == right),
+        (Py::Bool(left), Py::Bool(right)) => Ok(left == right),
+        (Py::Obj(left_object), Py::Obj(right_object)) => equal_objects(left, left_object, right, right_object),
+        _ => Ok(equal_numbers(left, right)),
+    }
+}
+
+/// Whether two values are the same number, whatever their types.
+fn equal_numbers(left: &Value, right: &Value) -> bool {
+    match (as_digits(left), as_digits(right), py(left), py(right)) {
+        (Some(left), Some(right), ..) => left == right,
+        (Some(int), None, _, Py::Float(float)) | (None, Some(int), Py::Float(float), _) => {
+            super::number::exact_int(float).is_some_and(|whole| whole == int)
+        }
+        _ => false,
+    }
+}
+
+fn equal_objects(left: &Value, left_object: &Obj, right: &Value, right_object: &Obj) -> Fallible<bool> {
+    budget::steps(1)?;
+    match (left_object, right_object) {
+        _ if std::ptr::eq(left_object, right_object) => Ok(true),
+        (Obj::Seq(left), Obj::Seq(right)) => equal_sequences(left, right),
+        (Obj::Dict(left), Obj::Dict(right)) => equal_dicts(left, right),
+        (Obj::Range(left), Obj::Range(right)) => Ok(equal_ranges(left, right)),
+        (Obj::View(left), Obj::View(right)) => equal_views(left, right),
+        (Obj::Builtin(left), Obj::Builtin(right)) => Ok(left == right),
+        (Obj::Namespace(left), Obj::Namespace(right)) => Ok(std::sync::Arc::ptr_eq(left, right)),
+        (Obj::Method(left), Obj::Method(right)) => Ok(left.name == right.name && is_same(&left.receiver, &right.receiver)),
+        _ => Ok(equal_numbers(left, right)),
+    }
+}
+
+fn equal_sequences(left: &Seq, right: &Seq) -> Fallible<bool> {
+    if left.is_list() != right.is_list() {
+        return Ok(false);
+    }
+    equal_items(left.items(), right.items())
+}
+
+/// Whether the items are equal, one by one. The same object is equal to itself, even NaN.
+pub(crate) fn equal_items(left: &[Value], right: &[Value]) -> Fallible<bool> {
+    if left.len() != right.len() {
+        return Ok(false);
+    }
+    for (left, right) in left.iter().zip(right) {
+        if !equal(left, right)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn equal_dicts(left: &Dict, right: &Dict) -> Fallible<bool> {
+    if left.len() != right.len() {
+        return Ok(false);
+    }
+    for (key, value) in left.entries() {
+        match right.get(key)? {
+            Some(other) if equal(value, other)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+fn equal_ranges(left: &Range, right: &Range) -> bool {
+    let len = left.len();
+    len == right.len() && (len == 0 || left.get(0) == right.get(0)) && (len < 2 || left.step() == right.step())
+}
+
+/// Views of keys and items are sets; views of values are only ever equal to themselves.
+fn equal_views(left: &View, right: &View) -> Fallible<bool> {
+    if left.kind() != right.kind() || left.dict().len() != right.dict().len() {
+        return Ok(false);
+    }
+    match left.kind() {
+        ViewKind::Keys => {
+            for (key, _) in left.dict().entries() {
+                if right.dict().get(key)?.is_none() {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        ViewKind::Items => equal_dicts(left.dict(), right.dict()),
+        ViewKind::Values => Ok(false),
+    }
+}
+
+/// Python's `left is right`.
+pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
+    match (obj(left), obj(right), py(left), py(right)) {
+        (Some(left), Some(right), ..) => std::ptr::eq(left, right),
+        (_, _, Py::None, Py::None) => true,
+        (_, _, Py::Bool(left), Py::Bool(right)) => left == right,
+        // CPython keeps one object per small integer and per short text of the template.
+        (_, _, Py::Int(left), Py::Int(right)) => left == right,
+        (_, _, Py::Str(left), Py::Str(right)) => left == right,
+        (_, _, Py::Float(left), Py::Float(right)) => left.to_bits() == right.to_bits(),
+        _ => false,
+    }
+}
+
+/// Python's `item in container`.
+pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
+    match py(container) {
+        Py::Str(text) => match py(item) {
+            Py::Str(part) => {
+                budget::scan(text.len())?;
+                Ok(text.contains(part))
+            }
+            Py::Undefined(undefined) => Err(undefined.error()),
+            _ => Err(fail(format!("'in <string>' requires string as left operand, not {}", type_name(item)))),
+        },
+        Py::Undefined(_) => Ok(false),
+        Py::Obj(Obj::Dict(dict)) => Ok(dict.get(item)?.is_some()),
+        Py::Obj(Obj::View(view)) if view.kind() == ViewKind::Keys => Ok(view.dict().get(item)?.is_some()),
+        Py::Obj(Obj::Namespace(_)) | Py::Obj(Obj::Loop(_)) => not_a_container(container),
+        Py::Obj(_) => contains_item(container, item),
+        _ => not_a_container(container),
+    }
+}
+
+fn not_a_container(value: &Value) -> Fallible<bool> {
+    Err(fail(format!("argument of type '{}' is not iterable", type_name(value))))
+}
+
+fn contains_item(container: &Value, item: &Value) -> Fallible<bool> {
+    for found in iterate(container)? {
+        budget::steps(1)?;
+        if equal(&found?, item)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,150 @@
+//! `'{} {name.attribute[0]!r:>10}'.format(...)`, as the sandbox runs it.
+
+use minijinja::{State, Value};
+
+use super::super::error::{Fallible, fail};
+use super::attribute;
+use super::repr::{self, Text};
+use super::spec::Spec;
+
+/// How deep specifications may hold fields themselves; Python's own bound.
+const MAX_DEPTH: u8 = 2;
+
+/// Fills arguments into a template text.
+pub(crate) fn format(
+    state: &mut State<'_, '_>,
+    template: &str,
+    positional: &[Value],
+    named: &[(Value, Value)],
+) -> Fallible<String> {
+    let mut formatter = Formatter { state, positional, named, next: Some(0) };
+    formatter.text(template, MAX_DEPTH)
+}
+
+struct Formatter<'a, 't, 'e> {
+    state: &'a mut State<'t, 'e>,
+    positional: &'a [Value],
+    named: &'a [(Value, Value)],
+    /// The number of the next `{}`; nothing once a field was numbered by hand.
+    next: Option<usize>,
+}
+
+impl Formatter<'_, '_, '_> {
+    fn text(&mut self, template: &str, depth: u8) -> Fallible<String> {
+        let mut out = Text::new();
+        let mut rest = template;
+        while let Some(at) = rest.find(['{', '}']) {
+            out.push(&rest[..at])?;
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                out.push(brace)?;
+                rest = after;
+            } else if brace == "}" {
+                return Err(fail("Single '}' encountered in format string"));
+            } else {
+                let end = field_end(rest)?;
+                out.push(&self.field(&rest[..end], depth)?)?;
+                rest = &rest[end + 1..];
+            }
+        }
+        out.push(rest)?;
+        Ok(out.finish())
+    }
+
+    /// A field: name, `!` conversion and `:` specification.
+    fn field(&mut self, field: &str, depth: u8) -> Fallible<String> {
+        if depth == 0 {
+            return Err(fail("Max string recursion exceeded"));
+        }
+        let name_end = name_end(field);
+        let (name, rest) = field.split_at(name_end);
+        let value = self.value(name)?;
+        let (conversion, spec) = match rest.strip_prefix('!') {
+            Some(rest) => rest.split_once(':').unwrap_or((rest, "")),
+            None => ("", rest.strip_prefix(':').unwrap_or_default()),
+        };
+        let value = self.convert(value, conversion, rest.starts_with('!'))?;
+        let spec = self.text(spec, depth - 1)?;
+        Spec::parse(&spec)?.format(&value)
+    }
+
+    fn convert(&mut self, value: Value, conversion: &str, given: bool) -> Fallible<Value> {
+        match conversion {
+            "" if !given => Ok(value),
+            "s" => Ok(Value::from(repr::to_str(self.state, &value)?)),
+            "r" | "a" => Ok(Value::from(repr::repr(&value)?)),
+            _ => Err(fail(format!("Unknown conversion specifier {conversion}"))),
+        }
+    }
+
+    fn value(&mut self, name: &str) -> Fallible<Value> {
+        let end = name.find(['.', '[']).unwrap_or(name.len());
+        let (first, mut rest) = name.split_at(end);
+        let mut value = self.argument(first)?;
+        while !rest.is_empty() {
+            if let Some(after) = rest.strip_prefix('.') {
+                let end = after.find(['.', '[']).unwrap_or(after.len());
+                value = attribute::attribute(self.state, &value, &Value::from(&after[..end]))?;
+                rest = &after[end..];
+            } else {
+                let after = rest.strip_prefix('[').ok_or_else(|| fail("Only '.' or '[' may follow ']'"))?;
+                let end = after.find(']').ok_or_else(|| fail("Missing ']' in format string"))?;
+                let key = after[..end].parse::<i64>().map_or_else(|_| Value::from(&after[..end]), Value::from);
+                value = attribute::item(self.state, &value, &key)?;
+                rest = &after[end + 1..];
+            }
+        }
+        Ok(value)
+    }
+
+    fn argument(&mut self, name: &str) -> Fallible<Value> {
+        if name.is_empty() {
+            let Some(at) = self.next else {
+                return Err(fail("cannot switch from manual field specification to automatic field numbering"));
+            };
+            self.next = Some(at + 1);
+            return self.at(at);
+        }
+        if let Ok(at) = name.parse::<usize>() {
+            if self.next.is_some_and(|next| next > 0) {
+                return Err(fail("cannot switch from automatic field numbering to manual field specification"));
+            }
+            self.next = None;
+            return self.at(at);
+        }
+        let found = self.named.iter().find(|(known, _)| known.as_str() == Some(name));
+        found.map(|(_, value)| value.clone()).ok_or_else(|| fail(format!("KeyError: '{name}'")))
+    }
+
+    fn at(&self, at: usize) -> Fallible<Value> {
+        let missing = || fail(format!("Replacement index {at} out of range for positional args tuple"));
+        self.positional.get(at).cloned().ok_or_else(missing)
+    }
+}
+
+/// Where the field ends that a text starts with.
+fn field_end(text: &str) -> Fallible<usize> {
+    let mut depth = 1;
+    for (at, c) in text.char_indices() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if depth == 0 {
+            return Ok(at);
+        }
+    }
+    Err(fail("expected '}' before end of string"))
+}
+
+/// Where the name of a field ends: brackets may hold anything.
+fn name_end(field: &str) -> usize {
+    let mut in_brackets = false;
+    for (at, c) in field.char_indices() {
+        match c {
+            '[' => in_brackets = true,
+            ']' => in_brackets = false,
+            '!' | ':' if !in_brackets => return at,
+            _ => {}
+        }
+    }
+    field.len()
+}

@@ -1,0 +1,45 @@
+//! Methods of numbers.
+
+use minijinja::Value;
+
+use super::super::super::error::{Fallible, fail};
+use super::super::super::value::{Py, as_digits, int_value, py, tuple};
+use super::super::call::Args;
+use super::super::number::exact_int;
+use super::unknown;
+
+pub(super) const INT_NAMES: &[&str] =
+    &["as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "to_bytes"];
+pub(super) const FLOAT_NAMES: &[&str] = &["as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer"];
+
+pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>(name, [])?;
+    match (name, py(receiver), as_digits(receiver)) {
+        ("conjugate", _, Some(int)) => int_value(int),
+        ("conjugate", ..) => Ok(receiver.clone()),
+        ("is_integer", Py::Float(float), _) => Ok(Value::from(float.is_finite() && float.fract() == 0.0)),
+        ("bit_length", _, Some(int)) => Ok(Value::from(int.bits())),
+        ("bit_count", _, Some(int)) => {
+            Ok(Value::from(int.iter_u64_digits().map(u64::count_ones).map(u64::from).sum::<u64>()))
+        }
+        ("as_integer_ratio", _, Some(int)) => tuple(vec![int_value(int)?, Value::from(1)]),
+        ("as_integer_ratio", Py::Float(float), _) => ratio(float),
+        _ => Err(unknown(name)),
+    }
+}
+
+/// The float as a fraction in lowest terms: doubling it until it is whole.
+fn ratio(float: f64) -> Fallible<Value> {
+    if !float.is_finite() {
+        return Err(fail("cannot convert infinity or NaN to integer ratio"));
+    }
+    let mut numerator = float;
+    let mut doublings = 0_u32;
+    while numerator.fract() != 0.0 {
+        numerator *= 2.0;
+        doublings += 1;
+    }
+    let numerator = exact_int(numerator).unwrap_or_default();
+    let denominator = num_bigint::BigInt::from(2).pow(doublings);
+    tuple(vec![int_value(numerator)?, int_value(denominator)?])
+}

@@ -1,0 +1,303 @@
+//! Methods of texts.
+
+use minijinja::{State, Value};
+
+use super::super::super::budget;
+use super::super::super::error::{Fallible, fail};
+use super::super::super::unicode;
+use super::super::super::value::{Dict, Py, dict, iterate, list, py, seq, text_like, tuple, type_name};
+use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
+use super::super::{format, repr, text};
+use super::unknown;
+
+pub(super) const NAMES: &[&str] = &[
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "encode",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
+];
+
+pub(super) fn call(
+    state: &mut State<'_, '_>,
+    receiver: &Value,
+    content: &str,
+    name: &'static str,
+    args: &Args<'_>,
+) -> Fallible<Value> {
+    budget::scan(content.len())?;
+    let receiver = Receiver { value: receiver, content, name };
+    match name {
+        "format" => receiver.like(format::format(state, content, &args.positional, &args.keywords)?),
+        "format_map" => format_map(state, &receiver, args),
+        "split" => receiver.split(args, text::split),
+        "rsplit" => receiver.split(args, text::rsplit),
+        "splitlines" => receiver.splitlines(args),
+        "replace" => receiver.replace(args),
+        "encode" | "maketrans" | "translate" => Err(unknown(name)),
+        "expandtabs" => receiver.expand_tabs(args),
+        _ => receiver.call_positional(args.only_positional(name)?),
+    }
+}
+
+fn format_map(state: &mut State<'_, '_>, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
+    let [mapping] = args.bind("format_map", [""])?;
+    let mapping = required(mapping, "format_map", "mapping")?;
+    let entries = dict(&mapping).map(Dict::entries).ok_or_else(|| fail("format_map() argument must be a mapping"))?;
+    receiver.like(format::format(state, receiver.content, &[], entries)?)
+}
+
+/// A text on which a method is called.
+struct Receiver<'a> {
+    value: &'a Value,
+    content: &'a str,
+    name: &'static str,
+}
+
+impl Receiver<'_> {
+    /// A text that is marked as safe if the receiver is.
+    fn like(&self, content: String) -> Fallible<Value> {
+        text_like(self.value, content)
+    }
+
+    fn likes<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> Fallible<Vec<Value>> {
+        parts.into_iter().map(|part| self.like(part.to_owned())).collect()
+    }
+
+    fn call_positional(&self, args: &[Value]) -> Fallible<Value> {
+        let content = self.content;
+        match (self.name, args) {
+            ("upper", []) => self.like(content.to_uppercase()),
+            ("lower", []) => self.like(content.to_lowercase()),
+            ("capitalize", []) => self.like(text::capitalize(content)),
+            ("title", []) => self.like(text::title(content)),
+            ("swapcase", []) => self.like(text::swapcase(content)),
+            ("casefold", []) => self.like(text::casefold(content)),
+            ("strip", _) => self.strip(args, true, true),
+            ("lstrip", _) => self.strip(args, true, false),
+            ("rstrip", _) => self.strip(args, false, true),
+            ("startswith", _) => self.affix(args, |content, affix| content.starts_with(affix)),
+            ("endswith", _) => self.affix(args, |content, affix| content.ends_with(affix)),
+            ("join", [items]) => self.join(items),
+            ("find" | "rfind" | "index" | "rindex", _) => self.find(args),
+            ("count", _) => self.count(args),
+            ("partition" | "rpartition", [separator]) => self.partition(separator),
+            ("removeprefix", [prefix]) => {
+                let prefix = text_arg(prefix, self.name)?;
+                self.like(content.strip_prefix(prefix).unwrap_or(content).to_owned())
+            }
+            ("removesuffix", [suffix]) => {
+                let suffix = text_arg(suffix, self.name)?;
+                self.like(content.strip_suffix(suffix).unwrap_or(content).to_owned())
+            }
+            ("center" | "ljust" | "rjust", _) => self.justify(args),
+            ("zfill", [width]) => self.like(text::zfill(content, int_arg(width)?)?),
+            (_, []) => self.predicate(),
+            _ => Err(fail(format!("wrong number of arguments for the method '{}'", self.name))),
+        }
+    }
+
+    fn predicate(&self) -> Fallible<Value> {
+        let content = self.content;
+        let all = |holds: fn(char) -> bool| !content.is_empty() && content.chars().all(holds);
+        Ok(Value::from(match self.name {
+            "isspace" => all(super::super::super::lexer::is_space),
+            "isascii" => content.is_ascii(),
+            "isprintable" => content.chars().all(unicode::is_printable),
+            "isalpha" => all(unicode::is_alpha),
+            "isdecimal" => all(|c| unicode::decimal(c).is_some()),
+            "isdigit" => all(unicode::is_digit),
+            "isnumeric" => all(unicode::is_numeric),
+            "isalnum" => all(|c| unicode::is_alpha(c) || unicode::is_numeric(c)),
+            "isidentifier" => text::is_identifier(content),
+            "islower" => text::is_lower(content),
+            "isupper" => text::is_upper(content),
+            "istitle" => text::is_title(content),
+            _ => return Err(fail(format!("wrong number of arguments for the method '{}'", self.name))),
+        }))
+    }
+
+    fn strip(&self, args: &[Value], left: bool, right: bool) -> Fallible<Value> {
+        let [chars] = Args::of(args).bind(self.name, [""])?;
+        let chars = or_none(chars);
+        let chars = chars.as_ref().map(|chars| text_arg(chars, self.name)).transpose()?;
+        self.like(text::strip(self.content, chars, left, right).to_owned())
+    }
+
+    fn split(
+        &self,
+        args: &Args<'_>,
+        split: for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>,
+    ) -> Fallible<Value> {
+        let [separator, limit] = args.bind(self.name, ["sep", "maxsplit"])?;
+        let separator = or_none(separator);
+        let separator = separator.as_ref().map(|separator| text_arg(separator, self.name)).transpose()?;
+        let limit = limit.map_or(Ok(-1), |limit| int_arg(&limit))?;
+        let parts = split(self.content, separator, usize::try_from(limit).ok())?;
+        budget::alloc_values(parts.len())?;
+        list(self.likes(parts)?)
+    }
+
+    fn splitlines(&self, args: &Args<'_>) -> Fallible<Value> {
+        let [keep_ends] = args.bind(self.name, ["keepends"])?;
+        let keep_ends = keep_ends.is_some_and(|keep_ends| keep_ends.is_true());
+        let lines = text::lines(self.content, keep_ends);
+        budget::alloc_values(lines.len())?;
+        list(self.likes(lines)?)
+    }
+
+    fn replace(&self, args: &Args<'_>) -> Fallible<Value> {
+        let [old, new, count] = args.bind(self.name, ["", "", "count"])?;
+        let (old, new) = (required(old, "replace", "old")?, required(new, "replace", "new")?);
+        let count = count.map_or(Ok(-1), |count| int_arg(&count))?;
+        let (old, new) = (text_arg(&old, self.name)?, text_arg(&new, self.name)?);
+        self.like(text::replace(self.content, old, new, usize::try_from(count).ok())?)
+    }
+
+    fn affix(&self, args: &[Value], holds: fn(&str, &str) -> bool) -> Fallible<Value> {
+        let [affix, start, stop] = Args::of(args).bind(self.name, ["", "", ""])?;
+        let affix = required(affix, self.name, "prefix")?;
+        let Some((_, content)) = text::window(self.content, start.as_ref(), stop.as_ref())? else {
+            return Ok(Value::from(false));
+        };
+        if let Some(affixes) = seq(&affix).filter(|affixes| !affixes.is_list()) {
+            for affix in affixes.items() {
+                if holds(content, text_arg(affix, self.name)?) {
+                    return Ok(Value::from(true));
+                }
+            }
+            return Ok(Value::from(false));
+        }
+        match py(defined(&affix)?) {
+            Py::Str(affix) => Ok(Value::from(holds(content, affix))),
+            _ => Err(fail(format!(
+                "{} first arg must be str or a tuple of str, not {}",
+                self.name,
+                type_name(&affix)
+            ))),
+        }
+    }
+
+    fn join(&self, items: &Value) -> Fallible<Value> {
+        let mut joined = repr::Text::new();
+        for (at, item) in iterate(items)?.enumerate() {
+            let item = item?;
+            if at > 0 {
+                joined.push(self.content)?;
+            }
+            match (py(&item), self.value.is_safe()) {
+                (Py::Str(part), false) => joined.push(part)?,
+                (Py::Str(part), true) if item.is_safe() => joined.push(part)?,
+                (_, true) => joined.push(&repr::escape_html(&repr::to_plain_str(&item)?)?)?,
+                _ => {
+                    let found = type_name(&item);
+                    return Err(fail(format!("sequence item {at}: expected str instance, {found} found")));
+                }
+            }
+        }
+        self.like(joined.finish())
+    }
+
+    fn find(&self, args: &[Value]) -> Fallible<Value> {
+        let [part, start, stop] = Args::of(args).bind(self.name, ["", "", ""])?;
+        let part = required(part, self.name, "sub")?;
+        let part = text_arg(&part, self.name)?;
+        let found = text::window(self.content, start.as_ref(), stop.as_ref())?.and_then(|(offset, content)| {
+            let at = if self.name.starts_with('r') { content.rfind(part) } else { content.find(part) };
+            at.map(|at| offset + content[..at].chars().count())
+        });
+        match found {
+            Some(at) => Ok(Value::from(at)),
+            None if self.name.ends_with("index") => Err(fail("substring not found")),
+            None => Ok(Value::from(-1)),
+        }
+    }
+
+    fn count(&self, args: &[Value]) -> Fallible<Value> {
+        let [part, start, stop] = Args::of(args).bind(self.name, ["", "", ""])?;
+        let part = required(part, self.name, "sub")?;
+        let part = text_arg(&part, self.name)?;
+        let window = text::window(self.content, start.as_ref(), stop.as_ref())?;
+        Ok(Value::from(window.map_or(0, |(_, content)| content.matches(part).count())))
+    }
+
+    fn partition(&self, separator: &Value) -> Fallible<Value> {
+        let separator = text_arg(separator, self.name)?;
+        if separator.is_empty() {
+            return Err(fail("empty separator"));
+        }
+        let backwards = self.name == "rpartition";
+        let found = if backwards { self.content.rfind(separator) } else { self.content.find(separator) };
+        let parts = match found {
+            Some(at) => [&self.content[..at], separator, &self.content[at + separator.len()..]],
+            None if backwards => ["", "", self.content],
+            None => [self.content, "", ""],
+        };
+        tuple(self.likes(parts)?)
+    }
+
+    fn justify(&self, args: &[Value]) -> Fallible<Value> {
+        let [width, fill] = Args::of(args).bind(self.name, ["", ""])?;
+        let width = int_arg(&required(width, self.name, "width")?)?;
+        let fill = fill.unwrap_or_else(|| Value::from(" "));
+        let fill = text_arg(&fill, self.name)?;
+        let mut chars = fill.chars();
+        let (Some(fill), None) = (chars.next(), chars.next()) else {
+            return Err(fail("The fill character must be exactly one character long"));
+        };
+        let side = match self.name {
+            "ljust" => text::Side::Left,
+            "rjust" => text::Side::Right,
+            _ => text::Side::Center,
+        };
+        self.like(text::justify(self.content, width, fill, side)?)
+    }
+
+    fn expand_tabs(&self, args: &Args<'_>) -> Fallible<Value> {
+        let [size] = args.bind(self.name, ["tabsize"])?;
+        let size = size.map_or(Ok(8), |size| int_arg(&size))?;
+        self.like(text::expand_tabs(self.content, usize::try_from(size).unwrap_or(0))?)
+    }
+}

@@ -1,0 +1,120 @@
+//! `<`, `<=`, `>`, `>=` and sorting.
+
+use std::cmp::Ordering;
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::value::{Obj, Py, as_digits, py, type_name};
+use super::equal::equal;
+use super::number::exact_int;
+
+/// `left op right`, for one of the four operators.
+pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
+    let Some(ordering) = ordering(left, right, op)? else {
+        return Ok(false);
+    };
+    Ok(match op {
+        "<" => ordering.is_lt(),
+        "<=" => ordering.is_le(),
+        ">" => ordering.is_gt(),
+        _ => ordering.is_ge(),
+    })
+}
+
+/// How two values compare; nothing if one is not a number (NaN), an error if they cannot be compared.
+fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>> {
+    match (py(left), py(right)) {
+        (Py::Int(left), Py::Int(right)) => Ok(Some(left.cmp(&right))),
+        (Py::Str(left), Py::Str(right)) => {
+            budget::scan(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
+        }
+        (Py::Undefined(undefined), _) | (_, Py::Undefined(undefined)) => Err(undefined.error()),
+        (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
+            compare_items(left_seq.items(), right_seq.items(), op)
+        }
+        (Py::Obj(Obj::View(_)), Py::Obj(Obj::View(_))) => Err(fail("dict views cannot be ordered here")),
+        _ => compare_numbers(left, right).unwrap_or_else(|| {
+            let (left, right) = (type_name(left), type_name(right));
+            Err(fail(format!("'{op}' not supported between instances of '{left}' and '{right}'")))
+        }),
+    }
+}
+
+fn compare_items(left: &[Value], right: &[Value], op: &str) -> Fallible<Option<Ordering>> {
+    for (left, right) in left.iter().zip(right) {
+        budget::steps(1)?;
+        if !equal(left, right)? {
+            return ordering(left, right, op);
+        }
+    }
+    Ok(Some(left.len().cmp(&right.len())))
+}
+
+fn compare_numbers(left: &Value, right: &Value) -> Option<Fallible<Option<Ordering>>> {
+    let ordering = match (as_digits(left), as_digits(right), py(left), py(right)) {
+        (Some(left), Some(right), ..) => Some(left.cmp(&right)),
+        (None, None, Py::Float(left), Py::Float(right)) => left.partial_cmp(&right),
+        (Some(left), None, _, Py::Float(right)) => compare_int_to_float(&left, right),
+        (None, Some(right), Py::Float(left), _) => compare_int_to_float(&right, left).map(Ordering::reverse),
+        _ => return None,
+    };
+    Some(Ok(ordering))
+}
+
+fn compare_int_to_float(int: &num_bigint::BigInt, float: f64) -> Option<Ordering> {
+    if float.is_infinite() {
+        return Some(if float > 0.0 { Ordering::Less } else { Ordering::Greater });
+    }
+    let whole = exact_int(float.floor())?;
+    let ordering = int.cmp(&whole);
+    // Above its whole part, the float is also above an equal integer.
+    Some(if ordering == Ordering::Equal && float.fract() != 0.0 { Ordering::Less } else { ordering })
+}
+
+/// Python's stable `sorted(items, key=..., reverse=...)`, given pairs of key and item.
+pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Vec<Value>> {
+    // Python sorts the reversed list and reverses the result, which keeps equal items in order.
+    if reverse {
+        items.reverse();
+    }
+    let mut width = 1;
+    while width < items.len() {
+        items = merge_runs(&items, width)?;
+        width *= 2;
+    }
+    if reverse {
+        items.reverse();
+    }
+    Ok(items.into_iter().map(|(_, item)| item).collect())
+}
+
+/// Merges neighbouring sorted runs of `width` items. The standard sort cannot be used: a comparison here may fail, and
+/// NaN has no order.
+fn merge_runs(items: &[(Value, Value)], width: usize) -> Fallible<Vec<(Value, Value)>> {
+    let mut merged = Vec::with_capacity(items.len());
+    for pair in items.chunks(2 * width) {
+        let (left, right) = pair.split_at(width.min(pair.len()));
+        merge(left, right, &mut merged)?;
+    }
+    Ok(merged)
+}
+
+fn merge(mut left: &[(Value, Value)], mut right: &[(Value, Value)], out: &mut Vec<(Value, Value)>) -> Fallible<()> {
+    while let (Some((first_left, rest_left)), Some((first_right, rest_right))) = (left.split_first(), right.split_first())
+    {
+        budget::steps(1)?;
+        if compare(&first_right.0, &first_left.0, "<")? {
+            out.push(first_right.clone());
+            right = rest_right;
+        } else {
+            out.push(first_left.clone());
+            left = rest_left;
+        }
+    }
+    out.extend_from_slice(left);
+    out.extend_from_slice(right);
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! `str(value)`, `repr(value)` and HTML escapes.
+
+use std::fmt::Write;
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::{Fallible, Limit, limit};
+use super::super::unicode;
+use super::super::value::{self, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
+use super::number;
+
+/// Text that is being written, which may not outgrow the budget.
+pub(crate) struct Text(String);
+
+impl Text {
+    pub(crate) fn new() -> Self {
+        Self(String::new())
+    }
+
+    pub(crate) fn push(&mut self, part: &str) -> Fallible<()> {
+        budget::alloc(part.len())?;
+        self.0.push_str(part);
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// Python's `str(value)`.
+pub(crate) fn to_str(state: &mut State<'_, '_>, value: &Value) -> Fallible<String> {
+    match py(value) {
+        Py::Str(text) => {
+            budget::alloc(text.len())?;
+            Ok(text.to_owned())
+        }
+        Py::Undefined(_) => Ok(String::new()),
+        Py::Obj(Obj::Loop(object)) => Ok(format!("<LoopContext {}/{}>", object.index(), object.length(state)?)),
+        _ => repr(value),
+    }
+}
+
+/// Python's `str(value)` where no loop can be printed.
+pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
+    match py(value) {
+        Py::Str(text) => {
+            budget::alloc(text.len())?;
+            Ok(text.to_owned())
+        }
+        Py::Undefined(_) => Ok(String::new()),
+        _ => repr(value),
+    }
+}
+
+/// `a ~ b ~ c`: the texts of all values.
+pub(crate) fn concat(state: &mut State<'_, '_>, values: &[Value]) -> Fallible<Value> {
+    let mut all = Text::new();
+    for value in values {
+        match value.as_str() {
+            Some(text) => all.push(text)?,
+            None => all.push(&to_str(state, value)?)?,
+        }
+    }
+    let text = Value::from(all.finish());
+    budget::track(&text);
+    Ok(text)
+}
+
+/// Python's `repr(value)`.
+pub(crate) fn repr(value: &Value) -> Fallible<String> {
+    let mut out = Text::new();
+    write(&mut out, value, 0)?;
+    Ok(out.finish())
+}
+
+/// How deep printing goes; a namespace may hold itself.
+const MAX_DEPTH: u16 = value::MAX_NESTING + 1;
+
+fn write(out: &mut Text, value: &Value, depth: u16) -> Fallible<()> {
+    if depth > MAX_DEPTH {
+        return Err(limit(Limit::Nesting));
+    }
+    match py(value) {
+        Py::None => out.push("None"),
+        Py::Bool(true) => out.push("True"),
+        Py::Bool(false) => out.push("False"),
+        Py::Int(int) => out.push(&int.to_string()),
+        Py::Float(float) => out.push(&number::float_repr(float)),
+        Py::Str(text) if value.is_safe() => {
+            out.push("Markup(")?;
+            write_quoted(out, text)?;
+            out.push(")")
+        }
+        Py::Str(text) => write_quoted(out, text),
+        Py::Undefined(_) => out.push("Undefined"),
+        Py::Obj(object) => write_object(out, value, object, depth),
+    }
+}
+
+fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fallible<()> {
+    match object {
+        Obj::Seq(seq) => write_seq(out, seq, depth),
+        Obj::Dict(dict) => write_entries(out, dict.entries(), depth),
+        Obj::View(view) => {
+            let name = match view.kind() {
+                ViewKind::Keys => "dict_keys(",
+                ViewKind::Values => "dict_values(",
+                ViewKind::Items => "dict_items(",
+            };
+            out.push(name)?;
+            let items = value::to_vec(value)?;
+            write_items(out, &items, "[", "]", depth)?;
+            out.push(")")
+        }
+        Obj::Range(range) if range.step() == 1 => out.push(&format!("range({}, {})", range.start(), range.stop())),
+        Obj::Range(range) => out.push(&format!("range({}, {}, {})", range.start(), range.stop(), range.step())),
+        Obj::BigInt(big) => out.push(&number::int_to_str(big.digits())?),
+        Obj::Namespace(namespace) => {
+            out.push("<TemplateNamespace ")?;
+            write_entries(out, &namespace.attributes(), depth)?;
+            out.push(">")
+        }
+        Obj::Macro(object) => match &object.spec.name {
+            Some(name) => out.push(&format!("<Macro '{name}'>")),
+            None => out.push("<Macro anonymous>"),
+        },
+        Obj::Loop(object) => out.push(&format!("<LoopContext {}/?>", object.index())),
+        Obj::Method(method) => {
+            let owner = type_name(&method.receiver);
+            out.push(&format!("<built-in method {} of {owner} object>", method.name))
+        }
+        _ => out.push(&format!("<{} object>", type_name(value))),
+    }
+}
+
+fn write_seq(out: &mut Text, seq: &Seq, depth: u16) -> Fallible<()> {
+    match (seq.kind(), seq.items().len()) {
+        (SeqKind::List, _) => write_items(out, seq.items(), "[", "]", depth),
+        (_, 1) => write_items(out, seq.items(), "(", ",)", depth),
+        _ => write_items(out, seq.items(), "(", ")", depth),
+    }
+}
+
+fn write_items(out: &mut Text, items: &[Value], open: &str, close: &str, depth: u16) -> Fallible<()> {
+    out.push(open)?;
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(", ")?;
+        }
+        write(out, item, depth + 1)?;
+    }
+    out.push(close)
+}
+
+fn write_entries(out: &mut Text, entries: &[(Value, Value)], depth: u16) -> Fallible<()> {
+    out.push("{")?;
+    for (at, (key, item)) in entries.iter().enumerate() {
+        if at > 0 {
+            out.push(", ")?;
+        }
+        write(out, key, depth + 1)?;
+        out.push(": ")?;
+        write(out, item, depth + 1)?;
+    }
+    out.push("}")
+}
+
+/// A text in quotes, with escapes for what cannot be printed.
+pub(crate) fn write_quoted(out: &mut Text, text: &str) -> Fallible<()> {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push(quote);
+    for c in text.chars() {
+        push_quoted(&mut quoted, c, quote);
+    }
+    quoted.push(quote);
+    out.push(&quoted)
+}
+
+fn push_quoted(out: &mut String, c: char, quote: char) {
+    match c {
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c if c == quote => out.extend(['\\', c]),
+        c if unicode::is_printable(c) => out.push(c),
+        c => push_escape(out, c),
+    }
+}
+
+fn push_escape(out: &mut String, c: char) {
+    // Writing to a String cannot fail.
+    let _ = match u32::from(c) {
+        code @ ..=0xff => write!(out, "\\x{code:02x}"),
+        code @ ..=0xffff => write!(out, "\\u{code:04x}"),
+        code => write!(out, "\\U{code:08x}"),
+    };
+}
+
+/// markupsafe's `escape` of a plain text.
+pub(crate) fn escape_html(text: &str) -> Fallible<String> {
+    let mut out = Text::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
+        out.push(&rest[..at])?;
+        out.push(match rest.as_bytes()[at] {
+            b'&' => "&amp;",
+            b'<' => "&lt;",
+            b'>' => "&gt;",
+            b'"' => "&#34;",
+            _ => "&#39;",
+        })?;
+        rest = &rest[at + 1..];
+    }
+    out.push(rest)?;
+    Ok(out.finish())
+}

@@ -1,0 +1,304 @@
+//! Format specifications: what stands behind the colon in `'{:>10.2f}'`.
+
+use minijinja::Value;
+use num_bigint::BigInt as Digits;
+
+use super::super::error::{Fallible, Limit, fail, limit};
+use super::super::value::{Py, as_digits, py, type_name};
+use super::arithmetic::as_float;
+use super::text::{self, Side};
+use super::{number, repr};
+
+/// More digits than any float has.
+const MAX_PRECISION: usize = 10_000;
+
+/// A parsed specification.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) fill: char,
+    /// `<`, `>`, `^` or `=`.
+    pub(crate) align: Option<char>,
+    /// `+`, `-` or space.
+    pub(crate) sign: char,
+    pub(crate) alternate: bool,
+    pub(crate) width: usize,
+    /// `,` or `_` between groups of digits.
+    pub(crate) grouping: Option<char>,
+    pub(crate) precision: Option<usize>,
+    pub(crate) kind: Option<char>,
+}
+
+impl Spec {
+    /// Reads a specification.
+    pub(crate) fn parse(text: &str) -> Fallible<Self> {
+        let mut spec = Self {
+            fill: ' ',
+            align: None,
+            sign: '-',
+            alternate: false,
+            width: 0,
+            grouping: None,
+            precision: None,
+            kind: None,
+        };
+        let mut rest = spec.read_align(text);
+        if let Some(sign) = rest.chars().next().filter(|c| matches!(c, '+' | '-' | ' ')) {
+            spec.sign = sign;
+            rest = &rest[1..];
+        }
+        rest = rest.strip_prefix('z').unwrap_or(rest);
+        if let Some(after) = rest.strip_prefix('#') {
+            spec.alternate = true;
+            rest = after;
+        }
+        if let Some(after) = rest.strip_prefix('0') {
+            if spec.align.is_none() {
+                (spec.fill, spec.align) = ('0', Some('='));
+            }
+            rest = after;
+        }
+        rest = read_number(rest, &mut spec.width)?;
+        if let Some(grouping) = rest.chars().next().filter(|c| matches!(c, ',' | '_')) {
+            spec.grouping = Some(grouping);
+            rest = &rest[1..];
+        }
+        spec.read_end(rest)
+    }
+
+    fn read_align<'t>(&mut self, text: &'t str) -> &'t str {
+        let is_align = |c: &char| matches!(c, '<' | '>' | '^' | '=');
+        let mut chars = text.chars();
+        let (first, second) = (chars.next(), chars.next());
+        if let Some(align) = second.filter(is_align) {
+            (self.fill, self.align) = (first.unwrap_or(' '), Some(align));
+            return chars.as_str();
+        }
+        if let Some(align) = first.filter(is_align) {
+            self.align = Some(align);
+            return &text[1..];
+        }
+        text
+    }
+
+    fn read_end(mut self, mut rest: &str) -> Fallible<Self> {
+        if let Some(after) = rest.strip_prefix('.') {
+            let mut precision = 0;
+            let left = read_number(after, &mut precision)?;
+            if left.len() == after.len() {
+                return Err(fail("Format specifier missing precision"));
+            }
+            self.precision = Some(precision);
+            rest = left;
+        }
+        let mut chars = rest.chars();
+        self.kind = chars.next();
+        if chars.next().is_some() || self.precision.is_some_and(|precision| precision > MAX_PRECISION) {
+            return Err(fail("Invalid format specifier"));
+        }
+        Ok(self)
+    }
+
+    /// Python's `format(value, spec)`.
+    pub(crate) fn format(&self, value: &Value) -> Fallible<String> {
+        match py(value) {
+            Py::Str(content) => self.text(content),
+            Py::Bool(_) if self.kind.is_none() && self.is_plain() => repr::to_plain_str(value),
+            Py::Undefined(undefined) => Err(undefined.error()),
+            Py::Float(float) => self.float(float),
+            _ => match as_digits(value) {
+                Some(int) => self.int(value, &int),
+                None if self.is_plain() && self.kind.is_none() => repr::to_plain_str(value),
+                None => Err(fail(format!("unsupported format string passed to {}.__format__", type_name(value)))),
+            },
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.width == 0 && self.precision.is_none() && self.align.is_none() && self.sign == '-' && !self.alternate
+    }
+
+    fn text(&self, content: &str) -> Fallible<String> {
+        if !matches!(self.kind, None | Some('s')) {
+            return Err(self.unknown("str"));
+        }
+        if self.align == Some('=') && self.fill != '0' {
+            return Err(fail("'=' alignment not allowed in string format specifier"));
+        }
+        let content: String = match self.precision {
+            Some(precision) => content.chars().take(precision).collect(),
+            None => content.to_owned(),
+        };
+        self.pad("", &content, '<')
+    }
+
+    fn unknown(&self, owner: &str) -> minijinja::Error {
+        let kind = self.kind.unwrap_or_default();
+        fail(format!("Unknown format code '{kind}' for object of type '{owner}'"))
+    }
+
+    fn int(&self, value: &Value, int: &Digits) -> Fallible<String> {
+        let negative = *int < Digits::from(0);
+        let magnitude = if negative { -int } else { int.clone() };
+        let (prefix, digits) = match self.kind {
+            None | Some('d' | 'n') => ("", number::int_to_str(&magnitude)?),
+            Some('b') => ("0b", magnitude.to_str_radix(2)),
+            Some('o') => ("0o", magnitude.to_str_radix(8)),
+            Some('x') => ("0x", magnitude.to_str_radix(16)),
+            Some('X') => ("0X", magnitude.to_str_radix(16).to_uppercase()),
+            Some('c') => return self.char(int),
+            Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => {
+                return self.float(as_float(value)?.unwrap_or(f64::NAN));
+            }
+            Some(_) => return Err(self.unknown("int")),
+        };
+        if self.precision.is_some() {
+            return Err(fail("Precision not allowed in integer format specifier"));
+        }
+        let group = if matches!(self.kind, None | Some('d' | 'n')) { 3 } else { 4 };
+        let sign = self.sign_text(negative);
+        let prefix = if self.alternate { prefix } else { "" };
+        self.number(&format!("{sign}{prefix}"), &digits, "", group)
+    }
+
+    fn char(&self, int: &Digits) -> Fallible<String> {
+        let c = u32::try_from(int).ok().and_then(char::from_u32);
+        let c = c.ok_or_else(|| fail("%c arg not in range(0x110000)"))?;
+        self.pad("", &c.to_string(), '<')
+    }
+
+    fn sign_text(&self, negative: bool) -> &'static str {
+        match (negative, self.sign) {
+            (true, _) => "-",
+            (false, '+') => "+",
+            (false, ' ') => " ",
+            _ => "",
+        }
+    }
+
+    fn float(&self, float: f64) -> Fallible<String> {
+        let magnitude = float.abs();
+        let text = match self.kind {
+            None if self.precision.is_none() => number::float_repr(magnitude),
+            None => general(magnitude, self.precision.unwrap_or(6), true, false),
+            Some('f' | 'F') => fixed(magnitude, self.precision.unwrap_or(6)),
+            Some('%') => fixed(magnitude * 100.0, self.precision.unwrap_or(6)) + "%",
+            Some('e' | 'E') => scientific(magnitude, self.precision.unwrap_or(6)),
+            Some('g' | 'G' | 'n') => general(magnitude, self.precision.unwrap_or(6), false, self.alternate),
+            Some(_) => return Err(self.unknown("float")),
+        };
+        let text = if matches!(self.kind, Some('E' | 'F' | 'G')) { text.to_uppercase() } else { text };
+        let sign = self.sign_text(float.is_sign_negative() && !float.is_nan());
+        let whole = text.bytes().take_while(u8::is_ascii_digit).count();
+        self.number(sign, &text[..whole], &text[whole..], 3)
+    }
+
+    /// Sign, grouped digits and the rest, in the field.
+    fn number(&self, sign: &str, digits: &str, rest: &str, group: usize) -> Fallible<String> {
+        let Some(separator) = self.grouping else {
+            return self.pad(sign, &format!("{digits}{rest}"), '>');
+        };
+        // Zeros that fill the field are grouped too.
+        let mut digits = digits.to_owned();
+        if self.fill == '0' && self.align == Some('=') {
+            let room = self.width.saturating_sub(sign.len() + rest.len());
+            if room > MAX_PRECISION {
+                return Err(limit(Limit::Bytes));
+            }
+            while grouped(&digits, separator, group).len() < room {
+                digits.insert(0, '0');
+            }
+        }
+        self.pad(sign, &(grouped(&digits, separator, group) + rest), '>')
+    }
+
+    fn pad(&self, sign: &str, body: &str, default_align: char) -> Fallible<String> {
+        let align = self.align.unwrap_or(default_align);
+        let width = i64::try_from(self.width).unwrap_or(i64::MAX);
+        if align == '=' {
+            let inner = width.saturating_sub(sign.len() as i64);
+            return Ok(format!("{sign}{}", text::justify(body, inner, self.fill, Side::Right)?));
+        }
+        let whole = format!("{sign}{body}");
+        match align {
+            '<' => text::justify(&whole, width, self.fill, Side::Left),
+            '>' => text::justify(&whole, width, self.fill, Side::Right),
+            _ => center(&whole, width, self.fill),
+        }
+    }
+}
+
+/// Unlike `str.center`, always puts the odd one to the right.
+fn center(whole: &str, width: i64, fill: char) -> Fallible<String> {
+    let len = whole.chars().count() as i64;
+    let left = (width - len).max(0) / 2;
+    let half = text::justify(whole, len + left, fill, Side::Right)?;
+    text::justify(&half, width, fill, Side::Left)
+}
+
+fn read_number<'t>(text: &'t str, into: &mut usize) -> Fallible<&'t str> {
+    let len = text.bytes().take_while(u8::is_ascii_digit).count();
+    if len > 0 {
+        *into = text[..len].parse().map_err(|_| fail("Too many decimal digits in format string"))?;
+    }
+    Ok(&text[len..])
+}
+
+fn grouped(digits: &str, separator: char, group: usize) -> String {
+    let mut out = String::with_capacity(digits.len() * 2);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(group) {
+            out.push(separator);
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn not_finite(float: f64) -> Option<String> {
+    if float.is_nan() {
+        return Some("nan".to_owned());
+    }
+    float.is_infinite().then(|| "inf".to_owned())
+}
+
+/// `%f` of a float that is not negative.
+pub(crate) fn fixed(float: f64, precision: usize) -> String {
+    not_finite(float).unwrap_or_else(|| format!("{float:.precision$}"))
+}
+
+/// `%e` of a float that is not negative.
+pub(crate) fn scientific(float: f64, precision: usize) -> String {
+    if let Some(text) = not_finite(float) {
+        return text;
+    }
+    let text = format!("{float:.precision$e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+}
+
+/// `%g` of a float that is not negative; `at_least_float` is the variant of an empty type, which never looks like an int.
+pub(crate) fn general(float: f64, precision: usize, at_least_float: bool, keep_zeros: bool) -> String {
+    if let Some(text) = not_finite(float) {
+        return text;
+    }
+    let precision = precision.max(1);
+    let text = scientific(float, precision - 1);
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i64 = exponent.parse().unwrap_or_default();
+    let highest = precision as i64 - i64::from(at_least_float);
+    let trim = |digits: &str| if keep_zeros { digits.to_owned() } else { without_zeros(digits) };
+    if exponent < -4 || exponent >= highest.max(1) {
+        return format!("{}e{}{:02}", trim(mantissa), if exponent < 0 { '-' } else { '+' }, exponent.abs());
+    }
+    let decimals = usize::try_from(precision as i64 - 1 - exponent).unwrap_or(0);
+    let plain = trim(&format!("{float:.decimals$}"));
+    if at_least_float && !plain.contains('.') { plain + ".0" } else { plain }
+}
+
+fn without_zeros(digits: &str) -> String {
+    if !digits.contains('.') {
+        return digits.to_owned();
+    }
+    digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,283 @@
+//! What Python's text methods compute.
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::lexer::is_space;
+use super::super::unicode;
+use super::call::int_arg;
+
+/// First character in title case, all others in lower case.
+pub(crate) fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    let Some(first) = chars.next() else {
+        return String::new();
+    };
+    // A final sigma depends on what is before it, so all is lowered together.
+    let lower = text.to_lowercase();
+    let first_lower: String = first.to_lowercase().collect();
+    let rest = lower.strip_prefix(first_lower.as_str()).unwrap_or_default();
+    unicode::title_case(first) + rest
+}
+
+/// Every run of cased characters begins in title case.
+pub(crate) fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut in_word = false;
+    for (at, c) in text.char_indices() {
+        if !in_word {
+            out.push_str(&unicode::title_case(c));
+        } else if c == '\u{3a3}' {
+            out.push(if is_final_sigma(text, at) { '\u{3c2}' } else { '\u{3c3}' });
+        } else {
+            out.extend(c.to_lowercase());
+        }
+        in_word = unicode::is_cased(c);
+    }
+    out
+}
+
+/// A sigma after a letter and before none is written differently.
+fn is_final_sigma(text: &str, at: usize) -> bool {
+    let before = text[..at].chars().next_back().is_some_and(unicode::is_cased);
+    let after = text[at..].chars().nth(1).is_some_and(unicode::is_cased);
+    before && !after
+}
+
+pub(crate) fn swapcase(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        if c == '\u{3a3}' {
+            out.push(if is_final_sigma(text, at) { '\u{3c2}' } else { '\u{3c3}' });
+        } else if unicode::is_upper(c) {
+            out.extend(c.to_lowercase());
+        } else if unicode::is_lower(c) {
+            out.extend(c.to_uppercase());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+pub(crate) fn casefold(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            'ß' | 'ẞ' => out.push_str("ss"),
+            'ς' => out.push('σ'),
+            c => out.extend(c.to_lowercase()),
+        }
+    }
+    out
+}
+
+pub(crate) fn is_lower(text: &str) -> bool {
+    let upper = |c| unicode::is_upper(c) || unicode::is_title(c);
+    text.chars().any(unicode::is_lower) && !text.chars().any(upper)
+}
+
+pub(crate) fn is_upper(text: &str) -> bool {
+    let lower = |c| unicode::is_lower(c) || unicode::is_title(c);
+    text.chars().any(unicode::is_upper) && !text.chars().any(lower)
+}
+
+pub(crate) fn is_title(text: &str) -> bool {
+    let (mut in_word, mut any) = (false, false);
+    for c in text.chars() {
+        if unicode::is_upper(c) || unicode::is_title(c) {
+            if in_word {
+                return false;
+            }
+            (in_word, any) = (true, true);
+        } else if unicode::is_lower(c) {
+            if !in_word {
+                return false;
+            }
+            any = true;
+        } else {
+            in_word = false;
+        }
+    }
+    any
+}
+
+pub(crate) fn is_identifier(text: &str) -> bool {
+    let mut chars = text.chars();
+    let starts = chars.next().is_some_and(|c| c == '_' || unicode::is_alpha(c));
+    starts && chars.all(|c| c == '_' || unicode::is_alpha(c) || unicode::decimal(c).is_some())
+}
+
+/// Without the given characters, or white space, at the ends.
+pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
+    let drop = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let text = if left { text.trim_start_matches(drop) } else { text };
+    if right { text.trim_end_matches(drop) } else { text }
+}
+
+/// At most `limit` splits, from the left.
+pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
+    match separator {
+        Some("") => Err(fail("empty separator")),
+        Some(separator) => Ok(match limit {
+            Some(limit) => text.splitn(limit.saturating_add(1), separator).collect(),
+            None => text.split(separator).collect(),
+        }),
+        None => Ok(split_space(text, limit.unwrap_or(usize::MAX))),
+    }
+}
+
+fn split_space(text: &str, limit: usize) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start_matches(is_space);
+    while !rest.is_empty() {
+        if words.len() == limit {
+            words.push(rest.trim_end_matches(is_space));
+            break;
+        }
+        let end = rest.find(is_space).unwrap_or(rest.len());
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start_matches(is_space);
+    }
+    words
+}
+
+/// At most `limit` splits, from the right.
+pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
+    let mut parts: Vec<&str> = match (separator, limit) {
+        (Some(""), _) => return Err(fail("empty separator")),
+        (Some(separator), Some(limit)) => text.rsplitn(limit.saturating_add(1), separator).collect(),
+        (Some(separator), None) => text.rsplit(separator).collect(),
+        (None, limit) => rsplit_space(text, limit.unwrap_or(usize::MAX)),
+    };
+    parts.reverse();
+    Ok(parts)
+}
+
+fn rsplit_space(text: &str, limit: usize) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_end_matches(is_space);
+    while !rest.is_empty() {
+        if words.len() == limit {
+            words.push(rest.trim_start_matches(is_space));
+            break;
+        }
+        let start = rest.char_indices().rev().find(|(_, c)| is_space(*c)).map_or(0, |(at, c)| at + c.len_utf8());
+        words.push(&rest[start..]);
+        rest = rest[..start].trim_end_matches(is_space);
+    }
+    words
+}
+
+/// The lines of a text, by every line end that Python knows.
+pub(crate) fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(is_line_end) {
+        let end = if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(0, char::len_utf8) };
+        lines.push(&rest[..if keep_ends { at + end } else { at }]);
+        rest = &rest[at + end..];
+    }
+    if !rest.is_empty() {
+        lines.push(rest);
+    }
+    lines
+}
+
+fn is_line_end(c: char) -> bool {
+    matches!(c, '\n' | '\x0b' | '\x0c' | '\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// With at most `count` occurrences of `old` replaced.
+pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Fallible<String> {
+    let count = count.unwrap_or(usize::MAX);
+    let found = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
+    let grown = text.len().saturating_add(found.min(count).saturating_mul(new.len().saturating_sub(old.len())));
+    budget::alloc(grown)?;
+    Ok(text.replacen(old, new, count))
+}
+
+/// The part of a text between two positions, and the position in characters at which it starts; nothing if the start
+/// lies beyond the end.
+pub(crate) fn window<'t>(
+    text: &'t str,
+    start: Option<&Value>,
+    stop: Option<&Value>,
+) -> Fallible<Option<(usize, &'t str)>> {
+    let given = |value: Option<&Value>| value.filter(|value| !value.is_none()).map(int_arg).transpose();
+    let (start, stop) = (given(start)?, given(stop)?);
+    if start.is_none() && stop.is_none() {
+        return Ok(Some((0, text)));
+    }
+    let len = text.chars().count();
+    let resolve = |at: i64| {
+        let at = if at < 0 { at.saturating_add(len as i64) } else { at };
+        usize::try_from(at).unwrap_or(0)
+    };
+    let start = start.map_or(0, resolve);
+    let stop = stop.map_or(len, resolve).min(len);
+    if start > stop {
+        return Ok(None);
+    }
+    let byte = |chars: usize| text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
+    Ok(Some((start, &text[byte(start)..byte(stop)])))
+}
+
+/// Where the text goes in a wider field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+    Center,
+}
+
+/// The text in a field of `width` characters.
+pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallible<String> {
+    let len = text.chars().count();
+    let width = usize::try_from(width).unwrap_or(0);
+    let padding = width.saturating_sub(len);
+    budget::alloc(text.len().saturating_add(padding.saturating_mul(fill.len_utf8())))?;
+    let before = match side {
+        Side::Left => 0,
+        Side::Right => padding,
+        // CPython puts the odd one to the left if the width is odd.
+        Side::Center => padding / 2 + (padding & width & 1),
+    };
+    let fill = |count| std::iter::repeat_n(fill, count);
+    Ok(fill(before).chain(text.chars()).chain(fill(padding - before)).collect())
+}
+
+/// Zeros between the sign and the digits.
+pub(crate) fn zfill(text: &str, width: i64) -> Fallible<String> {
+    let (sign, digits) = match text.chars().next() {
+        Some(sign @ ('+' | '-')) => (sign.to_string(), &text[1..]),
+        _ => (String::new(), text),
+    };
+    let width = width.saturating_sub(sign.len() as i64);
+    Ok(sign + &justify(digits, width, '0', Side::Right)?)
+}
+
+pub(crate) fn expand_tabs(text: &str, size: usize) -> Fallible<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut column = 0;
+    for c in text.chars() {
+        match c {
+            '\t' => {
+                let spaces = if size == 0 { 0 } else { size - column % size };
+                budget::alloc(spaces)?;
+                out.extend(std::iter::repeat_n(' ', spaces));
+                column += spaces;
+            }
+            '\n' | '\r' => {
+                out.push(c);
+                column = 0;
+            }
+            c => {
+                out.push(c);
+                column += 1;
+            }
+        }
+    }
+    Ok(out)
+}

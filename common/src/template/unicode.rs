@@ -1,0 +1,68 @@
+//! What Python knows of characters and Rust's standard library does not, or differently.
+
+mod tables;
+
+fn is_in(table: &[(u32, u32)], c: char) -> bool {
+    let code = u32::from(c);
+    let after = table.partition_point(|&(start, _)| start <= code);
+    after > 0 && table[after - 1].1 >= code
+}
+
+/// Whether `repr` shows the character as it is.
+pub(crate) fn is_printable(c: char) -> bool {
+    if c.is_ascii() { (' '..='~').contains(&c) } else { !is_in(tables::UNPRINTABLE, c) }
+}
+
+/// `str.isalpha`.
+pub(crate) fn is_alpha(c: char) -> bool {
+    if c.is_ascii() { c.is_ascii_alphabetic() } else { is_in(tables::ALPHA, c) }
+}
+
+/// `str.isdigit`.
+pub(crate) fn is_digit(c: char) -> bool {
+    if c.is_ascii() { c.is_ascii_digit() } else { is_in(tables::DIGIT, c) }
+}
+
+/// `str.isnumeric`.
+pub(crate) fn is_numeric(c: char) -> bool {
+    if c.is_ascii() { c.is_ascii_digit() } else { is_in(tables::NUMERIC, c) }
+}
+
+/// The ASCII digit that a decimal digit of any script means.
+pub(crate) fn decimal(c: char) -> Option<char> {
+    if c.is_ascii() {
+        return c.is_ascii_digit().then_some(c);
+    }
+    let code = u32::from(c);
+    let after = tables::ZEROS.partition_point(|&zero| zero <= code);
+    let zero = *tables::ZEROS.get(after.checked_sub(1)?)?;
+    char::from_digit(code - zero, 10).filter(|_| code - zero < 10)
+}
+
+/// `str.islower` of one character.
+pub(crate) fn is_lower(c: char) -> bool {
+    c.is_lowercase()
+}
+
+/// `str.isupper` of one character.
+pub(crate) fn is_upper(c: char) -> bool {
+    c.is_uppercase()
+}
+
+/// Whether the character is in title case.
+pub(crate) fn is_title(c: char) -> bool {
+    !c.is_ascii() && is_in(tables::TITLE, c)
+}
+
+/// Whether the character has a case.
+pub(crate) fn is_cased(c: char) -> bool {
+    is_lower(c) || is_upper(c) || is_title(c)
+}
+
+/// The title case of a character, which may be several.
+pub(crate) fn title_case(c: char) -> String {
+    match tables::TITLE_CASE.binary_search_by_key(&c, |&(from, _)| from) {
+        Ok(at) => tables::TITLE_CASE[at].1.to_owned(),
+        Err(_) => c.to_uppercase().collect(),
+    }
+}

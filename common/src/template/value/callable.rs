@@ -1,0 +1,128 @@
+//! Values that can be called: macros, bound methods, global functions, and the objects that some of those make.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::Fallible;
+use super::{Obj, nesting_above};
+
+/// A macro, a `caller` or a recursive loop.
+#[derive(Debug)]
+pub(crate) struct Macro {
+    /// minijinja's macro, which takes exactly the arguments that [`MacroSpec`] lays out.
+    pub(crate) native: Value,
+    pub(crate) spec: Arc<MacroSpec>,
+}
+
+/// How a macro takes its arguments.
+#[derive(Debug)]
+pub(crate) struct MacroSpec {
+    /// Nothing for the body of a call block.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) params: Vec<Value>,
+    /// The body uses `caller`.
+    pub(crate) takes_caller: bool,
+    /// The body uses `kwargs`.
+    pub(crate) takes_kwargs: bool,
+    /// The body uses `varargs`.
+    pub(crate) takes_varargs: bool,
+    /// Steps that a call costs.
+    pub(crate) weight: usize,
+}
+
+/// A method, bound to its receiver.
+#[derive(Debug)]
+pub(crate) struct Method {
+    pub(crate) receiver: Value,
+    pub(crate) name: &'static str,
+}
+
+/// The global functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Builtin {
+    Range,
+    Dict,
+    Namespace,
+    RaiseException,
+    StrftimeNow,
+    Cycler,
+    Joiner,
+}
+
+impl Builtin {
+    pub(super) fn type_name(self) -> &'static str {
+        match self {
+            Self::Dict => "TemplateDict",
+            Self::Namespace | Self::Cycler | Self::Joiner => "type",
+            Self::Range | Self::RaiseException | Self::StrftimeNow => "function",
+        }
+    }
+}
+
+/// What `cycler(...)` and `joiner(...)` make: values and a position in them.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) kind: CounterKind,
+    values: Vec<Value>,
+    nesting: u16,
+    at: Mutex<usize>,
+}
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CounterKind {
+    Cycler,
+    Joiner,
+}
+
+impl Counter {
+    pub(crate) fn value(kind: CounterKind, values: Vec<Value>) -> Fallible<Value> {
+        budget::alloc_values(values.len() + 2)?;
+        let nesting = nesting_above(&values)?;
+        Ok(Obj::Counter(Self { kind, values, nesting, at: Mutex::new(0) }).value())
+    }
+
+    pub(super) fn type_name(&self) -> &'static str {
+        match self.kind {
+            CounterKind::Cycler => "Cycler",
+            CounterKind::Joiner => "Joiner",
+        }
+    }
+
+    pub(super) fn nesting(&self) -> u16 {
+        self.nesting
+    }
+
+    /// The value at the position.
+    pub(crate) fn current(&self) -> Value {
+        self.values.get(*self.lock()).cloned().unwrap_or_default()
+    }
+
+    /// The value at the position; the position then moves on, in a circle.
+    pub(crate) fn advance(&self) -> Value {
+        let mut at = self.lock();
+        let value = self.values.get(*at).cloned().unwrap_or_default();
+        *at = (*at + 1) % self.values.len().max(1);
+        value
+    }
+
+    /// Nothing the first time, then always the one value.
+    pub(crate) fn join(&self) -> Value {
+        let mut used = self.lock();
+        if *used == 0 {
+            *used = 1;
+            return Value::from("");
+        }
+        self.values.first().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn reset(&self) {
+        *self.lock() = 0;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,259 @@
+//! Dicts, with Python's rule that keys are the same when they are equal and hash alike: `1`, `1.0` and `True` are one key.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::LazyLock;
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::super::python::equal::equal;
+use super::{Obj, Py, SeqKind, nesting_above, py, type_name};
+
+/// Up to this size, looking at every entry is faster than hashing.
+const SMALL: usize = 8;
+
+/// A dict in insertion order.
+#[derive(Debug)]
+pub(crate) struct Dict {
+    entries: Vec<(Value, Value)>,
+    /// Hash and position of every entry, sorted by hash; empty while the dict is small.
+    index: Vec<(u64, u32)>,
+    nesting: u16,
+}
+
+impl Dict {
+    /// A new dict, charged to the budget; later entries replace earlier ones of the same key.
+    pub(crate) fn value(entries: Vec<(Value, Value)>) -> Fallible<Value> {
+        budget::alloc_values(2 * entries.len() + 1)?;
+        Self::free_of_charge(entries)
+    }
+
+    /// A new dict that belongs to the template or the input, not to the render.
+    pub(crate) fn free_of_charge(entries: Vec<(Value, Value)>) -> Fallible<Value> {
+        let entries = without_duplicates(entries)?;
+        Self::of_distinct(entries)
+    }
+
+    /// A new dict whose keys are known to be distinct.
+    pub(crate) fn of_distinct(entries: Vec<(Value, Value)>) -> Fallible<Value> {
+        let nesting = nesting_above(entries.iter().flat_map(|(key, value)| [key, value]))?;
+        let index = if entries.len() > SMALL { index(&entries)? } else { Vec::new() };
+        Ok(Obj::Dict(Self { entries, index, nesting }).value())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn entries(&self) -> &[(Value, Value)] {
+        &self.entries
+    }
+
+    pub(super) fn nesting(&self) -> u16 {
+        self.nesting
+    }
+
+    /// Looks up any key; an error if it cannot be a key.
+    pub(crate) fn get(&self, key: &Value) -> Fallible<Option<&Value>> {
+        if let Some(text) = key.as_str() {
+            return Ok(self.get_str(text));
+        }
+        let hash = hash(key)?;
+        let Some(candidates) = self.candidates(hash) else {
+            return find(&self.entries, key);
+        };
+        for &(_, at) in candidates {
+            let (found, value) = &self.entries[at as usize];
+            if equal(found, key)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks up a text key.
+    pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
+        let matches = |(found, _): &&(Value, Value)| found.as_str() == Some(key);
+        let entry = match self.candidates(hash_str(key)) {
+            None if self.index.is_empty() => self.entries.iter().find(matches),
+            None => None,
+            Some(candidates) => candidates.iter().map(|&(_, at)| &self.entries[at as usize]).find(matches),
+        };
+        entry.map(|(_, value)| value)
+    }
+
+    /// The entries of one hash; none if the dict has no index.
+    fn candidates(&self, hash: u64) -> Option<&[(u64, u32)]> {
+        if self.index.is_empty() {
+            return None;
+        }
+        let start = self.index.partition_point(|&(other, _)| other < hash);
+        let len = self.index[start..].iter().take_while(|&&(other, _)| other == hash).count();
+        Some(&self.index[start..start + len])
+    }
+}
+
+fn find<'a>(entries: &'a [(Value, Value)], key: &Value) -> Fallible<Option<&'a Value>> {
+    for (found, value) in entries {
+        if equal(found, key)? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+fn index(entries: &[(Value, Value)]) -> Fallible<Vec<(u64, u32)>> {
+    let mut index = Vec::with_capacity(entries.len());
+    for (at, (key, _)) in entries.iter().enumerate() {
+        index.push((hash(key)?, at as u32));
+    }
+    index.sort_unstable();
+    Ok(index)
+}
+
+/// Keeps the first position and the last value of every key.
+fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Value)>> {
+    let mut keys = KeySet::default();
+    let mut kept: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        match keys.position(&key)? {
+            Some(at) => kept[at].1 = value,
+            None => {
+                keys.insert(key.clone())?;
+                kept.push((key, value));
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// Distinct keys in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct KeySet {
+    keys: Vec<Value>,
+    positions: HashMap<u64, Vec<usize>>,
+}
+
+impl KeySet {
+    fn position(&self, key: &Value) -> Fallible<Option<usize>> {
+        for &at in self.positions.get(&hash(key)?).map_or(&[][..], Vec::as_slice) {
+            if equal(&self.keys[at], key)? {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds a key; false if it is there already, an error if it cannot be a key.
+    pub(crate) fn insert(&mut self, key: Value) -> Fallible<bool> {
+        if self.position(&key)?.is_some() {
+            return Ok(false);
+        }
+        self.positions.entry(hash(&key)?).or_default().push(self.keys.len());
+        self.keys.push(key);
+        Ok(true)
+    }
+}
+
+static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+fn hash_str(text: &str) -> u64 {
+    HASHING.hash_one(text)
+}
+
+/// Python's `hash`: equal values hash alike, lists and dicts cannot be hashed.
+pub(crate) fn hash(value: &Value) -> Fallible<u64> {
+    match py(value) {
+        Py::Str(text) => Ok(hash_str(text)),
+        Py::None => Ok(HASHING.hash_one(0xFF_u8)),
+        Py::Bool(flag) => Ok(HASHING.hash_one(i128::from(flag))),
+        Py::Int(int) => Ok(HASHING.hash_one(int)),
+        Py::Float(float) => Ok(hash_float(float)),
+        Py::Undefined(_) => Ok(HASHING.hash_one(0xFE_u8)),
+        Py::Obj(object) => hash_object(value, object),
+    }
+}
+
+fn hash_float(float: f64) -> u64 {
+    if float.trunc() == float && float.abs() < 1e38 {
+        HASHING.hash_one(float as i128)
+    } else {
+        HASHING.hash_one(float.to_bits())
+    }
+}
+
+fn hash_object(value: &Value, object: &Obj) -> Fallible<u64> {
+    match object {
+        Obj::Seq(seq) if seq.kind() != SeqKind::List => hash_items(seq.items()),
+        Obj::Seq(_) | Obj::Dict(_) | Obj::View(_) => Err(fail(format!("unhashable type: '{}'", type_name(value)))),
+        Obj::BigInt(big) => Ok(HASHING.hash_one(big.to_f64().to_bits())),
+        Obj::Range(range) => hash_items(&[range.start(), range.stop(), range.step()].map(Value::from)),
+        other => Ok(HASHING.hash_one(std::ptr::from_ref(other).addr())),
+    }
+}
+
+fn hash_items(items: &[Value]) -> Fallible<u64> {
+    budget::steps(items.len() + 1)?;
+    let mut hasher = HASHING.build_hasher();
+    for item in items {
+        hash(item)?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+/// What `keys()`, `values()` and `items()` of a dict give: a live look at it.
+#[derive(Debug)]
+pub(crate) struct View {
+    kind: ViewKind,
+    dict: Value,
+}
+
+/// Which part of the entries a view shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ViewKind {
+    Keys,
+    Values,
+    Items,
+}
+
+impl ViewKind {
+    pub(super) fn type_name(self) -> &'static str {
+        match self {
+            Self::Keys => "dict_keys",
+            Self::Values => "dict_values",
+            Self::Items => "dict_items",
+        }
+    }
+}
+
+static EMPTY: Dict = Dict { entries: Vec::new(), index: Vec::new(), nesting: 0 };
+
+impl View {
+    pub(crate) fn value(kind: ViewKind, dict: &Value) -> Value {
+        Obj::View(Self { kind, dict: dict.clone() }).value()
+    }
+
+    pub(crate) fn kind(&self) -> ViewKind {
+        self.kind
+    }
+
+    pub(crate) fn dict(&self) -> &Dict {
+        super::dict(&self.dict).unwrap_or(&EMPTY)
+    }
+
+    pub(super) fn nesting(&self) -> u16 {
+        self.dict().nesting() + 1
+    }
+
+    /// The item at a position.
+    pub(crate) fn item(&self, at: usize) -> Option<Fallible<Value>> {
+        let (key, value) = self.dict().entries().get(at)?;
+        Some(match self.kind {
+            ViewKind::Keys => Ok(key.clone()),
+            ViewKind::Values => Ok(value.clone()),
+            ViewKind::Items => super::tuple(vec![key.clone(), value.clone()]),
+        })
+    }
+}

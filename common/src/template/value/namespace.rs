@@ -1,0 +1,97 @@
+//! `namespace()`: the one value that templates may change.
+//!
+//! Namespaces can hold each other in a circle, so the render keeps a list of all that it made and empties them at its
+//! end; that also means that a chain of them is never dropped recursively.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::{Fallible, fail};
+use super::Obj;
+
+thread_local! {
+    static ALIVE: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A namespace's attributes, in insertion order.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    attributes: Mutex<Vec<(Value, Value)>>,
+}
+
+impl Namespace {
+    /// A new namespace that lives until [`Namespaces`] is dropped.
+    pub(crate) fn value(attributes: Vec<(Value, Value)>) -> Fallible<Value> {
+        budget::alloc_values(2 * attributes.len() + 4)?;
+        for (name, _) in &attributes {
+            check_name(name)?;
+        }
+        let namespace = Arc::new(Self { attributes: Mutex::new(attributes) });
+        ALIVE.with_borrow_mut(|alive| alive.push(namespace.clone()));
+        Ok(Obj::Namespace(namespace).value())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+        let attributes = self.lock();
+        attributes.iter().find(|(found, _)| found.as_str() == Some(name)).map(|(_, value)| value.clone())
+    }
+
+    pub(crate) fn set(&self, name: &Value, value: Value) -> Fallible<()> {
+        check_name(name)?;
+        let mut attributes = self.lock();
+        let found = attributes.iter_mut().find(|(found, _)| found.as_str() == name.as_str());
+        let old = match found {
+            Some((_, slot)) => Some(std::mem::replace(slot, value)),
+            None => {
+                budget::alloc_values(2)?;
+                attributes.push((name.clone(), value));
+                None
+            }
+        };
+        drop(attributes);
+        drop(old);
+        Ok(())
+    }
+
+    /// A copy of the attributes.
+    pub(crate) fn attributes(&self) -> Vec<(Value, Value)> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Value, Value)>> {
+        self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// transformers refuses names that could reach into Python.
+fn check_name(name: &Value) -> Fallible<()> {
+    match name.as_str() {
+        Some(text) if text.starts_with('_') => Err(fail(format!(
+            "a namespace attribute may not start with an underscore, but '{text}' does"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Empties every namespace of a render when it ends.
+#[derive(Debug)]
+pub(crate) struct Namespaces(());
+
+impl Namespaces {
+    pub(crate) fn start() -> Self {
+        Self(())
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let alive = ALIVE.take();
+        for namespace in &alive {
+            let attributes = std::mem::take(&mut *namespace.lock());
+            drop(attributes);
+        }
+    }
+}

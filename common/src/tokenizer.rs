@@ -1,0 +1,218 @@
+//! Text to token ids and back, the same for a Hugging Face `tokenizer.json` and for the vocabulary in a GGUF header.
+
+mod bytes;
+mod gguf;
+mod pre;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tokenizers::AddedToken;
+
+use crate::artifacts::gguf::{Gguf, GgufError};
+use bytes::ByteTable;
+
+/// No vocabulary comes near this; a larger id is a broken file, and a table that long would be the attack.
+const MAX_IDS: usize = 1 << 22;
+
+/// Why a tokenizer could not be built, or text or ids not converted.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizerError {
+    /// There is no `tokenizer.json`, or it cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// `tokenizer.json` is not one.
+    #[error("tokenizer.json cannot be read: {reason}")]
+    Json { reason: String },
+    /// The GGUF header lacks a tokenizer key or holds the wrong type.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The GGUF's tokenizer is of a kind that is not built here.
+    #[error("tokenizer model {found:?} in GGUF is not supported, only \"gpt2\"")]
+    Model { found: String },
+    /// The GGUF names split rules that are not known. Guessing would change ids silently.
+    #[error("pre-tokenizer {found:?} in GGUF is not supported, only {known}")]
+    PreTokenizer { found: String, known: String },
+    /// A merge does not join two tokens of the vocabulary into a third.
+    #[error("merge {index} {merge:?} does not join two tokens of the vocabulary into a third")]
+    Merge { index: usize, merge: String },
+    /// Two ids have one text.
+    #[error("token {token:?} is in the vocabulary twice, as {first} and {second}")]
+    Duplicate { token: String, first: u32, second: u32 },
+    /// Tokens and their types are lists of different lengths.
+    #[error("{tokens} tokens have {types} token types")]
+    TypeCount { tokens: usize, types: usize },
+    /// The vocabulary's ids are too large to be true.
+    #[error("the vocabulary reaches id {largest}, the limit is {limit}")]
+    TooLarge { largest: usize, limit: usize },
+    /// Tokens are turned into text in a way that is not known here.
+    #[error("decoder {found:?} is not supported")]
+    Decoder { found: String },
+    /// Text could not be encoded.
+    #[error("text cannot be tokenized: {reason}")]
+    Encode { reason: String },
+    /// An id that the vocabulary does not have.
+    #[error("token id {id} is not in the vocabulary of {size}")]
+    UnknownId { id: u32, size: usize },
+}
+
+/// A tokenizer. Clones share one vocabulary.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    encoder: tokenizers::Tokenizer,
+    bytes: ByteTable,
+    special: HashSet<u32>,
+    /// Ids put before and after a text that is encoded with special tokens, where the encoder does not do it itself.
+    affixes: Affixes,
+    sha256: String,
+}
+
+#[derive(Default)]
+struct Affixes {
+    before: Vec<u32>,
+    after: Vec<u32>,
+}
+
+impl Tokenizer {
+    /// From the bytes of a `tokenizer.json`. `named_special` are the texts of the special tokens that the model's other files
+    /// name: those in the vocabulary are special too, as in transformers.
+    pub fn from_json(json: &[u8], named_special: &[&str]) -> Result<Self, TokenizerError> {
+        let mut encoder = parse(json)?;
+        // Truncation and padding are training settings that some files carry along. Here they would corrupt prompts.
+        let _ = encoder.with_truncation(None);
+        encoder.with_padding(None);
+        let named = named_special.iter().filter(|text| is_plain_token(&encoder, text));
+        let added: Vec<_> = named.map(|text| AddedToken::from(*text, true)).collect();
+        encoder.add_special_tokens(added).map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
+        let mut special = flagged_special(&encoder);
+        special.extend(named_special.iter().filter_map(|text| encoder.token_to_id(text)));
+        Self::assemble(encoder, special, Affixes::default(), hex_sha256(json))
+    }
+
+    /// From the vocabulary, merges, token types and pre-tokenizer name in a GGUF header.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let built = gguf::build(gguf)?;
+        let special = flagged_special(&built.encoder);
+        Self::assemble(built.encoder, special, built.affixes, built.sha256)
+    }
+
+    fn assemble(
+        encoder: tokenizers::Tokenizer,
+        special: HashSet<u32>,
+        affixes: Affixes,
+        sha256: String,
+    ) -> Result<Self, TokenizerError> {
+        let bytes = ByteTable::new(&encoder)?;
+        Ok(Self { inner: Arc::new(Inner { encoder, bytes, special, affixes, sha256 }) })
+    }
+
+    /// The ids of `text`. Special tokens that stand in the text become their ids. `add_special_tokens` also puts those around it
+    /// that the model wants around a text, such as a leading bos; a rendered chat prompt has them already.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self.inner.encoder.encode_fast(text, add_special_tokens);
+        let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: error.to_string() })?;
+        let ids = encoding.get_ids();
+        if !add_special_tokens {
+            return Ok(ids.to_vec());
+        }
+        let Affixes { before, after } = &self.inner.affixes;
+        Ok([before, ids, after].concat())
+    }
+
+    /// The text of `ids` taken together, as transformers decodes a whole sequence.
+    pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, TokenizerError> {
+        if let Some(&id) = ids.iter().find(|&&id| self.token_bytes(id).is_none()) {
+            return Err(TokenizerError::UnknownId { id, size: self.vocab_size() });
+        }
+        let kept: Vec<u32> = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id))).collect();
+        let text = self.inner.encoder.decode(&kept, false);
+        text.map_err(|error| TokenizerError::Encode { reason: error.to_string() })
+    }
+
+    /// The exact bytes that `id` adds to a text: part of a character, or several. `None` if there is no such id.
+    ///
+    /// Put together they are the text, except that a decoder which trims the start of a whole text (Llama 2 does, by one space) is
+    /// not followed there: what continues a prompt starts nothing.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.inner.bytes.get(id)
+    }
+
+    /// Whether `id` is a control token, such as the end of a turn, and no text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.inner.special.contains(&id)
+    }
+
+    /// The ids of all special tokens, ascending.
+    pub fn special_ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.inner.special.iter().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The id of the token that is spelled exactly so in the vocabulary.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.encoder.token_to_id(token)
+    }
+
+    /// How the vocabulary spells `id`. Not text: byte-level vocabularies spell a space `Ġ`.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.inner.encoder.id_to_token(id)
+    }
+
+    /// One more than the largest id.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.bytes.len()
+    }
+
+    /// Lower-case hex SHA-256: of the bytes of `tokenizer.json`, or of the tokenizer metadata of a GGUF (see
+    /// `tokenizer/gguf.rs` for its exact form). Equal wherever the same files are loaded.
+    pub fn sha256(&self) -> &str {
+        &self.inner.sha256
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("sha256", &self.sha256())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lower-case hex SHA-256.
+pub fn hex_sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The library panics on some malformed files (a merge longer than any token, a decoder that is a number). A broken file
+/// must be an error.
+fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
+    let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json));
+    match parsed {
+        Ok(Ok(encoder)) => Ok(encoder),
+        Ok(Err(error)) => Err(TokenizerError::Json { reason: error.to_string() }),
+        Err(_) => Err(TokenizerError::Json { reason: "it is malformed".to_owned() }),
+    }
+}
+
+/// Whether `text` is a token that is not yet known as an added one, which text is searched for.
+fn is_plain_token(encoder: &tokenizers::Tokenizer, text: &str) -> bool {
+    let added = encoder.get_added_vocabulary().get_vocab();
+    !added.contains_key(text) && encoder.token_to_id(text).is_some()
+}
+
+fn flagged_special(encoder: &tokenizers::Tokenizer) -> HashSet<u32> {
+    let added = encoder.get_added_tokens_decoder();
+    added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect()
+}

@@ -1,0 +1,116 @@
+//! The exact bytes of every id, worked out once.
+//!
+//! A decoder from `tokenizer.json` is a list of steps over the spelling of a token. Steps that look at one token at a time are
+//! applied here; those that only join tokens or trim a whole text change no token's bytes.
+
+use serde_json::Value;
+
+use super::{MAX_IDS, TokenizerError};
+
+/// Bytes by id. Ids without a token are holes.
+pub(super) struct ByteTable {
+    bytes: Vec<Option<Box<[u8]>>>,
+}
+
+/// What a decoder does to one token.
+#[derive(Debug)]
+enum Step {
+    /// Every character stands for a byte.
+    ByteLevel,
+    /// `<0xNN>` stands for a byte.
+    ByteFallback,
+    Replace {
+        from: String,
+        to: String,
+    },
+}
+
+impl ByteTable {
+    pub(super) fn new(encoder: &tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
+        let steps = steps(encoder)?;
+        let vocab = encoder.get_vocab(false);
+        let added = encoder.get_added_tokens_decoder();
+        let largest = vocab.values().chain(added.keys()).max().map(|&id| id as usize);
+        if let Some(largest) = largest.filter(|&id| id >= MAX_IDS) {
+            return Err(TokenizerError::TooLarge { largest, limit: MAX_IDS - 1 });
+        }
+        let mut bytes = vec![None; largest.map_or(0, |id| id + 1)];
+        // Added tokens come second: where both have an id, theirs is the spelling that counts.
+        let added = added.into_iter().map(|(id, token)| (token.content, id));
+        for (token, id) in vocab.into_iter().chain(added) {
+            bytes[id as usize] = Some(apply(&steps, token).into_boxed_slice());
+        }
+        Ok(Self { bytes })
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&[u8]> {
+        self.bytes.get(id as usize)?.as_deref()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn steps(encoder: &tokenizers::Tokenizer) -> Result<Vec<Step>, TokenizerError> {
+    let mut steps = Vec::new();
+    if let Some(decoder) = encoder.get_decoder() {
+        let spec = serde_json::to_value(decoder).map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
+        collect_steps(&spec, &mut steps)?;
+    }
+    Ok(steps)
+}
+
+fn collect_steps(spec: &Value, steps: &mut Vec<Step>) -> Result<(), TokenizerError> {
+    let unsupported = || TokenizerError::Decoder { found: spec.to_string() };
+    let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(unsupported);
+    match spec["type"].as_str().unwrap_or_default() {
+        "Sequence" => {
+            let parts = spec["decoders"].as_array().ok_or_else(unsupported)?;
+            return parts.iter().try_for_each(|part| collect_steps(part, steps));
+        }
+        "ByteLevel" => steps.push(Step::ByteLevel),
+        "ByteFallback" => steps.push(Step::ByteFallback),
+        "Replace" => steps.push(Step::Replace { from: text(&spec["pattern"]["String"])?, to: text(&spec["content"])? }),
+        "Metaspace" => steps.push(Step::Replace { from: text(&spec["replacement"])?, to: " ".to_owned() }),
+        "Fuse" | "Strip" => {}
+        _ => return Err(unsupported()),
+    }
+    Ok(())
+}
+
+fn apply(steps: &[Step], mut token: String) -> Vec<u8> {
+    for step in steps {
+        match step {
+            Step::Replace { from, to } => token = token.replace(from, to),
+            Step::ByteLevel => return byte_level(&token).unwrap_or_else(|| token.into_bytes()),
+            Step::ByteFallback => {
+                if let Some(byte) = byte_fallback(&token) {
+                    return vec![byte];
+                }
+            }
+        }
+    }
+    token.into_bytes()
+}
+
+/// `None` if a character is outside the alphabet: the token was added as plain text.
+fn byte_level(token: &str) -> Option<Vec<u8>> {
+    token.chars().map(byte_of).collect()
+}
+
+/// The byte-level alphabet: a printable Latin-1 byte is spelled as itself, the other 68 bytes, in order, as U+0100 onwards.
+fn byte_of(char: char) -> Option<u8> {
+    match u32::from(char) {
+        code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => Some(code as u8),
+        code @ 0x100..=0x120 => Some((code - 0x100) as u8), // 00 to 20
+        code @ 0x121..=0x142 => Some((code - 0x121 + 0x7F) as u8), // 7F to A0
+        0x143 => Some(0xAD),
+        _ => None,
+    }
+}
+
+fn byte_fallback(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if hex.len() == 2 { u8::from_str_radix(hex, 16).ok() } else { None }
+}

@@ -1,0 +1,150 @@
+//! How text is cut before byte-pair encoding, by the name that a GGUF gives in `tokenizer.ggml.pre`.
+//!
+//! A GGUF carries only a name for these rules. They are those of the `tokenizer.json` of the models that the name stands for.
+
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
+
+use super::TokenizerError;
+
+/// The rules that one or more names stand for.
+pub(super) struct PreTokenizer {
+    names: &'static [&'static str],
+    /// Applied in order, each to what the one before has cut.
+    cuts: &'static [Cut],
+    /// Whether a cut piece that is a token as a whole is taken as it is, whatever the merges say.
+    pub(super) whole_pieces: bool,
+    /// Whether text is brought to Unicode normal form C first.
+    nfc: bool,
+    /// Whether a text starts with bos, where the file does not say.
+    pub(super) bos_by_default: bool,
+}
+
+enum Cut {
+    /// Every digit on its own. Digits are all characters that Unicode calls numeric.
+    EachDigit,
+    /// GPT-2's words, where a word takes the space before it along.
+    Gpt2,
+    /// Every match, and what lies between matches.
+    Matches(&'static str),
+}
+
+const TABLE: &[PreTokenizer] = &[
+    PreTokenizer {
+        names: &["gpt-2", "default", "phi-2"],
+        cuts: &[Cut::Gpt2],
+        whole_pieces: false,
+        nfc: false,
+        bos_by_default: false,
+    },
+    // Digits are cut off first, so the spaces before a digit make a piece of their own: "a  1" is "a", two spaces, "1". To run
+    // GPT-2's rule alone, as transformers does with every GGUF, would split those spaces and give other ids than the model saw.
+    PreTokenizer {
+        names: &["smollm", "starcoder", "refact"],
+        cuts: &[Cut::EachDigit, Cut::Gpt2],
+        whole_pieces: false,
+        nfc: false,
+        bos_by_default: false,
+    },
+    PreTokenizer {
+        names: &["command-r"],
+        cuts: &[Cut::EachDigit, Cut::Gpt2],
+        whole_pieces: false,
+        nfc: true,
+        bos_by_default: false,
+    },
+    PreTokenizer {
+        names: &["llama-bpe", "llama3", "llama-v3", "smaug-bpe"],
+        cuts: &[Cut::Matches(concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
+            r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ))],
+        whole_pieces: true,
+        nfc: false,
+        bos_by_default: true,
+    },
+    PreTokenizer {
+        names: &["qwen2"],
+        cuts: &[Cut::Matches(concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|",
+            r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ))],
+        whole_pieces: false,
+        nfc: true,
+        bos_by_default: false,
+    },
+    PreTokenizer {
+        names: &["gpt-4o"],
+        cuts: &[Cut::Matches(concat!(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+            r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ))],
+        whole_pieces: true,
+        nfc: false,
+        bos_by_default: false,
+    },
+    PreTokenizer {
+        names: &["deepseek-v3"],
+        cuts: &[
+            Cut::Matches(r"\p{N}{1,3}"),
+            Cut::Matches("[一-龥\u{3040}-ゟ゠-ヿ]+"),
+            Cut::Matches(concat!(
+                r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^"##,
+                "\r\n",
+                r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[",
+                "\r\n",
+                r"]*|\s*[",
+                "\r\n",
+                r"]+|\s+(?!\S)|\s+"
+            )),
+        ],
+        whole_pieces: false,
+        nfc: false,
+        bos_by_default: false,
+    },
+];
+
+impl PreTokenizer {
+    pub(super) fn named(name: &str) -> Result<&'static Self, TokenizerError> {
+        let row = TABLE.iter().find(|row| row.names.contains(&name));
+        row.ok_or_else(|| TokenizerError::PreTokenizer { found: name.to_owned(), known: known_names() })
+    }
+
+    pub(super) fn normalizer(&self) -> Option<NormalizerWrapper> {
+        self.nfc.then(|| NFC.into())
+    }
+
+    pub(super) fn pre_tokenizer(&self) -> Result<PreTokenizerWrapper, TokenizerError> {
+        let mut steps = self.cuts.iter().map(Cut::step).collect::<Result<Vec<_>, _>>()?;
+        steps.push(ByteLevel::new(false, true, false).into());
+        Ok(Sequence::new(steps).into())
+    }
+}
+
+impl Cut {
+    fn step(&self) -> Result<PreTokenizerWrapper, TokenizerError> {
+        match self {
+            Self::EachDigit => Ok(Digits::new(true).into()),
+            Self::Gpt2 => split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+            Self::Matches(regex) => split(regex),
+        }
+    }
+}
+
+fn split(regex: &str) -> Result<PreTokenizerWrapper, TokenizerError> {
+    let pattern = SplitPattern::Regex(regex.to_owned());
+    match Split::new(pattern, SplitDelimiterBehavior::Isolated, false) {
+        Ok(split) => Ok(split.into()),
+        Err(error) => Err(TokenizerError::Encode { reason: error.to_string() }),
+    }
+}
+
+fn known_names() -> String {
+    let names: Vec<_> = TABLE.iter().flat_map(|row| row.names).copied().collect();
+    names.join(", ")
+}

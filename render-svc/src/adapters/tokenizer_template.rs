@@ -1,0 +1,35 @@
+//! `tokenizer-template`: the chat template that ships with the model, rendered as transformers' `apply_chat_template` does.
+
+use tandem_common::template;
+
+use super::{Adapter, Input, Rendering, Verdict};
+use crate::error::Error;
+use crate::models::Model;
+
+pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter { name: "tokenizer-template", serves, render };
+
+fn serves(model: &Model) -> Verdict {
+    match model.templates.is_empty() {
+        false => Verdict::Serves("the model ships a chat template".to_owned()),
+        true => Verdict::Passes("the model ships no chat template".to_owned()),
+    }
+}
+
+fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+    let conversation = input.conversation;
+    let template = model.templates.choose(conversation.tools.is_some())?;
+    let applied = template.apply(
+        &template::Input {
+            messages: &conversation.messages,
+            tools: conversation.tools.as_ref(),
+            documents: conversation.documents.as_ref(),
+            args: &conversation.template_args,
+            special_tokens: &model.special_tokens,
+            add_generation_prompt: input.add_generation_prompt,
+            continue_final_message: input.continue_final_message,
+            now: input.now,
+        },
+        &template::Limits::default(),
+    )?;
+    Ok(Rendering { prompt: applied.text, warnings: Vec::new() })
+}

@@ -1,0 +1,100 @@
+//! The `render` command: JSON requests in, prompts out, without a server.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::args::Render;
+use crate::clock;
+use crate::error::Error;
+use crate::json;
+use crate::models::{self, Model, Models};
+use crate::render::{Output, RenderJob, Rendered, render};
+
+/// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of JSON for HF messages.
+///
+/// # Errors
+/// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the request fails.
+pub fn run(args: &Render, out: impl Write) -> anyhow::Result<()> {
+    let mut renderer = Renderer::new(Models::load(&args.models)?);
+    let mut out = BufWriter::new(out);
+    let mut input = open(&args.input)?;
+    if args.jsonl {
+        lines(&mut renderer, input, &mut out)?;
+    } else {
+        let mut text = String::new();
+        input.read_to_string(&mut text)?;
+        one(&mut renderer, &text, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    use anyhow::Context as _;
+    if file == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+fn one(renderer: &mut Renderer, text: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    let rendered = renderer.render(text)?;
+    for warning in &rendered.warnings {
+        tracing::warn!(path = warning.path, "{}", warning.text);
+    }
+    match rendered.output {
+        Output::Prompt { text, .. } => out.write_all(text.as_bytes())?,
+        Output::HfMessages(messages) => writeln!(out, "{}", serde_json::Value::from(messages))?,
+    }
+    Ok(())
+}
+
+/// One request per line; an answer for each, in order. A line that is not UTF-8 gets an error too.
+fn lines(renderer: &mut Renderer, input: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
+    for line in input.split(b'\n') {
+        let line = line?;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let result = match str::from_utf8(&line) {
+            Ok(text) => renderer.render(text),
+            Err(e) => Err(crate::chat::Invalid::new("request", e.to_string()).into()),
+        };
+        writeln!(out, "{}", json::answer(result))?;
+    }
+    Ok(())
+}
+
+/// Renders requests whose `model` is an id of a loaded model, or a path.
+struct Renderer {
+    models: Models,
+    by_path: HashMap<PathBuf, Models>,
+}
+
+impl Renderer {
+    fn new(models: Models) -> Self {
+        Self { models, by_path: HashMap::new() }
+    }
+
+    fn render(&mut self, text: &str) -> Result<Rendered, Error> {
+        let mut job = json::request(text, clock::now())?;
+        let models = self.models_for(&mut job)?;
+        render(models, job)
+    }
+
+    /// The table that holds the job's model. A path is loaded once, and is its own table.
+    fn models_for(&mut self, job: &mut RenderJob) -> Result<&Models, Error> {
+        let path = PathBuf::from(&job.model);
+        if self.models.get(&job.model).is_ok() || !models::is_model(&path) {
+            return Ok(&self.models);
+        }
+        job.model.clear();
+        if !self.by_path.contains_key(&path) {
+            let model = Model::load(&path).map_err(|source| Error::ModelNotLoaded(Box::new(source)))?;
+            self.by_path.insert(path.clone(), Models::from(model));
+        }
+        Ok(&self.by_path[&path])
+    }
+}

@@ -1,0 +1,152 @@
+//! Everything that can go wrong in a request, and the one table of what the caller sees of it.
+
+use tandem_common::status::Failure;
+use tandem_common::template::RenderError;
+use tandem_common::tokenizer::TokenizerError;
+use tonic::{Code, Status};
+
+use crate::chat::Invalid;
+use crate::models::LoadError;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No model of that id.
+    #[error("there is no model {model:?}; this server has {}", known.join(", "))]
+    ModelNotFound {
+        /// What was asked for.
+        model: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The request names no model and there are several, or none.
+    #[error("name a model: this server has {}", known.join(", "))]
+    ModelNotNamed {
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The request names a model by path, and it does not load.
+    #[error("{}", chain(.0.as_ref()))]
+    ModelNotLoaded(Box<LoadError>),
+    /// No adapter of that name.
+    #[error("there is no adapter {adapter:?}")]
+    AdapterNotFound {
+        /// What was asked for.
+        adapter: String,
+    },
+    /// The pinned adapter cannot serve the model.
+    #[error("adapter {adapter:?} cannot serve model {model:?}: {reason}")]
+    AdapterNotApplicable {
+        /// The adapter that was pinned.
+        adapter: &'static str,
+        /// The model.
+        model: String,
+        /// Why it cannot.
+        reason: String,
+    },
+    /// A part of the request is wrong.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The model's templates have names, and none of them is the one to use.
+    #[error("the model's chat templates are {}, and none is \"default\"", names.join(", "))]
+    TemplateNotFound {
+        /// The names there are.
+        names: Vec<String>,
+    },
+    /// The template did not render.
+    #[error("the chat template failed")]
+    Template(#[from] RenderError),
+    /// The model has no tokenizer.
+    #[error("model {model:?} has no tokenizer")]
+    NoTokenizer {
+        /// The model.
+        model: String,
+    },
+    /// The tokenizer failed.
+    #[error("the tokenizer failed")]
+    Tokenizer(#[from] TokenizerError),
+    /// A token id that the model does not have.
+    #[error("{id} is no token of this model")]
+    UnknownTokenId {
+        /// Its position in the request.
+        index: usize,
+        /// The id.
+        id: u32,
+    },
+    /// The task holds images, and generation takes text only.
+    #[error("tasks with images are not supported: the generation service takes text only")]
+    ImagesNotSupported,
+    /// No generation service was configured.
+    #[error("this server has no generation service: start it with --generate ADDRESS")]
+    NoGenerationService,
+    /// The generation service cannot be reached.
+    #[error("the generation service cannot be reached: {message}")]
+    GenerationUnavailable {
+        /// What the transport says.
+        message: String,
+    },
+    /// The generation service refused, in its own words.
+    #[error("the generation service answered: {}", .0.message())]
+    Generation(Box<Status>),
+    /// A defect of this service.
+    #[error("internal error")]
+    Internal(#[from] tokio::task::JoinError),
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::ModelNotFound { .. } => Failure::new(Code::NotFound, "MODEL_NOT_FOUND", message).at("model"),
+            Error::ModelNotNamed { .. } => Failure::invalid("model", message),
+            Error::ModelNotLoaded(_) => Failure::new(Code::FailedPrecondition, "MODEL_NOT_LOADED", message).at("model"),
+            Error::AdapterNotFound { .. } => {
+                Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("options.adapter")
+            }
+            Error::AdapterNotApplicable { .. } => {
+                Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message)
+            }
+            Error::Invalid(Invalid { field, problem }) => Failure::invalid(field, problem),
+            Error::TemplateNotFound { .. } => Failure::new(Code::FailedPrecondition, "TEMPLATE_NOT_FOUND", message),
+            Error::Template(cause) => template_failure(cause),
+            Error::NoTokenizer { .. } => Failure::new(Code::FailedPrecondition, "NO_TOKENIZER", message),
+            Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
+            Error::ImagesNotSupported => Failure::new(Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED", message),
+            Error::NoGenerationService => Failure::new(Code::FailedPrecondition, "NO_GENERATION_SERVICE", message),
+            Error::GenerationUnavailable { .. } => Failure::new(Code::Unavailable, "GENERATION_UNAVAILABLE", message)
+                .retry_after(std::time::Duration::from_secs(1)),
+            Error::Generation(status) => Failure::new(status.code(), "GENERATION_FAILED", message),
+            Error::Tokenizer(_) | Error::Internal(_) => Failure::new(Code::Internal, "INTERNAL", "internal error"),
+        }
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// A template fails because of the conversation it was given.
+fn template_failure(cause: &RenderError) -> Failure {
+    let reason = match cause {
+        RenderError::Raised { .. } => "TEMPLATE_RAISED",
+        RenderError::Limit { .. } => "TEMPLATE_LIMIT",
+        RenderError::Runtime { .. } => "TEMPLATE_FAILED",
+        RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => "INVALID_REQUEST",
+    };
+    Failure::new(Code::InvalidArgument, reason, cause.to_string())
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let failure = Failure::from(&error);
+        if failure.code() == Code::Internal {
+            tracing::error!(error = &error as &dyn std::error::Error, "internal error");
+        }
+        match error {
+            Error::Generation(status) => *status,
+            _ => failure.into(),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Conversations with images, as the messages that a Hugging Face vision-language processor takes.
+
+use serde_json::{Value, json};
+
+use crate::chat::{Content, Conversation, Invalid, block_text, content, kind, unknown_block};
+
+/// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`. Plain text and all
+/// other keys stay as they are.
+///
+/// # Errors
+/// A block of another kind, or without its text or base64, by path.
+pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
+    let mapped = conversation.messages.iter().enumerate();
+    mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
+}
+
+fn hf_message(message: &Value) -> Result<Value, Invalid> {
+    let mut message = message.clone();
+    if let Content::Blocks(blocks) = content(&message) {
+        let blocks: Result<Vec<_>, _> = blocks.iter().enumerate().map(|(i, block)| hf_block(block, i)).collect();
+        message["content"] = Value::Array(blocks?);
+    }
+    Ok(message)
+}
+
+fn hf_block(block: &Value, i: usize) -> Result<Value, Invalid> {
+    match kind(block) {
+        Some("text") => Ok(json!({"type": "text", "text": block_text(block, i)?})),
+        Some("image") => match block.get("base64").and_then(Value::as_str) {
+            Some(base64) => Ok(json!({"type": "image", "base64": base64})),
+            None => Err(Invalid::new(format!("content[{i}].base64"), "must be a string: the image, base64-encoded")),
+        },
+        _ => Err(unknown_block(block, i)),
+    }
+}

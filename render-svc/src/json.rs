@@ -1,0 +1,103 @@
+//! Requests and answers as JSON, as the command line takes and prints them.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tandem_common::status::Failure;
+use tandem_common::template::LocalTime;
+
+use crate::adapters::Warning;
+use crate::chat::{Conversation, Invalid, Object};
+use crate::clock;
+use crate::error::Error;
+use crate::render::{Normalization, Output, RenderJob, RenderOptions, Rendered};
+
+/// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    messages: Vec<Value>,
+    tools: Option<Value>,
+    documents: Option<Value>,
+    template_args: Option<Object>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+    adapter: Option<String>,
+    normalization: Option<Policy>,
+    render_time: Option<String>,
+    #[serde(default, rename = "return")]
+    returns: Vec<Return>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Policy {
+    Capability,
+    None,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Return {
+    TokenIds,
+}
+
+/// Reads one request. `now` is what templates see as the time where the request gives none.
+///
+/// # Errors
+/// The text is not JSON, or not of the request's shape.
+pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
+    let request: Request = serde_json::from_str(text).map_err(|e| Invalid::new("request", e.to_string()))?;
+    let now = request.render_time.as_deref().map_or(Ok(now), clock::parse)?;
+    Ok(RenderJob {
+        model: request.model,
+        conversation: Conversation {
+            messages: request.messages,
+            tools: request.tools,
+            documents: request.documents,
+            template_args: request.template_args.unwrap_or_default(),
+        },
+        options: RenderOptions {
+            add_generation_prompt: request.add_generation_prompt,
+            continue_final_message: request.continue_final_message.unwrap_or(false),
+            adapter: request.adapter,
+            now,
+            normalization: match request.normalization {
+                Some(Policy::None) => Normalization::None,
+                Some(Policy::Capability) | None => Normalization::Capability,
+            },
+        },
+        return_token_ids: request.returns.contains(&Return::TokenIds),
+    })
+}
+
+/// The answer to one request.
+#[must_use]
+pub fn answer(result: Result<Rendered, Error>) -> Value {
+    match result {
+        Ok(rendered) => rendered_json(rendered),
+        Err(error) => json!({"error": Failure::from(&error).to_json()}),
+    }
+}
+
+fn rendered_json(rendered: Rendered) -> Value {
+    let mut answer = Object::new();
+    match rendered.output {
+        Output::Prompt { text, token_ids } => {
+            answer.insert("prompt".to_owned(), text.into());
+            answer.extend(token_ids.map(|ids| ("token_ids".to_owned(), ids.into())));
+        }
+        Output::HfMessages(messages) => {
+            answer.insert("hf_messages".to_owned(), messages.into());
+        }
+    }
+    answer.insert("adapter".to_owned(), rendered.resolution.adapter.into());
+    answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
+    Value::Object(answer)
+}
+
+fn warning_json(warning: &Warning) -> Value {
+    json!({"code": warning.code.name(), "path": warning.path, "text": warning.text})
+}

@@ -1,0 +1,23 @@
+//! Reads typed failures as a client does.
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// What a client can tell of a failure.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) code: Code,
+    pub(crate) reason: String,
+    pub(crate) field: Option<String>,
+}
+
+/// Every failure has an ErrorInfo of our domain.
+#[track_caller]
+pub(crate) fn failed(status: &Status) -> Failed {
+    let details = status.get_error_details();
+    let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"));
+    assert_eq!(info.domain, "tandem");
+    let violations = details.bad_request().map(|bad| &bad.field_violations);
+    let field = violations.and_then(|violations| violations.first()).map(|violation| violation.field.clone());
+    Failed { code: status.code(), reason: info.reason.clone(), field }
+}

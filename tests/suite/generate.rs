@@ -1,0 +1,259 @@
+//! Generation over gRPC with the real model: ids, text, stops, cancellation, several clients, bad requests.
+
+use std::time::Duration;
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::finished::Matched;
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_tests::{Generation, Golden, goldens};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::failure::failed;
+
+type Client = GenerateServiceClient<Channel>;
+
+async fn serve() -> (Generation, Client) {
+    let service = Generation::start().await;
+    let client = GenerateServiceClient::new(service.running.channel().await);
+    (service, client)
+}
+
+fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
+    pb::GenerateRequest {
+        input: Some(Input::Prompt(prompt.to_owned())),
+        sampling: Some(pb::Sampling { temperature: Some(0.0), ..Default::default() }),
+        stop: Some(pb::Stop { max_new_tokens: Some(max_new_tokens), ..Default::default() }),
+        return_options: Some(pb::ReturnOptions { token_ids: true }),
+        ..Default::default()
+    }
+}
+
+/// A whole answer, as its events add up.
+#[derive(Debug, Default)]
+struct Answer {
+    accepted: pb::Accepted,
+    deltas: Vec<String>,
+    token_ids: Vec<u32>,
+    finished: pb::Finished,
+    summary: pb::Summary,
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        self.deltas.concat()
+    }
+}
+
+async fn ask(client: &mut Client, request: pb::GenerateRequest) -> Result<Answer, Status> {
+    let mut stream = client.generate(request).await?.into_inner();
+    let (mut answer, mut order) = (Answer::default(), String::new());
+    while let Some(response) = stream.message().await? {
+        match response.event.expect("an event") {
+            Event::Accepted(accepted) => (answer.accepted, _) = (accepted, order.push('a')),
+            Event::Delta(delta) => {
+                answer.deltas.push(delta.text);
+                answer.token_ids.extend(delta.token_ids);
+                order.push('d');
+            }
+            Event::Finished(finished) => (answer.finished, _) = (finished, order.push('f')),
+            Event::Summary(summary) => (answer.summary, _) = (summary, order.push('s')),
+        }
+    }
+    assert_eq!(order.replace('d', ""), "afs", "the order of events");
+    Ok(answer)
+}
+
+fn golden(id: &str) -> Golden {
+    goldens().into_iter().find(|golden| golden.id == id).unwrap_or_else(|| panic!("no golden {id}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_text_is_the_whole_text_and_shows_no_special_token() {
+    let (service, mut client) = serve().await;
+    for golden in goldens() {
+        let answer = ask(&mut client, greedy(&golden.prompt, 64)).await.expect("answers");
+        assert_eq!(answer.token_ids, golden.greedy_ids, "{}", golden.id);
+        let whole = service.tokenizer.decode(&golden.greedy_ids, true).expect("text");
+        assert_eq!(answer.text(), whole, "{}", golden.id);
+        for special in ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "\u{fffd}"] {
+            assert!(!answer.text().contains(special), "{} shows {special}", golden.id);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_string_over_several_tokens_never_shows_a_part() {
+    let (service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let tokenizer = &service.tokenizer;
+    let text = tokenizer.decode(&golden.greedy_ids, true).expect("text");
+    // From the middle of one token to the middle of one three further on.
+    let boundary = |tokens| tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text").len();
+    let stop = text.get(boundary(8) - 1..boundary(11) + 2).expect("an ASCII answer");
+    let mut request = greedy(&golden.prompt, 64);
+    request.stop.get_or_insert_default().stop_strings = vec!["never said".to_owned(), stop.to_owned()];
+    let answer = ask(&mut client, request).await.expect("answers");
+    let before = text.split(stop).next().expect("a part");
+    assert_eq!(answer.text(), before);
+    assert_eq!(answer.finished.reason(), pb::FinishReason::Stop);
+    assert_eq!(answer.finished.matched, Some(Matched::StopString(stop.to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_id_ends_the_output_and_usage_counts_it() {
+    let (_service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let stop = golden.greedy_ids[5];
+    let first = golden.greedy_ids.iter().position(|&id| id == stop).expect("it is there");
+    let mut request = greedy(&golden.prompt, 64);
+    request.stop.get_or_insert_default().stop_token_ids = vec![stop];
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(stop)));
+    let usage = answer.summary.usage.expect("usage");
+    assert_eq!(usage.completion_tokens as usize, first + 1);
+    assert_eq!(usage.prompt_tokens as usize, golden.prompt_ids.len());
+    assert_eq!(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eos_stops_and_ignoring_it_goes_on() {
+    let (_service, mut client) = serve().await;
+    let ended = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
+    let answer = ask(&mut client, greedy(&ended.prompt, 64)).await.expect("answers");
+    assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(2)));
+    let mut request = greedy(&ended.prompt, 64);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!(answer.finished.reason(), pb::FinishReason::Length);
+    assert_eq!(answer.token_ids.len(), 64);
+    assert!(!answer.text().contains("<|im_end|>"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_reproduces_an_answer_and_is_returned_when_drawn() {
+    let (_service, mut client) = serve().await;
+    let prompt = golden("plain").prompt;
+    let warm = |seed| pb::GenerateRequest {
+        sampling: Some(pb::Sampling { temperature: Some(1.0), seed, ..Default::default() }),
+        ..greedy(&prompt, 24)
+    };
+    let drawn = ask(&mut client, warm(None)).await.expect("answers");
+    let again = ask(&mut client, warm(Some(drawn.summary.seed))).await.expect("answers");
+    assert_eq!(drawn.token_ids, again.token_ids);
+    let other = ask(&mut client, warm(Some(drawn.summary.seed.wrapping_add(1)))).await.expect("answers");
+    assert_ne!(drawn.token_ids, other.token_ids);
+    let accepted = drawn.accepted.sampling.expect("effective parameters");
+    assert_eq!((accepted.temperature, accepted.seed), (Some(1.0), Some(drawn.summary.seed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_stops_the_work_within_one_step() {
+    let (service, mut client) = serve().await;
+    let mut request = greedy(&golden("plain").prompt, 4000);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let mut stream = client.generate(request).await.expect("accepted").into_inner();
+    for _ in 0..5 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    assert_eq!(service.engine.gauges().running, 1);
+    drop(stream);
+    wait_until("the engine is idle", || service.engine.gauges().running == 0).await;
+    let tokens = service.engine.gauges().tokens;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(service.engine.gauges().tokens, tokens, "nothing is generated any more");
+    assert!(tokens < 1000, "{tokens} tokens for nobody");
+}
+
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not within 10 s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_at_once_all_finish_with_what_they_would_get_alone() {
+    let (_service, client) = serve().await;
+    let asked = goldens().into_iter().take(4).map(|golden| {
+        let mut client = client.clone();
+        tokio::spawn(async move {
+            let answer = ask(&mut client, greedy(&golden.prompt, 64)).await.expect("answers");
+            assert_eq!(answer.token_ids, golden.greedy_ids, "{}", golden.id);
+        })
+    });
+    for answer in asked.collect::<Vec<_>>() {
+        answer.await.expect("as alone");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_name_their_field_and_the_service_lives_on() {
+    let (_service, mut client) = serve().await;
+    let sampling = |sampling| pb::GenerateRequest { sampling: Some(sampling), ..greedy("Hi", 1) };
+    let stop = |stop| pb::GenerateRequest { stop: Some(stop), ..greedy("Hi", 1) };
+    let ids = |ids| pb::GenerateRequest { input: Some(Input::TokenIds(pb::TokenIds { ids })), ..greedy("", 1) };
+    let cases = [
+        (sampling(pb::Sampling { temperature: Some(-1.0), ..Default::default() }), "sampling.temperature"),
+        (sampling(pb::Sampling { temperature: Some(f32::NAN), ..Default::default() }), "sampling.temperature"),
+        (sampling(pb::Sampling { top_p: Some(0.0), ..Default::default() }), "sampling.top_p"),
+        (sampling(pb::Sampling { min_p: Some(1.5), ..Default::default() }), "sampling.min_p"),
+        (sampling(pb::Sampling { repetition_penalty: Some(0.0), ..Default::default() }), "sampling.repetition_penalty"),
+        (stop(pb::Stop { max_new_tokens: Some(0), ..Default::default() }), "stop.max_new_tokens"),
+        (stop(pb::Stop { stop_strings: vec![String::new()], ..Default::default() }), "stop.stop_strings[0]"),
+        (ids(vec![1, 1_000_000]), "token_ids.ids[1]"),
+        (ids(vec![]), "token_ids.ids"),
+        (greedy("", 1), "prompt"),
+        (pb::GenerateRequest { input: None, ..greedy("", 1) }, "input"),
+    ];
+    for (request, field) in cases {
+        let failure = failed(&ask(&mut client, request).await.expect_err(field));
+        let expected = (Code::InvalidArgument, "INVALID_REQUEST", Some(field));
+        assert_eq!((failure.code, failure.reason.as_str(), failure.field.as_deref()), expected);
+    }
+    ask(&mut client, greedy("Hi", 1)).await.expect("lives on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_cannot_be_served_say_why() {
+    let (_service, mut client) = serve().await;
+    let mut check = async |request, code, reason: &str| {
+        let status = ask(&mut client, request).await.expect_err(reason);
+        let failure = failed(&status);
+        assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+        status.message().to_owned()
+    };
+    let unknown = pb::GenerateRequest { model: "x".to_owned(), ..greedy("Hi", 1) };
+    check(unknown, Code::NotFound, "MODEL_NOT_FOUND").await;
+    let skewed = pb::GenerateRequest { expected_tokenizer_sha256: Some("00".to_owned()), ..greedy("Hi", 1) };
+    check(skewed, Code::FailedPrecondition, "TOKENIZER_MISMATCH").await;
+    let long = pb::GenerateRequest {
+        input: Some(Input::TokenIds(pb::TokenIds { ids: vec![1; 9000] })),
+        ..greedy("", 1)
+    };
+    let message = check(long, Code::InvalidArgument, "PROMPT_TOO_LONG").await;
+    assert!(message.contains("9000") && message.contains("8192"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_ends_a_running_request_as_such() {
+    let (_service, mut client) = serve().await;
+    let mut request = greedy(&golden("plain").prompt, 4000);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let mut request = tonic::Request::new(request);
+    // The client's own timer is not set, so what ends the stream is the server's.
+    request.metadata_mut().insert("grpc-timeout", "2S".parse().expect("a value"));
+    let mut stream = client.generate(request).await.expect("accepted").into_inner();
+    let mut finished = None;
+    while let Some(response) = stream.message().await.expect("ends in order") {
+        if let Some(Event::Finished(end)) = response.event {
+            finished = Some(end.reason());
+        }
+    }
+    assert_eq!(finished, Some(pb::FinishReason::Deadline));
+}

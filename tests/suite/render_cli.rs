@@ -1,0 +1,80 @@
+//! The `render` command: the same pipeline from JSON.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tandem_tests::{ModelFolder, binary, default_model, goldens};
+
+fn render(arguments: &[&str], input: &str) -> (bool, String, String) {
+    let mut command = Command::new(binary("render-svc"));
+    command.arg("render").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("render-svc starts");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn lines(input: &str) -> Vec<Value> {
+    let (success, output, errors) = render(&["--jsonl"], input);
+    assert!(success, "{errors}");
+    output.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn one_request_prints_its_prompt_byte_for_byte() {
+    let golden = &goldens()[0];
+    let request = json!({"model": default_model(), "messages": golden.messages}).to_string();
+    assert_eq!(render(&[], &request), (true, golden.prompt.clone(), String::new()));
+}
+
+#[test]
+fn every_line_gets_its_answer_in_order() {
+    let models = ModelFolder::new("tiny").with_template("{% for m in messages %}{{ m.role }}{% endfor %}");
+    let path = models.path();
+    let good = json!({"model": path, "messages": [{"role": "a"}, {"role": "b"}]});
+    let image = json!({"role": "u", "content": [{"type": "image", "base64": "QQ=="}]});
+    let requests = [
+        good.to_string(),
+        "{".to_owned(),
+        json!({"model": path, "messages": []}).to_string(),
+        json!({"model": path, "messages": [image]}).to_string(),
+        json!({"model": path, "messages": [{"role": "a"}], "colour": "red"}).to_string(),
+        json!({"model": path, "messages": [{"role": "a"}], "adapter": "plain", "tools": []}).to_string(),
+    ];
+    let answers = lines(&(requests.join("\n") + "\n"));
+    assert_eq!(answers.len(), requests.len());
+    assert_eq!(answers[0], json!({"prompt": "ab", "adapter": "tokenizer-template", "warnings": []}));
+    let error = |answer: &Value| (answer["error"]["reason"].clone(), answer["error"]["field"].clone());
+    assert_eq!(error(&answers[1]), (json!("INVALID_REQUEST"), json!("request")));
+    assert_eq!(error(&answers[2]), (json!("INVALID_REQUEST"), json!("messages")));
+    assert_eq!(answers[3]["hf_messages"], json!([{"role": "u", "content": [{"type": "image", "base64": "QQ=="}]}]));
+    assert_eq!(error(&answers[4]), (json!("INVALID_REQUEST"), json!("request")));
+    assert!(answers[4]["error"]["message"].as_str().is_some_and(|message| message.contains("colour")));
+    assert_eq!(answers[5]["warnings"][0]["code"], "TOOLS_IGNORED");
+}
+
+#[test]
+fn token_ids_come_when_asked_for() {
+    let golden = &goldens()[0];
+    let request = json!({"model": default_model(), "messages": golden.messages, "return": ["token_ids"]});
+    assert_eq!(lines(&request.to_string())[0]["token_ids"], json!(golden.prompt_ids));
+}
+
+#[test]
+fn without_normalization_blocks_reach_the_template() {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content | tojson }}");
+    let message = json!({"role": "u", "content": [{"type": "text", "text": "a"}]});
+    let request = |policy| json!({"model": model.path(), "messages": [message], "normalization": policy}).to_string();
+    let answers = lines(&format!("{}\n{}\n", request("capability"), request("none")));
+    assert_eq!(answers[0]["prompt"], r#""a""#);
+    assert_eq!(answers[1]["prompt"], r#"[{"type": "text", "text": "a"}]"#);
+}
+
+#[test]
+fn a_failure_names_what_to_do_and_exits_with_1() {
+    let (success, output, errors) = render(&[], r#"{"model": "nowhere", "messages": [{"role": "u"}]}"#);
+    assert!(!success && output.is_empty());
+    assert!(errors.contains("nowhere"), "{errors}");
+}
