@@ -68,8 +68,8 @@ pub struct Artifacts {
 /// Special tokens by the names that templates know them by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Name and text: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, then the model's own. Those that
-    /// are not set are left out, as transformers leaves them undefined in templates.
+    /// Name and text: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, then the model's own.
+    /// Those that are not set are left out, as transformers leaves them undefined in templates.
     pub named: Vec<(String, String)>,
     /// Further special tokens, without names.
     pub additional: Vec<String>,

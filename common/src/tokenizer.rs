@@ -30,6 +30,9 @@ pub enum TokenizerError {
     /// `tokenizer.json` is not one.
     #[error("tokenizer.json cannot be read: {reason}")]
     Json { reason: String },
+    /// The encoder could not be built from a GGUF's vocabulary.
+    #[error("the vocabulary in GGUF cannot be used: {reason}")]
+    Vocabulary { reason: String },
     /// The GGUF header lacks a tokenizer key or holds the wrong type.
     #[error(transparent)]
     Gguf(#[from] GgufError),
@@ -57,6 +60,9 @@ pub enum TokenizerError {
     /// Text could not be encoded.
     #[error("text cannot be tokenized: {reason}")]
     Encode { reason: String },
+    /// Ids could not be decoded.
+    #[error("token ids cannot be decoded: {reason}")]
+    Decode { reason: String },
     /// An id that the vocabulary does not have.
     #[error("token id {id} is not in the vocabulary of {size}")]
     UnknownId { id: u32, size: usize },
@@ -116,8 +122,8 @@ impl Tokenizer {
         Ok(Self { inner: Arc::new(Inner { encoder, bytes, special, affixes, sha256 }) })
     }
 
-    /// The ids of `text`. Special tokens that stand in the text become their ids. `add_special_tokens` also puts those around it
-    /// that the model wants around a text, such as a leading bos; a rendered chat prompt has them already.
+    /// The ids of `text`. Special tokens that stand in the text become their ids. `add_special_tokens` also puts those
+    /// around it that the model wants around a text, such as a leading bos; a rendered chat prompt has them already.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
         let encoding = self.inner.encoder.encode_fast(text, add_special_tokens);
         let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: error.to_string() })?;
@@ -136,13 +142,13 @@ impl Tokenizer {
         }
         let kept: Vec<u32> = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id))).collect();
         let text = self.inner.encoder.decode(&kept, false);
-        text.map_err(|error| TokenizerError::Encode { reason: error.to_string() })
+        text.map_err(|error| TokenizerError::Decode { reason: error.to_string() })
     }
 
     /// The exact bytes that `id` adds to a text: part of a character, or several. `None` if there is no such id.
     ///
-    /// Put together they are the text, except that a decoder which trims the start of a whole text (Llama 2 does, by one space) is
-    /// not followed there: what continues a prompt starts nothing.
+    /// Put together they are the text, except that a decoder which trims the start of a whole text (Llama 2's does, by one
+    /// space) is not followed there: what continues a prompt starts nothing.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.inner.bytes.get(id)
     }

@@ -1,1 +1,15 @@
-//! gen-svc.
+//! Tandem's generation service: runs one model on libtorch and streams its tokens.
+
+pub mod args;
+pub mod cache;
+pub mod error;
+pub mod generate;
+pub mod grpc;
+pub mod layers;
+pub mod models;
+pub mod output;
+pub mod request;
+pub mod sampling;
+pub mod serve;
+pub mod weights;
+pub mod worker;

@@ -1,1 +1,25 @@
-fn main() {}
+//! The program `gen-svc`.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use gen_svc::args::{Args, Command};
+use gen_svc::{error, generate, serve};
+use tandem_common::telemetry;
+
+fn main() -> ExitCode {
+    let ended = match Args::parse().command {
+        Command::Serve(args) => run_server(args),
+        Command::Generate(args) => telemetry::init(&args.log).map_err(Into::into).and_then(|()| generate::run(args)),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("gen-svc: {}", error::describe(&error));
+        ExitCode::FAILURE
+    })
+}
+
+fn run_server(args: gen_svc::args::Serve) -> anyhow::Result<ExitCode> {
+    telemetry::init(&args.log)?;
+    tokio::runtime::Runtime::new()?.block_on(serve::run(args))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 MODEL = HERE.parent.parent / ".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf"
 NEW_TOKENS = 64
 TOP = 5
+DECIMALS = 3  # what does not depend on the number of threads
 CONTROL = 3  # token type in GGUF
 EOS = 2
 
@@ -178,14 +179,14 @@ def case(name, messages, model, own, converted):
         **prompt_ids,
         "greedy_ids": output,
         "greedy_text": own.decode(output, skip_special_tokens=True),
-        "smallest_margin": round(margin, 5),
+        "smallest_margin": round(margin, DECIMALS),
     }
 
 
 def first_logits(model, one):
     with torch.inference_mode():
         top = model(torch.tensor([one["prompt_ids"]])).logits[0, -1].topk(TOP)
-    logits = [round(value, 5) for value in top.values.tolist()]
+    logits = [round(value, DECIMALS) for value in top.values.tolist()]
     return {"id": one["id"], "ids": top.indices.tolist(), "logits": logits}
 
 

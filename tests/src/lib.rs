@@ -101,6 +101,7 @@ pub struct ModelFolder {
     parent: TempDir,
     name: String,
     config: Value,
+    tokenizer: Option<Value>,
 }
 
 impl ModelFolder {
@@ -111,13 +112,22 @@ impl ModelFolder {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let parent = TempDir::new().expect("a temporary folder");
-        Self { parent, name: name.to_owned(), config: json!({"bos_token": "<s>"}) }
+        Self { parent, name: name.to_owned(), config: json!({"bos_token": "<s>"}), tokenizer: None }
     }
 
     /// The same with a chat template.
     #[must_use]
     pub fn with_template(mut self, template: &str) -> Self {
         self.config["chat_template"] = template.into();
+        self
+    }
+
+    /// The same with a tokenizer of one letter.
+    #[must_use]
+    pub fn with_tokenizer(mut self) -> Self {
+        let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+        let model = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
+        self.tokenizer = Some(json!({"version": "1.0", "model": model, "pre_tokenizer": bytes, "decoder": bytes}));
         self
     }
 
@@ -130,6 +140,9 @@ impl ModelFolder {
         let path = self.parent.path().join(&self.name);
         std::fs::create_dir_all(&path).expect("a folder");
         std::fs::write(path.join("tokenizer_config.json"), self.config.to_string()).expect("a file");
+        if let Some(tokenizer) = &self.tokenizer {
+            std::fs::write(path.join("tokenizer.json"), tokenizer.to_string()).expect("a file");
+        }
         path
     }
 }

@@ -141,7 +141,7 @@ pub(crate) enum StmtKind {
     Call(Expr, Function),
     Filter(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
-    Block(Name, Vec<Stmt>),
+    Block(Vec<Stmt>),
     /// `{% autoescape false %}`, which changes nothing but the scope.
     Scope(Vec<Stmt>),
     /// `include`, `import`, `from`, `extends`: there is nothing to load from. The names are what would be imported.

@@ -18,6 +18,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Span, ast};
 
 use super::ast::{Name, Stmt};
 use super::error::CompileError;
+use super::globals;
 use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, mentions, slot_name};
 
 /// A template, ready to run.
@@ -188,6 +189,10 @@ impl Codegen {
 
     fn load_name(&mut self, frame: Frame, name: &Name) -> Result<(), CompileError> {
         let place = self.scopes.place(frame.scope, name);
+        if matches!(place, Place::Context(_)) && globals::is_unsupported(name) {
+            let (line, construct) = (self.line.into(), format!("the function '{name}'"));
+            return Err(CompileError::Unsupported { line, construct });
+        }
         self.load(place)
     }
 

@@ -8,7 +8,7 @@ use super::error::{Fallible, fail, raised};
 use super::python::call::{Args, int_arg, required, text_arg};
 use super::python::repr;
 use super::value::{
-    Builtin, Counter, CounterKind, Dict, Namespace, Obj, Py, Range, dict, iterate, obj, py, to_vec, type_name,
+    Builtin, Counter, CounterKind, Dict, Namespace, Obj, Py, Range, dict, iterate, py, to_vec, type_name,
 };
 
 /// The sandbox's bound on ranges.
@@ -89,8 +89,8 @@ fn source_entries(source: &Value) -> Fallible<Vec<(Value, Value)>> {
         budget::alloc_values(2 * dict.len())?;
         return Ok(dict.entries().to_vec());
     }
-    if let Some(Obj::Namespace(_)) = obj(source) {
-        return Err(fail("'TemplateNamespace' object is not iterable"));
+    if let Py::Undefined(undefined) = py(source) {
+        return Err(undefined.error());
     }
     let mut entries = Vec::new();
     for (at, item) in iterate(source)?.enumerate() {

@@ -61,6 +61,7 @@ const OPS: &[(&str, Op)] = &[
     ("next_round", |state, values| next_round(state, &values[0])),
     ("unpack", |_, values| unpack(&values[0], weight(&values[1]))),
     ("check_namespace", |_, values| check_namespace(&values[0])),
+    ("expect_text", |_, values| expect_text(&values[0])),
     ("set_attribute", |_, values| set_attribute(values)),
     ("fail", |_, values| Err(fail(values.last().map(Value::to_string).unwrap_or_default()))),
     ("count_output", |state, values| tracking::count_output(state, &values[0])),
@@ -212,6 +213,14 @@ fn unpack(value: &Value, count: usize) -> Fallible<Value> {
         return Err(fail(format!("not enough values to unpack (expected {count}, got {})", items.len())));
     }
     list(items)
+}
+
+/// What call and filter blocks put out is not turned into text.
+fn expect_text(value: &Value) -> Fallible<Value> {
+    match value.as_str() {
+        Some(_) => Ok(value.clone()),
+        None => Err(fail(format!("expected str instance, {} found", type_name(value)))),
+    }
 }
 
 fn check_namespace(value: &Value) -> Fallible<Value> {

@@ -2,8 +2,8 @@
 //!
 //! The digest is the SHA-256 over eight lists, in this order: the tokenizer model (one string), the pre-tokenizer name (one
 //! string), the tokens, the ids of tokens that are searched for in text, the ids of special tokens, the merges, the ids put
-//! before a text, the ids put after it. A list is its element count followed by its elements; a string is its byte length followed by
-//! its bytes; every number is eight bytes, little-endian.
+//! before a text, the ids put after it. A list is its element count followed by its elements; a string is its byte length
+//! followed by its bytes; every number is eight bytes, little-endian.
 
 use std::collections::HashMap;
 
@@ -44,9 +44,9 @@ pub(super) fn build(gguf: &Gguf) -> Result<Built, TokenizerError> {
     let mut encoder = tokenizers::Tokenizer::new(vocabulary.bpe(rules.whole_pieces)?);
     encoder.with_pre_tokenizer(Some(rules.pre_tokenizer()?));
     encoder.with_decoder(Some(ByteLevel::default()));
-    let json = |error: tokenizers::Error| TokenizerError::Json { reason: error.to_string() };
-    encoder.with_normalizer(rules.normalizer()).map_err(json)?;
-    encoder.add_tokens(vocabulary.added_tokens()).map_err(json)?;
+    let unusable = |error: tokenizers::Error| TokenizerError::Vocabulary { reason: error.to_string() };
+    encoder.with_normalizer(rules.normalizer()).map_err(unusable)?;
+    encoder.add_tokens(vocabulary.added_tokens()).map_err(unusable)?;
     let affixes = Affixes::read(gguf, rules.bos_by_default, vocabulary.tokens.len())?;
     let sha256 = vocabulary.digest(&affixes);
     Ok(Built { encoder, affixes, sha256 })
@@ -80,7 +80,7 @@ impl<'a> Vocabulary<'a> {
         let merges = merges.collect::<Result<Vec<_>, TokenizerError>>()?;
         let vocab: Vocab = ids.into_iter().map(|(token, id)| (token.to_owned(), id)).collect();
         let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(whole_pieces).build();
-        bpe.map_err(|error| TokenizerError::Json { reason: error.to_string() })
+        bpe.map_err(|error| TokenizerError::Vocabulary { reason: error.to_string() })
     }
 
     fn ids(&self) -> Result<HashMap<&'a str, u32>, TokenizerError> {

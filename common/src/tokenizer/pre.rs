@@ -140,7 +140,7 @@ fn split(regex: &str) -> Result<PreTokenizerWrapper, TokenizerError> {
     let pattern = SplitPattern::Regex(regex.to_owned());
     match Split::new(pattern, SplitDelimiterBehavior::Isolated, false) {
         Ok(split) => Ok(split.into()),
-        Err(error) => Err(TokenizerError::Encode { reason: error.to_string() }),
+        Err(error) => Err(TokenizerError::Vocabulary { reason: error.to_string() }),
     }
 }
 

@@ -1,1 +1,66 @@
-fn main() {}
+//! `cargo xtask`: sets Tandem up, runs it, tests it. The project's only task runner.
+
+#![allow(clippy::print_stdout, reason = "this is a command-line tool; its answer belongs on stdout")]
+
+mod cargo;
+mod chat;
+mod ci;
+mod files;
+mod layout;
+mod services;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::layout::Layout;
+
+/// Sets Tandem up, runs it, tests it.
+///
+/// Everything that is fetched or made goes into `.tandem/` in the project's folder; removing that folder undoes it all.
+/// Nothing is fetched twice, and an interrupted command goes on where it stopped when it is run again.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    after_help = "\
+Start here:
+  cargo xtask chat \"Why is the sky blue?\"    sets up what is missing, then answers
+  cargo xtask test                           the same, then runs every test
+
+After either of them, plain `cargo build`, `cargo test` and `cargo run` work too."
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Setup(setup::Args),
+    Chat(chat::Args),
+    Test(test::Args),
+    Ci(ci::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let layout = Layout::find();
+    match command {
+        Command::Setup(args) => setup::run(&layout, &args),
+        Command::Chat(args) => chat::run(&layout, args),
+        Command::Test(args) => test::run(&layout, &args),
+        Command::Ci(args) => ci::run(&layout, &args),
+    }
+}

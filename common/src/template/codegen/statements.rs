@@ -19,7 +19,7 @@ pub(super) fn has_generation(body: &[Stmt]) -> bool {
             branches.iter().any(|(_, body)| has_generation(body)) || has_generation(otherwise)
         }
         StmtKind::SetBlock(_, _, body) | StmtKind::With(_, body) | StmtKind::Filter(_, body) => has_generation(body),
-        StmtKind::Block(_, body) | StmtKind::Scope(body) => has_generation(body),
+        StmtKind::Block(body) | StmtKind::Scope(body) => has_generation(body),
         StmtKind::Macro(_, function) | StmtKind::Call(_, function) => has_generation(&function.body),
         _ => false,
     })
@@ -54,7 +54,7 @@ impl Codegen {
             StmtKind::Call(call, function) => self.call_block(frame, call, function),
             StmtKind::Filter(filter, body) => self.filter_block(frame, filter, body),
             StmtKind::Generation(body) => self.generation(frame, body),
-            StmtKind::Block(_, body) => self.block(body),
+            StmtKind::Block(body) => self.block(body),
             StmtKind::Scope(body) => {
                 let inner = self.inner(frame, body);
                 self.enter_scope(inner.scope);
@@ -202,6 +202,7 @@ impl Codegen {
         let caller = self.scopes.hidden(self.function_id());
         self.store(caller);
         self.call(frame, callee, args, Some(caller), call.line)?;
+        self.op_at("expect_text", 1, call.line)?;
         self.emit()
     }
 
@@ -210,6 +211,7 @@ impl Codegen {
         self.scopes.visit_expr(inner.scope, filter);
         self.captured(inner, body)?;
         self.filters(inner, filter)?;
+        self.op_at("expect_text", 1, filter.line)?;
         self.emit()
     }
 

@@ -24,9 +24,6 @@ pub(super) fn first(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fa
 
 pub(super) fn last(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("last", [])?;
-    if let Py::Undefined(undefined) = py(value) {
-        return Err(undefined.error());
-    }
     let items = reversed(value)?;
     Ok(items.into_iter().next().unwrap_or_else(|| Undefined::because("No last item, sequence was empty.")))
 }
@@ -50,7 +47,7 @@ pub(super) fn reverse(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> 
             budget::scan(content.len())?;
             text_like(value, content.chars().rev().collect())
         }
-        Py::Undefined(_) | Py::Obj(Obj::Generator(_)) => {
+        Py::Obj(Obj::Generator(_)) => {
             let mut items = to_vec(value)?;
             items.reverse();
             list(items)

@@ -7,7 +7,7 @@ use super::super::error::{Fallible, fail};
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
 use super::super::python::{arithmetic, printf, repr, text};
 use super::super::unicode;
-use super::super::value::{Dict, Py, py, text as new_text, text_like, tuple, type_name};
+use super::super::value::{Dict, length as value_len, text as new_text, text_like, tuple, type_name};
 use super::flag;
 
 /// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
@@ -140,18 +140,17 @@ pub(super) fn truncate(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     let end = end.unwrap_or_else(|| Value::from("..."));
     let end = text_arg(&end, "truncate")?;
     let leeway = or_none(leeway).map_or(Ok(5), |leeway| int_arg(&leeway))?;
-    let content = match py(value) {
-        Py::Str(content) => content,
-        Py::Undefined(undefined) => return Err(undefined.error()),
-        _ => return Err(fail(format!("object of type '{}' has no len()", type_name(value)))),
+    let Some(len) = value_len(value) else {
+        return Err(fail(format!("object of type '{}' has no len()", type_name(value))));
     };
     let end_len = end.chars().count() as i64;
     if length < end_len || leeway < 0 {
         return Err(fail(format!("expected length >= {end_len} and leeway >= 0")));
     }
-    if content.chars().count() as i64 <= length.saturating_add(leeway) {
+    if len as i64 <= length.saturating_add(leeway) {
         return Ok(value.clone());
     }
+    let content = text_arg(value, "truncate")?;
     let kept = usize::try_from(length - end_len).unwrap_or(0);
     let cut: String = content.chars().take(kept).collect();
     let cut = if flag(killwords) { cut.as_str() } else { cut.rsplit_once(' ').map_or(cut.as_str(), |(head, _)| head) };

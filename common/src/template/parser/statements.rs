@@ -251,7 +251,7 @@ impl Parser {
         self.block_names.push(name.clone());
         let body = self.outside_loop(|parser| parser.block_until("endblock"))?;
         self.skip_name(&name);
-        Ok(StmtKind::Block(name.into(), body))
+        Ok(StmtKind::Block(body))
     }
 
     fn autoescape(&mut self, line: u32) -> Parsed<StmtKind> {
@@ -401,7 +401,7 @@ fn assign_loop(body: &[Stmt]) -> bool {
             branches.iter().any(|(_, body)| assign_loop(body)) || assign_loop(otherwise)
         }
         StmtKind::With(_, body) | StmtKind::Filter(_, body) => assign_loop(body),
-        StmtKind::Generation(body) | StmtKind::Block(_, body) | StmtKind::Scope(body) => assign_loop(body),
+        StmtKind::Generation(body) | StmtKind::Block(body) | StmtKind::Scope(body) => assign_loop(body),
         StmtKind::Macro(_, function) | StmtKind::Call(_, function) => assign_loop(&function.body),
         // An inner loop has already been checked.
         _ => false,

@@ -165,8 +165,8 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
         }
         return Err(fail(format!("can't multiply sequence by non-int of type '{}'", type_name(times))));
     };
-    // More than fits in memory is more than the budget allows.
-    let times = if times < Digits::from(0) { 0 } else { usize::try_from(times).unwrap_or(usize::MAX) };
+    let times = i64::try_from(times).map_err(|_| fail("cannot fit 'int' into an index-sized integer"))?;
+    let times = usize::try_from(times).unwrap_or(0);
     match py(value) {
         Py::Str(content) => {
             let size = content.len().saturating_mul(times);

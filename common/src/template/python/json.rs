@@ -148,7 +148,7 @@ impl Writer<'_> {
 }
 
 fn needs_escape(c: char, ensure_ascii: bool) -> bool {
-    c < ' ' || c == '"' || c == '\\' || (ensure_ascii && !c.is_ascii())
+    c < ' ' || c == '"' || c == '\\' || (ensure_ascii && !(' '..='~').contains(&c))
 }
 
 fn escaped(c: char) -> String {

@@ -137,7 +137,7 @@ impl Printer<'_, '_, '_, '_> {
     fn check_all_used(&self) -> Fallible<()> {
         let unused = match py(self.values) {
             Py::Obj(Obj::Seq(values)) if !values.is_list() => self.next < values.items().len(),
-            Py::Obj(Obj::Seq(_) | Obj::Dict(_) | Obj::Namespace(_) | Obj::Range(_)) => false,
+            Py::Obj(Obj::Seq(_) | Obj::Dict(_) | Obj::Namespace(_) | Obj::Range(_)) | Py::Undefined(_) => false,
             _ => self.next == 0,
         };
         if unused { Err(fail("not all arguments converted during string formatting")) } else { Ok(()) }
@@ -166,6 +166,7 @@ impl Printer<'_, '_, '_, '_> {
     fn keyed(&mut self, key: &str) -> Fallible<Value> {
         self.next = usize::MAX / 2;
         match obj(self.values) {
+            Some(Obj::Undefined(undefined)) => Err(undefined.error()),
             Some(Obj::Dict(dict)) => dict.get_str(key).cloned().ok_or_else(|| fail(format!("KeyError: '{key}'"))),
             _ => Err(fail("format requires a mapping")),
         }

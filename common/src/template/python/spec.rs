@@ -92,7 +92,7 @@ impl Spec {
         }
         let mut chars = rest.chars();
         self.kind = chars.next();
-        if chars.next().is_some() || self.precision.is_some_and(|precision| precision > MAX_PRECISION) {
+        if chars.next().is_some() {
             return Err(fail("Invalid format specifier"));
         }
         Ok(self)
@@ -176,6 +176,9 @@ impl Spec {
     }
 
     fn float(&self, float: f64) -> Fallible<String> {
+        if self.precision.is_some_and(|precision| precision > MAX_PRECISION) {
+            return Err(fail("precision too big"));
+        }
         let magnitude = float.abs();
         let text = match self.kind {
             None if self.precision.is_none() => number::float_repr(magnitude),

@@ -1,0 +1,45 @@
+//! Where everything lies: the repository, and `.tandem/` in it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The repository's root and the places that the commands fill.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// Cargo names this crate's folder when it runs a binary; the folder at build time is right for a binary run by hand.
+    pub(crate) fn find() -> Self {
+        let here = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        let root = here.ancestors().nth(2).unwrap_or(&here).to_path_buf();
+        Self { root }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What is fetched, made and logged. Never in git.
+    pub(crate) fn tandem(&self) -> PathBuf {
+        self.root.join(".tandem")
+    }
+
+    pub(crate) fn libtorch(&self) -> PathBuf {
+        self.tandem().join("libtorch")
+    }
+
+    pub(crate) fn models(&self) -> PathBuf {
+        self.tandem().join("models")
+    }
+
+    /// Wheels on their way in. Empty when set-up is done.
+    pub(crate) fn downloads(&self) -> PathBuf {
+        self.tandem().join("downloads")
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.tandem().join("logs")
+    }
+}

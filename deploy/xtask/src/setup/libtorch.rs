@@ -1,0 +1,104 @@
+//! `.tandem/libtorch`, made from wheels.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::pins::{self, TORCH_VERSION, Wheel};
+use super::wheel::Store;
+use crate::cargo;
+use crate::files::{remove_folder, rename, write};
+use crate::layout::Layout;
+
+/// The file that says what the folder holds. It is written before the folder gets its name, so a folder that has it is whole.
+const STAMP: &str = "tandem-setup";
+
+const OWN_LIBTORCH: &str = "Elsewhere, or if you have libtorch 2.13.0 already, set LIBTORCH to its folder";
+
+/// What a libtorch can compute on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    Cpu,
+    Cuda,
+}
+
+impl Flavour {
+    fn stamp(self) -> String {
+        let name = match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+        };
+        format!("{TORCH_VERSION} {} {name}\n", env::consts::ARCH)
+    }
+
+    fn wheels(self) -> Result<&'static [Wheel]> {
+        match self {
+            Self::Cpu => pins::cpu().with_context(|| {
+                format!("libtorch can be fetched for Linux with glibc on x86-64 and ARM only. {OWN_LIBTORCH}")
+            }),
+            Self::Cuda => pins::cuda().with_context(|| {
+                format!("libtorch with CUDA can be fetched for Linux with glibc on x86-64 only. {OWN_LIBTORCH}")
+            }),
+        }
+    }
+}
+
+/// The libtorch that the user has chosen. Cargo's configuration sets LIBTORCH to our own folder when nobody has.
+pub(super) fn chosen_by_user(layout: &Layout) -> Option<String> {
+    if env::var_os("LIBTORCH_USE_PYTORCH").is_some() {
+        return Some("the one of your Python (LIBTORCH_USE_PYTORCH)".to_owned());
+    }
+    let chosen = PathBuf::from(env::var_os("LIBTORCH")?);
+    let is_ours = chosen.as_os_str().is_empty() || chosen == layout.libtorch();
+    (!is_ours).then(|| format!("{} (LIBTORCH)", chosen.display()))
+}
+
+/// The libtorch that a build will use, for people to read.
+pub(super) fn in_use(layout: &Layout) -> String {
+    let flavour = match installed(layout) {
+        Some(Flavour::Cuda) => "with CUDA",
+        _ => "CPU only",
+    };
+    chosen_by_user(layout).unwrap_or_else(|| format!("{} ({TORCH_VERSION}, {flavour})", layout.libtorch().display()))
+}
+
+pub(super) fn installed(layout: &Layout) -> Option<Flavour> {
+    let stamp = fs::read_to_string(layout.libtorch().join(STAMP)).ok()?;
+    [Flavour::Cpu, Flavour::Cuda].into_iter().find(|flavour| flavour.stamp() == stamp)
+}
+
+/// Makes the folder beside its place, whole, and only then gives it its name.
+pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour) -> Result<()> {
+    let wheels = flavour.wheels()?;
+    eprintln!("Setting up libtorch {TORCH_VERSION}: {} wheels to fetch, once.", wheels.len());
+    let folder = layout.tandem().join("libtorch.partial");
+    remove_folder(&folder)?;
+    for wheel in wheels {
+        store.unpack(wheel, &folder)?;
+    }
+    finish(&folder, flavour)?;
+    take_place(layout, &folder)
+}
+
+fn finish(folder: &Path, flavour: Flavour) -> Result<()> {
+    if flavour == Flavour::Cpu {
+        // The real libtorch.so would pull libtorch_cuda.so in; this is a linker script, and all that a build needs.
+        write(&folder.join("lib/libtorch.so"), "INPUT(libtorch_cpu.so)\n")?;
+    }
+    write(&folder.join("build-version"), &format!("{TORCH_VERSION}\n"))?;
+    write(&folder.join(STAMP), &flavour.stamp())
+}
+
+fn take_place(layout: &Layout, folder: &Path) -> Result<()> {
+    let (place, old) = (layout.libtorch(), layout.tandem().join("libtorch.old"));
+    remove_folder(&old)?;
+    if place.exists() {
+        rename(&place, &old)?;
+    }
+    rename(folder, &place)?;
+    remove_folder(&old)?;
+    // The bindings decide at build time what to link, and cargo cannot see that the folder's content has changed.
+    cargo::clean(layout, "torch-sys")
+}

@@ -1,0 +1,25 @@
+//! The model that chat and tests use unless told otherwise.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::pins;
+use super::wheel::Store;
+use crate::files::{make_folder, rename};
+use crate::layout::Layout;
+
+const FILE: &str = "SmolLM2-135M-Instruct-Q4_1.gguf";
+
+pub(crate) fn path(layout: &Layout) -> PathBuf {
+    layout.models().join(FILE)
+}
+
+/// The file gets its name only once it is whole, so that a file with this name needs no other stamp.
+pub(super) fn install(layout: &Layout, store: &Store) -> Result<()> {
+    eprintln!("Setting up the default model, {FILE}.");
+    let (folder, path) = (layout.downloads().join("model"), path(layout));
+    store.unpack(&pins::MODEL, &folder)?;
+    make_folder(&layout.models())?;
+    rename(&folder.join(FILE), &path)
+}

@@ -1,0 +1,55 @@
+//! `cargo xtask test`: every test, after setting up what they need.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+use crate::files;
+use crate::layout::Layout;
+use crate::setup;
+use crate::setup::venv::Venv;
+
+/// Run every test.
+///
+/// Sets up what is missing (libtorch, a small model, Python's gRPC for the client that is not Rust), then runs
+/// `cargo test --workspace` with your arguments. Afterwards plain `cargo test` works too: the suite finds the Python tools
+/// in `.tandem/venv`. Set TANDEM_PYTHON to use a Python of yours that has grpcio and grpcio-tools.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cargo xtask test                     everything
+  cargo xtask test cancellation        tests whose names contain this word
+  cargo xtask test --release           any option of cargo test
+  cargo xtask test -- --nocapture      options of the test program")]
+pub(crate) struct Args {
+    /// Passed on to cargo test.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+pub(crate) fn run(layout: &Layout, _args: &Args) -> Result<ExitCode> {
+    // clap takes the first `--` away, which is for cargo; so what was typed is passed on instead of what clap kept.
+    let arguments: Vec<OsString> = env::args_os().skip(2).collect();
+    let status = command(layout, &arguments)?.status().context("cannot run cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The command that runs the tests. Sets up what they need first.
+pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command> {
+    setup::ensure(layout)?;
+    let mut command = cargo::command(layout);
+    command.args(["test", "--workspace"]).args(arguments).env("TANDEM_PYTHON", python(layout)?);
+    Ok(command)
+}
+
+fn python(layout: &Layout) -> Result<PathBuf> {
+    if let Some(chosen) = env::var_os("TANDEM_PYTHON") {
+        return Ok(chosen.into());
+    }
+    let list = layout.root().join("tests/clients/python/requirements.txt");
+    Ok(Venv::ensure(layout, "venv", &files::read(&list)?)?.python())
+}

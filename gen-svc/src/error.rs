@@ -1,0 +1,232 @@
+//! Everything that can go wrong, and what a caller sees of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tandem_common::artifacts::ArtifactsError;
+use tandem_common::artifacts::gguf::GgufError;
+use tandem_common::status::Failure;
+use tandem_common::tokenizer::TokenizerError;
+use tch::TchError;
+use tonic::{Code, Status};
+
+/// How long a caller should wait before it asks a full queue again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A failure of this service. The first group is a caller's to see, the second an operator's, when a model is loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request names a model that is not here.
+    #[error("model {asked:?} is not served here; {served:?} is")]
+    ModelNotFound {
+        /// What the request named.
+        asked: String,
+        /// The one there is.
+        served: String,
+    },
+    /// A value in the request is not acceptable.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// The path, in the contract's names.
+        field: String,
+        /// What is wrong, with the limits.
+        problem: String,
+    },
+    /// The request cannot be read at all.
+    #[error("the request is not readable: {problem}")]
+    Malformed {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The prompt leaves no room for output.
+    #[error("the prompt has {tokens} tokens, and prompt and output together may have {context}")]
+    PromptTooLong {
+        /// The input that held the prompt.
+        field: &'static str,
+        /// Tokens in the prompt.
+        tokens: usize,
+        /// Tokens in the context.
+        context: usize,
+    },
+    /// The caller tokenizes differently.
+    #[error("the model's tokenizer has SHA-256 {found}, the request expects {expected}")]
+    TokenizerMismatch {
+        /// What the request expects.
+        expected: String,
+        /// What the model has.
+        found: String,
+    },
+    /// No room in the queue.
+    #[error("the queue is full: {limit} requests are waiting")]
+    QueueFull {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// The caller's deadline passed before work began.
+    #[error("the deadline passed in the queue")]
+    DeadlineInQueue,
+    /// The service is shutting down.
+    #[error("the server is shutting down")]
+    Draining,
+    /// The engine broke down, and takes no more requests.
+    #[error("the engine has failed")]
+    EngineFailed,
+    /// The prompt's text could not be tokenized.
+    #[error("the prompt could not be tokenized")]
+    Tokenize(#[source] TokenizerError),
+    /// The model computed something that is no probability.
+    #[error("the model's output is not finite")]
+    NotFinite,
+    /// libtorch reported an error.
+    #[error("libtorch failed")]
+    Torch(#[from] TchError),
+
+    /// The model's files cannot be read.
+    #[error("the model cannot be read")]
+    Artifacts(#[from] ArtifactsError),
+    /// The model's tokenizer cannot be built.
+    #[error("the model's tokenizer cannot be built")]
+    Tokenizer(#[from] TokenizerError),
+    /// The weights are in another format.
+    #[error("the weights in {} cannot be read: only .gguf files can", path.display())]
+    UnsupportedFormat {
+        /// What was to be loaded.
+        path: PathBuf,
+    },
+    /// The model file's header holds something else than it should.
+    #[error("the model's header is not readable")]
+    Header(#[source] Box<GgufError>),
+    /// No implementation of this architecture.
+    #[error("architecture {found:?} is not supported; these are: {supported}")]
+    UnsupportedArchitecture {
+        /// What the model's config says.
+        found: String,
+        /// The registry's names.
+        supported: String,
+    },
+    /// A setting of the model's config is missing or has the wrong type.
+    #[error("the model's config is not readable")]
+    Config(#[source] serde_json::Error),
+    /// A setting of the model's config that this implementation does not have.
+    #[error("the model's config has {setting} = {value}, which is not supported")]
+    UnsupportedSetting {
+        /// The name in `config.json`.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A tensor that the architecture needs is not in the file.
+    #[error("tensor {name} is missing")]
+    TensorMissing {
+        /// The name in the file.
+        name: String,
+    },
+    /// A tensor has another shape than the config implies.
+    #[error("tensor {name} has shape {found:?}, expected {expected:?}")]
+    TensorShape {
+        /// The name in the file.
+        name: String,
+        /// What the config implies.
+        expected: Vec<i64>,
+        /// What the file has.
+        found: Vec<i64>,
+    },
+    /// A tensor is stored in a way that cannot be read.
+    #[error("tensor {name} has type {found}, which is not supported")]
+    TensorType {
+        /// The name in the file.
+        name: String,
+        /// The storage type.
+        found: String,
+    },
+    /// The device is not there.
+    #[error("device {device} is not available: {problem}")]
+    Device {
+        /// What was asked for.
+        device: String,
+        /// Why it is not.
+        problem: String,
+    },
+    /// The engine's thread could not be started.
+    #[error("the engine's thread cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Error {
+    /// A request's value that is not acceptable.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), problem: problem.into() }
+    }
+
+    /// The gRPC code and the stable reason: the one table of both.
+    #[must_use]
+    pub fn kind(&self) -> (Code, &'static str) {
+        match self {
+            Self::ModelNotFound { .. } => (Code::NotFound, "MODEL_NOT_FOUND"),
+            Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_REQUEST"),
+            Self::Malformed { .. } => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
+            Self::PromptTooLong { .. } => (Code::InvalidArgument, "PROMPT_TOO_LONG"),
+            Self::TokenizerMismatch { .. } => (Code::FailedPrecondition, "TOKENIZER_MISMATCH"),
+            Self::QueueFull { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
+            Self::DeadlineInQueue => (Code::DeadlineExceeded, "DEADLINE_IN_QUEUE"),
+            Self::Draining => (Code::Unavailable, "DRAINING"),
+            Self::EngineFailed => (Code::Internal, "ENGINE_FAILED"),
+            Self::Tokenize(_) => (Code::Internal, "TOKENIZER_FAILED"),
+            Self::NotFinite | Self::Torch(_) => (Code::Internal, "MODEL_FAILED"),
+            Self::Artifacts(_) | Self::Tokenizer(_) | Self::Header(_) | Self::Config(_) => {
+                (Code::FailedPrecondition, "MODEL_UNREADABLE")
+            }
+            Self::UnsupportedFormat { .. }
+            | Self::UnsupportedArchitecture { .. }
+            | Self::UnsupportedSetting { .. }
+            | Self::TensorType { .. } => (Code::FailedPrecondition, "MODEL_UNSUPPORTED"),
+            Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
+            Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),
+            Self::Thread(_) => (Code::Internal, "THREAD_FAILED"),
+        }
+    }
+
+    /// What a caller sees. INTERNAL is generic there; the chain of causes is for the log.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let (code, reason) = self.kind();
+        match self {
+            Self::Invalid { field, problem } => Failure::new(code, reason, problem).at(field),
+            Self::PromptTooLong { field, .. } => Failure::new(code, reason, self.to_string()).at(*field),
+            Self::QueueFull { .. } => Failure::new(code, reason, self.to_string()).retry_after(RETRY),
+            _ if code == Code::Internal => Failure::new(code, reason, "internal error"),
+            _ => Failure::new(code, reason, self.to_string()),
+        }
+    }
+
+    /// This error and its causes, in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        line
+    }
+}
+
+/// What an operator reads when the program ends with this error: the stable reason, then the causes.
+#[must_use]
+pub fn describe(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Error>() {
+        Some(error) => format!("{}: {}", error.kind().1, error.chain()),
+        None => format!("{error:#}"),
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let failure = error.failure();
+        if failure.code() == Code::Internal {
+            tracing::error!(error = error.chain(), "request failed");
+        }
+        failure.into()
+    }
+}

@@ -1,0 +1,172 @@
+//! `gen-svc generate`: requests from a file, without a server, through the same engine.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread::{self, ScopedJoinHandle};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+
+use crate::args::Generate;
+use crate::error::Error;
+use crate::request::GenerateRequest;
+use crate::worker::{Config, Engine, Event, Finished};
+
+mod json;
+
+/// Loads the model, runs what the input asks for, and tells whether it could.
+///
+/// # Errors
+/// The model cannot be loaded, or the input or output fails.
+pub fn run(args: Generate) -> anyhow::Result<ExitCode> {
+    let config = Config::from(args.engine);
+    let in_flight = config.max_running.clamp(1, config.max_queue.max(1));
+    let input = open(&args.input)?;
+    let (engine, _) = Engine::start(config)?;
+    if args.jsonl {
+        run_lines(&engine, in_flight, input, &mut io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    run_one(&engine, input)
+}
+
+fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(path).map_err(|error| anyhow::anyhow!("cannot read {}: {error}", path.display()))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+/// Writes the text as it comes. Usage goes to standard error.
+fn run_one(engine: &Engine, mut input: impl BufRead) -> anyhow::Result<ExitCode> {
+    let mut request = Vec::new();
+    input.read_to_end(&mut request)?;
+    let mut stdout = io::stdout().lock();
+    match answer(engine, &request, |text| stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())) {
+        Ok(output) => {
+            if stdout.is_terminal() {
+                writeln!(stdout)?;
+            }
+            writeln!(io::stderr(), "{}", output.usage_line())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Interrupted::Failed(error)) => {
+            writeln!(io::stderr(), "{}", json::failure(&error))?;
+            Ok(ExitCode::FAILURE)
+        }
+        Err(Interrupted::Output(error)) => Err(error.into()),
+    }
+}
+
+/// Writes one line for each, in order. Several run at once.
+fn run_lines(engine: &Engine, in_flight: usize, input: impl BufRead, output: &mut impl Write) -> io::Result<()> {
+    thread::scope(|scope| {
+        let mut running = VecDeque::new();
+        for line in input.split(b'\n') {
+            let line = line?;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            if running.len() == in_flight {
+                write_next(&mut running, output)?;
+            }
+            running.push_back(scope.spawn(move || answer_line(engine, &line)));
+        }
+        while !running.is_empty() {
+            write_next(&mut running, output)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_next(running: &mut VecDeque<ScopedJoinHandle<'_, Value>>, output: &mut impl Write) -> io::Result<()> {
+    let Some(first) = running.pop_front() else { return Ok(()) };
+    let answer = first.join().unwrap_or_else(|_| json::failure(&Error::EngineFailed));
+    writeln!(output, "{answer}")?;
+    output.flush()
+}
+
+fn answer_line(engine: &Engine, line: &[u8]) -> Value {
+    match answer(engine, line, |_| Ok(())) {
+        Ok(output) => output.to_json(),
+        Err(Interrupted::Failed(error)) => json::failure(&error),
+        Err(Interrupted::Output(_)) => unreachable!("the text goes nowhere"),
+    }
+}
+
+/// Why there is no whole answer.
+enum Interrupted {
+    Failed(Error),
+    Output(io::Error),
+}
+
+impl From<Error> for Interrupted {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// What a request brought.
+struct Output {
+    token_ids: Vec<u32>,
+    text: String,
+    end: Finished,
+}
+
+/// Runs one request, and hands out its text as it comes.
+fn answer(engine: &Engine, request: &[u8], write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
+    let request = GenerateRequest { return_token_ids: true, ..json::request(request)? };
+    let work = request.prepare(engine.model())?;
+    collect(engine.submit(work, None)?, write)
+}
+
+fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
+    let (mut token_ids, mut text) = (Vec::new(), String::new());
+    loop {
+        let (delta, end) = match events.blocking_recv() {
+            None => return Err(Error::EngineFailed.into()),
+            Some(Event::Refused(error)) => return Err(error.into()),
+            Some(Event::Accepted(_)) => continue,
+            Some(Event::Delta(delta)) => (delta, None),
+            Some(Event::Finished(mut end)) => (std::mem::take(&mut end.last), Some(end)),
+        };
+        write(&delta.text).map_err(Interrupted::Output)?;
+        text += &delta.text;
+        token_ids.extend(delta.token_ids);
+        if let Some(end) = end {
+            return Ok(Output { token_ids, text, end });
+        }
+    }
+}
+
+impl Output {
+    fn to_json(&self) -> Value {
+        let (prompt, completion) = (self.end.prompt_tokens, self.end.completion_tokens);
+        json!({
+            "token_ids": self.token_ids,
+            "text": self.text,
+            "finish_reason": self.end.reason.name(),
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "total_tokens": prompt + completion,
+            },
+        })
+    }
+
+    fn usage_line(&self) -> String {
+        let Finished { prompt_tokens, completion_tokens, reason, timings, seed, .. } = &self.end;
+        let (prefill, decode) = (timings.prefill.as_secs_f64(), timings.decode.as_secs_f64());
+        let speed = completion_tokens.saturating_sub(1) as f64 / decode.max(1e-9);
+        format!(
+            "{prompt_tokens} prompt + {completion_tokens} generated = {} tokens ({}); first after {prefill:.2} s, then \
+             {speed:.1} tokens/s; seed {seed}",
+            prompt_tokens + completion_tokens,
+            reason.name(),
+        )
+    }
+}

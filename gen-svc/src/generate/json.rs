@@ -1,0 +1,130 @@
+//! A request and its failure as JSON, under flat keys.
+
+use serde_json::{Map, Value, json};
+
+use crate::error::Error;
+use crate::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
+
+/// Paths in the contract, and what they are called here. The first that fits is replaced.
+const KEYS: &[(&str, &str)] =
+    &[("sampling.", ""), ("stop.stop_strings", "stop"), ("stop.", ""), ("token_ids.ids", "token_ids")];
+
+/// Reads a request.
+///
+/// # Errors
+/// It is no JSON object, has an unknown key, or a value of the wrong type.
+pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
+    let value: Value = serde_json::from_slice(text).map_err(|error| Error::Malformed { problem: error.to_string() })?;
+    let Value::Object(object) = value else {
+        return Err(Error::Malformed { problem: "it is no object".into() });
+    };
+    let mut fields = Fields(object);
+    let request = GenerateRequest {
+        sampling: SamplingOptions {
+            temperature: fields.float("temperature")?,
+            top_k: fields.integer("top_k")?,
+            top_p: fields.float("top_p")?,
+            min_p: fields.float("min_p")?,
+            repetition_penalty: fields.float("repetition_penalty")?,
+            seed: fields.integer("seed")?,
+        },
+        stop: StopOptions {
+            max_new_tokens: fields.integer("max_new_tokens")?,
+            stop_strings: fields.strings("stop")?,
+            stop_token_ids: fields.integers("stop_token_ids")?.unwrap_or_default(),
+            ignore_eos: fields.boolean("ignore_eos")?.unwrap_or_default(),
+        },
+        ..GenerateRequest::new(fields.input()?)
+    };
+    fields.end()?;
+    Ok(request)
+}
+
+/// `{"error": {code, reason, message, field?}}`
+pub(super) fn failure(error: &Error) -> Value {
+    let mut failure = error.failure().to_json();
+    if let Some(Value::String(field)) = failure.get_mut("field") {
+        *field = flat(field);
+    }
+    json!({ "error": failure })
+}
+
+fn flat(path: &str) -> String {
+    let renamed = KEYS.iter().find_map(|(there, here)| Some(format!("{here}{}", path.strip_prefix(there)?)));
+    renamed.unwrap_or_else(|| path.to_owned())
+}
+
+/// What has not been read yet.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// The value of a key, if it is there and not null.
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key).filter(|value| !value.is_null())
+    }
+
+    fn read<T>(&mut self, key: &str, kind: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Error> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(value) => {
+                let wrong = || Error::invalid(key, format!("must be {kind}, is {}", described(&value)));
+                read(&value).ok_or_else(wrong).map(Some)
+            }
+        }
+    }
+
+    fn float(&mut self, key: &str) -> Result<Option<f32>, Error> {
+        self.read(key, "a number", |value| value.as_f64().map(|number| number as f32))
+    }
+
+    fn integer<T: TryFrom<u64>>(&mut self, key: &str) -> Result<Option<T>, Error> {
+        let largest = if size_of::<T>() == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        self.read(key, &format!("an integer from 0 to {largest}"), |value| T::try_from(value.as_u64()?).ok())
+    }
+
+    fn boolean(&mut self, key: &str) -> Result<Option<bool>, Error> {
+        self.read(key, "true or false", Value::as_bool)
+    }
+
+    fn integers(&mut self, key: &str) -> Result<Option<Vec<u32>>, Error> {
+        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        self.read(key, "a list of token ids", |value| value.as_array()?.iter().map(id).collect())
+    }
+
+    fn strings(&mut self, key: &str) -> Result<Vec<String>, Error> {
+        let strings = self.read(key, "a string or a list of strings", |value| match value {
+            Value::String(one) => Some(vec![one.clone()]),
+            Value::Array(list) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+            _ => None,
+        })?;
+        Ok(strings.unwrap_or_default())
+    }
+
+    fn input(&mut self) -> Result<Input, Error> {
+        let text = self.read("prompt", "a string", |value| value.as_str().map(str::to_owned))?;
+        match (text, self.integers("token_ids")?) {
+            (Some(text), None) => Ok(Input::Text(text)),
+            (None, Some(ids)) => Ok(Input::TokenIds(ids)),
+            (None, None) => Err(Error::invalid("prompt", "must be given, or token_ids")),
+            (Some(_), Some(_)) => Err(Error::invalid("token_ids", "must not be given together with prompt")),
+        }
+    }
+
+    /// Refuses a key that nobody has read.
+    fn end(self) -> Result<(), Error> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(Error::invalid(key, "is no key of a request")),
+        }
+    }
+}
+
+/// A value in an error, unless it is long.
+fn described(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) if text.len() > 40 => "a string".into(),
+        short => short.to_string(),
+    }
+}

@@ -1,0 +1,90 @@
+//! The wire: protobuf to a request, events to protobuf.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
+use tandem_common::serve;
+use tokio::sync::mpsc::Receiver;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use crate::error::Error;
+use crate::request::GenerateRequest;
+use crate::worker::{Engine, Event};
+
+mod convert;
+
+/// The full name of the gRPC service.
+pub const SERVICE_NAME: &str = "tandem.generate.v1.GenerateService";
+
+/// The service over one engine.
+#[must_use]
+pub fn server(engine: Engine, max_message_bytes: usize) -> GenerateServiceServer<impl GenerateService> {
+    GenerateServiceServer::new(Service { engine }).max_decoding_message_size(max_message_bytes)
+}
+
+#[derive(Debug)]
+struct Service {
+    engine: Engine,
+}
+
+#[tonic::async_trait]
+impl GenerateService for Service {
+    type GenerateStream = Responses;
+
+    async fn generate(&self, request: Request<pb::GenerateRequest>) -> Result<Response<Responses>, Status> {
+        let deadline = serve::deadline(request.metadata());
+        let request = GenerateRequest::try_from(request.into_inner())?;
+        let engine = self.engine.clone();
+        // A long prompt takes a while to tokenize.
+        let work = tokio::task::spawn_blocking(move || request.prepare(engine.model())).await;
+        let work = work.map_err(|_| Error::EngineFailed)??;
+        Ok(Response::new(Responses::new(self.engine.submit(work, deadline)?)))
+    }
+
+    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
+        let pb::GetModelRequest { model } = request.into_inner();
+        let served = self.engine.model();
+        served.check_id(&model)?;
+        Ok(Response::new(pb::GetModelResponse { model: Some(served.into()) }))
+    }
+}
+
+/// A request's events as the caller gets them. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct Responses {
+    events: Receiver<Event>,
+    ready: VecDeque<pb::GenerateResponse>,
+    ended: bool,
+}
+
+impl Responses {
+    fn new(events: Receiver<Event>) -> Self {
+        Self { events, ready: VecDeque::new(), ended: false }
+    }
+}
+
+impl Stream for Responses {
+    type Item = Result<pb::GenerateResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(response) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(response)));
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            // Events that stop short of an end mean that the engine's thread is no more.
+            let event = ready!(self.events.poll_recv(context)).unwrap_or(Event::Refused(Error::EngineFailed));
+            self.ended = matches!(event, Event::Refused(_) | Event::Finished(_));
+            match convert::responses(event) {
+                Ok(responses) => self.ready.extend(responses),
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+            }
+        }
+    }
+}

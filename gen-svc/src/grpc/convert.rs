@@ -1,0 +1,213 @@
+//! Wire types to the domain's and back. Whole messages are destructured, so that a new field does not compile until it is decided on.
+
+use std::time::Duration;
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
+use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
+
+use crate::error::Error;
+use crate::output::Matched;
+use crate::request::{GenerateRequest, Input, Limits, OutputSpec, SamplingOptions, ServedModel, StopOptions};
+use crate::sampling::Sampling;
+use crate::worker::{Accepted, Delta, Event, FinishReason, Finished, Timings};
+
+/// There is one output yet.
+const OUTPUT: u32 = 0;
+
+impl TryFrom<pb::GenerateRequest> for GenerateRequest {
+    type Error = Error;
+
+    fn try_from(request: pb::GenerateRequest) -> Result<Self, Error> {
+        let pb::GenerateRequest {
+            model,
+            input,
+            sampling,
+            stop,
+            output_spec,
+            return_options,
+            expected_tokenizer_sha256,
+        } = request;
+        let pb::ReturnOptions { token_ids } = return_options.unwrap_or_default();
+        Ok(Self {
+            model,
+            input: read_input(input)?,
+            sampling: sampling.map(Into::into).unwrap_or_default(),
+            stop: stop.map(Into::into).unwrap_or_default(),
+            output_spec: output_spec.map(OutputSpec::try_from).transpose()?,
+            return_token_ids: token_ids,
+            expected_tokenizer_sha256,
+        })
+    }
+}
+
+fn read_input(input: Option<PbInput>) -> Result<Input, Error> {
+    match input {
+        Some(PbInput::Prompt(text)) => Ok(Input::Text(text)),
+        Some(PbInput::TokenIds(pb::TokenIds { ids })) => Ok(Input::TokenIds(ids)),
+        None => Err(Error::invalid("input", "must be prompt or token_ids, is not set")),
+    }
+}
+
+impl From<pb::Sampling> for SamplingOptions {
+    fn from(sampling: pb::Sampling) -> Self {
+        let pb::Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed } = sampling;
+        Self { temperature, top_k, top_p, min_p, repetition_penalty, seed }
+    }
+}
+
+impl From<pb::Stop> for StopOptions {
+    fn from(stop: pb::Stop) -> Self {
+        let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos } = stop;
+        Self { max_new_tokens, stop_strings, stop_token_ids, ignore_eos }
+    }
+}
+
+impl TryFrom<pb::OutputSpec> for OutputSpec {
+    type Error = Error;
+
+    fn try_from(spec: pb::OutputSpec) -> Result<Self, Error> {
+        let pb::OutputSpec { eos_token_ids, stop_strings, special_token_classes } = spec;
+        let mut spec = Self { eos_token_ids, stop_strings, ..Self::default() };
+        for (i, class) in special_token_classes.into_iter().enumerate() {
+            let pb::SpecialTokenClass { name: _, token_ids, action } = class;
+            match pb::SpecialTokenAction::try_from(action) {
+                Ok(pb::SpecialTokenAction::Pass) => spec.passed.extend(token_ids),
+                Ok(pb::SpecialTokenAction::Drop | pb::SpecialTokenAction::Unspecified) => {
+                    spec.dropped.extend(token_ids)
+                }
+                Err(_) => {
+                    let field = format!("output_spec.special_token_classes[{i}].action");
+                    return Err(Error::invalid(field, format!("must be a SpecialTokenAction, is {action}")));
+                }
+            }
+        }
+        Ok(spec)
+    }
+}
+
+/// What an event is on the wire: several messages for the last, an error for a refusal.
+pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error> {
+    let events = match event {
+        Event::Refused(error) => return Err(error),
+        Event::Accepted(accepted) => vec![PbEvent::Accepted(accepted.into())],
+        Event::Delta(delta) => vec![PbEvent::Delta(delta.into())],
+        Event::Finished(finished) => last(finished),
+    };
+    Ok(events.into_iter().map(|event| pb::GenerateResponse { event: Some(event) }).collect())
+}
+
+impl From<Accepted> for pb::Accepted {
+    fn from(accepted: Accepted) -> Self {
+        let Accepted { sampling, limits, prompt_tokens, queue } = accepted;
+        Self {
+            sampling: Some(sampling.into()),
+            stop: Some(limits.into()),
+            prompt_tokens: count(prompt_tokens),
+            queue_ms: milliseconds(queue),
+        }
+    }
+}
+
+impl From<Sampling> for pb::Sampling {
+    fn from(sampling: Sampling) -> Self {
+        let Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed } = sampling;
+        Self {
+            temperature: Some(temperature),
+            top_k: Some(top_k),
+            top_p: Some(top_p),
+            min_p: Some(min_p),
+            repetition_penalty: Some(repetition_penalty),
+            seed: Some(seed),
+        }
+    }
+}
+
+impl From<Limits> for pb::Stop {
+    fn from(limits: Limits) -> Self {
+        let Limits { max_new_tokens, stop_strings, stop_token_ids, ignore_eos } = limits;
+        Self { max_new_tokens: Some(count(max_new_tokens)), stop_strings, stop_token_ids, ignore_eos }
+    }
+}
+
+impl From<Delta> for pb::Delta {
+    fn from(delta: Delta) -> Self {
+        let Delta { text, token_ids } = delta;
+        Self { output_index: OUTPUT, text, token_ids }
+    }
+}
+
+fn last(finished: Finished) -> Vec<PbEvent> {
+    let Finished { last, reason, matched, prompt_tokens, completion_tokens, timings, seed } = finished;
+    let mut events = Vec::with_capacity(3);
+    if !last.is_empty() {
+        events.push(PbEvent::Delta(last.into()));
+    }
+    events.push(PbEvent::Finished(pb::Finished {
+        output_index: OUTPUT,
+        reason: pb::FinishReason::from(reason).into(),
+        matched: matched.map(Into::into),
+    }));
+    events.push(PbEvent::Summary(pb::Summary {
+        usage: Some(pb::Usage {
+            prompt_tokens: count(prompt_tokens),
+            completion_tokens: count(completion_tokens),
+            total_tokens: count(prompt_tokens + completion_tokens),
+        }),
+        timings: Some(timings.into()),
+        seed,
+    }));
+    events
+}
+
+impl From<FinishReason> for pb::FinishReason {
+    fn from(reason: FinishReason) -> Self {
+        match reason {
+            FinishReason::Stop => Self::Stop,
+            FinishReason::Length => Self::Length,
+            FinishReason::Cancelled => Self::Cancelled,
+            FinishReason::Deadline => Self::Deadline,
+            FinishReason::Error => Self::Error,
+        }
+    }
+}
+
+impl From<Matched> for pb::finished::Matched {
+    fn from(matched: Matched) -> Self {
+        match matched {
+            Matched::StopToken(id) => Self::StopTokenId(id),
+            Matched::StopString(text) => Self::StopString(text),
+        }
+    }
+}
+
+impl From<Timings> for pb::Timings {
+    fn from(timings: Timings) -> Self {
+        let Timings { queue, prefill, decode } = timings;
+        Self { queue_ms: milliseconds(queue), prefill_ms: milliseconds(prefill), decode_ms: milliseconds(decode) }
+    }
+}
+
+impl From<&ServedModel> for pb::ModelInfo {
+    fn from(model: &ServedModel) -> Self {
+        Self {
+            id: model.id.clone(),
+            architecture: model.architecture.clone(),
+            context_length: count(model.context_length),
+            vocabulary_size: count(model.vocabulary_size),
+            dtype: model.dtype.clone(),
+            device: model.device.clone(),
+            tokenizer_sha256: model.tokenizer.sha256().to_owned(),
+            eos_token_ids: model.eos_token_ids.clone(),
+        }
+    }
+}
+
+/// Counts of tokens are bounded by the context, whose size was checked when the model was loaded.
+fn count(tokens: usize) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,60 @@
+//! What becomes of a token, by its id alone.
+
+use std::collections::HashSet;
+
+use tandem_common::tokenizer::Tokenizer;
+
+use super::Spec;
+
+/// What becomes of one token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its bytes are text.
+    Text,
+    /// It leaves nothing.
+    Drop,
+    /// It ends the output and leaves nothing.
+    End,
+    /// It ends the output, and its bytes are the last of the text.
+    TextThenEnd,
+}
+
+impl Fate {
+    /// Whether the token's bytes are text.
+    pub fn shows(self) -> bool {
+        matches!(self, Self::Text | Self::TextThenEnd)
+    }
+
+    /// Whether the token ends the output.
+    pub fn ends(self) -> bool {
+        matches!(self, Self::End | Self::TextThenEnd)
+    }
+}
+
+/// The fate of every id, as an output's spec and the tokenizer settle it.
+#[derive(Debug)]
+pub struct Fates {
+    end: HashSet<u32>,
+    dropped: HashSet<u32>,
+    passed: HashSet<u32>,
+}
+
+impl Fates {
+    /// From an output's spec.
+    pub fn new(spec: &Spec) -> Self {
+        let set = |ids: &[u32]| ids.iter().copied().collect();
+        Self { end: set(&spec.end_token_ids), dropped: set(&spec.dropped), passed: set(&spec.passed) }
+    }
+
+    /// The fate of `id`.
+    pub fn of(&self, id: u32, tokenizer: &Tokenizer) -> Fate {
+        let passes = self.passed.contains(&id);
+        match (self.end.contains(&id), passes) {
+            (true, true) => Fate::TextThenEnd,
+            (true, false) => Fate::End,
+            (false, true) => Fate::Text,
+            (false, false) if self.dropped.contains(&id) || tokenizer.is_special(id) => Fate::Drop,
+            (false, false) => Fate::Text,
+        }
+    }
+}

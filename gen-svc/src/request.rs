@@ -1,0 +1,352 @@
+//! A request: as the caller states it, and as it will run once checked against the model and completed with its defaults.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use tandem_common::artifacts::GenerationDefaults;
+use tandem_common::tokenizer::Tokenizer;
+
+use crate::error::Error;
+use crate::output::{OutputPipeline, Spec};
+use crate::sampling::Sampling;
+
+const MAX_STOP_STRINGS: usize = 64;
+const MAX_STOP_STRING_BYTES: usize = 1024;
+const MAX_STOP_TOKEN_IDS: usize = 1024;
+
+/// What to continue, and how, as the caller states it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerateRequest {
+    /// The model's id. Empty means the one there is.
+    pub model: String,
+    /// The prompt.
+    pub input: Input,
+    /// How to choose tokens.
+    pub sampling: SamplingOptions,
+    /// When to stop.
+    pub stop: StopOptions,
+    /// How to read the output. None: the model's own eos ids end it and special tokens are dropped.
+    pub output_spec: Option<OutputSpec>,
+    /// Return token ids with each delta.
+    pub return_token_ids: bool,
+    /// The tokenizer that the caller used, as lower-case hex SHA-256.
+    pub expected_tokenizer_sha256: Option<String>,
+}
+
+/// A prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Tokenized as it stands: control tokens in it count, none are added.
+    Text(String),
+    /// The tokens themselves.
+    TokenIds(Vec<u32>),
+}
+
+/// Sampling as far as it is stated. What is not comes from the model's defaults.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[allow(missing_docs)] // as in `Sampling`
+pub struct SamplingOptions {
+    pub temperature: Option<f32>,
+    pub top_k: Option<u32>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+    pub seed: Option<u64>,
+}
+
+/// Limits as far as they are stated.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StopOptions {
+    /// None: what is left of the context.
+    pub max_new_tokens: Option<u32>,
+    /// Output ends before the first of these.
+    pub stop_strings: Vec<String>,
+    /// Output ends at the first of these.
+    pub stop_token_ids: Vec<u32>,
+    /// Go on past eos.
+    pub ignore_eos: bool,
+}
+
+/// How the output is to be read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OutputSpec {
+    /// Ids that end the model's turn, and never show.
+    pub eos_token_ids: Vec<u32>,
+    /// Strings that end the model's turn.
+    pub stop_strings: Vec<String>,
+    /// Tokens that leave no text.
+    pub dropped: Vec<u32>,
+    /// Special tokens that are text all the same.
+    pub passed: Vec<u32>,
+}
+
+/// The model, as requests see it.
+#[derive(Debug)]
+pub struct ServedModel {
+    /// What requests call it.
+    pub id: String,
+    /// Such as `llama`.
+    pub architecture: String,
+    /// Tokens, prompt and output together.
+    pub context_length: usize,
+    /// Ids are below this.
+    pub vocabulary_size: usize,
+    /// Such as `f32`.
+    pub dtype: String,
+    /// Such as `cpu`.
+    pub device: String,
+    /// Text to ids and back.
+    pub tokenizer: Tokenizer,
+    /// The ids that end a turn.
+    pub eos_token_ids: Vec<u32>,
+    /// What its makers recommend.
+    pub defaults: SamplingOptions,
+}
+
+/// A request that will run, every value settled and checked.
+#[derive(Debug)]
+pub struct Work {
+    /// At least one, each in the vocabulary, fewer than the context.
+    pub prompt: Vec<u32>,
+    /// How to choose tokens.
+    pub sampling: Sampling,
+    /// When to stop.
+    pub limits: Limits,
+    /// Ids to text.
+    pub output: OutputPipeline,
+    /// Return token ids with each delta.
+    pub return_token_ids: bool,
+}
+
+/// When an output stops, every value settled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// At least 1, at most what is left of the context.
+    pub max_new_tokens: usize,
+    /// The request's, then the output spec's.
+    pub stop_strings: Vec<String>,
+    /// The request's, then the eos ids unless they are ignored.
+    pub stop_token_ids: Vec<u32>,
+    /// Whether eos ids are ignored.
+    pub ignore_eos: bool,
+}
+
+impl GenerateRequest {
+    /// Continues `input` with every default.
+    #[must_use]
+    pub fn new(input: Input) -> Self {
+        Self {
+            model: String::new(),
+            input,
+            sampling: SamplingOptions::default(),
+            stop: StopOptions::default(),
+            output_spec: None,
+            return_token_ids: false,
+            expected_tokenizer_sha256: None,
+        }
+    }
+
+    /// Checks everything against the model, tokenizes, and fills in defaults. Takes time in proportion to the prompt.
+    ///
+    /// # Errors
+    /// The first thing that is not acceptable.
+    pub fn prepare(self, model: &ServedModel) -> Result<Work, Error> {
+        model.check_id(&self.model)?;
+        self.sampling.check()?;
+        self.stop.check(model.vocabulary_size)?;
+        let prompt = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
+        let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
+        spec.check()?;
+        let limits = self.stop.settle(&spec, model.context_length - prompt.len());
+        Ok(Work {
+            sampling: self.sampling.settle(&model.defaults),
+            output: OutputPipeline::new(model.tokenizer.clone(), &spec.settle(&limits)),
+            limits,
+            prompt,
+            return_token_ids: self.return_token_ids,
+        })
+    }
+}
+
+impl ServedModel {
+    /// Whether requests that name `id` are for this model.
+    ///
+    /// # Errors
+    /// They are not.
+    pub fn check_id(&self, id: &str) -> Result<(), Error> {
+        if id.is_empty() || id == self.id {
+            return Ok(());
+        }
+        Err(Error::ModelNotFound { asked: id.to_owned(), served: self.id.clone() })
+    }
+}
+
+impl Input {
+    /// The path of this input in the request.
+    fn field(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "prompt",
+            Self::TokenIds(_) => "token_ids.ids",
+        }
+    }
+
+    fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<Vec<u32>, Error> {
+        check_tokenizer(model, expected)?;
+        let field = self.field();
+        let ids = match self {
+            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(Error::Tokenize)?,
+            Self::TokenIds(ids) => ids,
+        };
+        check(!ids.is_empty(), field, || "must not be empty".into())?;
+        check_ids(field, &ids, model.vocabulary_size)?;
+        if ids.len() >= model.context_length {
+            return Err(Error::PromptTooLong { field, tokens: ids.len(), context: model.context_length });
+        }
+        Ok(ids)
+    }
+}
+
+impl SamplingOptions {
+    /// The model's recommendations, as far as they are acceptable.
+    #[must_use]
+    pub fn recommended(defaults: &GenerationDefaults) -> Self {
+        let greedy = defaults.do_sample == Some(false);
+        let stated = Self {
+            temperature: if greedy { Some(0.0) } else { defaults.temperature },
+            top_k: defaults.top_k,
+            top_p: defaults.top_p,
+            min_p: defaults.min_p,
+            repetition_penalty: defaults.repetition_penalty,
+            seed: None,
+        };
+        match stated.check() {
+            Ok(()) => stated,
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "the model's generation defaults are ignored");
+                Self::default()
+            }
+        }
+    }
+
+    // NaN is in no range.
+    fn check(&self) -> Result<(), Error> {
+        let ranged = |field: &str, value: Option<f32>, allowed: fn(f32) -> bool, range: &str| match value {
+            Some(value) => check(allowed(value), field, || format!("must be {range}, is {value}")),
+            None => Ok(()),
+        };
+        ranged("sampling.temperature", self.temperature, |t| (0.0..=100.0).contains(&t), "0 to 100")?;
+        ranged("sampling.top_p", self.top_p, |p| p > 0.0 && p <= 1.0, "above 0 and at most 1")?;
+        ranged("sampling.min_p", self.min_p, |p| (0.0..=1.0).contains(&p), "0 to 1")?;
+        let penalty = self.repetition_penalty;
+        ranged("sampling.repetition_penalty", penalty, |r| r > 0.0 && r <= 100.0, "above 0 and at most 100")
+    }
+
+    fn settle(&self, model: &Self) -> Sampling {
+        Sampling {
+            temperature: self.temperature.or(model.temperature).unwrap_or(1.0),
+            top_k: self.top_k.or(model.top_k).unwrap_or(0),
+            top_p: self.top_p.or(model.top_p).unwrap_or(1.0),
+            min_p: self.min_p.or(model.min_p).unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty.or(model.repetition_penalty).unwrap_or(1.0),
+            seed: self.seed.unwrap_or_else(random_seed),
+        }
+    }
+}
+
+impl StopOptions {
+    fn check(&self, vocabulary: usize) -> Result<(), Error> {
+        check(self.max_new_tokens != Some(0), "stop.max_new_tokens", || "must be at least 1, is 0".into())?;
+        check_strings("stop.stop_strings", &self.stop_strings)?;
+        check_count("stop.stop_token_ids", self.stop_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
+        check_ids("stop.stop_token_ids", &self.stop_token_ids, vocabulary)
+    }
+
+    fn settle(self, spec: &OutputSpec, left: usize) -> Limits {
+        let mut limits = Limits {
+            max_new_tokens: self.max_new_tokens.map_or(left, |most| left.min(most as usize)),
+            stop_strings: self.stop_strings,
+            stop_token_ids: self.stop_token_ids,
+            ignore_eos: self.ignore_eos,
+        };
+        add_new(&mut limits.stop_strings, &spec.stop_strings);
+        if !limits.ignore_eos {
+            add_new(&mut limits.stop_token_ids, &spec.eos_token_ids);
+        }
+        limits
+    }
+}
+
+impl OutputSpec {
+    fn of_model(model: &ServedModel) -> Self {
+        Self { eos_token_ids: model.eos_token_ids.clone(), ..Self::default() }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_count("output_spec.eos_token_ids", self.eos_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
+        check_strings("output_spec.stop_strings", &self.stop_strings)
+    }
+
+    /// Eos ids leave no text even where they do not end the output.
+    fn settle(self, limits: &Limits) -> Spec {
+        let Self { eos_token_ids, mut dropped, mut passed, .. } = self;
+        passed.retain(|id| !eos_token_ids.contains(id));
+        dropped.extend(eos_token_ids);
+        Spec {
+            end_token_ids: limits.stop_token_ids.clone(),
+            stop_strings: limits.stop_strings.clone(),
+            dropped,
+            passed,
+        }
+    }
+}
+
+fn add_new<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
+    for item in more {
+        if !list.contains(item) {
+            list.push(item.clone());
+        }
+    }
+}
+
+fn check(acceptable: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), Error> {
+    if acceptable { Ok(()) } else { Err(Error::invalid(field, problem())) }
+}
+
+fn check_count(field: &str, count: usize, most: usize) -> Result<(), Error> {
+    check(count <= most, field, || format!("must be at most {most}, are {count}"))
+}
+
+fn check_ids(field: &str, ids: &[u32], vocabulary: usize) -> Result<(), Error> {
+    match ids.iter().position(|&id| id as usize >= vocabulary) {
+        None => Ok(()),
+        Some(i) => {
+            let problem = format!("must be below the vocabulary size {vocabulary}, is {}", ids[i]);
+            Err(Error::invalid(format!("{field}[{i}]"), problem))
+        }
+    }
+}
+
+fn check_strings(field: &str, strings: &[String]) -> Result<(), Error> {
+    check_count(field, strings.len(), MAX_STOP_STRINGS)?;
+    for (i, string) in strings.iter().enumerate() {
+        let bytes = string.len();
+        check((1..=MAX_STOP_STRING_BYTES).contains(&bytes), &format!("{field}[{i}]"), || {
+            format!("must have 1 to {MAX_STOP_STRING_BYTES} bytes, has {bytes}")
+        })?;
+    }
+    Ok(())
+}
+
+fn check_tokenizer(model: &ServedModel, expected: Option<&str>) -> Result<(), Error> {
+    let found = model.tokenizer.sha256();
+    match expected {
+        Some(expected) if expected != found => {
+            Err(Error::TokenizerMismatch { expected: expected.to_owned(), found: found.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Different on every call: the standard library seeds its hashers from the operating system's randomness.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,70 @@
+//! `gen-svc serve`: the engine behind a server, from start to drain.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::time::Duration;
+
+use tandem_common::serve::{self, Health, ServeArgs, ServeError};
+use tokio::net::TcpListener;
+use tonic::service::Routes;
+
+use crate::args::Serve;
+use crate::grpc;
+use crate::worker::Engine;
+
+/// Listens, loads the model, says so, and serves until SIGTERM.
+///
+/// # Errors
+/// The address or the model cannot be had, or the server failed.
+pub async fn run(args: Serve) -> anyhow::Result<()> {
+    let listener = serve::listen(args.listen).await?;
+    let config = args.engine.into();
+    let (engine, thread) = tokio::task::spawn_blocking(|| Engine::start(config)).await??;
+    let shutdown = serve::shutdown_signal()?;
+    writeln!(std::io::stdout(), "gen-svc listening on {}", listener.local_addr()?)?;
+    serve(engine, listener, &args.serve, shutdown).await?;
+    // Whatever connection outlived the drain still holds the engine; it ends with the process.
+    if thread.is_finished() && thread.join().is_err() {
+        anyhow::bail!("the engine's thread panicked");
+    }
+    Ok(())
+}
+
+/// Serves the engine until `shutdown`, then drains: nothing new is taken on, and what runs may finish, until shortly before the
+/// drain time is over; what is left then is told that it was cancelled.
+///
+/// # Errors
+/// The server could not be built, or failed.
+pub async fn serve(
+    engine: Engine,
+    listener: TcpListener,
+    args: &ServeArgs,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let health = Health::new([grpc::SERVICE_NAME]);
+    let routes = Routes::new(grpc::server(engine.clone(), args.max_message_bytes));
+    let drained = async {
+        shutdown.await;
+        engine.drain();
+    };
+    let server = serve::serve(listener, args, health.clone(), routes, drained);
+    tokio::pin!(server);
+    let grace = Duration::from_secs(args.drain_seconds).mul_f64(0.9);
+    tokio::select! {
+        ended = &mut server => return ended,
+        _ = async { tokio::join!(report_failure(&engine, &health), stop_in_time(&engine, grace)) } => {}
+    }
+    server.await
+}
+
+/// A broken engine makes the service NOT_SERVING.
+async fn report_failure(engine: &Engine, health: &Health) {
+    engine.failed().await;
+    health.set(false).await;
+}
+
+async fn stop_in_time(engine: &Engine, grace: Duration) {
+    engine.draining().await;
+    tokio::time::sleep(grace).await;
+    engine.stop();
+}

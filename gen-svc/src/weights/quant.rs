@@ -1,0 +1,164 @@
+//! GGML block formats to f32, bit for bit as the reference reader does: products and sums are rounded one by one, in its order.
+
+use tandem_common::artifacts::gguf::GgmlType;
+
+/// Decodes one block.
+type Decode = fn(block: &[u8], out: &mut [f32]);
+
+/// Every type that can be read. A tensor of any other is refused when the model is loaded.
+const DECODERS: &[(GgmlType, Decode)] = &[
+    (GgmlType::F32, f32_block),
+    (GgmlType::F16, f16_block),
+    (GgmlType::BF16, bf16_block),
+    (GgmlType::Q4_0, q4_0),
+    (GgmlType::Q4_1, q4_1),
+    (GgmlType::Q5_0, q5_0),
+    (GgmlType::Q5_1, q5_1),
+    (GgmlType::Q8_0, q8_0),
+    (GgmlType::Q4_K, q4_k),
+    (GgmlType::Q5_K, q5_k),
+    (GgmlType::Q6_K, q6_k),
+];
+
+/// Decodes a tensor's data, which is whole blocks. None for a type that cannot be read.
+#[must_use]
+pub fn dequantize(dtype: GgmlType, data: &[u8]) -> Option<Vec<f32>> {
+    let (_, decode) = DECODERS.iter().find(|(known, _)| *known == dtype)?;
+    let (length, bytes) = (dtype.block_len() as usize, dtype.block_bytes() as usize);
+    let mut values = vec![0.0; data.len() / bytes * length];
+    for (block, out) in data.chunks_exact(bytes).zip(values.chunks_exact_mut(length)) {
+        decode(block, out);
+    }
+    Some(values)
+}
+
+fn f32_block(block: &[u8], out: &mut [f32]) {
+    out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
+}
+
+fn f16_block(block: &[u8], out: &mut [f32]) {
+    out[0] = f16(block);
+}
+
+fn bf16_block(block: &[u8], out: &mut [f32]) {
+    out[0] = f32::from_bits(u32::from(u16::from_le_bytes([block[0], block[1]])) << 16);
+}
+
+/// Scale, then 16 bytes: the low halves are the first 16 values.
+fn q4_0(block: &[u8], out: &mut [f32]) {
+    let scale = f16(block);
+    for (i, byte) in block[2..18].iter().enumerate() {
+        out[i] = scale * (f32::from(byte & 15) - 8.0);
+        out[i + 16] = scale * (f32::from(byte >> 4) - 8.0);
+    }
+}
+
+/// Scale and minimum, then as Q4_0 but unsigned.
+fn q4_1(block: &[u8], out: &mut [f32]) {
+    let (scale, minimum) = (f16(block), f16(&block[2..]));
+    for (i, byte) in block[4..20].iter().enumerate() {
+        out[i] = scale * f32::from(byte & 15) + minimum;
+        out[i + 16] = scale * f32::from(byte >> 4) + minimum;
+    }
+}
+
+/// Scale, 32 fifth bits, then as Q4_0.
+fn q5_0(block: &[u8], out: &mut [f32]) {
+    let scale = f16(block);
+    let high = [block[2], block[3], block[4], block[5]];
+    fifth_bits(high, &block[6..22], out, |value| scale * (value - 16.0));
+}
+
+/// Scale and minimum, 32 fifth bits, then as Q4_1.
+fn q5_1(block: &[u8], out: &mut [f32]) {
+    let (scale, minimum) = (f16(block), f16(&block[2..]));
+    let high = [block[4], block[5], block[6], block[7]];
+    fifth_bits(high, &block[8..24], out, |value| scale * value + minimum);
+}
+
+/// Puts bit i of `high` above half i of `low`: first all low halves, then all high ones.
+fn fifth_bits(high: [u8; 4], low: &[u8], out: &mut [f32], value: impl Fn(f32) -> f32) {
+    let high = u32::from_le_bytes(high);
+    let bit = |i: usize| ((high >> i & 1) << 4) as u8;
+    for (i, byte) in low.iter().enumerate() {
+        out[i] = value(f32::from(byte & 15 | bit(i)));
+        out[i + 16] = value(f32::from(byte >> 4 | bit(i + 16)));
+    }
+}
+
+/// Scale, then 32 signed bytes.
+fn q8_0(block: &[u8], out: &mut [f32]) {
+    let scale = f16(block);
+    for (value, byte) in out.iter_mut().zip(&block[2..34]) {
+        *value = f32::from(byte.cast_signed()) * scale;
+    }
+}
+
+/// Two scales, eight 6-bit scale and minimum pairs, then 4 groups of 32 bytes: low halves, high halves.
+fn q4_k(block: &[u8], out: &mut [f32]) {
+    let pairs = k_scales(block);
+    for (group, bytes) in block[16..144].chunks_exact(32).enumerate() {
+        for (half, shift) in [0, 4].into_iter().enumerate() {
+            let (scale, minimum) = pairs[2 * group + half];
+            let values = &mut out[64 * group + 32 * half..][..32];
+            for (value, byte) in values.iter_mut().zip(bytes) {
+                *value = scale * f32::from(byte >> shift & 15) - minimum;
+            }
+        }
+    }
+}
+
+/// As Q4_K, with 32 bytes of fifth bits before the halves: bit j of each belongs to run j of 32 values.
+fn q5_k(block: &[u8], out: &mut [f32]) {
+    let pairs = k_scales(block);
+    let (high, low) = (&block[16..48], &block[48..176]);
+    for (run, values) in out.chunks_exact_mut(32).enumerate() {
+        let (scale, minimum) = pairs[run];
+        let bytes = &low[run / 2 * 32..][..32];
+        for ((value, byte), high) in values.iter_mut().zip(bytes).zip(high) {
+            let half = byte >> (run % 2 * 4) & 15;
+            *value = scale * f32::from(half | (high >> run & 1) << 4) - minimum;
+        }
+    }
+}
+
+/// The eight (scale, minimum) pairs of a Q4_K or Q5_K block, both already times the block's own.
+fn k_scales(block: &[u8]) -> [(f32, f32); 8] {
+    let (scale, minimum) = (f16(block), f16(&block[2..]));
+    let packed = &block[4..16];
+    std::array::from_fn(|i| {
+        let (s, m) = if i < 4 {
+            (packed[i] & 63, packed[i + 4] & 63)
+        } else {
+            let high = |byte: u8| byte >> 6 << 4;
+            (packed[i + 4] & 15 | high(packed[i - 4]), packed[i + 4] >> 4 | high(packed[i]))
+        };
+        (scale * f32::from(s), minimum * f32::from(m))
+    })
+}
+
+/// 128 bytes of low halves, 64 bytes of upper bit pairs, 16 signed scales, scale. Each half block of 128 values is four runs of 32.
+fn q6_k(block: &[u8], out: &mut [f32]) {
+    let (low, high, scales, scale) = (&block[..128], &block[128..192], &block[192..208], f16(&block[208..]));
+    for (run, values) in out.chunks_exact_mut(32).enumerate() {
+        let (half, quarter) = (run / 4, run % 4);
+        let low = &low[64 * half + 32 * (quarter % 2)..][..32];
+        let high = &high[32 * half..][..32];
+        for (i, value) in values.iter_mut().enumerate() {
+            let bits = low[i] >> (4 * (quarter / 2)) & 15 | (high[i] >> (2 * quarter) & 3) << 4;
+            let scale = scale * f32::from(scales[2 * run + i / 16].cast_signed());
+            *value = scale * (f32::from(bits) - 32.0);
+        }
+    }
+}
+
+/// The half-precision number at the start of `bytes`. Exact.
+fn f16(bytes: &[u8]) -> f32 {
+    let half = u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let (sign, exponent, fraction) = (half >> 15 << 31, half >> 10 & 31, half & 1023);
+    match exponent {
+        0 => f32::from_bits(sign | (fraction as f32 * 2.0_f32.powi(-24)).to_bits()),
+        31 => f32::from_bits(sign | 255 << 23 | fraction << 13),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
+    }
+}

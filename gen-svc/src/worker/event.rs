@@ -1,0 +1,110 @@
+//! What a request's caller is told, in order: `Accepted`, any number of `Delta`, `Finished`; or `Refused` alone.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::output::Matched;
+use crate::request::Limits;
+use crate::sampling::Sampling;
+
+/// One event of a request.
+#[derive(Debug)]
+pub enum Event {
+    /// It will never run. The only event then.
+    Refused(Error),
+    /// It runs. The first event then.
+    Accepted(Accepted),
+    /// More output.
+    Delta(Delta),
+    /// The end, and the last event.
+    Finished(Finished),
+}
+
+/// The request as it runs.
+#[derive(Debug, Clone)]
+pub struct Accepted {
+    /// Every parameter after defaults.
+    pub sampling: Sampling,
+    /// Every limit after defaults.
+    pub limits: Limits,
+    /// Tokens in the prompt.
+    pub prompt_tokens: usize,
+    /// Time spent in the queue.
+    pub queue: Duration,
+}
+
+/// More output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// Whole characters that can no longer become part of a stop string.
+    pub text: String,
+    /// The tokens sampled since the last delta, if they were asked for.
+    pub token_ids: Vec<u32>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// What was still held back, and the last token.
+    pub last: Delta,
+    /// Why.
+    pub reason: FinishReason,
+    /// What stopped it, when the reason is `Stop`.
+    pub matched: Option<Matched>,
+    /// Tokens in the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated, the one that ended it included.
+    pub completion_tokens: usize,
+    /// Where the time went.
+    pub timings: Timings,
+    /// Reproduces the output.
+    pub seed: u64,
+}
+
+/// Why an output ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An eos id, stop id or stop string.
+    Stop,
+    /// `max_new_tokens`, or the end of the context.
+    Length,
+    /// It was given up: a shutdown, or a caller that does not read.
+    Cancelled,
+    /// Its deadline passed while it ran.
+    Deadline,
+    /// The model failed.
+    Error,
+}
+
+impl FinishReason {
+    /// For logs and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Cancelled => "cancelled",
+            Self::Deadline => "deadline",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Where a request's time went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timings {
+    /// In the queue.
+    pub queue: Duration,
+    /// From leaving the queue to the first sampled token.
+    pub prefill: Duration,
+    /// From the first sampled token to the last.
+    pub decode: Duration,
+}
+
+impl Delta {
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.token_ids.is_empty()
+    }
+}

@@ -1,0 +1,214 @@
+//! `deepseek-v3.2`: DeepSeek-V3.2, whose tool results follow the call in the assistant's own turn.
+
+use super::{
+    ASSISTANT, Call, EOS, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages, turns,
+    warnings,
+};
+use crate::adapters::{Adapter, Input, Rendering};
+use crate::chat::Invalid;
+use crate::error::Error;
+use crate::models::Model;
+use crate::python;
+
+pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
+    name: "deepseek-v3.2",
+    serves: |model| super::serves(model, &["deepseek_v32", "deepseek32"], Some("deepseek-ai/DeepSeek-V3.2")),
+    render,
+};
+
+fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+    let conversation = input.conversation;
+    let asked = conversation.messages.last().is_some_and(|last| last["role"] == "user");
+    let settings = Settings::read(&conversation.template_args, asked)?;
+    let encoder = Encoder::new(&settings, input)?;
+    let mut prompt = settings.start();
+    for i in settings.context.len()..encoder.turns.len() {
+        encoder.write(i, &mut prompt)?;
+    }
+    Ok(Rendering { prompt, warnings: warnings(conversation) })
+}
+
+struct Encoder<'a> {
+    /// The context, then the conversation.
+    turns: Vec<Turn<'a>>,
+    /// For each message the one before it that is not a tool's.
+    callers: Vec<Option<usize>>,
+    /// The last message of the user or the developer.
+    last_user: Option<usize>,
+    thinking: bool,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+}
+
+impl<'a> Encoder<'a> {
+    fn new(settings: &Settings<'a>, input: &Input<'a>) -> Result<Self, Invalid> {
+        let mut all = messages("template_args.context", settings.context)?;
+        all.extend(turns(input.conversation)?);
+        check_continued(input, all.last())?;
+        let last_user = all.iter().rposition(|turn| matches!(turn.role, "user" | "developer"));
+        if settings.thinking && settings.drop_thinking {
+            check_droppable(&all[..last_user.unwrap_or(0)])?;
+        }
+        Ok(Self {
+            callers: callers(&all),
+            turns: all,
+            last_user,
+            thinking: settings.thinking,
+            add_generation_prompt: input.add_generation_prompt,
+            continue_final_message: input.continue_final_message,
+        })
+    }
+
+    fn write(&self, i: usize, out: &mut String) -> Result<(), Invalid> {
+        let turn = &self.turns[i];
+        let calls = turn.calls()?;
+        let tools = turn.schemas()?.map(|schemas| tools_section(&schemas)).unwrap_or_default();
+        match turn.role {
+            "system" => {
+                let format = turn.response_format().unwrap_or_default();
+                out.extend([turn.printed_or_empty("content"), tools, format]);
+            }
+            "developer" => self.user(i, developer(turn, tools)?, out),
+            "user" => self.user(i, turn.printed("content"), out),
+            "tool" => self.result(i, out)?,
+            "assistant" => self.assistant(i, &calls, out)?,
+            _ => return Err(turn.unknown_role()),
+        }
+        Ok(())
+    }
+
+    fn user(&self, i: usize, content: String, out: &mut String) {
+        out.extend([USER, &content]);
+        if self.opens(i) {
+            out.extend([ASSISTANT, self.mark(Some(i) == self.last_user)]);
+        }
+    }
+
+    /// Whether the assistant's turn begins after message `i`: always, but for the last one that is left alone on demand.
+    fn opens(&self, i: usize) -> bool {
+        self.add_generation_prompt || i + 1 < self.turns.len()
+    }
+
+    /// How the assistant's turn begins.
+    fn mark(&self, is_current: bool) -> &'static str {
+        if self.thinking && is_current { THINK } else { THINK_END }
+    }
+
+    /// The results of a message's calls are one block: the first opens it, and the one for the last call closes it.
+    fn result(&self, i: usize, out: &mut String) -> Result<(), Invalid> {
+        let turn = &self.turns[i];
+        let (order, calls) = self.calls_before(i)?;
+        if order > calls {
+            return Err(turn.invalid("role", format!("is the tool result number {order} after {calls} tool calls")));
+        }
+        if order == 1 {
+            out.push_str("\n\n<function_results>");
+        }
+        out.extend(["\n<result>", &turn.printed("content"), "</result>"]);
+        if order == calls {
+            out.push_str("\n</function_results>");
+        }
+        if order == calls && self.opens(i) {
+            out.extend(["\n\n", self.mark(self.last_user.is_none_or(|last| i >= last))]);
+        }
+        Ok(())
+    }
+
+    /// Which of the results since the assistant's message `i` is, from 1, and how many calls that message made.
+    fn calls_before(&self, i: usize) -> Result<(usize, usize), Invalid> {
+        match self.callers[i] {
+            Some(caller) if self.turns[caller].role == "assistant" => Ok((i - caller, self.turns[caller].call_count())),
+            // Here the official encoder looks at index -1 which, in Python, is the last message.
+            None if i == 0 => Ok((1, self.turns.last().map_or(0, Turn::call_count))),
+            _ => Err(self.turns[i].invalid("role", "a tool result must follow a message of the assistant")),
+        }
+    }
+
+    fn assistant(&self, i: usize, calls: &[Call<'_>], out: &mut String) -> Result<(), Invalid> {
+        let turn = &self.turns[i];
+        if self.thinking && self.last_user.is_none_or(|last| i > last) {
+            if turn.given("reasoning_content").is_none() && calls.is_empty() {
+                let problem =
+                    "an answer after the last user message must hold reasoning_content or tool_calls in thinking mode";
+                return Err(turn.invalid("reasoning_content", problem));
+            }
+            out.extend([&turn.printed_or_empty("reasoning_content"), THINK_END]);
+        }
+        let is_continued = self.continue_final_message && i + 1 == self.turns.len();
+        let end = if is_continued { "" } else { EOS };
+        out.extend([&turn.printed_or_empty("content"), &dsml(calls)?, end]);
+        Ok(())
+    }
+}
+
+fn callers(turns: &[Turn<'_>]) -> Vec<Option<usize>> {
+    let mut last = None;
+    let before = |(i, turn): (usize, &Turn<'_>)| if turn.role == "tool" { last } else { last.replace(i) };
+    turns.iter().enumerate().map(before).collect()
+}
+
+/// The official encoder drops developer messages before the last question, and then fails to find as many messages as it had.
+fn check_droppable(turns: &[Turn<'_>]) -> Result<(), Invalid> {
+    let is_kept = |turn: &Turn<'_>| matches!(turn.role, "user" | "system" | "tool" | "assistant");
+    match turns.iter().find(|turn| !is_kept(turn)) {
+        Some(turn) => {
+            let problem = "before the last user message only user, system, tool and assistant can be rendered in thinking mode; \
+                           set template_args.drop_thinking to false for others";
+            Err(turn.invalid("role", problem))
+        }
+        None => Ok(()),
+    }
+}
+
+fn developer(turn: &Turn<'_>, tools: String) -> Result<String, Invalid> {
+    let Some(content) = turn.given("content") else {
+        return Err(turn.invalid("content", "must not be empty"));
+    };
+    let format = turn.response_format().unwrap_or_default();
+    Ok(format!("{tools}{format}\n\n# The user's message is: {}", python::text(content)))
+}
+
+fn dsml(calls: &[Call<'_>]) -> Result<String, Invalid> {
+    let dsml = |call: &Call<'_>| Ok(call.dsml(&call.parse().map_err(|why| call.unreadable(why))?));
+    Ok(dsml_block("function_calls", &calls.iter().map(dsml).collect::<Result<Vec<_>, Invalid>>()?))
+}
+
+fn tools_section(schemas: &str) -> String {
+    format!(
+        r#"
+
+## Tools
+
+You have access to a set of tools you can use to answer the user's question.
+You can invoke functions by writing a "<｜DSML｜function_calls>" block like the following as part of your reply to the user:
+<｜DSML｜function_calls>
+<｜DSML｜invoke name="$FUNCTION_NAME">
+<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>
+...
+</｜DSML｜invoke>
+<｜DSML｜invoke name="$FUNCTION_NAME2">
+...
+</｜DSML｜invoke>
+</｜DSML｜function_calls>
+
+String and scalar parameters should be specified as is without any escaping or quotes, while lists and objects should use JSON format. The "string" attribute should be set to "true" for string type parameters and "false" for other types (numbers, booleans, arrays, objects).
+
+If the thinking_mode is enabled, then after function results you should strongly consider outputting a thinking block. Here is an example:
+
+<｜DSML｜function_calls>
+...
+</｜DSML｜function_calls>
+
+<function_results>
+...
+</function_results>
+
+{THINK}...thinking about results{THINK_END}
+
+Here are the functions available in JSONSchema format:
+<functions>
+{schemas}
+</functions>
+"#
+    )
+}

@@ -1,0 +1,384 @@
+//! `deepseek-v4`: DeepSeek-V4, whose tool results are part of the user's turn.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::arguments::{Json, Unreadable};
+use super::{
+    ASSISTANT, Call, EOS, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages, turns,
+    warnings,
+};
+use crate::adapters::{Adapter, Input, Rendering};
+use crate::chat::{Invalid, Object};
+use crate::error::Error;
+use crate::models::Model;
+use crate::python;
+
+pub(in crate::adapters) const DEEPSEEK_V4: Adapter =
+    Adapter { name: "deepseek-v4", serves: |model| super::serves(model, &["deepseek_v4", "deepseek4"], None), render };
+
+const REMINDER: &str = "<｜latest_reminder｜>";
+
+/// Internal tasks that a message may be given, and their control tokens.
+const TASKS: &[(&str, &str)] = &[
+    ("action", "<｜action｜>"),
+    ("query", "<｜query｜>"),
+    ("authority", "<｜authority｜>"),
+    ("domain", "<｜domain｜>"),
+    ("title", "<｜title｜>"),
+    ("read_url", "<｜read_url｜>"),
+];
+
+/// What a prompt in thinking mode begins with, by `reasoning_effort`.
+const EFFORTS: &[(&str, &str)] = &[
+    ("low", ""),
+    (
+        "high",
+        "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n\
+         You MUST be very thorough in your thinking and comprehensively decompose the problem to resolve the root cause, rigorously \
+         stress-testing your logic against all potential paths, edge cases, and adversarial scenarios.\n\
+         Explicitly write out your entire deliberation process, documenting every intermediate step, considered alternative, and \
+         rejected hypothesis to ensure absolutely no assumption is left unchecked.\n\n",
+    ),
+    (
+        "max",
+        "Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.\n\
+         You MUST reason with the utmost depth and rigor, leaving absolutely nothing to chance: exhaustively decompose the problem \
+         into its most fundamental components, trace every causal chain to its root, and resolve the underlying cause rather than \
+         any surface symptom.\n\
+         Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no \
+         assumption remains unchecked and no error remains undiscovered.\n\n",
+    ),
+];
+
+fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+    let conversation = input.conversation;
+    let settings = Settings::read(&conversation.template_args, true)?;
+    let effort = effort(&conversation.template_args)?;
+    let (encoder, first) = Encoder::new(&settings, input)?;
+    let mut prompt = settings.start();
+    if first == 0 && settings.thinking {
+        prompt.push_str(effort);
+    }
+    for i in first..encoder.messages.len() {
+        encoder.write(i, &mut prompt)?;
+    }
+    Ok(Rendering { prompt, warnings: warnings(conversation) })
+}
+
+fn effort(args: &Object) -> Result<&'static str, Invalid> {
+    let asked = args.get("reasoning_effort").filter(|effort| python::is_true(effort));
+    let asked = asked.map_or(Some("low"), Value::as_str);
+    let known = EFFORTS.iter().find(|(name, _)| Some(*name) == asked);
+    known
+        .map(|(_, text)| *text)
+        .ok_or_else(|| Invalid::new("template_args.reasoning_effort", "must be \"low\", \"high\" or \"max\""))
+}
+
+/// A message, after tools' results have become the user's.
+enum Message<'a> {
+    User { parts: Vec<Part<'a>>, task: Option<Task<'a>> },
+    Other(Turn<'a>),
+}
+
+/// A part of what the user says, with the message that it comes from.
+enum Part<'a> {
+    Text(Turn<'a>),
+    Result(Turn<'a>),
+}
+
+/// A task and where it is given.
+type Task<'a> = (String, &'a Value);
+
+impl<'a> Message<'a> {
+    fn role(&self) -> &str {
+        match self {
+            Self::User { .. } => "user",
+            Self::Other(turn) => turn.role,
+        }
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(self.role(), "user" | "developer")
+    }
+
+    fn task(&self) -> Option<Task<'a>> {
+        match self {
+            Self::User { task, .. } => task.clone(),
+            Self::Other(turn) => task(turn),
+        }
+    }
+
+    fn has_tools(&self) -> bool {
+        matches!(self, Self::Other(turn) if !turn.tools.is_empty())
+    }
+}
+
+fn task<'a>(turn: &Turn<'a>) -> Option<Task<'a>> {
+    let task = turn.get("task").filter(|task| !task.is_null());
+    task.map(|task| (format!("{}.task", turn.path), task))
+}
+
+/// A result becomes part of the user's message before it, or a message of its own. What the user says becomes part of the user's
+/// message before it, unless that one has a task.
+fn merge(turns: Vec<Turn<'_>>) -> Vec<Message<'_>> {
+    let mut merged: Vec<Message<'_>> = Vec::with_capacity(turns.len());
+    for turn in turns {
+        match (turn.role, merged.last_mut()) {
+            ("tool", Some(Message::User { parts, .. })) => parts.push(Part::Result(turn)),
+            ("tool", _) => merged.push(Message::User { parts: vec![Part::Result(turn)], task: None }),
+            ("user", Some(Message::User { parts, task: None })) => parts.push(Part::Text(turn)),
+            ("user", _) => merged.push(Message::User { task: task(&turn), parts: vec![Part::Text(turn)] }),
+            _ => merged.push(Message::Other(turn)),
+        }
+    }
+    merged
+}
+
+/// Where a call's result belongs, by the call's id.
+type Order<'a> = HashMap<&'a str, usize>;
+
+/// Puts each message's results into the order of the calls before it.
+fn sort_results<'a>(context: &[Message<'a>], messages: &mut [Message<'a>]) {
+    let mut order = context.iter().rev().find_map(call_order).unwrap_or_default();
+    for message in messages {
+        order = call_order(message).unwrap_or(order);
+        if let Message::User { parts, .. } = message
+            && !order.is_empty()
+        {
+            *parts = sorted(std::mem::take(parts), &order);
+        }
+    }
+}
+
+/// None where the message makes no calls.
+fn call_order<'a>(message: &Message<'a>) -> Option<Order<'a>> {
+    let Message::Other(turn) = message else { return None };
+    let calls = turn.get("tool_calls")?.as_array().filter(|calls| turn.role == "assistant" && !calls.is_empty())?;
+    let ids = calls.iter().enumerate().filter_map(|(i, call)| Some((call_id(call)?, i)));
+    Some(ids.collect())
+}
+
+fn call_id(call: &Value) -> Option<&str> {
+    let ids = [call.get("id"), call.get("function").and_then(|function| function.get("id"))];
+    ids.into_iter().flatten().filter_map(Value::as_str).find(|id| !id.is_empty())
+}
+
+/// Sorts the results among themselves; texts stay where they are.
+fn sorted<'a>(parts: Vec<Part<'a>>, order: &Order<'_>) -> Vec<Part<'a>> {
+    let is_result: Vec<bool> = parts.iter().map(|part| matches!(part, Part::Result(_))).collect();
+    let (mut results, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Result(_)));
+    results.sort_by_key(|result| result.place(order));
+    let (mut results, mut texts) = (results.into_iter(), texts.into_iter());
+    is_result.into_iter().filter_map(|is_result| if is_result { results.next() } else { texts.next() }).collect()
+}
+
+impl Part<'_> {
+    fn place(&self, order: &Order<'_>) -> usize {
+        let (Self::Text(turn) | Self::Result(turn)) = self;
+        let id = turn.get("tool_call_id").and_then(Value::as_str);
+        id.and_then(|id| order.get(id)).copied().unwrap_or_default()
+    }
+
+    fn write(&self) -> Result<String, Invalid> {
+        match self {
+            Self::Text(turn) => match turn.get("content") {
+                None => Ok(String::new()),
+                Some(Value::String(text)) => Ok(text.clone()),
+                Some(_) => Err(turn.invalid("content", "must be text")),
+            },
+            Self::Result(turn) => Ok(format!("<tool_result>{}</tool_result>", result(turn)?)),
+        }
+    }
+}
+
+fn result(turn: &Turn<'_>) -> Result<String, Invalid> {
+    match turn.get("content") {
+        None => Ok(String::new()),
+        Some(Value::Array(blocks)) => {
+            let text =
+                |(i, block)| block_text(block).map_err(|problem| turn.invalid(&format!("content[{i}]"), problem));
+            let texts = blocks.iter().enumerate().map(text);
+            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n\n"))
+        }
+        Some(other) => Ok(python::text(other)),
+    }
+}
+
+/// The text of a block; for another kind of block, that it is unsupported.
+fn block_text(block: &Value) -> Result<String, &'static str> {
+    let block = block.as_object().ok_or("must be an object with a \"type\"")?;
+    match block.get("type") {
+        Some(kind) if kind == "text" => match block.get("text") {
+            None => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(_) => Err("must have a text"),
+        },
+        kind => Ok(format!("[Unsupported {}]", python::text(kind.unwrap_or(&Value::Null)))),
+    }
+}
+
+struct Encoder<'a> {
+    /// The context, then the conversation.
+    messages: Vec<Message<'a>>,
+    /// The last message of the user or the developer.
+    last_user: Option<usize>,
+    thinking: bool,
+    drop_thinking: bool,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+}
+
+impl<'a> Encoder<'a> {
+    /// With the index of the first message to write.
+    fn new(settings: &Settings<'a>, input: &Input<'a>) -> Result<(Self, usize), Invalid> {
+        let mut all = merge(messages("template_args.context", settings.context)?);
+        let turns = turns(input.conversation)?;
+        check_continued(input, turns.last())?;
+        let mut said = merge(turns);
+        sort_results(&all, &mut said);
+        let drop_thinking = settings.drop_thinking && !all.iter().chain(&said).any(Message::has_tools);
+        let drops_messages = settings.thinking && drop_thinking;
+        let first = if drops_messages { kept(&all).into_iter().filter(|kept| *kept).count() } else { all.len() };
+        all.extend(said);
+        if drops_messages {
+            let mut kept = kept(&all).into_iter();
+            all.retain(|_| kept.next().unwrap_or(true));
+        }
+        let encoder = Self {
+            last_user: all.iter().rposition(Message::is_asking),
+            messages: all,
+            thinking: settings.thinking,
+            drop_thinking,
+            add_generation_prompt: input.add_generation_prompt,
+            continue_final_message: input.continue_final_message,
+        };
+        Ok((encoder, first))
+    }
+
+    fn write(&self, i: usize, out: &mut String) -> Result<(), Invalid> {
+        match &self.messages[i] {
+            Message::User { parts, .. } => {
+                let parts = parts.iter().map(Part::write).collect::<Result<Vec<_>, _>>()?;
+                out.extend([USER, &parts.join("\n\n")]);
+            }
+            Message::Other(turn) => self.other(i, turn, out)?,
+        }
+        self.follow(i, out)
+    }
+
+    fn other(&self, i: usize, turn: &Turn<'_>, out: &mut String) -> Result<(), Invalid> {
+        let calls = turn.calls()?;
+        let tools = turn.schemas()?.map(|schemas| tools_section(&schemas)).unwrap_or_default();
+        let format = turn.response_format().unwrap_or_default();
+        match turn.role {
+            "system" => out.extend([turn.printed_or_empty("content"), tools, format]),
+            "developer" => out.extend([USER, developer(turn)?, &tools, &format]),
+            "latest_reminder" => out.extend([REMINDER, &turn.printed("content")]),
+            "assistant" => self.assistant(i, turn, &calls, out)?,
+            _ => return Err(turn.unknown_role()),
+        }
+        Ok(())
+    }
+
+    fn assistant(&self, i: usize, turn: &Turn<'_>, calls: &[Call<'_>], out: &mut String) -> Result<(), Invalid> {
+        let answers_a_task = i.checked_sub(1).is_some_and(|before| self.messages[before].task().is_some());
+        let is_current = self.last_user.is_none_or(|last| i > last);
+        if self.thinking && !answers_a_task && (is_current || !self.drop_thinking) {
+            out.extend([&turn.printed_or_empty("reasoning_content"), THINK_END]);
+        }
+        let calls = calls.iter().map(|call| Ok(call.dsml(&arguments(call)?))).collect::<Result<Vec<_>, Invalid>>()?;
+        out.extend([turn.printed_or_empty("content"), dsml_block("tool_calls", &calls)]);
+        let is_continued = self.continue_final_message && i + 1 == self.messages.len();
+        if !is_continued && turn.given("wo_eos").is_none() {
+            out.push_str(EOS);
+        }
+        Ok(())
+    }
+
+    /// What leads from message `i` to the assistant's turn, where that is next.
+    fn follow(&self, i: usize, out: &mut String) -> Result<(), Invalid> {
+        let (message, next) = (&self.messages[i], self.messages.get(i + 1));
+        if next.is_some_and(|next| !matches!(next.role(), "assistant" | "latest_reminder")) {
+            return Ok(());
+        }
+        if let Some(task) = message.task() {
+            let (name, token) = known(task)?;
+            if name == "action" {
+                out.extend([ASSISTANT, if self.thinking { THINK } else { THINK_END }]);
+            }
+            out.push_str(token);
+        } else if message.is_asking() && (next.is_some() || self.add_generation_prompt) {
+            let is_current = self.last_user.is_none_or(|last| i >= last);
+            let thinks = self.thinking && (is_current || !self.drop_thinking);
+            out.extend([ASSISTANT, if thinks { THINK } else { THINK_END }]);
+        }
+        Ok(())
+    }
+}
+
+/// Which messages stay when reasoning is dropped: all from the last question on, and before it those of these roles.
+fn kept(messages: &[Message<'_>]) -> Vec<bool> {
+    const ROLES: &[&str] = &["user", "system", "latest_reminder", "direct_search_results", "assistant"];
+    let last_user = messages.iter().rposition(Message::is_asking).unwrap_or_default();
+    messages.iter().enumerate().map(|(i, message)| i >= last_user || ROLES.contains(&message.role())).collect()
+}
+
+fn known((path, task): Task<'_>) -> Result<(&'static str, &'static str), Invalid> {
+    let known = TASKS.iter().find(|(name, _)| task == name);
+    known.copied().ok_or_else(|| {
+        let names: Vec<_> = TASKS.iter().map(|(name, _)| *name).collect();
+        Invalid::new(path, format!("must be one of {}", names.join(", ")))
+    })
+}
+
+fn developer<'t>(turn: &'t Turn<'_>) -> Result<&'t str, Invalid> {
+    let content = turn.get("content").and_then(Value::as_str).filter(|content| !content.is_empty());
+    content.ok_or_else(|| turn.invalid("content", "must be text, and not empty"))
+}
+
+/// What is not JSON is written whole, as one argument.
+fn arguments(call: &Call<'_>) -> Result<Vec<(String, Json)>, Invalid> {
+    let whole = || match call.arguments {
+        Value::String(text) => Json::Text(text.clone()),
+        other => Json::Scalar(python::json(other)),
+    };
+    match call.parse() {
+        Err(Unreadable::NotJson) => Ok(vec![("arguments".to_owned(), whole())]),
+        parsed => parsed.map_err(|why| call.unreadable(why)),
+    }
+}
+
+fn tools_section(schemas: &str) -> String {
+    format!(
+        r#"
+
+## Tools
+
+You have access to a set of tools to help answer the user's question. You can invoke tools by writing a "<｜DSML｜tool_calls>" block like the following:
+
+<｜DSML｜tool_calls>
+<｜DSML｜invoke name="$TOOL_NAME">
+<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>
+...
+</｜DSML｜invoke>
+<｜DSML｜invoke name="$TOOL_NAME2">
+...
+</｜DSML｜invoke>
+</｜DSML｜tool_calls>
+
+String parameters should be specified as is and set `string="true"`. For all other types (numbers, booleans, arrays, objects), pass the value in JSON format and set `string="false"`.
+
+If thinking_mode is enabled (triggered by {THINK}), you MUST output your complete reasoning inside {THINK}...{THINK_END} BEFORE any tool calls or final response.
+
+Otherwise, output directly after {THINK_END} with tool calls or final response.
+
+### Available Tool Schemas
+
+{schemas}
+
+You MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.
+"#
+    )
+}

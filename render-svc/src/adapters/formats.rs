@@ -1,0 +1,249 @@
+//! `chatml`, `llama3` and `tagged`: built-in formats for local models that ship no chat template. A format is the markers around a
+//! turn; one renderer writes them all. Tools are described in the system prompt; calls and results are tagged text.
+
+use serde_json::{Value, json};
+
+use super::{Adapter, Input, Rendering, Verdict, Warning, WarningCode};
+use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
+use crate::error::Error;
+use crate::models::Model;
+use crate::python;
+
+pub(super) const CHATML: Adapter = Adapter {
+    name: CHATML_FORMAT.name,
+    serves: |model| CHATML_FORMAT.serves(model),
+    render: |_, input| CHATML_FORMAT.render(input),
+};
+
+pub(super) const LLAMA3: Adapter = Adapter {
+    name: LLAMA3_FORMAT.name,
+    serves: |model| LLAMA3_FORMAT.serves(model),
+    render: |_, input| LLAMA3_FORMAT.render(input),
+};
+
+pub(super) const TAGGED: Adapter = Adapter {
+    name: TAGGED_FORMAT.name,
+    serves: |model| TAGGED_FORMAT.serves(model),
+    render: |_, input| TAGGED_FORMAT.render(input),
+};
+
+/// How turns are marked.
+struct Format {
+    name: &'static str,
+    start: &'static str,
+    before_role: &'static str,
+    after_role: &'static str,
+    end: &'static str,
+}
+
+const CHATML_FORMAT: Format =
+    Format { name: "chatml", start: "", before_role: "<|im_start|>", after_role: "\n", end: "<|im_end|>\n" };
+
+const LLAMA3_FORMAT: Format = Format {
+    name: "llama3",
+    start: "<|begin_of_text|>",
+    before_role: "<|start_header_id|>",
+    after_role: "<|end_header_id|>\n\n",
+    end: "<|eot_id|>",
+};
+
+const TAGGED_FORMAT: Format =
+    Format { name: "tagged", start: "", before_role: "<|", after_role: "|>\n", end: "\n<|end|>\n" };
+
+/// What a file's name tells of its format; the first match counts.
+const BY_FILE_NAME: &[(&str, &str)] =
+    &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
+
+impl Format {
+    fn serves(&self, model: &Model) -> Verdict {
+        if !model.templates.is_empty() {
+            return Verdict::Passes("the model ships a chat template".to_owned());
+        }
+        let name = model.artifacts.name.rsplit('/').next().unwrap_or_default().to_lowercase();
+        match BY_FILE_NAME.iter().find(|(part, _)| name.contains(part)) {
+            Some((part, format)) if *format == self.name => {
+                Verdict::Serves(format!("the model ships no chat template, and its name holds {part:?}"))
+            }
+            _ => Verdict::Passes(format!("the name {name:?} does not tell that it is the model's format")),
+        }
+    }
+
+    fn render(&self, input: &Input<'_>) -> Result<Rendering, Error> {
+        let turns = turns(input.conversation)?;
+        let mut prompt = self.start.to_owned();
+        for (i, turn) in turns.iter().enumerate() {
+            self.open(turn.role, &mut prompt);
+            prompt.push_str(&turn.text);
+            let is_open = input.continue_final_message && i + 1 == turns.len();
+            prompt.push_str(if is_open { "" } else { self.end });
+        }
+        if input.add_generation_prompt {
+            self.open("assistant", &mut prompt);
+        }
+        Ok(Rendering { prompt, warnings: warnings(input.conversation) })
+    }
+
+    fn open(&self, role: &str, prompt: &mut String) {
+        prompt.extend([self.before_role, role, self.after_role]);
+    }
+}
+
+/// What is written for one message.
+struct Turn {
+    role: &'static str,
+    text: String,
+}
+
+/// A turn for each message. Tools are described at the end of a leading system message, or in one that is made for them.
+fn turns(conversation: &Conversation) -> Result<Vec<Turn>, Invalid> {
+    let turns = conversation.messages.iter().enumerate();
+    let turns = turns.map(|(i, message)| turn(message).map_err(|e| e.within(&format!("messages[{i}]"))));
+    let mut turns: Vec<Turn> = turns.collect::<Result<_, _>>()?;
+    let Some(tools) = conversation.tools.as_ref().and_then(Value::as_array).filter(|tools| !tools.is_empty()) else {
+        return Ok(turns);
+    };
+    let section = tools_section(tools)?;
+    match turns.first_mut() {
+        Some(Turn { role: "system", text }) if text.is_empty() => *text = section,
+        Some(Turn { role: "system", text }) => text.extend(["\n\n", &section]),
+        _ => turns.insert(0, Turn { role: "system", text: section }),
+    }
+    Ok(turns)
+}
+
+fn turn(message: &Value) -> Result<Turn, Invalid> {
+    let text = text(message)?;
+    match message.get("role").and_then(Value::as_str) {
+        Some("system" | "developer") => Ok(Turn { role: "system", text }),
+        Some("user") => Ok(Turn { role: "user", text }),
+        Some("assistant") => Ok(Turn { role: "assistant", text: with_calls(text, message)? }),
+        Some("tool" | "function") => Ok(Turn { role: "user", text: tool_result(&text) }),
+        _ => Err(Invalid::new("role", "must be system, developer, user, assistant or tool for this format")),
+    }
+}
+
+fn text(message: &Value) -> Result<String, Invalid> {
+    match content(message) {
+        Content::Null => Ok(String::new()),
+        Content::Text(text) => Ok(text.to_owned()),
+        Content::Blocks(blocks) => blocks_to_text(blocks),
+        Content::Other(_) => Err(Invalid::new("content", "must be text or a list of blocks")),
+    }
+}
+
+fn blocks_to_text(blocks: &[Value]) -> Result<String, Invalid> {
+    let mut out = String::new();
+    for (i, block) in blocks.iter().enumerate() {
+        let within = |e: Invalid| e.within(&format!("content[{i}]"));
+        match kind(block) {
+            Some("text") => out.push_str(block_text(block, i)?),
+            Some("image") => out.push_str("<image>"),
+            Some("tool_use") => push_line(&mut out, &tool_call(block, "input").map_err(within)?),
+            Some("tool_result") => push_line(&mut out, &tool_result(&text(block).map_err(within)?)),
+            _ => return Err(unknown_block(block, i)),
+        }
+    }
+    Ok(out)
+}
+
+fn push_line(out: &mut String, line: &str) {
+    out.push_str(if out.is_empty() { "" } else { "\n" });
+    out.push_str(line);
+}
+
+/// What the assistant says, then its calls.
+fn with_calls(mut text: String, message: &Value) -> Result<String, Invalid> {
+    let calls = match message.get("tool_calls") {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(calls)) => calls.as_slice(),
+        Some(_) => return Err(Invalid::new("tool_calls", "must be a list")),
+    };
+    for (i, call) in calls.iter().enumerate() {
+        let (path, function) = function(call);
+        let within = |e: Invalid| e.within(&format!("tool_calls[{i}]{path}"));
+        push_line(&mut text, &tool_call(function, "arguments").map_err(within)?);
+    }
+    Ok(text)
+}
+
+fn tool_call(call: &Value, arguments: &str) -> Result<String, Invalid> {
+    let name = name(call)?;
+    let arguments = call.get(arguments).map_or_else(|| Value::Object(Object::new()), as_object);
+    Ok(format!("<tool_call>\n{}\n</tool_call>", python::json(&json!({"name": name, "arguments": arguments}))))
+}
+
+fn name(function: &Value) -> Result<&str, Invalid> {
+    function.get("name").and_then(Value::as_str).ok_or_else(|| Invalid::new("name", "must be a string"))
+}
+
+/// Arguments may be the JSON text of an object.
+fn as_object(arguments: &Value) -> Value {
+    let parsed = arguments.as_str().and_then(|text| serde_json::from_str::<Object>(text).ok());
+    parsed.map_or_else(|| arguments.clone(), Value::Object)
+}
+
+fn tool_result(text: &str) -> String {
+    format!("<tool_result>{text}</tool_result>")
+}
+
+/// A tool or a call, with or without `{"type": "function", "function": …}` around it, and the path to it.
+fn function(value: &Value) -> (&'static str, &Value) {
+    value.get("function").map_or(("", value), |function| (".function", function))
+}
+
+/// The part of the system prompt that tells of the tools.
+fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
+    const HEAD: &str = "## Available Tools\n\n\
+        To call a tool, write a <tool_call> block with one JSON object in it:\n\n\
+        <tool_call>\n{\"name\": \"tool_name\", \"arguments\": {\"parameter\": \"value\"}}\n</tool_call>\n\n\
+        The answer comes in a <tool_result> block. Then call another tool, or reply to the user.";
+    let mut section = HEAD.to_owned();
+    for (i, tool) in tools.iter().enumerate() {
+        let (path, function) = function(tool);
+        section.push_str(&describe(function).map_err(|e| e.within(&format!("tools[{i}]{path}")))?);
+    }
+    Ok(section)
+}
+
+fn describe(function: &Value) -> Result<String, Invalid> {
+    let name = name(function)?;
+    let description = function.get("description").and_then(Value::as_str);
+    let description = description.map(|text| format!("\n{text}")).unwrap_or_default();
+    let parameters = digest(function).map(|digest| format!("\nParameters: {digest}")).unwrap_or_default();
+    Ok(format!("\n\n### {name}{description}{parameters}"))
+}
+
+/// `{path (string): File to read, limit: integer}`
+fn digest(function: &Value) -> Option<String> {
+    let parameters = function.get("parameters")?.get("properties")?.as_object()?;
+    let parameters: Vec<_> = parameters.iter().map(|(name, schema)| parameter(name, schema)).collect();
+    Some(format!("{{{}}}", parameters.join(", ")))
+}
+
+fn parameter(name: &str, schema: &Value) -> String {
+    let kind = type_name(schema.get("type"));
+    match schema.get("description").and_then(Value::as_str) {
+        Some(description) if !description.is_empty() => format!("{name} ({kind}): {description}"),
+        _ => format!("{name}: {kind}"),
+    }
+}
+
+/// A schema that names no type takes any value; one may name several.
+fn type_name(kind: Option<&Value>) -> String {
+    match kind {
+        Some(Value::String(kind)) => kind.clone(),
+        Some(Value::Array(kinds)) => kinds.iter().map(python::text).collect::<Vec<_>>().join(" or "),
+        _ => "any".to_owned(),
+    }
+}
+
+fn warnings(conversation: &Conversation) -> Vec<Warning> {
+    let ignored = |is_given: bool, code, path| {
+        let text = format!("this format cannot show {path} to the model: ignored");
+        is_given.then_some(Warning { code, path, text })
+    };
+    let Conversation { messages: _, tools: _, documents, template_args } = conversation;
+    let documents = ignored(documents.is_some(), WarningCode::DocumentsIgnored, "documents");
+    let template_args = ignored(!template_args.is_empty(), WarningCode::TemplateArgsIgnored, "template_args");
+    documents.into_iter().chain(template_args).collect()
+}

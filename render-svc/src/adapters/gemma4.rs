@@ -1,0 +1,146 @@
+//! `gemma-4`: the Gemma 4 prompt, written natively and equal to the official chat template in its newest version.
+//!
+//! What that template has no words for is added in its spirit: typed `tool_use` and `tool_result` blocks are written where they
+//! stand, a result joins the model turn that holds its call, and media blocks leave a marker in any message while their data
+//! travels beside the text. What the template drops without a word (a block it does not know, content that is a number) is an
+//! error here.
+
+mod declarations;
+mod media;
+mod path;
+mod prompt;
+mod turns;
+mod values;
+
+use serde_json::Value;
+
+use self::prompt::{Options, Prompt};
+use super::{Adapter, Input, Rendering, Verdict, Warning, WarningCode};
+use crate::chat::{Conversation, Invalid};
+use crate::error::Error;
+use crate::models::Model;
+use crate::python;
+
+pub(super) const GEMMA4: Adapter = Adapter { name: "gemma-4", serves, render };
+
+/// Every Gemma 4 template opens and closes turns with these, and no other family's does.
+const TURN_TOKENS: [&str; 2] = ["<|turn>", "<turn|>"];
+
+/// The empty thought as templates spell it: with an escaped line break, or a real one.
+const EMPTY_THOUGHT_SOURCES: [&str; 2] = ["<|channel>thought\\n<channel|>", "<|channel>thought\n<channel|>"];
+
+/// The template_args that mean something here.
+const KNOWN_ARGS: [&str; 4] = ["enable_thinking", "preserve_thinking", "attachments", "bos_token"];
+
+fn serves(model: &Model) -> Verdict {
+    let architecture = model.artifacts.architecture.as_deref().unwrap_or_default();
+    if architecture.starts_with("gemma4") {
+        Verdict::Serves(format!("the model's type is {architecture}"))
+    } else if own_template(model).is_some() {
+        Verdict::Serves("the model's chat template has Gemma 4's turn tokens".to_owned())
+    } else {
+        Verdict::Passes("neither the model's type nor its chat template is Gemma 4's".to_owned())
+    }
+}
+
+fn own_template(model: &Model) -> Option<&str> {
+    let templates = &model.artifacts.templates;
+    let mut sources = templates.names().filter_map(|name| templates.get(name));
+    sources.find(|source| TURN_TOKENS.iter().all(|token| source.contains(token)))
+}
+
+fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+    let options = options(model, input);
+    let prompt = match input.continue_final_message {
+        true => continued(input.conversation, &options)?,
+        false => prompt::write(input.conversation, &options)?,
+    };
+    let attachments = prompt.media.into_iter().map(|(_, attachment)| attachment).collect();
+    Ok(Rendering { prompt: prompt.text, attachments, warnings: warnings(input.conversation) })
+}
+
+fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {
+    let args = &input.conversation.template_args;
+    let bos = args.get("bos_token").or_else(|| model.special_tokens.get("bos_token"));
+    let is_set = |name| args.get(name).is_some_and(python::is_true);
+    Options {
+        bos: bos.and_then(Value::as_str).unwrap_or("<bos>"),
+        thinks: is_set("enable_thinking"),
+        preserves_thinking: is_set("preserve_thinking"),
+        adds_generation_prompt: input.add_generation_prompt,
+        shows_empty_thought: shows_empty_thought(model),
+    }
+}
+
+/// Whether this variant is fed an empty thought when thinking is off. The larger ones are; E2B and E4B, which are the ones with
+/// per-layer embeddings, would start to think aloud. The model's own template knows best.
+fn shows_empty_thought(model: &Model) -> bool {
+    match own_template(model) {
+        Some(source) => EMPTY_THOUGHT_SOURCES.iter().any(|spelling| source.contains(spelling)),
+        None => !has_per_layer_embeddings(model),
+    }
+}
+
+fn has_per_layer_embeddings(model: &Model) -> bool {
+    let config = &model.artifacts.config;
+    let text_config = config.get("text_config").unwrap_or(config);
+    let width = text_config.get("hidden_size_per_layer_input").and_then(Value::as_u64);
+    let gguf_width = || model.artifacts.gguf()?.find::<u32>("gemma4.embedding_length_per_layer_input").ok()?;
+    width.or_else(|| gguf_width().map(u64::from)).is_some_and(|width| width > 0)
+}
+
+fn warnings(conversation: &Conversation) -> Vec<Warning> {
+    let ignored: Vec<&str> = conversation.template_args.keys().map(String::as_str).collect();
+    let ignored: Vec<&str> = ignored.into_iter().filter(|name| !KNOWN_ARGS.contains(name)).collect();
+    let mut warnings = Vec::new();
+    if conversation.documents.is_some() {
+        let text = "the Gemma 4 prompt has no place for documents: ignored".to_owned();
+        warnings.push(Warning { code: WarningCode::DocumentsIgnored, path: "documents", text });
+    }
+    if !ignored.is_empty() {
+        let text = format!("{} mean nothing to the Gemma 4 prompt: ignored", ignored.join(", "));
+        warnings.push(Warning { code: WarningCode::TemplateArgsIgnored, path: "template_args", text });
+    }
+    warnings
+}
+
+/// What transformers puts after the text to continue, to find it again in the prompt. Templates may trim its last space.
+const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// The prompt up to the end of the final message's text.
+fn continued(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
+    let mut conversation = conversation.clone();
+    let last = conversation.messages.len().saturating_sub(1);
+    let Some(text) = final_text(&mut conversation.messages) else {
+        return Err(Invalid::new(format!("messages[{last}].content"), "holds no text to continue").into());
+    };
+    let said = text.clone();
+    text.push_str(TAG);
+    let mut prompt = prompt::write(&conversation, options)?;
+    let end = end_of(&said, &prompt.text)?;
+    prompt.text.truncate(end);
+    prompt.media.retain(|(position, _)| *position < end);
+    Ok(prompt)
+}
+
+/// The text of the last message, or of its last block that has one.
+fn final_text(messages: &mut [Value]) -> Option<&mut String> {
+    let text = match messages.last_mut()?.get_mut("content")? {
+        Value::Array(blocks) => blocks.iter_mut().rev().find_map(|block| block.get_mut("text"))?,
+        content => content,
+    };
+    match text {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn end_of(said: &str, prompt: &str) -> Result<usize, Invalid> {
+    let tag = prompt.rfind(TAG.trim_end()).filter(|_| prompt.contains(values::trim(said)));
+    let Some(tag) = tag else {
+        let problem = "the final message's text does not appear in the prompt, so it cannot be continued";
+        return Err(Invalid::new("continue_final_message", problem));
+    };
+    let (before, after) = prompt.split_at(tag);
+    Ok(if after.starts_with(TAG) { tag } else { values::trim_end(before).len() })
+}

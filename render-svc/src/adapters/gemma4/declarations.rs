@@ -1,0 +1,226 @@
+//! Tools as Gemma 4 declares them in the system turn.
+
+use serde_json::Value;
+
+use super::values::{self, Keys, write_quoted, write_separated};
+use crate::chat::{Invalid, Object};
+use crate::python::{is_true, text};
+
+/// Keys that describe a schema. They are skipped where a schema without `properties` is read as its own properties.
+const SCHEMA_KEYS: [&str; 5] = ["description", "type", "properties", "required", "nullable"];
+
+/// Writes every tool.
+pub(super) fn write(out: &mut String, tools: &[Value]) -> Result<(), Invalid> {
+    for (i, tool) in tools.iter().enumerate() {
+        out.push_str("<|tool>");
+        write_declaration(out, tool).map_err(|e| e.within(&format!("tools[{i}]")))?;
+        out.push_str("<tool|>");
+    }
+    Ok(())
+}
+
+fn write_declaration(out: &mut String, tool: &Value) -> Result<(), Invalid> {
+    let Some(function) = tool.get("function").and_then(Value::as_object) else {
+        return Err(Invalid::new("function", "must be an object"));
+    };
+    out.push_str("declaration:");
+    out.push_str(&printed(function.get("name")));
+    out.push_str("{description:");
+    write_quoted(out, &printed(function.get("description")));
+    match given(function, "parameters") {
+        None => {}
+        Some(Value::Object(parameters)) => {
+            write_parameters(out, parameters).map_err(|e| e.within("function.parameters"))?;
+        }
+        Some(_) => return Err(Invalid::new("function.parameters", "must be an object: a JSON Schema")),
+    }
+    if let Some(response) = function.get("response") {
+        write_response(out, response);
+    }
+    out.push('}');
+    Ok(())
+}
+
+/// Without a type the brace stays open, as in the official template.
+fn write_parameters(out: &mut String, parameters: &Object) -> Result<(), Invalid> {
+    out.push_str(",parameters:{");
+    if let Some(properties) = given(parameters, "properties") {
+        let Value::Object(properties) = properties else {
+            return Err(Invalid::new("properties", "must be an object"));
+        };
+        out.push_str("properties:{");
+        write_properties(out, properties, Filter::Nothing).map_err(|e| e.within("properties"))?;
+        out.push_str("},");
+    }
+    if let Some(required) = given(parameters, "required") {
+        write_required(out, required)?;
+        out.push(',');
+    }
+    if let Some(kind) = given(parameters, "type") {
+        write_type(out, &text(kind).to_uppercase());
+        out.push('}');
+    }
+    Ok(())
+}
+
+fn write_response(out: &mut String, response: &Value) {
+    out.push_str(",response:{");
+    if let Some(description) = response.get("description").filter(|description| is_true(description)) {
+        out.push_str("description:");
+        write_quoted(out, &text(description));
+        out.push(',');
+    }
+    if upper_type(response) == "OBJECT" {
+        write_type(out, "OBJECT");
+        out.push('}');
+    }
+}
+
+/// Which entries are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    Nothing,
+    SchemaKeys,
+}
+
+fn write_properties(out: &mut String, properties: &Object, filter: Filter) -> Result<(), Invalid> {
+    let is_shown = |key: &str| filter == Filter::Nothing || !SCHEMA_KEYS.contains(&key);
+    let shown = values::sorted(properties).into_iter().filter(|(key, _)| is_shown(key));
+    try_write_separated(out, shown, |out, (name, schema)| {
+        out.push_str(name);
+        out.push_str(":{");
+        write_schema(out, schema).map_err(|e| e.within(name))?;
+        out.push('}');
+        Ok(())
+    })
+}
+
+/// Writes the inside of one property. Every part but the type ends with a comma.
+fn write_schema(out: &mut String, schema: &Value) -> Result<(), Invalid> {
+    let kind = upper_type(schema);
+    if let Some(description) = schema.get("description").filter(|description| is_true(description)) {
+        out.push_str("description:");
+        write_quoted(out, &text(description));
+        out.push(',');
+    }
+    match kind.as_str() {
+        "STRING" => write_enum(out, schema),
+        "ARRAY" => write_items(out, schema)?,
+        _ => {}
+    }
+    if schema.get("nullable").is_some_and(is_true) {
+        out.push_str("nullable:true,");
+    }
+    if let ("OBJECT", Value::Object(schema)) = (kind.as_str(), schema) {
+        write_members(out, schema)?;
+    }
+    write_type(out, &kind);
+    Ok(())
+}
+
+fn write_enum(out: &mut String, schema: &Value) {
+    if let Some(choices) = schema.get("enum").filter(|choices| is_true(choices)) {
+        out.push_str("enum:");
+        values::write(out, choices, Keys::Quoted);
+        out.push(',');
+    }
+}
+
+fn write_items(out: &mut String, schema: &Value) -> Result<(), Invalid> {
+    let Some(items) = schema.get("items").and_then(Value::as_object).filter(|items| !items.is_empty()) else {
+        return Ok(());
+    };
+    out.push_str("items:{");
+    let given = values::sorted(items).into_iter().filter(|(_, value)| !value.is_null());
+    try_write_separated(out, given, |out, (key, value)| write_item(out, key, value).map_err(|e| e.within("items")))?;
+    out.push_str("},");
+    Ok(())
+}
+
+fn write_item(out: &mut String, key: &str, value: &Value) -> Result<(), Invalid> {
+    match (key, value) {
+        ("properties", _) => {
+            out.push_str("properties:{");
+            if let Value::Object(properties) = value {
+                write_properties(out, properties, Filter::Nothing).map_err(|e| e.within("properties"))?;
+            }
+            out.push('}');
+        }
+        ("required", _) => write_required(out, value)?,
+        ("type", Value::String(kind)) => write_type(out, &kind.to_uppercase()),
+        ("type", Value::Array(kinds)) => {
+            let kinds: Vec<Value> = kinds.iter().map(|kind| text(kind).to_uppercase().into()).collect();
+            out.push_str("type:");
+            values::write(out, &kinds.into(), Keys::Quoted);
+        }
+        ("type", _) => return Err(Invalid::new("type", "must be a string or a list")),
+        _ => {
+            out.push_str(key);
+            out.push(':');
+            values::write(out, value, Keys::Quoted);
+        }
+    }
+    Ok(())
+}
+
+/// An object without `properties` has every other key read as one.
+fn write_members(out: &mut String, schema: &Object) -> Result<(), Invalid> {
+    out.push_str("properties:{");
+    match schema.get("properties") {
+        Some(Value::Object(properties)) => {
+            write_properties(out, properties, Filter::Nothing).map_err(|e| e.within("properties"))?;
+        }
+        _ => write_properties(out, schema, Filter::SchemaKeys)?,
+    }
+    out.push_str("},");
+    if let Some(required) = given(schema, "required") {
+        write_required(out, required)?;
+        out.push(',');
+    }
+    Ok(())
+}
+
+fn write_required(out: &mut String, required: &Value) -> Result<(), Invalid> {
+    let Value::Array(names) = required else {
+        return Err(Invalid::new("required", "must be a list of names"));
+    };
+    out.push_str("required:[");
+    write_separated(out, names, |out, name| write_quoted(out, &text(name)));
+    out.push(']');
+    Ok(())
+}
+
+fn write_type(out: &mut String, kind: &str) {
+    out.push_str("type:");
+    write_quoted(out, kind);
+}
+
+/// Writes items with commas between them, up to the first that fails.
+fn try_write_separated<T>(
+    out: &mut String,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut String, T) -> Result<(), Invalid>,
+) -> Result<(), Invalid> {
+    let mut result = Ok(());
+    write_separated(out, items, |out, item| {
+        if result.is_ok() {
+            result = write(out, item);
+        }
+    });
+    result
+}
+
+/// A schema's type in capitals; empty without one.
+fn upper_type(schema: &Value) -> String {
+    printed(schema.get("type")).to_uppercase()
+}
+
+/// What Jinja prints for a value that may not be there.
+fn printed(value: Option<&Value>) -> String {
+    value.map(text).unwrap_or_default()
+}
+
+/// A key's value, if Python takes it for true.
+fn given<'a>(object: &'a Object, key: &str) -> Option<&'a Value> {
+    object.get(key).filter(|value| is_true(value))
+}

@@ -1,0 +1,255 @@
+//! Writes the prompt.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::declarations;
+use super::turns::{self, Call, Part, Response, System, Turn};
+use super::values::{self, Keys};
+use crate::adapters::{Attachment, MediaKind};
+use crate::chat::Conversation;
+use crate::error::Error;
+
+/// What the prompt depends on besides the conversation.
+#[derive(Debug)]
+pub(super) struct Options<'a> {
+    /// What the prompt begins with.
+    pub bos: &'a str,
+    /// The model is to think before it answers.
+    pub thinks: bool,
+    /// Thoughts that led to calls stay, even before the last user message.
+    pub preserves_thinking: bool,
+    /// End with the start of the model's turn.
+    pub adds_generation_prompt: bool,
+    /// Start that turn with an empty thought when the model is not to think.
+    pub shows_empty_thought: bool,
+}
+
+/// A prompt.
+#[derive(Debug, Default)]
+pub(super) struct Prompt {
+    pub text: String,
+    /// Every attachment with the offset of its marker in bytes, in the order of the markers.
+    pub media: Vec<(usize, Attachment)>,
+}
+
+/// How a written turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Complete: the next one opens its own.
+    Closed,
+    /// With a call that has no result yet.
+    Call,
+    /// With a result, after which the model goes on in the same turn.
+    Result,
+}
+
+/// What stands around a turn.
+#[derive(Debug)]
+struct Place<'a> {
+    /// The roles of the turns before and after.
+    previous: Option<&'a str>,
+    next: Option<&'a str>,
+    is_after_last_user: bool,
+}
+
+/// What has been written of a turn.
+#[derive(Debug, Default)]
+struct Progress {
+    has_call: bool,
+    has_result: bool,
+    /// Words or media since the last result.
+    has_words: bool,
+}
+
+/// Writes a whole conversation.
+///
+/// # Errors
+/// A message or tool that is not of the shape it must have, by path.
+pub(super) fn write(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
+    let dialogue = turns::read(conversation)?;
+    let tools = conversation.tools.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut prompt = Prompt::default();
+    prompt.text.push_str(options.bos);
+    if options.thinks || !tools.is_empty() || dialogue.system.is_some() {
+        prompt.system(dialogue.system, tools, options.thinks)?;
+    }
+    let end = prompt.turns(dialogue.turns, options);
+    if options.adds_generation_prompt {
+        prompt.generation_prompt(end, options);
+    }
+    Ok(prompt)
+}
+
+impl Prompt {
+    fn system(&mut self, system: Option<System<'_>>, tools: &[Value], thinks: bool) -> Result<(), Error> {
+        self.text.push_str("<|turn>system\n");
+        if thinks {
+            self.text.push_str("<|think|>\n");
+        }
+        if let Some(System { parts, separator }) = system {
+            for part in parts {
+                self.part(part, false, &mut Progress::default());
+                self.text.push_str(separator);
+            }
+        }
+        declarations::write(&mut self.text, tools)?;
+        self.text.push_str("<turn|>\n");
+        Ok(())
+    }
+
+    fn turns(&mut self, turns: Vec<Turn<'_>>, options: &Options<'_>) -> End {
+        let last_user = turns.iter().rposition(|turn| turn.role == "user");
+        let roles: Vec<&str> = turns.iter().map(|turn| turn.role).collect();
+        let mut end = End::Closed;
+        for (i, turn) in turns.into_iter().enumerate() {
+            let place = Place {
+                previous: i.checked_sub(1).map(|i| roles[i]),
+                next: roles.get(i + 1).copied(),
+                is_after_last_user: last_user.is_none_or(|user| i > user),
+            };
+            end = self.turn(turn, &place, options);
+        }
+        end
+    }
+
+    fn turn(&mut self, turn: Turn<'_>, place: &Place<'_>, options: &Options<'_>) -> End {
+        let role = turn.shown_role();
+        if !(role == "model" && place.previous == Some("assistant")) {
+            self.push(&["<|turn>", role, "\n"]);
+        }
+        let shows_thinking = place.is_after_last_user || (options.preserves_thinking && turn.has_calls());
+        if let Some(thinking) = turn.thinking.filter(|_| shows_thinking) {
+            self.push(&["<|channel>thought\n", thinking, "\n<channel|>"]);
+        }
+        let progress = self.body(turn);
+        self.end_turn(role, place, &progress)
+    }
+
+    /// The official order: calls, their results, words. Where calls stand among the words, the results follow it all.
+    fn body(&mut self, turn: Turn<'_>) -> Progress {
+        let is_model = turn.shown_role() == "model";
+        let (results, late_results) = match turn.has_inline_calls() {
+            true => (Vec::new(), turn.results),
+            false => (turn.results, Vec::new()),
+        };
+        let mut progress = Progress::default();
+        for call in &turn.calls {
+            self.call(call, &mut progress);
+        }
+        self.results(turn.responses, &mut progress);
+        self.results(results, &mut progress);
+        for part in turn.parts {
+            self.part(part, is_model, &mut progress);
+        }
+        self.results(late_results, &mut progress);
+        progress
+    }
+
+    fn part(&mut self, part: Part<'_>, is_model: bool, progress: &mut Progress) {
+        match part {
+            Part::Text(text) => self.words(text, is_model, progress),
+            Part::Media(attachment) => {
+                self.media(attachment);
+                progress.has_words = true;
+            }
+            Part::Call(call) => self.call(&call, progress),
+            Part::Result(result) if is_model => self.results([result], progress),
+            Part::Result(result) => {
+                self.result(result);
+                progress.has_words = true;
+            }
+        }
+    }
+
+    fn words(&mut self, text: &str, is_model: bool, progress: &mut Progress) {
+        let text = if is_model { without_thoughts(text) } else { text.into() };
+        let text = values::trim(&text);
+        self.text.push_str(text);
+        progress.has_words |= !text.is_empty();
+    }
+
+    fn call(&mut self, call: &Call<'_>, progress: &mut Progress) {
+        self.push(&["<|tool_call>call:", call.name, "{"]);
+        if let Some(arguments) = call.arguments {
+            values::write_fields(&mut self.text, arguments, Keys::Bare);
+        }
+        self.text.push_str("}<tool_call|>");
+        progress.has_call = true;
+    }
+
+    fn results<'a>(&mut self, results: impl IntoIterator<Item = Response<'a>>, progress: &mut Progress) {
+        for result in results {
+            self.result(result);
+            progress.has_result = true;
+            progress.has_words = false;
+        }
+    }
+
+    fn result(&mut self, result: Response<'_>) {
+        self.push(&["<|tool_response>response:", result.name, "{"]);
+        match result.body.as_ref() {
+            Value::Object(fields) => values::write_fields(&mut self.text, fields, Keys::Bare),
+            value => {
+                self.text.push_str("value:");
+                values::write(&mut self.text, value, Keys::Bare);
+            }
+        }
+        self.text.push_str("}<tool_response|>");
+        for attachment in result.media {
+            self.media(attachment);
+        }
+    }
+
+    fn media(&mut self, attachment: Attachment) {
+        let marker = match attachment.kind {
+            MediaKind::Image => "<|image|>",
+            MediaKind::Audio => "<|audio|>",
+            MediaKind::Video => "<|video|>",
+        };
+        self.media.push((self.text.len(), attachment));
+        self.text.push_str(marker);
+    }
+
+    fn push(&mut self, texts: &[&str]) {
+        self.text.extend(texts.iter().copied());
+    }
+
+    fn end_turn(&mut self, role: &str, place: &Place<'_>, written: &Progress) -> End {
+        if written.has_call && !written.has_result {
+            self.text.push_str("<|tool_response>");
+            End::Call
+        } else if role == "model" && place.next == Some("assistant") {
+            self.text.push('\n');
+            End::Closed
+        } else if written.has_result && !written.has_words && place.next.is_none() {
+            End::Result
+        } else {
+            self.text.push_str("<turn|>\n");
+            End::Closed
+        }
+    }
+
+    fn generation_prompt(&mut self, end: End, options: &Options<'_>) {
+        match end {
+            End::Closed => {
+                self.text.push_str("<|turn>model\n");
+                if options.shows_empty_thought && !options.thinks {
+                    self.text.push_str("<|channel>thought\n<channel|>");
+                }
+            }
+            End::Result if options.thinks => self.text.push_str("<|channel>thought\n"),
+            End::Result | End::Call => {}
+        }
+    }
+}
+
+/// What the model said, without what it thought in between.
+fn without_thoughts(text: &str) -> Cow<'_, str> {
+    if !text.contains("<channel|>") && !text.contains("<|channel>") {
+        return Cow::Borrowed(text);
+    }
+    let parts = text.split("<channel|>");
+    parts.map(|part| part.split_once("<|channel>").map_or(part, |(said, _)| said)).collect()
+}

@@ -1,0 +1,183 @@
+//! Rewriting a conversation to what a template can take. Nothing is lost: what two messages both have is joined.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::Capabilities;
+use crate::chat::{Content, Conversation, Object, content};
+
+/// A change to messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rewrite {
+    /// What was changed.
+    pub change: Change,
+    /// The messages, by their indices in the request, in ascending order.
+    pub messages: Vec<usize>,
+}
+
+/// What was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Consecutive messages of one role became one.
+    Merged,
+    /// A system message became a user's.
+    SystemToUser,
+}
+
+impl Rewrite {
+    /// The first of the messages.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("messages[{}]", self.messages.first().copied().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.messages.iter().map(|i| format!("messages[{i}]")).collect();
+        let paths = paths.join(", ");
+        match self.change {
+            Change::Merged => write!(f, "{paths} were merged: the model's template takes one message in their place"),
+            Change::SystemToUser => {
+                write!(f, "{paths}: written as the user's, since the model's template takes no system message")
+            }
+        }
+    }
+}
+
+/// Merges consecutive system messages; makes them the user's where there is no system role; merges consecutive messages of user and
+/// assistant where turns are strict. Where nothing is known of the template, only the first.
+#[must_use]
+pub fn normalize(conversation: Conversation, capabilities: Capabilities) -> (Conversation, Vec<Rewrite>) {
+    let mut rewrites = Vec::new();
+    let messages = conversation.messages.into_iter().enumerate();
+    let mut messages: Vec<_> = messages.map(|(i, message)| Message { message, from: vec![i] }).collect();
+    messages = merge(messages, &["system"], &mut rewrites);
+    if !capabilities.is_empty() && !capabilities.supports_system_role {
+        for message in messages.iter_mut().filter(|message| message.role() == Some("system")) {
+            system_to_user(&mut message.message);
+            rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.from.clone() });
+        }
+    }
+    if capabilities.requires_strict_turns {
+        messages = merge(messages, &["user", "assistant"], &mut rewrites);
+    }
+    let messages = messages.into_iter().map(|message| message.message).collect();
+    (Conversation { messages, ..conversation }, rewrites)
+}
+
+struct Message {
+    message: Value,
+    /// The messages of the request that it is made of.
+    from: Vec<usize>,
+}
+
+impl Message {
+    fn role(&self) -> Option<&str> {
+        self.message.get("role")?.as_str()
+    }
+
+    /// Whether `next` can become part of this message. Content that is neither text nor blocks cannot be joined.
+    fn takes(&self, next: &Self, roles: &[&str]) -> bool {
+        let is_plain = |message: &Self| !matches!(content(&message.message), Content::Other(_));
+        self.role() == next.role()
+            && self.role().is_some_and(|role| roles.contains(&role))
+            && is_plain(self)
+            && is_plain(next)
+    }
+}
+
+/// Merges each run of messages of one of the roles into its first.
+fn merge(messages: Vec<Message>, roles: &[&str], rewrites: &mut Vec<Rewrite>) -> Vec<Message> {
+    let mut merged: Vec<Message> = Vec::with_capacity(messages.len());
+    let mut changed = Vec::new();
+    for next in messages {
+        match merged.last_mut().filter(|last| last.takes(&next, roles)) {
+            Some(last) => {
+                join_message(&mut last.message, next.message);
+                last.from.extend(next.from);
+                changed.push(merged.len() - 1);
+            }
+            None => merged.push(next),
+        }
+    }
+    changed.dedup();
+    let rewrite = |i: usize| Rewrite { change: Change::Merged, messages: merged[i].from.clone() };
+    rewrites.extend(changed.into_iter().map(rewrite));
+    merged
+}
+
+fn join_message(message: &mut Value, next: Value) {
+    if let (Value::Object(message), Value::Object(next)) = (message, next) {
+        next.into_iter().for_each(|(key, value)| join_key(message, key, value));
+    }
+}
+
+/// What only one message says of itself stays; so does what both say alike, but for what is said and called.
+fn join_key(message: &mut Object, key: String, value: Value) {
+    let is_said = matches!(key.as_str(), "content" | "tool_calls");
+    match message.get_mut(&key) {
+        Some(earlier) if is_said || *earlier != value => join(earlier, value, key == "content"),
+        Some(_) => {}
+        None => drop(message.insert(key, value)),
+    }
+}
+
+/// Texts are parted by a blank line, lists go on, and all else becomes a list.
+fn join(earlier: &mut Value, value: Value, is_content: bool) {
+    match (&mut *earlier, value) {
+        (_, Value::Null) => {}
+        (Value::Null, value) => *earlier = value,
+        (Value::String(text), Value::String(more)) => join_text(text, more),
+        (Value::Array(list), Value::Array(more)) => list.extend(more),
+        (Value::Array(list), value) => list.extend(item(value, is_content)),
+        (_, Value::Array(more)) => {
+            let first = item(earlier.take(), is_content);
+            *earlier = first.into_iter().chain(more).collect();
+        }
+        (_, value) => *earlier = Value::Array(vec![earlier.take(), value]),
+    }
+}
+
+fn join_text(text: &mut String, more: String) {
+    if text.is_empty() || more.is_empty() {
+        text.push_str(&more);
+    } else {
+        text.extend(["\n\n", &more]);
+    }
+}
+
+/// A value as it stands in a list. Among blocks, text becomes a block, and no text none.
+fn item(value: Value, is_content: bool) -> Option<Value> {
+    match value {
+        Value::String(text) if is_content => (!text.is_empty()).then(|| text_block(&text)),
+        value => Some(value),
+    }
+}
+
+fn text_block(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn system_to_user(message: &mut Value) {
+    message["role"] = "user".into();
+    match content(message) {
+        Content::Text(text) => message["content"] = marked(text).into(),
+        Content::Blocks(blocks) => message["content"] = marked_blocks(blocks.to_vec()),
+        Content::Null | Content::Other(_) => {}
+    }
+}
+
+fn marked(text: &str) -> String {
+    format!("[System]: {text}")
+}
+
+/// The mark goes into the first block if that is text, else before it.
+fn marked_blocks(mut blocks: Vec<Value>) -> Value {
+    match blocks.first_mut().and_then(|block| block.get_mut("text")) {
+        Some(Value::String(text)) => *text = marked(text),
+        _ => blocks.insert(0, text_block(&marked(""))),
+    }
+    blocks.into()
+}

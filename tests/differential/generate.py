@@ -1,0 +1,168 @@
+"""Random templates, one case per line as JSON for oracle.py.
+
+Usage: generate.py SEED COUNT. The templates mix everything that Jinja2's grammar and Python's types offer: most of them
+fail, which must agree too.
+"""
+
+import json
+import random
+import sys
+
+ARGS = {
+    "i": 7, "z": 0, "neg": -3, "big": 123456789012345678901234567890, "f": 2.5, "g": 1e16, "h": -0.0, "t": True, "n": None,
+    "s": "Hello World", "e": "", "u": "žluť ǆ İß\u00a0x", "ws": "  a\tb\n c \x1f", "q": "it's \"q\"", "html": "<b>&amp;'</b>",
+    "num": " 42 ", "flt": "4.75", "lines": "one\ntwo\r\n\nthree", "csv": "a,b,,c",
+    "l": [3, 1, 2], "ls": ["b", "A", "c", "a"], "el": [], "mix": [1, "1", 1.0, None, True, [2], {"k": 1}],
+    "nest": [[1, [2, 3]], [], ["x"]],
+    "d": {"b": 1, "a": 2, "items": [1], "x y": None}, "ed": {},
+    "users": [{"name": "Zoe", "age": 31, "tags": ["x"]}, {"name": "adam", "age": 4}, {"name": "Bob", "age": 31, "tags": []}],
+}
+NAMES = [*ARGS, "undef", "messages", "tools", "x", "y"]
+CONSTANTS = ["0", "1", "-1", "2", "3", "10", "0x1f", "1_000", "1.5", "2.0", "1e3", "1e-7", "''", "'a'", "'l'", "', '", "'%s'",
+             "'%d-%s'", "'{}{}'", "'{0:>5}'", "true", "false", "none", "[]", "{}", "()", "(1,)", "[1, 'a']", "{'a': 1, 1: 2}",
+             "'\\n'", "'\\u00e9'", "\"'\"", "'x' 'y'"]
+BINARY = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
+FILTERS = ["abs", "attr('name')", "batch(2)", "batch(2, 'x')", "capitalize", "center(9)", "count", "d('dd')", "default('', true)",
+           "dictsort", "dictsort(by='value')", "dictsort(true, 'key', true)", "e", "escape", "filesizeformat", "filesizeformat(true)",
+           "first", "float", "float(1.5)", "forceescape", "format(1)", "format('a', 'b')", "groupby('age')",
+           "groupby('tags', default=[])", "indent", "indent(2, true)", "indent('> ', first=true, blank=true)", "int", "int(5)",
+           "int(base=16)", "items", "join", "join(', ')", "join('-', 'name')", "last", "length", "list", "lower", "map('upper')",
+           "map(attribute='name')", "map(attribute='tags', default='none')", "map('int')", "map('default', 'q')", "max", "min",
+           "max(attribute='age')", "reject", "reject('none')", "rejectattr('tags')", "rejectattr('age', 'gt', 5)",
+           "replace('l', 'LL')", "replace('', '-')", "replace('l', '', 1)", "reverse", "round", "round(1)", "round(1, 'floor')",
+           "round(0, 'ceil')", "safe", "select", "select('string')", "select('odd')", "select('in', [1, 'a'])", "selectattr('tags')",
+           "selectattr('name', 'equalto', 'Bob')", "slice(2)", "slice(3, 'f')", "sort", "sort(true)", "sort(attribute='age')",
+           "sort(attribute='age,name', reverse=true)", "sort(case_sensitive=true)", "string", "striptags", "sum",
+           "sum(attribute='age')", "sum(start=10)", "title", "tojson", "tojson(indent=2)", "tojson(ensure_ascii=true)",
+           "tojson(separators=(',', ':'))", "tojson(sort_keys=true)", "trim", "trim('H d')", "truncate(5)", "truncate(5, true)",
+           "truncate(7, end='~', leeway=0)", "unique", "unique(true)", "unique(attribute='age')", "upper", "urlencode", "wordcount",
+           "wordwrap(5)", "xmlattr", "nosuch"]
+TESTS = ["boolean", "callable", "defined", "divisibleby(2)", "divisibleby 3", "eq 1", "equalto('a')", "escaped", "even", "false",
+         "filter", "float", "ge(1)", "greaterthan 2", "gt 1", "in [1, 2, 'a']", "in 'Hello'", "integer", "iterable", "le 2", "lower",
+         "lt 3", "mapping", "ne 1", "none", "number", "odd", "sameas none", "sameas true", "sequence", "string", "test", "true",
+         "undefined", "upper", "nosuch"]
+METHODS = ["upper()", "lower()", "strip()", "strip('H')", "lstrip()", "rstrip('d ')", "split()", "split(',')", "split('l', 1)",
+           "split(maxsplit=1)", "rsplit(' ', 1)", "rsplit(None, 1)", "splitlines()", "splitlines(true)", "replace('l', 'L')",
+           "replace('l', 'L', 1)", "startswith('H')", "startswith(('a', 'H'))", "endswith('d')", "startswith('e', 1)", "find('o')",
+           "rfind('o')", "find('l', 3, 5)", "index('o')", "count('l')", "count(1)", "title()", "capitalize()", "swapcase()",
+           "casefold()", "isdigit()", "isalpha()", "isalnum()", "isspace()", "isupper()", "islower()", "istitle()", "isnumeric()",
+           "isdecimal()", "isidentifier()", "isprintable()", "isascii()", "join(['a', 'b'])", "join([1])", "zfill(8)", "center(11, '*')",
+           "ljust(12)", "rjust(12, '.')", "partition(' ')", "rpartition('o')", "removeprefix('He')", "removesuffix('ld')",
+           "expandtabs(4)", "format(1, 'b')", "format(a=1)", "get('a')", "get('zz')", "get('zz', 5)", "keys()", "values()", "items()",
+           "items()|list", "keys()|list", "copy()", "pop()", "append(1)", "update({})", "index(1)", "bit_length()", "is_integer()",
+           "name", "items", "a", "__class__", "0", "nosuch()", "nosuch", "conjugate()", "real"]
+INDEXES = ["0", "1", "-1", "'a'", "'items'", "99", "1:", ":1", "::-1", "1:3", "-2:", "::2", "none", "true", "1.0", "'name'", "0:0", "5:1:-1"]
+TEXTS = ["", " ", "\n", "a", " b\n", "\n  ", "{ ", "} ", "# ", "\t"]
+
+
+class Generator:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def pick(self, options):
+        return self.random.choice(options)
+
+    def atom(self):
+        return self.pick(NAMES) if self.random.random() < 0.7 else self.pick(CONSTANTS)
+
+    def expr(self, depth):
+        if depth <= 0:
+            return self.atom()
+        kind = self.random.random()
+        inner = self.expr(depth - 1)
+        if kind < 0.30:
+            return f"{inner}|{self.pick(FILTERS)}"
+        if kind < 0.48:
+            return f"{inner}.{self.pick(METHODS)}" if not inner[-1].isdigit() else f"({inner}).{self.pick(METHODS)}"
+        if kind < 0.58:
+            return f"({inner})[{self.index(inner)}]"
+        if kind < 0.76:
+            other = self.expr(depth - 2)
+            joined = f"{inner} {self.pick(BINARY)} {other}"
+            return f"({joined})" if self.random.random() < 0.5 else joined
+        if kind < 0.86:
+            return f"{inner} is {self.pick(['', 'not '])}{self.pick(TESTS)}"
+        if kind < 0.90:
+            return f"({inner} if {self.expr(depth - 2)} else {self.expr(depth - 2)})"
+        if kind < 0.92:
+            return f"({inner} if {self.expr(depth - 2)})"
+        if kind < 0.94:
+            return self.pick(["not ", "-", "+"]) + inner
+        if kind < 0.96:
+            return f"[{inner}, {self.expr(depth - 2)}]"
+        if kind < 0.98:
+            return f"{{'k': {inner}, {self.atom()}: 2}}"
+        return self.pick([f"range({inner})|list", f"dict({inner})", f"namespace(a={inner}).a", f"({inner}, {self.atom()})", f"dict(a={inner})",
+                          f"cycler({inner}, 2).next()", f"joiner({inner})()"])
+
+    def index(self, inner):
+        # Jinja2 evaluates slices of constants when it compiles, by other rules.
+        constant = not any(name in inner for name in NAMES if len(name) > 2)
+        return self.pick([index for index in INDEXES if not (constant and ":" in index)])
+
+    def tag(self, body):
+        return "{%" + self.pick(["", "-", "+"]) + f" {body} " + self.pick(["", "-", "+"]) + "%}"
+
+    def output(self):
+        return "{{" + self.pick(["", "-"]) + f" {self.expr(self.random.randint(0, 3))} " + self.pick(["", "-"]) + "}}"
+
+    def target(self):
+        return self.pick(["x", "y", "x, y", "z", "ns.a"])
+
+    def body(self, depth):
+        return "".join(self.pick(TEXTS) + self.statement(depth) for _ in range(self.random.randint(1, 3))) + self.pick(TEXTS)
+
+    def statement(self, depth):
+        kind = self.random.random()
+        if depth <= 0 or kind < 0.40:
+            return self.output()
+        inner = self.body(depth - 1)
+        expr = self.expr(self.random.randint(0, 2))
+        if kind < 0.52:
+            return self.tag(f"set {self.target()} = {expr}")
+        if kind < 0.62:
+            other = self.tag("else") + self.body(depth - 1) if self.random.random() < 0.4 else ""
+            return self.tag(f"if {expr}") + inner + other + self.tag("endif")
+        if kind < 0.80:
+            return self.loop(expr, inner, depth)
+        if kind < 0.85:
+            return self.tag("set " + self.pick(["x", "y", "y|upper", "ns.a"])) + inner + self.tag("endset")
+        if kind < 0.90:
+            signature = self.pick(["", "x", "x, y=1", "x=2, y=x"])
+            call = self.pick(["m()", "m(1)", "m(1, 2)", "m(x=3)", "m(y=4)", f"m({expr})"])
+            special = self.pick(["", "{{ varargs }}", "{{ kwargs }}", "{{ caller() if caller }}"])
+            return self.tag(f"macro m({signature})") + inner + special + self.tag("endmacro") + "{{ " + call + " }}"
+        if kind < 0.93:
+            return self.tag(f"with x = {expr}, y = x") + inner + self.tag("endwith")
+        if kind < 0.95:
+            return self.tag("filter " + self.pick(["upper", "trim|length", "replace('a', x)", "indent"])) + inner + self.tag("endfilter")
+        if kind < 0.97:
+            return self.tag("generation") + inner + self.tag("endgeneration")
+        if kind < 0.98:
+            return self.tag("raw") + "{{ x }} {% if\n" + self.tag("endraw")
+        return "{#" + self.pick(["", "-"]) + " note " + self.pick(["", "-"]) + "#}"
+
+    def loop(self, items, inner, depth):
+        target = self.pick(["x", "y", "x, y"])
+        condition = f" if {self.expr(1)}" if self.random.random() < 0.25 else ""
+        extra = self.pick(["", "", "{{ loop.index }}", "{{ loop.last }}{{ loop.length }}", "{{ loop.previtem }}|{{ loop.nextitem }}",
+                           "{{ loop.cycle('a', 'b') }}", "{{ loop.changed(x) }}", "{{ loop.revindex0 }}", "{{ loop.first }}{{ loop.depth }}"])
+        leave = self.tag(f"if {self.expr(1)}") + self.tag(self.pick(["break", "continue"])) + self.tag("endif")
+        leave = leave if self.random.random() < 0.3 else ""
+        other = self.tag("else") + "E" if self.random.random() < 0.3 else ""
+        return self.tag(f"for {target} in {items}{condition}") + extra + leave + inner + other + self.tag("endfor")
+
+    def case(self):
+        start = self.pick(["", "", "{% set ns = namespace(a=1) %}"])
+        template = start + self.body(self.random.randint(0, 3))
+        return {"template": template, "messages": [{"role": "user", "content": "hi"}], "args": ARGS}
+
+
+def main():
+    seed, count = int(sys.argv[1]), int(sys.argv[2])
+    for number in range(count):
+        print(json.dumps(Generator(f"{seed}:{number}").case()))
+
+
+if __name__ == "__main__":
+    main()

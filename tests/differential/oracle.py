@@ -1,0 +1,77 @@
+"""What transformers renders, for cases given one per line as JSON.
+
+Reads {"template", "messages", "tools"?, "documents"?, "args"?, "special_tokens"?, "add_generation_prompt"?,
+"continue_final_message"?} from stdin and writes the same objects with "expected" added: {"text"} or
+{"error", "message", "raised"}, where "raised" tells whether the template itself raised the error. Cases whose text
+shows an address in memory are left out.
+
+Needs transformers==5.23.0, jinja2==3.1.6 and tokenizers==0.23.3. The clock stands at 2025-07-04 09:05:03.
+"""
+
+import datetime
+import json
+import os
+import sys
+import warnings
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["TZ"] = "UTC"
+os.environ["LC_ALL"] = "C"
+warnings.simplefilter("ignore")
+
+import jinja2
+import transformers.utils.chat_template_utils as chat_template_utils
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+NOW = datetime.datetime(2025, 7, 4, 9, 5, 3)
+
+
+class FixedClock(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return NOW
+
+
+chat_template_utils.datetime = FixedClock
+
+
+def make_tokenizer(special_tokens):
+    vocabulary = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    return PreTrainedTokenizerFast(tokenizer_object=vocabulary, **special_tokens)
+
+
+def render(case):
+    tokenizer = make_tokenizer(case.get("special_tokens") or {})
+    return tokenizer.apply_chat_template(
+        case["messages"],
+        chat_template=case["template"],
+        tools=case.get("tools"),
+        documents=case.get("documents"),
+        add_generation_prompt=case.get("add_generation_prompt", False),
+        continue_final_message=case.get("continue_final_message", False),
+        tokenize=False,
+        **(case.get("args") or {}),
+    )
+
+
+def outcome(case):
+    try:
+        text = render(case)
+        text.encode("utf-8")
+        return {"text": text}
+    except Exception as error:  # whatever the template does to Python is an answer
+        raised = type(error) is jinja2.exceptions.TemplateError
+        return {"error": type(error).__name__, "message": str(error), "raised": raised}
+
+
+def main():
+    for line in sys.stdin:
+        case = json.loads(line)
+        case["expected"] = outcome(json.loads(line))
+        if " at 0x" not in case["expected"].get("text", "").lower():
+            print(json.dumps(case), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,567 @@
+//! The DeepSeek families: prompts equal to those of the official encoders, and what is refused.
+
+use std::path::Path;
+
+use render_svc::adapters::{self, Input, WarningCode};
+use render_svc::chat::{Conversation, Invalid, Object};
+use render_svc::error::Error;
+use render_svc::models::Model;
+use serde_json::{Value, json};
+use tandem_common::template::LocalTime;
+use tandem_common::tokenizer::hex_sha256;
+use tandem_tests::ModelFolder;
+
+const V32: &str = "deepseek_v32";
+const V4: &str = "deepseek_v4";
+
+/// A model of which only the config is known.
+fn model(name: &str, config: &Value) -> Model {
+    let folder = ModelFolder::new(name).with_template("{{ messages }}");
+    let path = folder.path();
+    std::fs::write(path.join("config.json"), config.to_string()).expect("a file");
+    Model::load(&path).expect("the model loads")
+}
+
+/// A request: a JSON object with messages, tools and template_args, and whether to add a generation prompt or to continue.
+fn render(model: &Model, request: &Value) -> Result<adapters::Rendering, Error> {
+    let conversation = Conversation {
+        messages: request["messages"].as_array().expect("messages").clone(),
+        tools: request.get("tools").cloned(),
+        documents: request.get("documents").cloned(),
+        template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),
+    };
+    let continue_final_message = request.get("continue_final_message").is_some();
+    let add_generation_prompt = !continue_final_message && request.get("add_generation_prompt").is_none();
+    let (adapter, _) = adapters::resolve(model)?;
+    let now = LocalTime::EPOCH;
+    (adapter.render)(model, &Input { conversation: &conversation, add_generation_prompt, continue_final_message, now })
+}
+
+fn prompt(architecture: &str, request: &Value) -> String {
+    let rendered = render(&model("tiny", &json!({"model_type": architecture})), request);
+    rendered.map(|rendered| rendered.prompt).unwrap_or_else(|error| panic!("{request}: {error}"))
+}
+
+#[track_caller]
+fn check(architecture: &str, request: Value, expected: &str) {
+    assert_eq!(prompt(architecture, &request), expected, "{request}");
+}
+
+/// For prompts with the official encoders' long texts.
+#[track_caller]
+fn check_sha256(architecture: &str, request: Value, expected: &str) {
+    assert_eq!(hex_sha256(prompt(architecture, &request).as_bytes()), expected, "{request}");
+}
+
+#[track_caller]
+fn refuses(architecture: &str, request: Value, field: &str) {
+    let rendered = render(&model("tiny", &json!({"model_type": architecture})), &request);
+    match rendered.map(|rendered| rendered.prompt) {
+        Err(Error::Invalid(Invalid { field: found, .. })) => assert_eq!(found, field, "{request}"),
+        other => panic!("{request}: {other:?}"),
+    }
+}
+
+fn chat(messages: Value) -> Value {
+    json!({"messages": messages, "template_args": {"thinking_mode": "chat"}})
+}
+
+fn thinking(messages: Value) -> Value {
+    json!({"messages": messages, "template_args": {"thinking_mode": "thinking"}})
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn answer(text: &str, reasoning: &str) -> Value {
+    json!({"role": "assistant", "content": text, "reasoning_content": reasoning})
+}
+
+fn result(id: &str, content: impl Into<Value>) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": content.into()})
+}
+
+fn call(id: &str, name: &str, arguments: impl Into<Value>) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments.into()}})
+}
+
+/// Asks for the weather in Oslo and, where there are two calls, in Rome.
+fn calls(text: &str, reasoning: &str, count: usize) -> Value {
+    let both = [call("a", "weather", r#"{"city": "Oslo", "days": 2}"#), call("b", "weather", r#"{"city":"Rome"}"#)];
+    let mut message = answer(text, reasoning);
+    message["tool_calls"] = both[..count].to_vec().into();
+    message
+}
+
+fn calling(arguments: impl Into<Value>) -> Value {
+    json!({"role": "assistant", "content": "", "tool_calls": [call("a", "f", arguments)]})
+}
+
+const WEATHER: &str = r#"{"type": "function", "function": {"name": "weather", "parameters":
+    {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "maximum": 1e+16}}}}}"#;
+
+fn with_tools(mut request: Value) -> Value {
+    request["tools"] = json!([serde_json::from_str::<Value>(WEATHER).expect("JSON")]);
+    request
+}
+
+fn with_args(messages: Value, args: Value) -> Value {
+    json!({"messages": messages, "template_args": args})
+}
+
+#[test]
+fn v32_turns() {
+    let system = json!({"role": "system", "content": "Be brief."});
+    check(V32, json!({"messages": [user("Why?")]}), "<｜begin▁of▁sentence｜><｜User｜>Why?<｜Assistant｜></think>");
+    check(
+        V32,
+        thinking(json!([system, user("One?"), answer("1", "r1"), user("Two?")])),
+        "<｜begin▁of▁sentence｜>Be brief.<｜User｜>One?<｜Assistant｜></think>1<｜end▁of▁sentence｜>\
+         <｜User｜>Two?<｜Assistant｜><think>",
+    );
+    check(
+        V32,
+        thinking(json!([user("One?"), answer("1", "r1")])),
+        "<｜begin▁of▁sentence｜><｜User｜>One?<｜Assistant｜><think>r1</think>1<｜end▁of▁sentence｜>",
+    );
+    check(
+        V32,
+        thinking(json!([{"role": "developer", "content": "Sum up."}])),
+        "<｜begin▁of▁sentence｜><｜User｜>\n\n# The user's message is: Sum up.<｜Assistant｜><think>",
+    );
+    check(
+        V32,
+        with_args(json!([user("Why?")]), json!({"add_default_bos_token": false})),
+        "<｜User｜>Why?<｜Assistant｜></think>",
+    );
+}
+
+const OSLO: &str = r#"<｜DSML｜invoke name="weather">
+<｜DSML｜parameter name="city" string="true">Oslo</｜DSML｜parameter>
+<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>
+</｜DSML｜invoke>"#;
+const ROME: &str = r#"<｜DSML｜invoke name="weather">
+<｜DSML｜parameter name="city" string="true">Rome</｜DSML｜parameter>
+</｜DSML｜invoke>"#;
+
+#[test]
+fn v32_results_of_one_messages_calls_are_one_block() {
+    let asked = [user("Where is it warm?"), calls("Let me look.", "", 2)];
+    let said = format!(
+        "<｜begin▁of▁sentence｜><｜User｜>Where is it warm?<｜Assistant｜></think>Let me look.\n\n<｜DSML｜function_calls>\n\
+         {OSLO}\n{ROME}\n</｜DSML｜function_calls><｜end▁of▁sentence｜>\n\n<function_results>\n<result>-3</result>"
+    );
+    let one = json!([asked[0], asked[1], result("a", "-3")]);
+    let both = json!([asked[0], asked[1], result("a", "-3"), result("b", "21")]);
+    check(V32, chat(one), &said);
+    check(V32, chat(both), &format!("{said}\n<result>21</result>\n</function_results>\n\n</think>"));
+}
+
+#[test]
+fn v32_reasoning_between_calls_stays() {
+    check(
+        V32,
+        thinking(json!([user("Warm?"), calls("", "r1", 1), result("a", "-3"), answer("Cold.", "r2")])),
+        &format!(
+            "<｜begin▁of▁sentence｜><｜User｜>Warm?<｜Assistant｜><think>r1</think>\n\n<｜DSML｜function_calls>\n{OSLO}\n\
+             </｜DSML｜function_calls><｜end▁of▁sentence｜>\n\n<function_results>\n<result>-3</result>\n</function_results>\n\n\
+             <think>r2</think>Cold.<｜end▁of▁sentence｜>"
+        ),
+    );
+}
+
+#[test]
+fn v32_the_context_is_seen_and_not_written() {
+    let context = json!([user("Cold?"), calls("", "r", 1)]);
+    let args = json!({"thinking_mode": "thinking", "context": context});
+    let expected = "\n\n<function_results>\n<result>-3</result>\n</function_results>\n\n<think>";
+    check(V32, with_args(json!([result("a", "-3")]), args), expected);
+}
+
+#[test]
+fn v32_prints_what_python_prints() {
+    check(V32, chat(json!([user("")])), "<｜begin▁of▁sentence｜><｜User｜><｜Assistant｜></think>");
+    check(
+        V32,
+        chat(json!([{"role": "user", "content": null}])),
+        "<｜begin▁of▁sentence｜><｜User｜>None<｜Assistant｜></think>",
+    );
+    let blocks = json!([{"type": "text", "text": "it's\u{200b}"}, {"ok": true, "no": null, "q": "'\"", "n": 1.0}]);
+    let printed = prompt(V32, &chat(json!([user("Go."), calls("", "", 1), result("a", blocks)])));
+    let expected =
+        r#"<result>[{'type': 'text', 'text': "it's\u200b"}, {'ok': True, 'no': None, 'q': '\'"', 'n': 1.0}]</result>"#;
+    assert!(printed.contains(expected), "{printed}");
+}
+
+#[test]
+fn v32_response_formats() {
+    let schema = r#"{"é": [1e-7, 1.0, 12345678901234567890, null]}"#;
+    let schema: Value = serde_json::from_str(schema).expect("JSON");
+    let written = "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n\
+                   {\"é\": [1e-07, 1.0, 12345678901234567890, null]}";
+    let system = json!({"role": "system", "content": "Be brief.", "response_format": schema});
+    let developer = json!({"role": "developer", "content": "Sum up.", "response_format": schema});
+    check(
+        V32,
+        chat(json!([system, user("Go.")])),
+        &format!("<｜begin▁of▁sentence｜>Be brief.{written}<｜User｜>Go.<｜Assistant｜></think>"),
+    );
+    check(
+        V32,
+        chat(json!([developer])),
+        &format!(
+            "<｜begin▁of▁sentence｜><｜User｜>{written}\n\n# The user's message is: Sum up.<｜Assistant｜></think>"
+        ),
+    );
+}
+
+/// The parameters that a call with these arguments is written with, as `name=value`; strings in quotes.
+fn parameters(architecture: &str, arguments: &str) -> String {
+    let prompt = prompt(architecture, &chat(json!([user("Go."), calling(arguments)])));
+    let lines = prompt.split("<｜DSML｜parameter name=\"").skip(1);
+    let parameter = |line: &str| {
+        let (name, rest) = line.split_once("\" string=\"").expect("a parameter");
+        let (is_string, rest) = rest.split_once("\">").expect("a parameter");
+        let (value, _) = rest.split_once("</｜DSML｜parameter>").expect("a parameter");
+        if is_string == "true" { format!("{name}='{value}'") } else { format!("{name}={value}") }
+    };
+    lines.map(parameter).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn arguments_are_read_and_written_as_python_does() {
+    let cases = [
+        (r"{}", ""),
+        (r#"{"a":"x \"y\"","b":"\u00e9\ud83d\ude00\/"}"#, r#"a='x "y"' b='é😀/'"#),
+        (r#"{"a":1,"b":12345678901234567890123,"c":-0}"#, "a=1 b=12345678901234567890123 c=0"),
+        (r#"{"a":1.0,"b":1e5,"c":1E16,"d":0.00001,"e":-0.0}"#, "a=1.0 b=100000.0 c=1e+16 d=1e-05 e=-0.0"),
+        (r#"{"a":123456789012345.6,"b":0.1,"c":1e-4,"d":5e-324}"#, "a=123456789012345.6 b=0.1 c=0.0001 d=5e-324"),
+        (r#"{"a":NaN,"b":-Infinity,"c":1e999,"d":[NaN]}"#, "a=NaN b=-Infinity c=Infinity d=[NaN]"),
+        (r#"{"a":[1,"é",{"k":[ ]}],"b":{"z":1,"a":{}}}"#, r#"a=[1, "é", {"k": []}] b={"z": 1, "a": {}}"#),
+        (r#"{"a":true,"b":null,"":"c"}"#, "a=true b=null ='c'"),
+        (r#"{"a":1,"b":2,"a":{"x":1,"x":2}}"#, r#"a={"x": 2} b=2"#),
+        (" \t\r\n{ \"a\" : \"\\b\\f\\n\" } ", "a='\u{8}\u{c}\n'"),
+        (r#"{"a":["\u0001\"\\"]}"#, r#"a=["\u0001\"\\"]"#),
+    ];
+    for (arguments, expected) in cases {
+        assert_eq!(parameters(V32, arguments), expected, "{arguments}");
+        assert_eq!(parameters(V4, arguments), expected, "{arguments}");
+    }
+    let deep = format!("{}1{}", "[".repeat(450), "]".repeat(450));
+    assert_eq!(parameters(V32, &format!(r#"{{"a":{deep}}}"#)), format!("a={deep}"));
+}
+
+#[test]
+fn arguments_that_are_not_json_are_refused_by_v32_and_whole_for_v4() {
+    let long = format!(r#"{{"a": {}}}"#, "9".repeat(4301));
+    let cases = [
+        "",
+        "no",
+        "{",
+        "{}x",
+        r#"{"a":1,}"#,
+        r#"{"a":[1,]}"#,
+        r#"{"a":01}"#,
+        r#"{"a":1.}"#,
+        r#"{"a":.5}"#,
+        r#"{"a":+1}"#,
+        r#"{"a":-}"#,
+        r#"{"a":1e}"#,
+        "{'a':1}",
+        "{a:1}",
+        r#"{"a" 1}"#,
+        r#"{"a":tru}"#,
+        r#"{"a":"\x"}"#,
+        r#"{"a":"\u12g4"}"#,
+        "{\"a\":\"\u{1}\"}",
+        r#"{"a":"open"#,
+        "\u{feff}{}",
+        "{}\u{a0}",
+        &long,
+    ];
+    for arguments in cases {
+        let request = chat(json!([user("Go."), calling(arguments)]));
+        refuses(V32, request, "messages[1].tool_calls[0].function.arguments");
+        assert_eq!(parameters(V4, arguments), format!("arguments='{arguments}'"));
+    }
+    refuses(V32, chat(json!([calling(json!({"a": 1}))])), "messages[0].tool_calls[0].function.arguments");
+    let object = prompt(V4, &chat(json!([calling(json!({"a": 1.0}))])));
+    assert!(object.contains(r#"name="arguments" string="false">{"a": 1.0}<"#), "{object}");
+}
+
+#[test]
+fn arguments_that_no_prompt_can_hold_are_refused() {
+    let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(2000), "]".repeat(2000));
+    for arguments in ["[1]", "5", "null", r#""text""#, r#"{"a":"\ud83d"}"#, r#"{"a":"\ud83d\u0041"}"#, &deep] {
+        for architecture in [V32, V4] {
+            let request = chat(json!([user("Go."), calling(arguments)]));
+            refuses(architecture, request, "messages[1].tool_calls[0].function.arguments");
+        }
+    }
+}
+
+#[test]
+fn v4_turns() {
+    let system = json!({"role": "system", "content": "Be brief."});
+    let reminder = json!({"role": "latest_reminder", "content": "Today is Monday."});
+    check(V4, json!({"messages": [user("Why?")]}), "<｜begin▁of▁sentence｜><｜User｜>Why?<｜Assistant｜></think>");
+    check(
+        V4,
+        thinking(json!([system, user("One?"), answer("1", "r1"), user("Two?")])),
+        "<｜begin▁of▁sentence｜>Be brief.<｜User｜>One?<｜Assistant｜></think>1<｜end▁of▁sentence｜>\
+         <｜User｜>Two?<｜Assistant｜><think>",
+    );
+    check(
+        V4,
+        with_args(
+            json!([reminder, user("One?"), answer("1", "r1"), user("Two?")]),
+            json!({"thinking_mode": "thinking", "drop_thinking": false}),
+        ),
+        "<｜begin▁of▁sentence｜><｜latest_reminder｜>Today is Monday.<｜User｜>One?<｜Assistant｜><think>r1</think>1\
+         <｜end▁of▁sentence｜><｜User｜>Two?<｜Assistant｜><think>",
+    );
+    check(
+        V4,
+        thinking(json!([{"role": "developer", "content": "Sum up."}])),
+        "<｜begin▁of▁sentence｜><｜User｜>Sum up.<｜Assistant｜><think>",
+    );
+    check(
+        V4,
+        thinking(json!([{"role": "developer", "content": "Sum up."}, answer("Sum.", ""), user("More?")])),
+        "<｜begin▁of▁sentence｜>Sum.<｜end▁of▁sentence｜><｜User｜>More?<｜Assistant｜><think>",
+    );
+    check(
+        V4,
+        thinking(
+            json!([user("Go."), {"role": "assistant", "content": "Once upon", "reasoning_content": "r", "wo_eos": true}]),
+        ),
+        "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜><think>r</think>Once upon",
+    );
+}
+
+#[test]
+fn v4_results_join_the_users_turn_in_the_order_of_the_calls() {
+    let blocks = json!([{"type": "text", "text": "-3"}, {"type": "image"}, {"type": "text", "text": "snow"}]);
+    let asked = [user("Where is it warm?"), calls("Let me look.", "", 2)];
+    let messages = json!([asked[0], asked[1], result("b", "21"), result("a", blocks), user("Well?")]);
+    check(
+        V4,
+        chat(messages),
+        &format!(
+            "<｜begin▁of▁sentence｜><｜User｜>Where is it warm?<｜Assistant｜></think>Let me look.\n\n<｜DSML｜tool_calls>\n\
+             {OSLO}\n{ROME}\n</｜DSML｜tool_calls><｜end▁of▁sentence｜><｜User｜><tool_result>-3\n\n[Unsupported image]\n\n\
+             snow</tool_result>\n\n<tool_result>21</tool_result>\n\nWell?<｜Assistant｜></think>"
+        ),
+    );
+}
+
+#[test]
+fn v4_tasks() {
+    let task = |task: &str| json!({"role": "user", "content": "Do it.", "task": task});
+    check(V4, chat(json!([task("title")])), "<｜begin▁of▁sentence｜><｜User｜>Do it.<｜title｜>");
+    check(
+        V4,
+        thinking(json!([task("action"), answer("done", "r"), user("Next?")])),
+        "<｜begin▁of▁sentence｜><｜User｜>Do it.<｜Assistant｜><think><｜action｜>done<｜end▁of▁sentence｜>\
+         <｜User｜>Next?<｜Assistant｜><think>",
+    );
+    refuses(V4, chat(json!([task("nap")])), "messages[0].task");
+}
+
+#[test]
+fn v4_reasoning_effort() {
+    let asked = |mode: &str, effort: Value| {
+        with_args(json!([user("Go.")]), json!({"thinking_mode": mode, "reasoning_effort": effort}))
+    };
+    check(V4, asked("thinking", json!("low")), "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜><think>");
+    check(V4, asked("thinking", json!(null)), "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜><think>");
+    check(V4, asked("chat", json!("max")), "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜></think>");
+    let high = "0f44011a6324d2ed305c70b5ce50cba4c6931e4cec7f6ee20ef11b8ef6ce2f62";
+    let max = "beb19536d48e85ca900652e2d2aa65b87d6380d1173f9b6c333da4995ed13283";
+    check_sha256(V4, asked("thinking", json!("high")), high);
+    check_sha256(V4, asked("thinking", json!("max")), max);
+    refuses(V4, asked("chat", json!("medium")), "template_args.reasoning_effort");
+    refuses(V4, asked("thinking", json!(75)), "template_args.reasoning_effort");
+}
+
+#[test]
+fn tools_are_declared_by_the_first_system_message() {
+    let messages = json!([{"role": "system", "content": "Be brief."}, user("Warm?")]);
+    let v32 = "fca05c7841cff70f6ecbbc4253a1fabffea78ca2bb14b268c40e0d7f132cde9b";
+    let v4 = "53b7cac3ffcac7d507a7424121e8ed67df7cf13b3c513b7bbca5153fb91d9dd9";
+    check_sha256(V32, with_tools(chat(messages.clone())), v32);
+    check_sha256(V4, with_tools(chat(messages.clone())), v4);
+    let mut declared = chat(messages);
+    declared["messages"][0]["tools"] = with_tools(json!({}))["tools"].take();
+    check_sha256(V32, declared, v32);
+}
+
+#[test]
+fn tools_add_to_those_that_a_system_message_has() {
+    let mut own = chat(json!([{"role": "system", "content": "Be brief."}, user("Warm?")]));
+    own["messages"][0]["tools"] = json!([{"function": {"name": "mine"}}]);
+    let prompt = prompt(V32, &with_tools(own));
+    let (mine, weather) = (prompt.find(r#"{"name": "mine"}"#), prompt.find(r#"{"name": "weather""#));
+    assert!(mine.is_some() && mine < weather, "{prompt}");
+}
+
+#[test]
+fn tools_without_a_system_message_get_one() {
+    for architecture in [V32, V4] {
+        let prompt = prompt(architecture, &with_tools(json!({"messages": [user("Warm?")]})));
+        assert!(prompt.starts_with("<｜begin▁of▁sentence｜>\n\n## Tools\n\n"), "{prompt}");
+        assert!(prompt.ends_with("<｜User｜>Warm?<｜Assistant｜></think>"), "{prompt}");
+        let none = json!({"messages": [user("Warm?")], "tools": []});
+        check(architecture, none, "<｜begin▁of▁sentence｜><｜User｜>Warm?<｜Assistant｜></think>");
+    }
+}
+
+#[test]
+fn switches_for_thinking() {
+    let on = [
+        json!({"thinking": true}),
+        json!({"enable_thinking": true}),
+        json!({"thinking": 1}),
+        json!({"thinking": " On "}),
+        json!({"thinking": "1"}),
+        json!({"enable_thinking": "TRUE"}),
+        json!({"thinking": "enabled"}),
+        json!({"thinking": "thinking", "unknown": {}}),
+        json!({"thinking_mode": "thinking", "thinking": false}),
+        json!({"thinking_mode": null, "thinking": true}),
+    ];
+    let off = [
+        json!({}),
+        json!({"thinking": "yes"}),
+        json!({"thinking": "false"}),
+        json!({"thinking": 0}),
+        json!({"thinking": false, "enable_thinking": true}),
+        json!({"thinking_mode": "chat", "thinking": true}),
+    ];
+    for (args, mark) in on.map(|args| (args, "<think>")).into_iter().chain(off.map(|args| (args, "</think>"))) {
+        for architecture in [V32, V4] {
+            let expected = format!("<｜begin▁of▁sentence｜><｜User｜>Why?<｜Assistant｜>{mark}");
+            check(architecture, with_args(json!([user("Why?")]), args.clone()), &expected);
+        }
+    }
+}
+
+#[test]
+fn a_turn_is_left_open_or_not_begun_on_demand() {
+    for architecture in [V32, V4] {
+        let mut request = chat(json!([user("Go."), {"role": "assistant", "content": "Once upon"}]));
+        request["continue_final_message"] = json!(true);
+        let expected = "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜></think>Once upon";
+        check(architecture, request, expected);
+        let mut request = thinking(json!([user("One?"), answer("1", "r"), user("Two?")]));
+        request["add_generation_prompt"] = json!(false);
+        let expected =
+            "<｜begin▁of▁sentence｜><｜User｜>One?<｜Assistant｜></think>1<｜end▁of▁sentence｜><｜User｜>Two?";
+        check(architecture, request, expected);
+        let open_question = json!({"messages": [user("Go.")], "continue_final_message": true});
+        refuses(architecture, open_question, "continue_final_message");
+    }
+}
+
+#[test]
+fn documents_are_ignored_with_a_warning() {
+    for architecture in [V32, V4] {
+        let request = json!({"messages": [user("Why?")], "documents": [{"text": "Because."}]});
+        let rendered = render(&model("tiny", &json!({"model_type": architecture})), &request).expect("a prompt");
+        assert_eq!(rendered.warnings.len(), 1);
+        assert_eq!(rendered.warnings[0].code, WarningCode::DocumentsIgnored);
+    }
+}
+
+#[test]
+fn what_the_official_encoders_refuse_is_refused_by_field() {
+    let both = [
+        (chat(json!([{"role": "critic", "content": "no"}])), "messages[0].role"),
+        (chat(json!([{"content": "no"}])), "messages[0].role"),
+        (chat(json!([{"role": "developer", "content": ""}])), "messages[0].content"),
+        (chat(json!([{"role": "system", "tools": [{"name": "f"}]}])), "messages[0].tools[0].function"),
+        (chat(json!([{"role": "system", "tools": "f"}])), "messages[0].tools"),
+        (chat(json!([{"role": "assistant", "tool_calls": 5}])), "messages[0].tool_calls"),
+        (
+            chat(json!([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}])),
+            "messages[0].tool_calls[0].function.name",
+        ),
+        (
+            chat(json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}])),
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (with_args(json!([user("Why?")]), json!({"thinking_mode": "auto"})), "template_args.thinking_mode"),
+        (with_args(json!([user("Why?")]), json!({"thinking_mode": true})), "template_args.thinking_mode"),
+        (with_args(json!([user("Why?")]), json!({"context": "earlier"})), "template_args.context"),
+        (with_args(json!([user("Why?")]), json!({"context": [5]})), "template_args.context[0]"),
+        (json!({"messages": [user("Why?")], "tools": [{"type": "function"}]}), "tools[0].function"),
+    ];
+    for (request, field) in both {
+        refuses(V32, request.clone(), field);
+        refuses(V4, request, field);
+    }
+    let orphan = [user("Why?"), result("a", "-3")];
+    refuses(V32, chat(json!(orphan)), "messages[1].role");
+    refuses(V32, chat(json!([calls("", "", 1), result("a", "1"), result("b", "2")])), "messages[2].role");
+    refuses(V32, thinking(json!([user("Why?"), answer("So.", "")])), "messages[1].reasoning_content");
+    refuses(V32, thinking(json!([{"role": "developer", "content": "x"}, user("Why?")])), "messages[0].role");
+    refuses(V4, chat(json!([{"role": "user", "content": [{"type": "text", "text": "Why?"}]}])), "messages[0].content");
+    refuses(V4, chat(json!([calls("", "", 1), result("a", json!(["text"]))])), "messages[1].content[0]");
+}
+
+#[test]
+fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
+    let chosen = |name: &str, config: Value| adapters::resolve(&model(name, &config)).expect("an adapter").1.adapter;
+    assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v32"})), "deepseek-v3.2");
+    assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v4"})), "deepseek-v4");
+    assert_eq!(chosen("DeepSeek-V3.2", json!({"model_type": "llama"})), "tokenizer-template");
+    assert_eq!(chosen("deepseek-v3.2", json!({"model_type": "deepseek_v3"})), "tokenizer-template");
+}
+
+#[test]
+fn a_family_is_known_by_its_repository() {
+    let folder = ModelFolder::new("models--Deepseek-AI--deepseek-v3.2/snapshots/1").with_template("{{ messages }}");
+    let model = Model::load(&folder.path()).expect("the model loads");
+    assert_eq!(adapters::resolve(&model).expect("an adapter").1.adapter, "deepseek-v3.2");
+}
+
+/// The cases beside the repository, where there are any.
+#[test]
+fn every_case_of_the_corpus_is_equal() {
+    let Some(corpus) = tandem_tests::corpus() else {
+        println!("skipped: there is no corpus beside the repository");
+        return;
+    };
+    for (file, architecture) in [("dsv32.json", V32), ("dsv4.json", V4)] {
+        let (equal, of) = compare(&corpus.join("deepseek").join(file), architecture);
+        println!("{file}: {equal} of {of}");
+        assert_eq!(equal, of, "{file}");
+    }
+}
+
+fn compare(path: &Path, architecture: &str) -> (usize, usize) {
+    let text = std::fs::read_to_string(path).expect("the corpus");
+    let file: Value = serde_json::from_str(&text).expect("JSON");
+    let cases = file["cases"].as_array().expect("cases");
+    let model = model("tiny", &json!({"model_type": architecture}));
+    (cases.iter().filter(|case| is_equal(&model, case)).count(), cases.len())
+}
+
+/// What a case holds besides messages and outcome are the encoder's arguments.
+fn is_equal(model: &Model, case: &Value) -> bool {
+    const NO_ARGUMENTS: &[&str] = &["id", "messages", "ok", "error", "class", "message"];
+    let mut args: Object = case.as_object().expect("a case").clone();
+    args.retain(|key, _| !NO_ARGUMENTS.contains(&key.as_str()));
+    args.entry("drop_thinking").or_insert(json!(true));
+    let rendered = render(model, &json!({"messages": case["messages"], "template_args": args}));
+    let is_equal = match (case.get("ok"), &rendered) {
+        (Some(expected), Ok(rendered)) => *expected == rendered.prompt,
+        (None, Err(_)) => true,
+        _ => false,
+    };
+    if !is_equal {
+        println!("{}: {rendered:?}", case["id"]);
+    }
+    is_equal
+}

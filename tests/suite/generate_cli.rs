@@ -1,0 +1,152 @@
+//! `gen-svc generate`: requests in, answers out, without a server.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tandem_tests::{binary, default_model, goldens};
+
+/// Runs `gen-svc generate` on the default model with this standard input.
+fn generate(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(binary("gen-svc"))
+        .arg("generate")
+        .arg("--model")
+        .arg(default_model())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("gen-svc starts");
+    child.stdin.take().expect("a pipe").write_all(input).expect("gen-svc reads");
+    child.wait_with_output().expect("gen-svc ends")
+}
+
+fn answers(output: &Output) -> Vec<Value> {
+    let text = std::str::from_utf8(&output.stdout).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
+}
+
+#[test]
+fn lines_are_answered_in_order_and_as_transformers_would() {
+    let goldens = &goldens()[..4];
+    let requests: String = goldens
+        .iter()
+        .map(|golden| format!("{}\n", json!({"prompt": golden.prompt, "max_new_tokens": 64, "temperature": 0})))
+        .collect();
+    let output = generate(&["--jsonl", "-"], requests.as_bytes());
+    assert!(output.status.success());
+    let answers = answers(&output);
+    assert_eq!(answers.len(), goldens.len());
+    for (answer, golden) in answers.iter().zip(goldens) {
+        assert_eq!(answer["token_ids"], json!(golden.greedy_ids), "{}", golden.id);
+        let (prompt, completion) = (golden.prompt_ids.len(), golden.greedy_ids.len());
+        let usage = json!({
+            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+        });
+        assert_eq!(answer["usage"], usage, "{}", golden.id);
+        let reason = if golden.greedy_ids.last() == Some(&2) { "stop" } else { "length" };
+        assert_eq!(answer["finish_reason"], reason, "{}", golden.id);
+    }
+}
+
+/// A line, and the reason and field of its error.
+#[rustfmt::skip]
+const BAD_LINES: &[(&[u8], &str, Option<&str>)] = &[
+    (b"nonsense", "MALFORMED_MESSAGE", None),
+    (b"[1]", "MALFORMED_MESSAGE", None),
+    (b"{\"prompt\": \"\xff\"}", "MALFORMED_MESSAGE", None),
+    (br#"{"prompt": "a", "temperatur": 0}"#, "INVALID_REQUEST", Some("temperatur")),
+    (br#"{"prompt": "a", "min_new_tokens": 3}"#, "INVALID_REQUEST", Some("min_new_tokens")),
+    (br#"{}"#, "INVALID_REQUEST", Some("prompt")),
+    (br#"{"prompt": null}"#, "INVALID_REQUEST", Some("prompt")),
+    (br#"{"prompt": ""}"#, "INVALID_REQUEST", Some("prompt")),
+    (br#"{"prompt": 7}"#, "INVALID_REQUEST", Some("prompt")),
+    (br#"{"prompt": "a", "token_ids": [1]}"#, "INVALID_REQUEST", Some("token_ids")),
+    (br#"{"token_ids": []}"#, "INVALID_REQUEST", Some("token_ids")),
+    (br#"{"token_ids": [1, -2]}"#, "INVALID_REQUEST", Some("token_ids")),
+    (br#"{"token_ids": [1, 2, 49152]}"#, "INVALID_REQUEST", Some("token_ids[2]")),
+    (br#"{"prompt": "a", "temperature": -1}"#, "INVALID_REQUEST", Some("temperature")),
+    (br#"{"prompt": "a", "temperature": 1e99}"#, "INVALID_REQUEST", Some("temperature")),
+    (br#"{"prompt": "a", "temperature": "0"}"#, "INVALID_REQUEST", Some("temperature")),
+    (br#"{"prompt": "a", "top_k": 1.5}"#, "INVALID_REQUEST", Some("top_k")),
+    (br#"{"prompt": "a", "top_p": 0}"#, "INVALID_REQUEST", Some("top_p")),
+    (br#"{"prompt": "a", "min_p": 1.1}"#, "INVALID_REQUEST", Some("min_p")),
+    (br#"{"prompt": "a", "repetition_penalty": 0}"#, "INVALID_REQUEST", Some("repetition_penalty")),
+    (br#"{"prompt": "a", "seed": -1}"#, "INVALID_REQUEST", Some("seed")),
+    (br#"{"prompt": "a", "max_new_tokens": 0}"#, "INVALID_REQUEST", Some("max_new_tokens")),
+    (br#"{"prompt": "a", "stop": ["b", ""]}"#, "INVALID_REQUEST", Some("stop[1]")),
+    (br#"{"prompt": "a", "stop": 1}"#, "INVALID_REQUEST", Some("stop")),
+    (br#"{"prompt": "a", "stop_token_ids": [50000]}"#, "INVALID_REQUEST", Some("stop_token_ids[0]")),
+    (br#"{"prompt": "a", "ignore_eos": 1}"#, "INVALID_REQUEST", Some("ignore_eos")),
+];
+
+#[test]
+fn a_bad_line_gets_its_error_and_the_run_goes_on() {
+    let good = br#"{"prompt": "Once upon a time", "max_new_tokens": 2, "temperature": 0}"#.as_slice();
+    let mut input: Vec<u8> = BAD_LINES.iter().flat_map(|(line, ..)| [line, b"\n".as_slice()].concat()).collect();
+    input.extend(good);
+    let output = generate(&["--jsonl"], &input);
+    assert!(output.status.success());
+    let answers = answers(&output);
+    assert_eq!(answers.len(), BAD_LINES.len() + 1);
+    for ((line, reason, field), answer) in BAD_LINES.iter().zip(&answers) {
+        let error = &answer["error"];
+        let line = String::from_utf8_lossy(line);
+        assert_eq!(error["code"], "INVALID_ARGUMENT", "{line}: {answer}");
+        assert_eq!((error["reason"].as_str(), error["field"].as_str()), (Some(*reason), *field), "{line}: {answer}");
+        assert!(error["message"].is_string(), "{line}: {answer}");
+    }
+    assert_eq!(answers[BAD_LINES.len()]["usage"]["completion_tokens"], 2);
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_told_both_numbers() {
+    let request = json!({"token_ids": vec![1; 9000]}).to_string();
+    let output = generate(&["--jsonl"], request.as_bytes());
+    let error = &answers(&output)[0]["error"];
+    assert_eq!((error["reason"].as_str(), error["field"].as_str()), (Some("PROMPT_TOO_LONG"), Some("token_ids")));
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.contains("9000") && message.contains("8192"), "{message}");
+}
+
+#[test]
+fn one_request_writes_only_its_text_to_standard_output() {
+    let golden = &goldens()[0];
+    let request = json!({"prompt": golden.prompt, "max_new_tokens": 12, "temperature": 0, "stop": "unlikely"});
+    let output = generate(&[], request.to_string().as_bytes());
+    assert!(output.status.success());
+    let lines = json!({"prompt": golden.prompt, "max_new_tokens": 12, "temperature": 0}).to_string();
+    let whole = answers(&generate(&["--jsonl"], lines.as_bytes()))[0]["text"].clone();
+    assert_eq!(String::from_utf8(output.stdout).expect("UTF-8"), whole.as_str().expect("text"));
+    let usage = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(usage.contains(&format!("{} prompt + 12 generated", golden.prompt_ids.len())), "{usage}");
+}
+
+#[test]
+fn a_seed_reproduces_a_text() {
+    let line = json!({"prompt": "Once upon a time", "max_new_tokens": 16, "temperature": 0.9, "seed": 11}).to_string();
+    let other = json!({"prompt": "Once upon a time", "max_new_tokens": 16, "temperature": 0.9, "seed": 12}).to_string();
+    let answers = answers(&generate(&["--jsonl"], format!("{line}\n{other}\n{line}\n").as_bytes()));
+    assert_eq!(answers[0], answers[2]);
+    assert_ne!(answers[0]["token_ids"], answers[1]["token_ids"]);
+}
+
+#[test]
+fn a_model_that_cannot_load_ends_the_program_with_its_reason() {
+    for (arguments, reason) in [
+        (["--model", "/nowhere/model.gguf"].as_slice(), "MODEL_UNREADABLE"),
+        (&["--model", env!("CARGO_MANIFEST_DIR")], "MODEL_UNREADABLE"),
+        (&["--model", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], "MODEL_UNREADABLE"),
+    ] {
+        let output = Command::new(binary("gen-svc"))
+            .arg("generate")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("gen-svc starts");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty());
+        assert!(message.starts_with(&format!("gen-svc: {reason}: ")), "{message}");
+    }
+}
