@@ -101,17 +101,20 @@ pub struct Applied {
 /// What one render may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Computing steps: operations, rounds of loops, and one for every 128 bytes of text that is copied or searched.
+    /// Computing steps: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched. Every
+    /// byte of the conversation adds 16.
     pub steps: u64,
-    /// Bytes of values that the template makes. Long texts that are dropped again are credited.
+    /// Bytes of values that the template makes; lists and long texts that it drops again are credited. Every byte of the
+    /// conversation adds 8.
     pub bytes: u64,
     /// Bytes of the prompt.
     pub output: u64,
 }
 
 impl Default for Limits {
-    /// Enough for a conversation of tens of megabytes; a hostile template runs for a few seconds at most.
+    /// Far more than any real template needs. A hostile one is stopped within a second or two and half a gigabyte; a
+    /// conversation of tens of megabytes still renders.
     fn default() -> Self {
-        Self { steps: 50_000_000, bytes: 512 * 1024 * 1024, output: 128 * 1024 * 1024 }
+        Self { steps: 30_000_000, bytes: 256 * 1024 * 1024, output: 128 * 1024 * 1024 }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! To add a family, write one file in `adapters/` and add one line to [`ADAPTERS`].
 
+mod deepseek;
+mod formats;
+mod gemma4;
 mod plain;
 mod tokenizer_template;
 
@@ -12,7 +15,16 @@ use crate::error::Error;
 use crate::models::Model;
 
 /// Every adapter; the first that serves a model renders its conversations.
-pub const ADAPTERS: &[Adapter] = &[tokenizer_template::TOKENIZER_TEMPLATE, plain::PLAIN];
+pub const ADAPTERS: &[Adapter] = &[
+    deepseek::DEEPSEEK_V32,
+    deepseek::DEEPSEEK_V4,
+    gemma4::GEMMA4,
+    tokenizer_template::TOKENIZER_TEMPLATE,
+    formats::CHATML,
+    formats::LLAMA3,
+    formats::TAGGED,
+    plain::PLAIN,
+];
 
 /// A way to turn conversations into prompts. Input only: an adapter never reads what a model answers.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +33,10 @@ pub struct Adapter {
     pub name: &'static str,
     /// Whether it serves this model, and why or why not, for people.
     pub serves: fn(&Model) -> Verdict,
+    /// A family's own encoder, which gets the conversation as it was given. The rest get it normalized.
+    pub is_family: bool,
+    /// Whether images keep it from rendering the conversation, which then becomes HF messages.
+    pub stops_at_images: fn(&Conversation) -> bool,
     /// Renders one conversation for a model that it serves.
     pub render: fn(&Model, &Input<'_>) -> Result<Rendering, Error>,
 }
@@ -30,8 +46,10 @@ pub struct Adapter {
 pub enum Verdict {
     /// It does, because…
     Serves(String),
-    /// It does not, because…
+    /// It does not of itself, because…, but can where it is pinned.
     Passes(String),
+    /// It cannot, because…
+    Cannot(String),
 }
 
 /// What an adapter renders.
@@ -52,8 +70,57 @@ pub struct Input<'a> {
 pub struct Rendering {
     /// The exact prompt.
     pub prompt: String,
+    /// The media that markers in the prompt stand for, in the order of the markers.
+    pub attachments: Vec<Attachment>,
     /// What the caller may not expect.
     pub warnings: Vec<Warning>,
+}
+
+/// A media file that a marker in the prompt stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// What it is.
+    pub kind: MediaKind,
+    /// The block that shows it, such as `messages[1].content[0]`.
+    pub path: String,
+    /// Where its data is.
+    pub source: MediaSource,
+}
+
+/// What a media file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaKind {
+    /// One image.
+    Image,
+    /// Sound.
+    Audio,
+    /// Moving images.
+    Video,
+}
+
+impl MediaKind {
+    /// As the type of a block.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Video => "video",
+        }
+    }
+}
+
+/// Where a media file's data is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MediaSource {
+    /// Here, as base64 text, kept as it was given.
+    Base64(String),
+    /// At a URL or path, which nobody here follows.
+    Location(String),
+    /// In the request, under this id.
+    Declared(String),
+    /// With the caller, who matches it by its place.
+    Elsewhere,
 }
 
 /// Something the caller may not expect, that does not fail the request.
@@ -62,7 +129,7 @@ pub struct Warning {
     /// What it is about.
     pub code: WarningCode,
     /// The request field it is about.
-    pub path: &'static str,
+    pub path: String,
     /// For people.
     pub text: String,
 }
@@ -76,6 +143,10 @@ pub enum WarningCode {
     TemplateArgsIgnored,
     /// The adapter cannot show documents to the model.
     DocumentsIgnored,
+    /// Consecutive messages became one.
+    MessagesMerged,
+    /// System messages became the user's.
+    SystemRewritten,
 }
 
 impl WarningCode {
@@ -86,6 +157,8 @@ impl WarningCode {
             Self::ToolsIgnored => "TOOLS_IGNORED",
             Self::TemplateArgsIgnored => "TEMPLATE_ARGS_IGNORED",
             Self::DocumentsIgnored => "DOCUMENTS_IGNORED",
+            Self::MessagesMerged => "MESSAGES_MERGED",
+            Self::SystemRewritten => "SYSTEM_REWRITTEN",
         }
     }
 }
@@ -112,7 +185,7 @@ pub fn resolve(model: &Model) -> Result<(Adapter, Resolution), Error> {
             Verdict::Serves(reason) => {
                 return Ok((*adapter, Resolution { adapter: adapter.name, reason, rejected }));
             }
-            Verdict::Passes(reason) => rejected.push((adapter.name, reason)),
+            Verdict::Passes(reason) | Verdict::Cannot(reason) => rejected.push((adapter.name, reason)),
         }
     }
     Err(Error::AdapterNotFound { adapter: "any".to_owned() })
@@ -127,11 +200,11 @@ pub fn pinned(name: &str, model: &Model) -> Result<(Adapter, Resolution), Error>
         return Err(Error::AdapterNotFound { adapter: name.to_owned() });
     };
     match (adapter.serves)(model) {
-        Verdict::Serves(_) => {
+        Verdict::Serves(_) | Verdict::Passes(_) => {
             let reason = "pinned by the request".to_owned();
             Ok((*adapter, Resolution { adapter: adapter.name, reason, rejected: Vec::new() }))
         }
-        Verdict::Passes(reason) => {
+        Verdict::Cannot(reason) => {
             Err(Error::AdapterNotApplicable { adapter: adapter.name, model: model.id.clone(), reason })
         }
     }

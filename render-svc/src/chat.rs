@@ -44,14 +44,11 @@ impl Invalid {
 }
 
 impl Conversation {
-    /// Checks what every adapter relies on: at least one message, each an object; tools and documents are lists.
+    /// Checks what every adapter relies on: each message is an object; tools and documents are lists.
     ///
     /// # Errors
     /// The first part that is wrong, by path.
     pub fn check(&self) -> Result<(), Invalid> {
-        if self.messages.is_empty() {
-            return Err(Invalid::new("messages", "must hold at least one message"));
-        }
         for (i, message) in self.messages.iter().enumerate() {
             if !message.is_object() {
                 return Err(Invalid::new(format!("messages[{i}]"), "must be an object with a role and content"));
@@ -59,6 +56,17 @@ impl Conversation {
         }
         check_list("tools", self.tools.as_ref())?;
         check_list("documents", self.documents.as_ref())
+    }
+
+    /// Checks that something is said. Only a family's own encoder knows what it means when nothing is.
+    ///
+    /// # Errors
+    /// There is no message.
+    pub fn check_not_empty(&self) -> Result<(), Invalid> {
+        match self.messages.is_empty() {
+            true => Err(Invalid::new("messages", "must hold at least one message")),
+            false => Ok(()),
+        }
     }
 
     /// Whether any message holds an image block.

@@ -47,6 +47,22 @@ pub enum Error {
     /// A part of the request is wrong.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// A block refers to an attachment that is not declared.
+    #[error("{field}: there is no attachment {id:?}")]
+    DanglingAttachment {
+        /// The path, such as `messages[2].content[0].attachment_id`.
+        field: String,
+        /// The id.
+        id: String,
+    },
+    /// A block of a kind that the adapter cannot render.
+    #[error("{field}: blocks of type {kind:?} cannot be rendered here")]
+    UnknownBlock {
+        /// The path, such as `messages[2].content[0]`.
+        field: String,
+        /// The block's type.
+        kind: String,
+    },
     /// The model's templates have names, and none of them is the one to use.
     #[error("the model's chat templates are {}, and none is \"default\"", names.join(", "))]
     TemplateNotFound {
@@ -107,6 +123,14 @@ impl From<&Error> for Failure {
                 Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message)
             }
             Error::Invalid(Invalid { field, problem }) => Failure::invalid(field, problem),
+            Error::DanglingAttachment { field, id } => {
+                let message = format!("there is no attachment {id:?}");
+                Failure::new(Code::InvalidArgument, "DANGLING_ATTACHMENT", message).at(field)
+            }
+            Error::UnknownBlock { field, kind } => {
+                let message = format!("blocks of type {kind:?} cannot be rendered here");
+                Failure::new(Code::InvalidArgument, "UNKNOWN_BLOCK", message).at(field)
+            }
             Error::TemplateNotFound { .. } => Failure::new(Code::FailedPrecondition, "TEMPLATE_NOT_FOUND", message),
             Error::Template(cause) => template_failure(cause),
             Error::NoTokenizer { .. } => Failure::new(Code::FailedPrecondition, "NO_TOKENIZER", message),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tandem_common::status::Failure;
 use tandem_common::template::LocalTime;
 
-use crate::adapters::Warning;
+use crate::adapters::{Attachment, MediaSource, Warning};
 use crate::chat::{Conversation, Invalid, Object};
 use crate::clock;
 use crate::error::Error;
@@ -85,8 +85,11 @@ pub fn answer(result: Result<Rendered, Error>) -> Value {
 fn rendered_json(rendered: Rendered) -> Value {
     let mut answer = Object::new();
     match rendered.output {
-        Output::Prompt { text, token_ids } => {
+        Output::Prompt { text, attachments, token_ids } => {
             answer.insert("prompt".to_owned(), text.into());
+            if !attachments.is_empty() {
+                answer.insert("attachments".to_owned(), attachments.iter().map(attachment_json).collect());
+            }
             answer.extend(token_ids.map(|ids| ("token_ids".to_owned(), ids.into())));
         }
         Output::HfMessages(messages) => {
@@ -96,6 +99,18 @@ fn rendered_json(rendered: Rendered) -> Value {
     answer.insert("adapter".to_owned(), rendered.resolution.adapter.into());
     answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
     Value::Object(answer)
+}
+
+fn attachment_json(attachment: &Attachment) -> Value {
+    let Attachment { kind, path, source } = attachment;
+    let mut answer = json!({"type": kind.name(), "path": path});
+    match source {
+        MediaSource::Base64(base64) => answer["base64"] = json!(base64),
+        MediaSource::Location(location) => answer["location"] = json!(location),
+        MediaSource::Declared(id) => answer["attachment_id"] = json!(id),
+        MediaSource::Elsewhere => {}
+    }
+    answer
 }
 
 fn warning_json(warning: &Warning) -> Value {

@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod args;
+pub mod capabilities;
 pub mod chat;
 pub mod cli;
 pub mod clock;
@@ -11,6 +12,7 @@ pub mod hf_messages;
 pub mod json;
 pub mod models;
 pub mod output_spec;
+pub mod python;
 pub mod render;
 pub mod serve;
 pub mod task;

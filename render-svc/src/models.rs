@@ -9,6 +9,7 @@ use tandem_common::artifacts::{Artifacts, ArtifactsError};
 use tandem_common::template::{ChatTemplate, CompileError};
 use tandem_common::tokenizer::{Tokenizer, TokenizerError};
 
+use crate::capabilities::{self, Capabilities};
 use crate::chat::Object;
 use crate::error::Error;
 use crate::output_spec::OutputSpec;
@@ -28,6 +29,8 @@ pub struct Model {
     pub special_tokens: Object,
     /// None where the files hold no tokenizer.
     pub tokenizer: Option<Tokenizer>,
+    /// What its template can take.
+    pub capabilities: Capabilities,
     /// How its output is to be read.
     pub output_spec: OutputSpec,
 }
@@ -103,8 +106,19 @@ impl Model {
         let named = artifacts.special_tokens.named.iter();
         let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
         let output_spec = OutputSpec::infer(&artifacts, &templates, &special_tokens, tokenizer.as_ref());
+        let default = artifacts.templates.get("default");
+        let capabilities = capabilities::infer(default, &artifacts.name, artifacts.architecture.as_deref());
         let template_sha256 = artifacts.templates.sha256("default");
-        Ok(Self { id: id(path), artifacts, templates, template_sha256, special_tokens, tokenizer, output_spec })
+        Ok(Self {
+            id: id(path),
+            artifacts,
+            templates,
+            template_sha256,
+            special_tokens,
+            tokenizer,
+            capabilities,
+            output_spec,
+        })
     }
 
     /// The model's tokenizer.

@@ -7,7 +7,8 @@ use serde_json::Value;
 use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::hex_sha256;
 
-use crate::adapters::{self, Adapter, Input, Resolution, Warning};
+use crate::adapters::{self, Adapter, Attachment, Input, Resolution, Warning, WarningCode};
+use crate::capabilities::{self, Capabilities, Change, Rewrite};
 use crate::chat::{Content, Conversation, Invalid, blocks_to_text, content, kind};
 use crate::error::Error;
 use crate::hf_messages::hf_messages;
@@ -45,7 +46,8 @@ pub struct RenderOptions {
 /// How messages are rewritten before a template sees them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Normalization {
-    /// To what the model's template can take: lists of text blocks become text.
+    /// To what the model's template can take: lists of text blocks become text, consecutive system messages one, and whatever the
+    /// model's capabilities demand.
     #[default]
     Capability,
     /// Not at all: exactly what transformers would get.
@@ -78,6 +80,8 @@ pub enum Output {
     Prompt {
         /// The exact prompt.
         text: String,
+        /// The media that markers in it stand for, in the order of the markers.
+        attachments: Vec<Attachment>,
         /// Its ids, when asked for.
         token_ids: Option<Vec<u32>>,
     },
@@ -102,11 +106,17 @@ pub fn render(models: &Models, job: RenderJob) -> Result<Rendered, Error> {
     job.conversation.check()?;
     let add_generation_prompt = generation_prompt(&job.options)?;
     let start = Instant::now();
-    if job.options.adapter.is_none() && job.conversation.has_images() {
+    let (adapter, resolution) = choose(&model, &job.options)?;
+    if job.options.adapter.is_none() && (adapter.stops_at_images)(&job.conversation) {
         return hf(model, &job.conversation, start);
     }
-    let (adapter, resolution) = choose(&model, &job.options)?;
-    let conversation = normalize(job.conversation, job.options.normalization)?;
+    let (conversation, mut warnings) = match adapter.is_family {
+        true => (job.conversation, Vec::new()),
+        false => {
+            job.conversation.check_not_empty()?;
+            normalize(job.conversation, job.options.normalization, model.capabilities)?
+        }
+    };
     let input = Input {
         conversation: &conversation,
         add_generation_prompt,
@@ -114,15 +124,16 @@ pub fn render(models: &Models, job: RenderJob) -> Result<Rendered, Error> {
         now: job.options.now,
     };
     let rendering = (adapter.render)(&model, &input)?;
+    warnings.extend(rendering.warnings);
     let render_time = start.elapsed();
     let start = Instant::now();
     let token_ids = tokenize(&model, &rendering.prompt, job.return_token_ids)?;
     Ok(Rendered {
         model,
         resolution,
-        warnings: rendering.warnings,
+        warnings,
         prompt_sha256: Some(hex_sha256(rendering.prompt.as_bytes())),
-        output: Output::Prompt { text: rendering.prompt, token_ids },
+        output: Output::Prompt { text: rendering.prompt, attachments: rendering.attachments, token_ids },
         render_time,
         tokenize_time: start.elapsed(),
     })
@@ -157,13 +168,27 @@ fn choose(model: &Model, options: &RenderOptions) -> Result<(Adapter, Resolution
     }
 }
 
-fn normalize(mut conversation: Conversation, policy: Normalization) -> Result<Conversation, Invalid> {
-    if policy == Normalization::Capability {
-        for (i, message) in conversation.messages.iter_mut().enumerate() {
-            join_text_blocks(message).map_err(|e| e.within(&format!("messages[{i}]")))?;
-        }
+fn normalize(
+    mut conversation: Conversation,
+    policy: Normalization,
+    capabilities: Capabilities,
+) -> Result<(Conversation, Vec<Warning>), Invalid> {
+    if policy == Normalization::None {
+        return Ok((conversation, Vec::new()));
     }
-    Ok(conversation)
+    for (i, message) in conversation.messages.iter_mut().enumerate() {
+        join_text_blocks(message).map_err(|e| e.within(&format!("messages[{i}]")))?;
+    }
+    let (conversation, rewrites) = capabilities::normalize(conversation, capabilities);
+    Ok((conversation, rewrites.iter().map(rewrite_warning).collect()))
+}
+
+fn rewrite_warning(rewrite: &Rewrite) -> Warning {
+    let code = match rewrite.change {
+        Change::Merged => WarningCode::MessagesMerged,
+        Change::SystemToUser => WarningCode::SystemRewritten,
+    };
+    Warning { code, path: rewrite.path(), text: rewrite.to_string() }
 }
 
 fn join_text_blocks(message: &mut Value) -> Result<(), Invalid> {

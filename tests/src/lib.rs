@@ -225,7 +225,9 @@ impl Generation {
     /// # Panics
     /// The model does not load.
     pub async fn start() -> Self {
-        let load = || Engine::start(Config::new(default_model())).expect("the model loads");
+        // Tests run side by side: one thread each keeps them out of one another's way.
+        let config = Config { threads: 1, ..Config::new(default_model()) };
+        let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
         let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
         let served = engine.clone();

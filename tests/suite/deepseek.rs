@@ -530,12 +530,12 @@ fn a_family_is_known_by_its_repository() {
 #[test]
 fn every_case_of_the_corpus_is_equal() {
     let Some(corpus) = tandem_tests::corpus() else {
-        println!("skipped: there is no corpus beside the repository");
+        eprintln!("skipped: there is no corpus beside the repository");
         return;
     };
     for (file, architecture) in [("dsv32.json", V32), ("dsv4.json", V4)] {
         let (equal, of) = compare(&corpus.join("deepseek").join(file), architecture);
-        println!("{file}: {equal} of {of}");
+        eprintln!("{file}: {equal} of {of}");
         assert_eq!(equal, of, "{file}");
     }
 }
@@ -561,7 +561,7 @@ fn is_equal(model: &Model, case: &Value) -> bool {
         _ => false,
     };
     if !is_equal {
-        println!("{}: {rendered:?}", case["id"]);
+        eprintln!("{}: {rendered:?}", case["id"]);
     }
     is_equal
 }

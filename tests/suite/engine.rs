@@ -360,7 +360,7 @@ fn what_cannot_be_run_is_refused_by_name_when_loaded() {
 fn weights_in_a_folder_are_refused_by_name() {
     let folder = TempDir::new().expect("a temporary folder");
     std::fs::write(folder.path().join("config.json"), r#"{"model_type": "llama"}"#).expect("a file");
-    let error = load(folder.path(), Kind::Float).err().expect("no weights");
+    let error = load(folder.path(), Kind::Float).expect_err("no weights");
     assert!(error.chain().ends_with("cannot be read: only .gguf files can"), "{}", error.chain());
 }
 

@@ -656,7 +656,7 @@ fn what_the_prompt_has_no_place_for_is_warned_of() {
         "template_args": {"enable_thinking": false, "n": 1, "preserve_thinking": false, "zoom": 2}
     }"#;
     let warnings = rendered(&GEMMA4, request).warnings;
-    let texts: Vec<_> = warnings.iter().map(|w| (w.code.name(), w.path, w.text.as_str())).collect();
+    let texts: Vec<_> = warnings.iter().map(|w| (w.code.name(), w.path.as_str(), w.text.as_str())).collect();
     let expected = [
         ("DOCUMENTS_IGNORED", "documents", "the Gemma 4 prompt has no place for documents: ignored"),
         ("TEMPLATE_ARGS_IGNORED", "template_args", "n, zoom mean nothing to the Gemma 4 prompt: ignored"),

@@ -232,10 +232,8 @@ async fn requests_that_cannot_be_served_say_why() {
     check(unknown, Code::NotFound, "MODEL_NOT_FOUND").await;
     let skewed = pb::GenerateRequest { expected_tokenizer_sha256: Some("00".to_owned()), ..greedy("Hi", 1) };
     check(skewed, Code::FailedPrecondition, "TOKENIZER_MISMATCH").await;
-    let long = pb::GenerateRequest {
-        input: Some(Input::TokenIds(pb::TokenIds { ids: vec![1; 9000] })),
-        ..greedy("", 1)
-    };
+    let long =
+        pb::GenerateRequest { input: Some(Input::TokenIds(pb::TokenIds { ids: vec![1; 9000] })), ..greedy("", 1) };
     let message = check(long, Code::InvalidArgument, "PROMPT_TOO_LONG").await;
     assert!(message.contains("9000") && message.contains("8192"), "{message}");
 }

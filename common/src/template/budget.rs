@@ -2,8 +2,8 @@
 //!
 //! A render runs on one thread from start to end, so the meter is a thread-local that [`Meter::start`] resets.
 //! Steps measure time: every operation and every loop round costs some, long texts cost by length. Bytes measure
-//! memory: what is built is charged, and long texts, which templates build up piece by piece, are credited again once
-//! nobody holds them, so that a long conversation does not exhaust the budget by its sum over all pieces.
+//! memory: what is built is charged; lists, dicts and long texts, which templates build up piece by piece, are credited
+//! again once nobody holds them, so that a long conversation does not exhaust the budget by its sum over all pieces.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -18,9 +18,14 @@ const LARGE_TEXT: usize = 16 * 1024;
 /// How much of dead large texts may pile up before they are looked for.
 const SWEEP_EVERY: u64 = 64 * 1024 * 1024;
 /// Bytes that are copied or searched in the time of one step.
-const BYTES_PER_STEP: usize = 128;
+const BYTES_PER_STEP: usize = 32;
 /// What a value costs inside a list or dict.
 pub(crate) const VALUE_BYTES: usize = 32;
+/// What a call of a macro costs besides its body.
+const CALL_STEPS: usize = 20;
+/// Steps and bytes that every byte of the conversation adds to the budget: longer conversations may take longer.
+const STEPS_PER_INPUT_BYTE: u64 = 16;
+const BYTES_PER_INPUT_BYTE: u64 = 8;
 /// How deeply macros may call each other; CPython's own recursion limit allows about as much.
 const MAX_CALLS: u32 = 200;
 
@@ -91,6 +96,17 @@ pub(crate) fn alloc_values(len: usize) -> Fallible<()> {
     alloc(len.saturating_mul(VALUE_BYTES))
 }
 
+/// Credits a list or dict of `len` values that was charged and is now dropped.
+pub(crate) fn free_values(len: usize) {
+    BYTES.set(BYTES.get().saturating_add(len as u64 * VALUE_BYTES as u64));
+}
+
+/// Adds what `bytes` bytes of input entitle to.
+pub(crate) fn grant(bytes: usize) {
+    STEPS.set(STEPS.get().saturating_add(bytes as u64 * STEPS_PER_INPUT_BYTE));
+    BYTES.set(BYTES.get().saturating_add(bytes as u64 * BYTES_PER_INPUT_BYTE));
+}
+
 /// Charges text that leaves the template.
 pub(crate) fn output(bytes: usize) -> Fallible<()> {
     scan(bytes)?;
@@ -124,6 +140,7 @@ pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
     if depth >= MAX_CALLS {
         return Err(limit(Limit::Recursion));
     }
+    steps(CALL_STEPS)?;
     CALLS.set(depth + 1);
     let result = with_stack(call);
     CALLS.set(depth);

@@ -163,7 +163,14 @@ impl LocalTime {
             'V' => (self.iso_week().1, 2, '0'),
             'G' => (self.iso_week().0, 1, '0'),
             'g' => (self.iso_week().0.rem_euclid(100), 2, '0'),
-            's' => (self.days() * 86_400 + i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second), 1, '0'),
+            's' => (
+                self.days() * 86_400
+                    + i64::from(self.hour) * 3600
+                    + i64::from(self.minute) * 60
+                    + i64::from(self.second),
+                1,
+                '0',
+            ),
             _ => return None,
         })
     }
@@ -181,7 +188,9 @@ impl LocalTime {
         let month = MONTHS.get(usize::from(self.month).checked_sub(1)?).copied()?;
         let all = |format: &str| {
             let mut out = String::new();
-            format.chars().for_each(|c| if c.is_ascii_alphabetic() { self.directive(&mut out, None, c) } else { out.push(c) });
+            format
+                .chars()
+                .for_each(|c| if c.is_ascii_alphabetic() { self.directive(&mut out, None, c) } else { out.push(c) });
             out
         };
         Some(match code {

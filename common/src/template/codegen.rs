@@ -107,6 +107,9 @@ static BEGIN_CAPTURE: LazyLock<Instruction<'static>> = LazyLock::new(|| {
     generator.finish().0.get(0).cloned().unwrap_or(Instruction::Return)
 });
 
+/// The machine's own instructions are faster than our operations.
+const INSTRUCTIONS_PER_STEP: u64 = 4;
+
 /// minijinja caches this many filters per run.
 const CACHED_FILTERS: usize = 50;
 

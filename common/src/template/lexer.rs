@@ -1,8 +1,8 @@
 //! Cuts a template into tokens exactly where Jinja2 does, with `trim_blocks` and `lstrip_blocks` on.
 
 mod literal;
-mod text;
 mod tag;
+mod text;
 
 use super::ast::Const;
 use super::error::CompileError;

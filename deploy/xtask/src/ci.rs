@@ -85,7 +85,7 @@ fn steps(layout: &Layout) -> Result<Vec<Step>> {
     let buf = buf(layout)?;
     let mut steps = vec![
         Step { name: "fmt", command: cargo_with(layout, "fmt --all --check") },
-        Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --all-targets -- -D warnings") },
+        Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings") },
         Step { name: "doc", command: documentation(layout) },
         Step { name: "buf lint", command: program(layout, &buf, "lint proto") },
     ];

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::{Input, Verdict, Warning, WarningCode};
-use crate::chat::{Conversation, Invalid, Object};
+use crate::chat::{Conversation, Invalid, Object, blocks, kind};
 use crate::models::Model;
 use crate::python;
 use arguments::Json;
@@ -40,6 +40,13 @@ fn serves(model: &Model, architectures: &[&str], repository: Option<&str>) -> Ve
         }
         None => Verdict::Passes("the model's architecture is not known".to_owned()),
     }
+}
+
+/// The encoders write the blocks of tool results, whatever they are, and no other images.
+fn stops_at_images(conversation: &Conversation) -> bool {
+    let is_result = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("tool");
+    let others = conversation.messages.iter().filter(|message| !is_result(message));
+    others.flat_map(blocks).any(|block| kind(block) == Some("image"))
 }
 
 /// What `template_args` ask of an encoder. Those it does not know are ignored.
@@ -260,6 +267,6 @@ fn check_continued(input: &Input<'_>, last: Option<&Turn<'_>>) -> Result<(), Inv
 /// The encoders have no place for documents.
 fn warnings(conversation: &Conversation) -> Vec<Warning> {
     let text = "DeepSeek's prompt format has no place for documents: ignored".to_owned();
-    let warning = Warning { code: WarningCode::DocumentsIgnored, path: "documents", text };
+    let warning = Warning { code: WarningCode::DocumentsIgnored, path: "documents".to_owned(), text };
     Vec::from_iter(conversation.documents.is_some().then_some(warning))
 }

@@ -12,18 +12,24 @@ use crate::python;
 pub(super) const CHATML: Adapter = Adapter {
     name: CHATML_FORMAT.name,
     serves: |model| CHATML_FORMAT.serves(model),
+    is_family: false,
+    stops_at_images: Conversation::has_images,
     render: |_, input| CHATML_FORMAT.render(input),
 };
 
 pub(super) const LLAMA3: Adapter = Adapter {
     name: LLAMA3_FORMAT.name,
     serves: |model| LLAMA3_FORMAT.serves(model),
+    is_family: false,
+    stops_at_images: Conversation::has_images,
     render: |_, input| LLAMA3_FORMAT.render(input),
 };
 
 pub(super) const TAGGED: Adapter = Adapter {
     name: TAGGED_FORMAT.name,
     serves: |model| TAGGED_FORMAT.serves(model),
+    is_family: false,
+    stops_at_images: Conversation::has_images,
     render: |_, input| TAGGED_FORMAT.render(input),
 };
 
@@ -80,7 +86,7 @@ impl Format {
         if input.add_generation_prompt {
             self.open("assistant", &mut prompt);
         }
-        Ok(Rendering { prompt, warnings: warnings(input.conversation) })
+        Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(input.conversation) })
     }
 
     fn open(&self, role: &str, prompt: &mut String) {
@@ -238,9 +244,9 @@ fn type_name(kind: Option<&Value>) -> String {
 }
 
 fn warnings(conversation: &Conversation) -> Vec<Warning> {
-    let ignored = |is_given: bool, code, path| {
+    let ignored = |is_given: bool, code, path: &str| {
         let text = format!("this format cannot show {path} to the model: ignored");
-        is_given.then_some(Warning { code, path, text })
+        is_given.then_some(Warning { code, path: path.to_owned(), text })
     };
     let Conversation { messages: _, tools: _, documents, template_args } = conversation;
     let documents = ignored(documents.is_some(), WarningCode::DocumentsIgnored, "documents");

@@ -21,7 +21,8 @@ use crate::error::Error;
 use crate::models::Model;
 use crate::python;
 
-pub(super) const GEMMA4: Adapter = Adapter { name: "gemma-4", serves, render };
+pub(super) const GEMMA4: Adapter =
+    Adapter { name: "gemma-4", serves, is_family: true, stops_at_images: |_| false, render };
 
 /// Every Gemma 4 template opens and closes turns with these, and no other family's does.
 const TURN_TOKENS: [&str; 2] = ["<|turn>", "<turn|>"];
@@ -95,11 +96,11 @@ fn warnings(conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if conversation.documents.is_some() {
         let text = "the Gemma 4 prompt has no place for documents: ignored".to_owned();
-        warnings.push(Warning { code: WarningCode::DocumentsIgnored, path: "documents", text });
+        warnings.push(Warning { code: WarningCode::DocumentsIgnored, path: "documents".to_owned(), text });
     }
     if !ignored.is_empty() {
         let text = format!("{} mean nothing to the Gemma 4 prompt: ignored", ignored.join(", "));
-        warnings.push(Warning { code: WarningCode::TemplateArgsIgnored, path: "template_args", text });
+        warnings.push(Warning { code: WarningCode::TemplateArgsIgnored, path: "template_args".to_owned(), text });
     }
     warnings
 }

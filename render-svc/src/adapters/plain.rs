@@ -8,12 +8,14 @@ use crate::models::Model;
 pub(super) const PLAIN: Adapter = Adapter {
     name: "plain",
     serves: |_| Verdict::Serves("serves every model that nothing else does".to_owned()),
+    is_family: false,
+    stops_at_images: Conversation::has_images,
     render,
 };
 
 fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let texts: Result<Vec<_>, _> = input.conversation.messages.iter().enumerate().map(text).collect();
-    Ok(Rendering { prompt: texts?.join("\n"), warnings: warnings(input.conversation) })
+    Ok(Rendering { prompt: texts?.join("\n"), attachments: Vec::new(), warnings: warnings(input.conversation) })
 }
 
 fn text((i, message): (usize, &serde_json::Value)) -> Result<String, Invalid> {
@@ -27,9 +29,9 @@ fn text((i, message): (usize, &serde_json::Value)) -> Result<String, Invalid> {
 }
 
 fn warnings(conversation: &Conversation) -> Vec<Warning> {
-    let ignored = |is_given: bool, code, path| {
+    let ignored = |is_given: bool, code, path: &str| {
         let text = format!("the plain adapter cannot show {path} to the model: ignored");
-        is_given.then_some(Warning { code, path, text })
+        is_given.then_some(Warning { code, path: path.to_owned(), text })
     };
     let Conversation { messages: _, tools, documents, template_args } = conversation;
     [

@@ -3,15 +3,17 @@
 use tandem_common::template;
 
 use super::{Adapter, Input, Rendering, Verdict};
+use crate::chat::Conversation;
 use crate::error::Error;
 use crate::models::Model;
 
-pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter { name: "tokenizer-template", serves, render };
+pub(super) const TOKENIZER_TEMPLATE: Adapter =
+    Adapter { name: "tokenizer-template", serves, is_family: false, stops_at_images: Conversation::has_images, render };
 
 fn serves(model: &Model) -> Verdict {
     match model.templates.is_empty() {
         false => Verdict::Serves("the model ships a chat template".to_owned()),
-        true => Verdict::Passes("the model ships no chat template".to_owned()),
+        true => Verdict::Cannot("the model ships no chat template".to_owned()),
     }
 }
 
@@ -31,5 +33,5 @@ fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
         },
         &template::Limits::default(),
     )?;
-    Ok(Rendering { prompt: applied.text, warnings: Vec::new() })
+    Ok(Rendering { prompt: applied.text, attachments: Vec::new(), warnings: Vec::new() })
 }

@@ -8,9 +8,10 @@ use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1 as pb;
 
-use crate::adapters::{self, Resolution, Warning, WarningCode};
-use crate::clock;
+use crate::adapters::{self, Attachment, MediaKind, MediaSource, Resolution, Warning, WarningCode};
+use crate::capabilities::Capabilities;
 use crate::chat::{Conversation, Invalid, Object};
+use crate::clock;
 use crate::error::Error;
 use crate::models::Model;
 use crate::output_spec::OutputSpec;
@@ -32,14 +33,29 @@ pub(super) fn job(
 }
 
 fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> {
-    let pb::RenderOptions { add_generation_prompt, continue_final_message, adapter, render_time: time } = options;
+    let policy = normalization(options.normalization)?;
+    let pb::RenderOptions {
+        add_generation_prompt,
+        continue_final_message,
+        adapter,
+        render_time: time,
+        normalization: _,
+    } = options;
     Ok(RenderOptions {
         add_generation_prompt,
         continue_final_message: continue_final_message.unwrap_or(false),
         adapter,
         now: time.as_deref().map_or_else(|| Ok(clock::now()), clock::parse)?,
-        normalization: Normalization::default(),
+        normalization: policy,
     })
+}
+
+fn normalization(number: i32) -> Result<Normalization, Invalid> {
+    match pb::Normalization::try_from(number) {
+        Ok(pb::Normalization::Unspecified | pb::Normalization::Capability) => Ok(Normalization::Capability),
+        Ok(pb::Normalization::None) => Ok(Normalization::None),
+        Err(_) => Err(Invalid::new("options.normalization", format!("{number} is unknown to this server"))),
+    }
 }
 
 fn conversation(conversation: chat::Conversation) -> Result<Conversation, Invalid> {
@@ -185,14 +201,32 @@ pub(super) fn rendered(rendered: Rendered) -> pb::RenderResponse {
 
 fn output(output: Output) -> pb::render_response::Output {
     match output {
-        Output::Prompt { text, token_ids } => {
-            pb::render_response::Output::Prompt(pb::Prompt { text, token_ids: token_ids.unwrap_or_default() })
-        }
+        Output::Prompt { text, attachments, token_ids } => pb::render_response::Output::Prompt(pb::Prompt {
+            text,
+            token_ids: token_ids.unwrap_or_default(),
+            attachments: attachments.into_iter().map(attachment).collect(),
+        }),
         Output::HfMessages(messages) => {
             let messages_json = Value::from(messages).to_string();
             pb::render_response::Output::HfMessages(pb::HfMessages { messages_json })
         }
     }
+}
+
+fn attachment(attachment: Attachment) -> pb::Attachment {
+    use pb::attachment::Source;
+    let kind = match attachment.kind {
+        MediaKind::Image => pb::MediaKind::Image,
+        MediaKind::Audio => pb::MediaKind::Audio,
+        MediaKind::Video => pb::MediaKind::Video,
+    };
+    let source = match attachment.source {
+        MediaSource::Base64(base64) => Some(Source::Base64(base64)),
+        MediaSource::Location(location) => Some(Source::Location(location)),
+        MediaSource::Declared(id) => Some(Source::AttachmentId(id)),
+        MediaSource::Elsewhere => None,
+    };
+    pb::Attachment { kind: kind.into(), path: attachment.path, source }
 }
 
 pub(crate) fn resolution(resolution: &Resolution) -> pb::Resolution {
@@ -212,8 +246,10 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::ToolsIgnored => pb::WarningCode::ToolsIgnored,
         WarningCode::TemplateArgsIgnored => pb::WarningCode::TemplateArgsIgnored,
         WarningCode::DocumentsIgnored => pb::WarningCode::DocumentsIgnored,
+        WarningCode::MessagesMerged => pb::WarningCode::MessagesMerged,
+        WarningCode::SystemRewritten => pb::WarningCode::SystemRewritten,
     };
-    pb::Warning { code: code.into(), path: warning.path.to_owned(), text: warning.text.clone() }
+    pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
 
 pub(crate) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {
@@ -252,5 +288,19 @@ pub(super) fn model_info(model: &Model) -> Result<pb::ModelInfo, Error> {
         special_tokens: model.special_tokens.iter().filter_map(special).collect(),
         tokenizer_sha256: tokenizer_sha256(model),
         template_sha256: model.template_sha256.clone().unwrap_or_default(),
+        capabilities: capabilities(model.capabilities),
     })
+}
+
+fn capabilities(capabilities: Capabilities) -> Vec<i32> {
+    use pb::Capability;
+    let Capabilities { supports_system_role, requires_strict_turns, supports_tool_calls, supports_reasoning } =
+        capabilities;
+    let flags = [
+        (supports_system_role, Capability::SupportsSystemRole),
+        (requires_strict_turns, Capability::RequiresStrictTurns),
+        (supports_tool_calls, Capability::SupportsToolCalls),
+        (supports_reasoning, Capability::SupportsReasoning),
+    ];
+    flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag.into())).collect()
 }

@@ -30,8 +30,12 @@ pub(super) fn constant(expr: &Expr) -> Option<Value> {
             Dict::free_of_charge(entries.collect::<Option<_>>()?).ok()
         }
         // What follows a side that decides is not even looked at.
-        ExprKind::Or(left, right) => constant(left).and_then(|left| if left.is_true() { Some(left) } else { constant(right) }),
-        ExprKind::And(left, right) => constant(left).and_then(|left| if left.is_true() { constant(right) } else { Some(left) }),
+        ExprKind::Or(left, right) => {
+            constant(left).and_then(|left| if left.is_true() { Some(left) } else { constant(right) })
+        }
+        ExprKind::And(left, right) => {
+            constant(left).and_then(|left| if left.is_true() { constant(right) } else { Some(left) })
+        }
         ExprKind::Unary(UnaryOp::Neg, operand) => negated(&constant(operand)?),
         _ => None,
     }

@@ -10,7 +10,7 @@ use super::super::ast::{self, Name};
 use super::super::error::CompileError;
 use super::super::scope::{ScopeId, Slot, mentions, slot_name};
 use super::super::value::{MacroSpec, Obj, Undefined};
-use super::{Codegen, Frame, Function};
+use super::{Codegen, Frame, Function, INSTRUCTIONS_PER_STEP};
 
 type Done = Result<(), CompileError>;
 
@@ -43,10 +43,15 @@ impl Codegen {
             params: node.params.iter().map(|param| Value::from(&**param)).collect(),
             special,
         };
-        self.new_function(frame, signature, |codegen, scope| {
-            let slots = codegen.declare_params(scope, node, special);
-            Ok(slots)
-        }, |codegen, frame| codegen.macro_body(frame, node))
+        self.new_function(
+            frame,
+            signature,
+            |codegen, scope| {
+                let slots = codegen.declare_params(scope, node, special);
+                Ok(slots)
+            },
+            |codegen, frame| codegen.macro_body(frame, node),
+        )
     }
 
     fn declare_params(&mut self, scope: ScopeId, node: &ast::Function, special: [bool; 3]) -> Vec<Slot> {
@@ -108,7 +113,7 @@ impl Codegen {
         self.enter_scope(scope);
         body(self, Frame { scope, soft: false })?;
         self.add(Instruction::Return);
-        let weight = (self.here - start) as usize;
+        let weight = u64::from(self.here - start).div_ceil(INSTRUCTIONS_PER_STEP) as usize;
         self.land(around);
         self.close_function(start, &params);
         self.describe_function(signature, weight)

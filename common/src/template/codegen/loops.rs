@@ -12,7 +12,7 @@ use super::super::error::CompileError;
 use super::super::scope::{Place, ScopeId, Slot, mentions};
 use super::super::value::none;
 use super::functions::Signature;
-use super::{Codegen, Frame, Loop};
+use super::{Codegen, Frame, INSTRUCTIONS_PER_STEP, Loop};
 
 type Done = Result<(), CompileError>;
 
@@ -184,14 +184,7 @@ impl Codegen {
         )
     }
 
-    fn rounds(
-        &mut self,
-        frame: Frame,
-        scope: ScopeId,
-        node: &For,
-        counter: Option<Slot>,
-        rounds: Rounds,
-    ) -> Done {
+    fn rounds(&mut self, frame: Frame, scope: ScopeId, node: &For, counter: Option<Slot>, rounds: Rounds) -> Done {
         self.add(Instruction::PushLoop(0));
         let start = self.add(Instruction::Iterate(!0));
         let captures = self.function().captures;
@@ -251,9 +244,9 @@ impl Codegen {
         Ok(())
     }
 
-    /// A round costs as many steps as its body has instructions.
+    /// A round costs by the number of instructions in its body.
     fn patch_weight(&mut self, at: u32) {
-        let weight = u64::from(self.here - at);
+        let weight = u64::from(self.here - at).div_ceil(INSTRUCTIONS_PER_STEP);
         if let Some(Instruction::LoadConst(value)) = self.instructions.get_mut(at) {
             *value = Value::from(weight);
         }

@@ -2,6 +2,7 @@
 
 use minijinja::{State, Value};
 
+use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::python::attribute;
 use super::super::python::call::{Args, required};
@@ -24,6 +25,7 @@ pub(super) fn length_of(state: &mut State<'_, '_>, value: &Value, args: &Args<'_
     if let Some(Obj::Loop(object)) = obj(value) {
         return Ok(Value::from(object.length(state)?));
     }
+    budget::scan(value.as_str().map_or(0, str::len))?;
     match length(value) {
         Some(len) => Ok(Value::from(len)),
         None => Err(fail(format!("object of type '{}' has no len()", type_name(value)))),
@@ -86,7 +88,8 @@ fn holds_unsorted_dict(value: &Value) -> bool {
     match obj(value) {
         Some(Obj::Dict(dict)) => {
             let keys: Option<Vec<&str>> = dict.entries().iter().map(|(key, _)| key.as_str()).collect();
-            !keys.is_some_and(|keys| keys.is_sorted()) || dict.entries().iter().any(|(_, item)| holds_unsorted_dict(item))
+            !keys.is_some_and(|keys| keys.is_sorted())
+                || dict.entries().iter().any(|(_, item)| holds_unsorted_dict(item))
         }
         Some(Obj::Seq(seq)) => seq.items().iter().any(holds_unsorted_dict),
         _ => false,

@@ -52,7 +52,8 @@ fn remove_between(content: &str, open: &str, close: &str) -> String {
 /// The entities that markup of this engine can contain.
 fn unescape(content: &str) -> String {
     let mut out = content.to_owned();
-    for (entity, c) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&#39;", "'"), ("&amp;", "&")] {
+    for (entity, c) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&#39;", "'"), ("&amp;", "&")]
+    {
         out = out.replace(entity, c);
     }
     out

@@ -7,8 +7,8 @@ use super::super::error::{Fallible, fail};
 use super::super::python::call::{Args, int_arg, or_none, required};
 use super::super::python::{arithmetic, equal, order, repr};
 use super::super::value::{
-    Generator, KeySet, Obj, Py, Seq, SeqKind, Undefined, dict, iterate, list, none, obj, py, seq, text, text_like, to_vec,
-    tuple, type_name,
+    Generator, KeySet, Obj, Py, Seq, SeqKind, Undefined, dict, iterate, list, none, obj, py, seq, text, text_like,
+    to_vec, tuple, type_name,
 };
 use super::{Path, flag, ignore_case};
 

@@ -20,7 +20,8 @@ pub(super) fn wordwrap(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     let separator = or_none(separator).unwrap_or_else(|| Value::from("\n"));
     let separator = text_arg(&separator, "wordwrap")?;
     let content = text_arg(value, "wordwrap")?;
-    let width = usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| fail("invalid width (must be > 0)"))?;
+    let width =
+        usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| fail("invalid width (must be > 0)"))?;
     budget::alloc(content.len().saturating_mul(2 + separator.len()))?;
     let wrapper = Wrapper { width, break_long: on(break_long), on_hyphens: on(on_hyphens) };
     let paragraphs: Vec<String> =
@@ -95,7 +96,11 @@ impl Wrapper {
             let in_space = SPACE.contains(&first);
             let end = rest.find(|c| SPACE.contains(&c) != in_space).unwrap_or(rest.len());
             let (word, after) = rest.split_at(end);
-            if self.on_hyphens && !in_space { split_hyphens(word, &mut chunks) } else { chunks.push(word.to_owned()) }
+            if self.on_hyphens && !in_space {
+                split_hyphens(word, &mut chunks)
+            } else {
+                chunks.push(word.to_owned())
+            }
             rest = after;
         }
         chunks
@@ -142,6 +147,7 @@ fn split_hyphens(word: &str, chunks: &mut Vec<String>) {
 fn breaks_after(chars: &[char], start: usize, hyphen: usize) -> bool {
     let letter = |at: usize| chars.get(at).is_some_and(|c| is_letter(*c));
     let before = hyphen >= start + 2 && letter(hyphen - 1) && letter(hyphen - 2);
-    let after = letter(hyphen + 1) && (letter(hyphen + 2) || (chars.get(hyphen + 2) == Some(&'-') && letter(hyphen + 3)));
+    let after =
+        letter(hyphen + 1) && (letter(hyphen + 2) || (chars.get(hyphen + 2) == Some(&'-') && letter(hyphen + 3)));
     before && after
 }

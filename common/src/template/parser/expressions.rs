@@ -14,9 +14,7 @@ impl Parser {
 
     /// An expression, or several with commas between them, which make a tuple without parentheses.
     pub(super) fn tuple(&mut self, with_conditional: bool, end: Option<&str>) -> Parsed {
-        self.tuple_of(end, false, |parser| {
-            if with_conditional { parser.expression() } else { parser.nested(Self::or) }
-        })
+        self.tuple_of(end, false, |parser| if with_conditional { parser.expression() } else { parser.nested(Self::or) })
     }
 
     fn tuple_of(

@@ -106,7 +106,7 @@ impl Parser {
             "autoescape" => self.autoescape(line),
             "include" | "extends" => self.include(),
             "import" => self.import(),
-            "from" => self.from_import(),
+            "from" => self.import_names(),
             "break" if self.loop_depth > 0 => Ok(StmtKind::Break),
             "continue" if self.loop_depth > 0 => Ok(StmtKind::Continue),
             "break" | "continue" => self.fail(format!("'{tag}' outside loop")),
@@ -285,7 +285,7 @@ impl Parser {
         Ok(StmtKind::Load(source, vec![name]))
     }
 
-    fn from_import(&mut self) -> Parsed<StmtKind> {
+    fn import_names(&mut self) -> Parsed<StmtKind> {
         let source = self.expression()?;
         self.expect_word("import")?;
         let mut names = Vec::new();

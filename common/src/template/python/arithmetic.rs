@@ -5,9 +5,7 @@ use num_bigint::BigInt as Digits;
 
 use super::super::budget;
 use super::super::error::{Fallible, Limit, fail, limit};
-use super::super::value::{
-    Obj, Py, Seq, SeqKind, as_digits, int_value, list, py, safe_text, tuple, type_name,
-};
+use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, list, py, safe_text, tuple, type_name};
 use super::{printf, repr};
 
 /// Two numbers, made alike.
@@ -45,9 +43,9 @@ pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
         Py::Int(int) => Some(int as f64),
         Py::Bool(flag) => Some(f64::from(u8::from(flag))),
         Py::Float(float) => Some(float),
-        Py::Obj(Obj::BigInt(big)) => {
-            Some(big.to_f64()).filter(|float| float.is_finite()).map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?
-        }
+        Py::Obj(Obj::BigInt(big)) => Some(big.to_f64())
+            .filter(|float| float.is_finite())
+            .map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?,
         _ => None,
     })
 }
@@ -96,9 +94,7 @@ pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
             add_sequences(left_seq, right_seq)
         }
         (Py::Str(_), Py::Undefined(undefined)) | (Py::Undefined(undefined), Py::Str(_)) => Err(undefined.error()),
-        (Py::Str(_), _) => {
-            Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right))))
-        }
+        (Py::Str(_), _) => Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right)))),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_add(right), || Digits::from(left) + right),
             Some(Pair::Big(left, right)) => int_value(left + right),
@@ -318,7 +314,13 @@ fn power_ints(base: &Digits, exponent: &Digits) -> Fallible<Value> {
     const MAX_BITS: u64 = 64 * 1024;
     if base.bits() <= 1 {
         let odd = exponent % Digits::from(2) != Digits::from(0);
-        let small = if *exponent == Digits::from(0) { Digits::from(1) } else if odd { base.clone() } else { base * base };
+        let small = if *exponent == Digits::from(0) {
+            Digits::from(1)
+        } else if odd {
+            base.clone()
+        } else {
+            base * base
+        };
         return int_value(small);
     }
     let exponent = u32::try_from(exponent).map_err(|_| limit(Limit::Integer))?;

@@ -48,7 +48,7 @@ fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
     match py(value) {
         Py::Obj(Obj::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
         Py::Undefined(undefined) => Err(undefined.error()),
-        Py::Str(content) => Ok(index(key, || length(value)).and_then(|at| char_at(value, content, at))),
+        Py::Str(content) => char_at(value, content, key),
         Py::Obj(Obj::Seq(items)) => {
             Ok(index(key, || Some(items.items().len())).and_then(|at| items.items().get(at).cloned()))
         }
@@ -70,12 +70,18 @@ fn index(key: &Value, len: impl FnOnce() -> Option<usize>) -> Option<usize> {
     usize::try_from(at).ok()
 }
 
-fn char_at(value: &Value, content: &str, at: usize) -> Option<Value> {
-    // Errors of the budget show up in the next operation.
-    budget::scan(at).ok()?;
-    let c = if content.is_ascii() { content.as_bytes().get(at).map(|&byte| char::from(byte)) } else { content.chars().nth(at) };
-    let c = c?.to_string();
-    Some(if value.is_safe() { Value::from_safe_string(c) } else { Value::from(c) })
+fn char_at(value: &Value, content: &str, key: &Value) -> Fallible<Option<Value>> {
+    let at = match py(key) {
+        Py::Int(at) => at,
+        Py::Bool(flag) => i128::from(flag),
+        _ => return Ok(None),
+    };
+    let Ok(skip) = usize::try_from(if at < 0 { -(at + 1) } else { at }) else {
+        return Ok(None);
+    };
+    budget::scan(skip.min(content.len()))?;
+    let c = if at < 0 { content.chars().rev().nth(skip) } else { content.chars().nth(skip) };
+    c.map(|c| text_like(value, c.to_string())).transpose()
 }
 
 /// An attribute that values of this type have in Python. Those that the sandbox withholds are undefined.
@@ -212,7 +218,11 @@ impl Bounds {
         let span = if self.step > 0 { stop - start } else { start - stop };
         let step = i64::try_from(self.step.unsigned_abs()).unwrap_or(i64::MAX);
         let count = if span > 0 { (span - 1) / step + 1 } else { 0 };
-        Picked { start: usize::try_from(start).unwrap_or(0), count: usize::try_from(count).unwrap_or(0), step: self.step }
+        Picked {
+            start: usize::try_from(start).unwrap_or(0),
+            count: usize::try_from(count).unwrap_or(0),
+            step: self.step,
+        }
     }
 }
 

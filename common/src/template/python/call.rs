@@ -245,7 +245,9 @@ fn take(keywords: &mut Vec<(Value, Value)>, name: Option<&str>) -> Option<Value>
 
 fn check_surplus(spec: &MacroSpec, args: &Args<'_>, keywords: &[(Value, Value)]) -> Fallible<()> {
     let name = spec.name.as_deref().map_or_else(|| "None".to_owned(), |name| format!("'{name}'"));
-    if !spec.takes_kwargs && let Some((keyword, _)) = keywords.first() {
+    if !spec.takes_kwargs
+        && let Some((keyword, _)) = keywords.first()
+    {
         return Err(fail(format!("macro {name} takes no keyword argument '{keyword}'")));
     }
     if !spec.takes_varargs && args.positional.len() > spec.params.len() {

@@ -4,9 +4,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
-use super::super::value::{
-    Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, type_name,
-};
+use super::super::value::{Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, type_name};
 
 /// Python's `left == right`.
 pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
@@ -45,7 +43,9 @@ fn equal_objects(left: &Value, left_object: &Obj, right: &Value, right_object: &
         (Obj::View(left), Obj::View(right)) => equal_views(left, right),
         (Obj::Builtin(left), Obj::Builtin(right)) => Ok(left == right),
         (Obj::Namespace(left), Obj::Namespace(right)) => Ok(std::sync::Arc::ptr_eq(left, right)),
-        (Obj::Method(left), Obj::Method(right)) => Ok(left.name == right.name && is_same(&left.receiver, &right.receiver)),
+        (Obj::Method(left), Obj::Method(right)) => {
+            Ok(left.name == right.name && is_same(&left.receiver, &right.receiver))
+        }
         _ => Ok(equal_numbers(left, right)),
     }
 }

@@ -103,7 +103,8 @@ fn merge_runs(items: &[(Value, Value)], width: usize) -> Fallible<Vec<(Value, Va
 }
 
 fn merge(mut left: &[(Value, Value)], mut right: &[(Value, Value)], out: &mut Vec<(Value, Value)>) -> Fallible<()> {
-    while let (Some((first_left, rest_left)), Some((first_right, rest_right))) = (left.split_first(), right.split_first())
+    while let (Some((first_left, rest_left)), Some((first_right, rest_right))) =
+        (left.split_first(), right.split_first())
     {
         budget::steps(1)?;
         if compare(&first_right.0, &first_left.0, "<")? {

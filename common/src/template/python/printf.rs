@@ -7,9 +7,9 @@ use super::super::error::{Fallible, fail};
 use super::super::value::{Obj, Py, as_digits, obj, py, safe_text, seq, text, type_name};
 use super::arithmetic::as_float;
 use super::call::defined;
+use super::number;
 use super::repr::{self, Text};
 use super::spec::Spec;
-use super::number;
 
 /// Fills values into a template text.
 pub(crate) fn format(state: &mut State<'_, '_>, template: &Value, values: &Value) -> Fallible<Value> {
@@ -153,7 +153,7 @@ impl Printer<'_, '_, '_, '_> {
         };
         let text = match conversion.kind {
             's' => {
-                let content = self.to_str(&value)?;
+                let content = self.text_of(&value)?;
                 conversion.text(&content)?
             }
             'r' | 'a' => conversion.text(&self.escaped(repr::repr(&value)?)?)?,
@@ -172,7 +172,7 @@ impl Printer<'_, '_, '_, '_> {
         }
     }
 
-    fn to_str(&mut self, value: &Value) -> Fallible<String> {
+    fn text_of(&mut self, value: &Value) -> Fallible<String> {
         let text = repr::to_str(self.state, value)?;
         if value.is_safe() { Ok(text) } else { self.escaped(text) }
     }

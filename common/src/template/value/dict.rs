@@ -21,26 +21,34 @@ pub(crate) struct Dict {
     /// Hash and position of every entry, sorted by hash; empty while the dict is small.
     index: Vec<(u64, u32)>,
     nesting: u16,
+    /// How many values the budget was charged for.
+    charged: usize,
+}
+
+impl Drop for Dict {
+    fn drop(&mut self) {
+        budget::free_values(self.charged);
+    }
 }
 
 impl Dict {
     /// A new dict, charged to the budget; later entries replace earlier ones of the same key.
     pub(crate) fn value(entries: Vec<(Value, Value)>) -> Fallible<Value> {
-        budget::alloc_values(2 * entries.len() + 1)?;
-        Self::free_of_charge(entries)
+        let charged = 2 * entries.len() + 1;
+        budget::alloc_values(charged)?;
+        Self::of_distinct(without_duplicates(entries)?, charged)
     }
 
     /// A new dict that belongs to the template or the input, not to the render.
     pub(crate) fn free_of_charge(entries: Vec<(Value, Value)>) -> Fallible<Value> {
-        let entries = without_duplicates(entries)?;
-        Self::of_distinct(entries)
+        Self::of_distinct(without_duplicates(entries)?, 0)
     }
 
     /// A new dict whose keys are known to be distinct.
-    pub(crate) fn of_distinct(entries: Vec<(Value, Value)>) -> Fallible<Value> {
+    pub(crate) fn of_distinct(entries: Vec<(Value, Value)>, charged: usize) -> Fallible<Value> {
         let nesting = nesting_above(entries.iter().flat_map(|(key, value)| [key, value]))?;
         let index = if entries.len() > SMALL { index(&entries)? } else { Vec::new() };
-        Ok(Obj::Dict(Self { entries, index, nesting }).value())
+        Ok(Obj::Dict(Self { entries, index, nesting, charged }).value())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -228,7 +236,7 @@ impl ViewKind {
     }
 }
 
-static EMPTY: Dict = Dict { entries: Vec::new(), index: Vec::new(), nesting: 0 };
+static EMPTY: Dict = Dict { entries: Vec::new(), index: Vec::new(), nesting: 0, charged: 0 };
 
 impl View {
     pub(crate) fn value(kind: ViewKind, dict: &Value) -> Value {

@@ -33,7 +33,8 @@ impl Range {
     }
 
     pub(crate) fn len(&self) -> usize {
-        let span = if self.step > 0 { self.stop.saturating_sub(self.start) } else { self.start.saturating_sub(self.stop) };
+        let span =
+            if self.step > 0 { self.stop.saturating_sub(self.start) } else { self.start.saturating_sub(self.stop) };
         let step = self.step.unsigned_abs();
         match u128::try_from(span) {
             Ok(span) => usize::try_from(span.div_ceil(step)).unwrap_or(usize::MAX),
@@ -99,10 +100,9 @@ pub(crate) fn iterate(value: &Value) -> Fallible<Items> {
 pub(crate) fn is_iterable(value: &Value) -> bool {
     match py(value) {
         Py::Str(_) | Py::Undefined(_) => true,
-        Py::Obj(object) => matches!(
-            object,
-            Obj::Seq(_) | Obj::Dict(_) | Obj::View(_) | Obj::Range(_) | Obj::Generator(_)
-        ),
+        Py::Obj(object) => {
+            matches!(object, Obj::Seq(_) | Obj::Dict(_) | Obj::View(_) | Obj::Range(_) | Obj::Generator(_))
+        }
         _ => false,
     }
 }

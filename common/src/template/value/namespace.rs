@@ -69,9 +69,9 @@ impl Namespace {
 /// transformers refuses names that could reach into Python.
 fn check_name(name: &Value) -> Fallible<()> {
     match name.as_str() {
-        Some(text) if text.starts_with('_') => Err(fail(format!(
-            "a namespace attribute may not start with an underscore, but '{text}' does"
-        ))),
+        Some(text) if text.starts_with('_') => {
+            Err(fail(format!("a namespace attribute may not start with an underscore, but '{text}' does")))
+        }
         _ => Ok(()),
     }
 }

@@ -31,19 +31,23 @@ pub(crate) struct Seq {
     kind: SeqKind,
     items: Vec<Value>,
     nesting: u16,
+    /// How many values the budget was charged for.
+    charged: usize,
 }
 
 impl Seq {
     /// A new sequence, charged to the budget.
     pub(crate) fn value(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
-        budget::alloc_values(items.len() + 1)?;
-        Self::free_of_charge(kind, items)
+        let charged = items.len() + 1;
+        budget::alloc_values(charged)?;
+        let nesting = nesting_above(&items)?;
+        Ok(Obj::Seq(Self { kind, items, nesting, charged }).value())
     }
 
     /// A new sequence that belongs to the template or the input, not to the render.
     pub(crate) fn free_of_charge(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
         let nesting = nesting_above(&items)?;
-        Ok(Obj::Seq(Self { kind, items, nesting }).value())
+        Ok(Obj::Seq(Self { kind, items, nesting, charged: 0 }).value())
     }
 
     pub(crate) fn kind(&self) -> SeqKind {
@@ -60,5 +64,11 @@ impl Seq {
 
     pub(super) fn nesting(&self) -> u16 {
         self.nesting
+    }
+}
+
+impl Drop for Seq {
+    fn drop(&mut self) {
+        budget::free_values(self.charged);
     }
 }

@@ -13,6 +13,8 @@ use crate::python;
 pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     name: "deepseek-v3.2",
     serves: |model| super::serves(model, &["deepseek_v32", "deepseek32"], Some("deepseek-ai/DeepSeek-V3.2")),
+    is_family: true,
+    stops_at_images: super::stops_at_images,
     render,
 };
 
@@ -25,7 +27,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     for i in settings.context.len()..encoder.turns.len() {
         encoder.write(i, &mut prompt)?;
     }
-    Ok(Rendering { prompt, warnings: warnings(conversation) })
+    Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
 }
 
 struct Encoder<'a> {

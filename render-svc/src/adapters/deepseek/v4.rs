@@ -15,8 +15,13 @@ use crate::error::Error;
 use crate::models::Model;
 use crate::python;
 
-pub(in crate::adapters) const DEEPSEEK_V4: Adapter =
-    Adapter { name: "deepseek-v4", serves: |model| super::serves(model, &["deepseek_v4", "deepseek4"], None), render };
+pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
+    name: "deepseek-v4",
+    serves: |model| super::serves(model, &["deepseek_v4", "deepseek4"], None),
+    is_family: true,
+    stops_at_images: super::stops_at_images,
+    render,
+};
 
 const REMINDER: &str = "<｜latest_reminder｜>";
 
@@ -64,7 +69,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     for i in first..encoder.messages.len() {
         encoder.write(i, &mut prompt)?;
     }
-    Ok(Rendering { prompt, warnings: warnings(conversation) })
+    Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
 }
 
 fn effort(args: &Object) -> Result<&'static str, Invalid> {

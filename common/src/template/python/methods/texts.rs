@@ -10,6 +10,9 @@ use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
 use super::super::{format, repr, text};
 use super::unknown;
 
+/// `str.split` or `str.rsplit`: text, separator, most cuts.
+type Splitter = for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>;
+
 pub(super) const NAMES: &[&str] = &[
     "capitalize",
     "casefold",
@@ -166,11 +169,7 @@ impl Receiver<'_> {
         self.like(text::strip(self.content, chars, left, right).to_owned())
     }
 
-    fn split(
-        &self,
-        args: &Args<'_>,
-        split: for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>,
-    ) -> Fallible<Value> {
+    fn split(&self, args: &Args<'_>, split: Splitter) -> Fallible<Value> {
         let [separator, limit] = args.bind(self.name, ["sep", "maxsplit"])?;
         let separator = or_none(separator);
         let separator = separator.as_ref().map(|separator| text_arg(separator, self.name)).transpose()?;
@@ -212,11 +211,7 @@ impl Receiver<'_> {
         }
         match py(defined(&affix)?) {
             Py::Str(affix) => Ok(Value::from(holds(content, affix))),
-            _ => Err(fail(format!(
-                "{} first arg must be str or a tuple of str, not {}",
-                self.name,
-                type_name(&affix)
-            ))),
+            _ => Err(fail(format!("{} first arg must be str or a tuple of str, not {}", self.name, type_name(&affix)))),
         }
     }
 
