@@ -18,6 +18,7 @@ pub struct Failure {
     reason: &'static str,
     message: String,
     field: Option<String>,
+    is_about_field: bool,
     retry_after: Option<Duration>,
 }
 
@@ -25,7 +26,7 @@ impl Failure {
     /// `reason` is stable, UPPER_SNAKE, and what programs should test; `message` is for people.
     #[must_use]
     pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), field: None, retry_after: None }
+        Self { code, reason, message: clip(message.into()), field: None, is_about_field: false, retry_after: None }
     }
 
     /// INVALID_ARGUMENT for one field of the request, such as `conversation.messages[2].role`.
@@ -37,8 +38,14 @@ impl Failure {
     /// Names the request field that is to blame.
     #[must_use]
     pub fn at(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.field = Some(clip(field.into()));
         self
+    }
+
+    /// Names the request field that it concerns, for a message that stands by itself.
+    #[must_use]
+    pub fn about(self, field: impl Into<String>) -> Self {
+        Self { is_about_field: true, ..self.at(field) }
     }
 
     /// Tells the caller when to try again.
@@ -64,8 +71,8 @@ impl Failure {
     #[must_use]
     pub fn message(&self) -> String {
         match &self.field {
-            Some(field) => format!("{field}: {}", self.message),
-            None => self.message.clone(),
+            Some(field) if !self.is_about_field => format!("{field}: {}", self.message),
+            _ => self.message.clone(),
         }
     }
 
@@ -91,6 +98,23 @@ impl From<Failure> for Status {
         }
         Status::with_error_details(failure.code, failure.message(), details)
     }
+}
+
+/// Statuses travel in headers, which clients limit to 8 KiB or so; what callers sent may be in them, and is longer.
+fn clip(mut text: String) -> String {
+    const LIMIT: usize = 1024;
+    if text.len() > LIMIT {
+        text.truncate(text.floor_char_boundary(LIMIT));
+        text.push('…');
+    }
+    text
+}
+
+/// An error and its causes, in one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The code as gRPC spells it, such as `INVALID_ARGUMENT`.

@@ -44,7 +44,7 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Compiles a template; an error names the line and the construct.
     pub fn compile(source: &str) -> Result<Self, CompileError> {
-        let program = budget::with_stack(|| {
+        let program = budget::with_compiler_stack(|| {
             let template = parser::parse(source)?;
             codegen::compile(&template)
         })?;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::Receiver;
 use crate::args::Generate;
 use crate::error::Error;
 use crate::request::GenerateRequest;
-use crate::worker::{Config, Engine, Event, Finished};
+use crate::worker::{Config, Engine, Event, FinishReason, Finished};
 
 mod json;
 
@@ -138,6 +138,9 @@ fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Resul
         text += &delta.text;
         token_ids.extend(delta.token_ids);
         if let Some(end) = end {
+            if end.reason == FinishReason::Error {
+                return Err(Error::EngineFailed.into());
+            }
             return Ok(Output { token_ids, text, end });
         }
     }

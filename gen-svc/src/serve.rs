@@ -22,12 +22,13 @@ pub async fn run(args: Serve) -> anyhow::Result<()> {
     let (engine, thread) = tokio::task::spawn_blocking(|| Engine::start(config)).await??;
     let shutdown = serve::shutdown_signal()?;
     writeln!(std::io::stdout(), "gen-svc listening on {}", listener.local_addr()?)?;
-    serve(engine, listener, &args.serve, shutdown).await?;
-    // Whatever connection outlived the drain still holds the engine; it ends with the process.
-    if thread.is_finished() && thread.join().is_err() {
-        anyhow::bail!("the engine's thread panicked");
+    serve(engine.clone(), listener, &args.serve, shutdown).await?;
+    engine.stop();
+    // libtorch must not compute while the process is taken down.
+    match tokio::task::spawn_blocking(|| thread.join()).await? {
+        Ok(()) => Ok(()),
+        Err(_) => anyhow::bail!("the engine's thread panicked"),
     }
-    Ok(())
 }
 
 /// Serves the engine until `shutdown`, then drains: nothing new is taken on, and what runs may finish, until shortly before the

@@ -44,7 +44,7 @@ pub struct Serve {
     pub models: Vec<PathBuf>,
 
     /// The generation service that tasks use. Without it, RunTask is refused and all else works.
-    #[arg(long, env = "TANDEM_GENERATE", value_name = "http://HOST:PORT")]
+    #[arg(long, env = "TANDEM_GENERATE", value_name = "http://HOST:PORT", value_parser = endpoint)]
     pub generate: Option<Uri>,
 
     /// Where to listen. Port 0 takes any free one.
@@ -85,4 +85,14 @@ pub struct Render {
     /// Logs.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Reads a service's address; `http://` may be left out.
+fn endpoint(text: &str) -> Result<Uri, String> {
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri: Uri = text.parse().map_err(|e| format!("{e}; give it as http://HOST:PORT"))?;
+    match (uri.scheme_str(), uri.port_u16()) {
+        (Some("http"), Some(_)) => Ok(uri),
+        _ => Err("give it as http://HOST:PORT".to_owned()),
+    }
 }

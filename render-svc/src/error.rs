@@ -1,6 +1,6 @@
 //! Everything that can go wrong in a request, and the one table of what the caller sees of it.
 
-use tandem_common::status::Failure;
+use tandem_common::status::{Failure, chain};
 use tandem_common::template::RenderError;
 use tandem_common::tokenizer::TokenizerError;
 use tonic::{Code, Status};
@@ -12,7 +12,7 @@ use crate::models::LoadError;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No model of that id.
-    #[error("there is no model {model:?}; this server has {}", known.join(", "))]
+    #[error("there is no model {model:?}; {}", known_models(known))]
     ModelNotFound {
         /// What was asked for.
         model: String,
@@ -20,7 +20,7 @@ pub enum Error {
         known: Vec<String>,
     },
     /// The request names no model and there are several, or none.
-    #[error("name a model: this server has {}", known.join(", "))]
+    #[error("name a model; {}", known_models(known))]
     ModelNotNamed {
         /// What there is.
         known: Vec<String>,
@@ -101,6 +101,15 @@ pub enum Error {
         /// What the transport says.
         message: String,
     },
+    /// The rendered conversation does not fit in the model's context.
+    #[error("{message}")]
+    PromptTooLong {
+        /// With both numbers.
+        message: String,
+    },
+    /// The caller's deadline passed before the generation began.
+    #[error("the deadline passed")]
+    DeadlineExceeded,
     /// The generation service refused, in its own words.
     #[error("the generation service answered: {}", .0.message())]
     Generation(Box<Status>),
@@ -139,27 +148,33 @@ impl From<&Error> for Failure {
             Error::NoGenerationService => Failure::new(Code::FailedPrecondition, "NO_GENERATION_SERVICE", message),
             Error::GenerationUnavailable { .. } => Failure::new(Code::Unavailable, "GENERATION_UNAVAILABLE", message)
                 .retry_after(std::time::Duration::from_secs(1)),
+            Error::PromptTooLong { .. } => {
+                Failure::new(Code::InvalidArgument, "PROMPT_TOO_LONG", message).about("messages")
+            }
+            Error::DeadlineExceeded => Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message),
             Error::Generation(status) => Failure::new(status.code(), "GENERATION_FAILED", message),
             Error::Tokenizer(_) | Error::Internal(_) => Failure::new(Code::Internal, "INTERNAL", "internal error"),
         }
     }
 }
 
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+fn known_models(known: &[String]) -> String {
+    match known.is_empty() {
+        true => "none is loaded, and no .gguf file or model folder has that path".to_owned(),
+        false => format!("there are {}", known.join(", ")),
+    }
 }
 
 /// A template fails because of the conversation it was given.
 fn template_failure(cause: &RenderError) -> Failure {
-    let reason = match cause {
-        RenderError::Raised { .. } => "TEMPLATE_RAISED",
-        RenderError::Limit { .. } => "TEMPLATE_LIMIT",
-        RenderError::Runtime { .. } => "TEMPLATE_FAILED",
-        RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => "INVALID_REQUEST",
+    let (reason, field) = match cause {
+        RenderError::Raised { .. } => ("TEMPLATE_RAISED", "messages"),
+        RenderError::Limit { .. } => ("TEMPLATE_LIMIT", "messages"),
+        RenderError::Runtime { .. } => ("TEMPLATE_FAILED", "messages"),
+        RenderError::ContinueFinalMessage { .. } => ("INVALID_REQUEST", "continue_final_message"),
+        RenderError::Input { .. } => ("INVALID_REQUEST", "template_args"),
     };
-    Failure::new(Code::InvalidArgument, reason, cause.to_string())
+    Failure::new(Code::InvalidArgument, reason, cause.to_string()).about(field)
 }
 
 impl From<Error> for Status {

@@ -1,21 +1,31 @@
 //! The program `render-svc`.
 
 use std::io;
+use std::process::ExitCode;
 
 use clap::Parser as _;
-use render_svc::args::{Args, Command};
+use render_svc::args::{Args, Command, Serve};
 use render_svc::{cli, serve};
+use tandem_common::status::chain;
 use tandem_common::telemetry;
 
-fn main() -> anyhow::Result<()> {
-    match Args::parse().command {
+fn main() -> ExitCode {
+    let ended = match Args::parse().command {
+        Command::Serve(args) => run_server(args),
         Command::Render(args) => {
-            telemetry::init(&args.log)?;
-            cli::run(&args, io::stdout().lock())
+            telemetry::init(&args.log).map_err(Into::into).and_then(|()| cli::run(&args, io::stdout().lock()))
         }
-        Command::Serve(args) => {
-            telemetry::init(&args.log)?;
-            tokio::runtime::Runtime::new()?.block_on(serve::run(args))
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("render-svc: {}", chain(error.as_ref()));
+            ExitCode::FAILURE
         }
     }
+}
+
+fn run_server(args: Serve) -> anyhow::Result<()> {
+    telemetry::init(&args.log)?;
+    tokio::runtime::Runtime::new()?.block_on(serve::run(args))
 }

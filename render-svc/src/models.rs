@@ -229,7 +229,10 @@ impl Models {
 
 fn id(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    name.strip_suffix(".gguf").unwrap_or(&name).to_owned()
+    match name.rsplit_once('.') {
+        Some((stem, extension)) if extension.eq_ignore_ascii_case("gguf") => stem.to_owned(),
+        _ => name.into_owned(),
+    }
 }
 
 /// The models at `path`: itself, or those in it.
@@ -256,6 +259,6 @@ pub fn is_model(path: &Path) -> bool {
     let files = ["config.json", "tokenizer_config.json", "tokenizer.json"];
     match path.is_dir() {
         true => files.iter().any(|file| path.join(file).is_file()),
-        false => path.is_file() && path.extension().is_some_and(|extension| extension == "gguf"),
+        false => path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")),
     }
 }

@@ -16,6 +16,7 @@ use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
 use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming};
+use tonic_types::StatusExt as _;
 
 use crate::error::Error;
 use crate::grpc::convert;
@@ -63,14 +64,22 @@ impl TaskRunner {
     }
 }
 
-/// A status that the transport made has no details; one that the service made has.
+/// A status that the transport made has no details; one that the service made has. A prompt that is too long is the conversation's
+/// fault: the caller has sent no token ids.
 fn refused(status: Status) -> Error {
-    match status.code() {
-        Code::Unavailable if status.details().is_empty() => {
-            Error::GenerationUnavailable { message: status.message().to_owned() }
-        }
-        _ => Error::Generation(Box::new(status)),
+    let message = status.message().to_owned();
+    let details = status.get_error_details();
+    match details.error_info().map(|info| info.reason.as_str()) {
+        None if is_late(&status) => Error::DeadlineExceeded,
+        None => Error::GenerationUnavailable { message },
+        Some("PROMPT_TOO_LONG") => Error::PromptTooLong { message },
+        Some(_) => Error::Generation(Box::new(status)),
     }
+}
+
+/// tonic reports its own timer as CANCELLED.
+fn is_late(status: &Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
 
 fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {

@@ -1,10 +1,13 @@
-"""Random templates, one case per line as JSON for oracle.py.
+"""Random cases for oracle.py, one per line as JSON.
 
-Usage: generate.py SEED COUNT. The templates mix everything that Jinja2's grammar and Python's types offer: most of them
-fail, which must agree too.
+Usage: generate.py SEED COUNT [CORPUS]. Without a corpus, random templates that mix everything that Jinja2's grammar and
+Python's types offer: most of them fail, which must agree too. With a folder that holds templates/manifest.json and
+conversations/, real templates with conversations that have been changed at random.
 """
 
+import copy
 import json
+import pathlib
 import random
 import sys
 
@@ -158,10 +161,86 @@ class Generator:
         return {"template": template, "messages": [{"role": "user", "content": "hi"}], "args": ARGS}
 
 
+STRANGE = [None, True, False, 0, 1, -1, 1.5, 1e16, 1e-7, 12345678901234567890123, "", " ", "\n", "x\ny", "  padded  ", "'\"\\", "<think>a</think>b",
+           "\u00e9\u2028\u00a0", "\x1c\x85", [], {}, ["a"], [{"type": "text", "text": "t"}], [{"type": "image"}], {"a": 1}, {"a": {"b": [1, None]}},
+           "assistant", "user", "system", "tool", '{"k": 1}', [1, 2.0, None]]
+KEYS = ["content", "role", "tool_calls", "name", "tool_call_id", "reasoning_content", "thinking", "type", "text", "function", "arguments",
+        "parameters", "properties", "description", "id", "extra"]
+
+
+class Mutator:
+    def __init__(self, seed, corpus):
+        self.random = random.Random(seed)
+        self.corpus = corpus
+
+    def containers(self, value):
+        """Every dict and list inside of a value."""
+        if isinstance(value, (dict, list)):
+            yield value
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from self.containers(item)
+
+    def strange(self):
+        return copy.deepcopy(self.random.choice(STRANGE))
+
+    def mutate(self, value):
+        target = self.random.choice(list(self.containers(value)))
+        kind = self.random.random()
+        if isinstance(target, dict):
+            if kind < 0.3 and target:
+                del target[self.random.choice(list(target))]
+            elif kind < 0.7 and target:
+                target[self.random.choice(list(target))] = self.strange()
+            else:
+                target[self.random.choice(KEYS)] = self.strange()
+        elif kind < 0.25 and target:
+            del target[self.random.randrange(len(target))]
+        elif kind < 0.5 and target:
+            target.insert(self.random.randrange(len(target)), copy.deepcopy(self.random.choice(target)))
+        elif kind < 0.7 and len(target) > 1:
+            self.random.shuffle(target)
+        else:
+            target.append(self.strange())
+
+    def case(self):
+        template, special_tokens = self.random.choice(self.corpus.templates)
+        conversation = copy.deepcopy(self.random.choice(self.corpus.conversations))
+        parts = [conversation["messages"]] * 3 + [conversation.get(key) for key in ("tools", "documents", "template_args")]
+        for _ in range(self.random.randint(1, 4)):
+            self.mutate(self.random.choice([part for part in parts if part] or [conversation["messages"]]))
+        if self.random.random() < 0.1:
+            conversation["continue_final_message"] = True
+            conversation["add_generation_prompt"] = False
+        # A list in place of the first message would be a batch of conversations.
+        conversation["messages"] = [message for message in conversation["messages"] if not isinstance(message, list)] or [{}]
+        keys = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
+        case = {key: conversation[key] for key in keys if key in conversation}
+        return {**case, "args": conversation.get("template_args"), "template": template, "special_tokens": special_tokens}
+
+
+class Corpus:
+    def __init__(self, folder):
+        folder = pathlib.Path(folder)
+        manifest = json.loads((folder / "templates/manifest.json").read_text())
+        self.templates = [(self.source(folder, entry), self.special_tokens(entry)) for entry in manifest]
+        self.conversations = [json.loads(path.read_text()) for path in sorted((folder / "conversations").glob("*.json"))]
+
+    @staticmethod
+    def source(folder, entry):
+        return (folder / f"templates/{entry['slug']}.jinja").read_bytes().decode()
+
+    @staticmethod
+    def special_tokens(entry):
+        return {key: entry[key] for key in ("bos_token", "eos_token") if entry.get(key)}
+
+
 def main():
     seed, count = int(sys.argv[1]), int(sys.argv[2])
+    corpus = Corpus(sys.argv[3]) if len(sys.argv) > 3 else None
     for number in range(count):
-        print(json.dumps(Generator(f"{seed}:{number}").case()))
+        name = f"{seed}:{number}"
+        case = Mutator(name, corpus).case() if corpus else Generator(name).case()
+        print(json.dumps(case))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 //! Every test, in one binary: a module per subject.
 
 mod artifacts;
+mod binaries;
 mod capabilities;
 mod deepseek;
+mod differential;
 mod engine;
 mod failure;
 mod formats;
@@ -15,5 +17,6 @@ mod render;
 mod render_cli;
 mod sampling;
 mod task;
+mod template;
 mod tokenizer;
 mod transport;

@@ -251,7 +251,7 @@ async fn a_template_that_refuses_is_heard() {
     let (_service, mut client) = serve("{{ raise_exception('no ' ~ messages[0].role ~ ' here') }}").await;
     let result = client.render(request(conversation(vec![text("user", "a")]))).await;
     assert_eq!(result.as_ref().expect_err("should fail").message(), "no user here");
-    is_failed(result, Code::InvalidArgument, "TEMPLATE_RAISED", None);
+    is_failed(result, Code::InvalidArgument, "TEMPLATE_RAISED", Some("messages"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,16 @@
 //! What transformers does around a template in `apply_chat_template`.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use super::codegen::Program;
 use super::error::{Fallible, RenderError};
+use super::python::{number, text};
 use super::value::{Dict, Namespaces, Seq, SeqKind, none};
 use super::{Applied, Input, Limits, budget, clock, globals, machine, tracking};
-
-use std::sync::Arc;
-
-use minijinja::Value;
 
 /// What marks the end of the final message while it is rendered.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -62,31 +63,36 @@ fn list_of_objects(value: &Json) -> bool {
     value.as_array().is_some_and(|items| items.iter().all(Json::is_object)) || value.is_null()
 }
 
-fn prepare(messages: &[Json]) -> Result<Vec<Map<String, Json>>, RenderError> {
+/// The messages, of which only the final one is ever changed.
+type Messages<'a> = Vec<Cow<'a, Map<String, Json>>>;
+
+fn prepare(messages: &[Json]) -> Result<Messages<'_>, RenderError> {
     let mut prepared = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
-        let Some(message) = message.as_object() else {
-            return refuse(format!("message {at} is not a JSON object"));
-        };
-        prepared.push(with_reasoning(without_nulls(message)));
+        match message.as_object() {
+            Some(message) => prepared.push(Cow::Borrowed(message)),
+            None => return refuse(format!("message {at} is not a JSON object")),
+        }
     }
     Ok(prepared)
 }
 
-fn without_nulls(message: &Map<String, Json>) -> Map<String, Json> {
-    message.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.clone(), value.clone())).collect()
-}
-
-/// Reasoning under any of its names is also put under the one that templates read; `thinking` comes first if it is new.
-fn with_reasoning(message: Map<String, Json>) -> Map<String, Json> {
-    let Some(reasoning) = REASONING.iter().find_map(|name| message.get(*name)).cloned() else {
-        return message;
+/// A message without the keys that are null. Reasoning under any of its names is also put under the one that templates
+/// read; `thinking` comes first if it is new.
+fn message_value(message: &Map<String, Json>) -> Fallible<Value> {
+    let given = || message.iter().filter(|(_, value)| !value.is_null());
+    let reasoning = REASONING.iter().find_map(|name| message.get(*name).filter(|value| !value.is_null()));
+    let Some(reasoning) = reasoning else {
+        return entries_value(given());
     };
-    let mut aliased = Map::new();
-    aliased.insert("thinking".to_owned(), reasoning.clone());
-    aliased.extend(message);
-    aliased.insert("reasoning_content".to_owned(), reasoning);
-    aliased
+    let canonical = (REASONING[0], reasoning);
+    let has = |name: &str| message.get(name).is_some_and(|value| !value.is_null());
+    let thinking = message.get("thinking").filter(|value| !value.is_null()).unwrap_or(reasoning);
+    let rest = given()
+        .filter(|(key, _)| *key != "thinking")
+        .map(|(key, value)| if key == canonical.0 { canonical } else { (key.as_str(), value) });
+    let appended = (!has(canonical.0)).then_some(canonical);
+    entries_value([("thinking", thinking)].into_iter().chain(rest).chain(appended))
 }
 
 fn cannot_continue<T>(message: impl Into<String>) -> Result<T, RenderError> {
@@ -94,8 +100,9 @@ fn cannot_continue<T>(message: impl Into<String>) -> Result<T, RenderError> {
 }
 
 /// Marks the end of the final message's text, and gives the text.
-fn mark_final(messages: &mut [Map<String, Json>], source: &str) -> Result<String, RenderError> {
-    let content = messages.last_mut().and_then(|message| message.get_mut("content"));
+fn mark_final(messages: &mut Messages<'_>, source: &str) -> Result<String, RenderError> {
+    let last = messages.last_mut().map(Cow::to_mut);
+    let content = last.and_then(|message| message.get_mut("content")).filter(|content| !content.is_null());
     let Some(content) = content else {
         return cannot_continue("the final message has no content to continue");
     };
@@ -136,7 +143,7 @@ fn mark_last_block(blocks: &mut [Json]) -> Result<String, RenderError> {
 /// Cuts the prompt where the final message ends.
 fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderError> {
     let trimmed_tag = CONTINUE_TAG.trim_end();
-    let stripped = super::python::text::strip(final_text, None, true, true);
+    let stripped = text::strip(final_text, None, true, true);
     let found = applied.text.rfind(trimmed_tag).filter(|_| applied.text.contains(stripped));
     let Some(at) = found else {
         return cannot_continue("the final message does not appear in the prompt");
@@ -145,7 +152,7 @@ fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderErro
     applied.text.truncate(at);
     if !whole {
         // The template trims its messages, so the space before the mark is its own too.
-        let kept = super::python::text::strip(&applied.text, None, false, true).len();
+        let kept = text::strip(&applied.text, None, false, true).len();
         applied.text.truncate(kept);
     }
     let len = applied.text.len();
@@ -158,7 +165,7 @@ fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderErro
 
 fn render(
     program: &Arc<Program>,
-    messages: &[Map<String, Json>],
+    messages: &Messages<'_>,
     input: &Input<'_>,
     limits: &Limits,
 ) -> Result<Applied, RenderError> {
@@ -172,11 +179,11 @@ fn render(
 }
 
 /// The value of a name that the template uses: an argument, a special token, or a global function.
-fn context(name: &str, messages: &[Map<String, Json>], input: &Input<'_>) -> Fallible<Option<Value>> {
+fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<Option<Value>> {
     let given = |value: Option<&Json>| value.map_or_else(|| Ok(none()), to_value);
     Ok(Some(match name {
         "messages" => {
-            let messages = messages.iter().map(object_value).collect::<Fallible<Vec<_>>>()?;
+            let messages = messages.iter().map(|message| message_value(message)).collect::<Fallible<Vec<_>>>()?;
             Seq::free_of_charge(SeqKind::List, messages)?
         }
         "tools" => given(input.tools)?,
@@ -194,7 +201,7 @@ fn to_value(json: &Json) -> Fallible<Value> {
     match json {
         Json::Null => Ok(none()),
         Json::Bool(flag) => Ok(Value::from(*flag)),
-        Json::Number(number) => machine::json_number(number.as_str()),
+        Json::Number(number) => number::from_json(number.as_str()),
         Json::String(text) => {
             budget::grant(text.len());
             Ok(Value::from(text.as_str()))
@@ -203,12 +210,14 @@ fn to_value(json: &Json) -> Fallible<Value> {
             budget::grant(items.len());
             Seq::free_of_charge(SeqKind::List, items.iter().map(to_value).collect::<Fallible<_>>()?)
         }
-        Json::Object(map) => object_value(map),
+        Json::Object(map) => entries_value(map),
     }
 }
 
-fn object_value(map: &Map<String, Json>) -> Fallible<Value> {
-    budget::grant(map.keys().map(String::len).sum());
-    let entries = map.iter().map(|(key, value)| Ok((Value::from(key.as_str()), to_value(value)?)));
+fn entries_value<'a, K: AsRef<str>>(entries: impl IntoIterator<Item = (K, &'a Json)>) -> Fallible<Value> {
+    let entries = entries.into_iter().map(|(key, value)| {
+        budget::grant(key.as_ref().len());
+        Ok((Value::from(key.as_ref()), to_value(value)?))
+    });
     Dict::of_distinct(entries.collect::<Fallible<_>>()?, 0)
 }

@@ -74,6 +74,11 @@ pub(crate) fn scan(bytes: usize) -> Fallible<()> {
     steps(1 + bytes / BYTES_PER_STEP)
 }
 
+/// Charges the time to look at every character of a text of `bytes` bytes.
+pub(crate) fn walk(bytes: usize) -> Fallible<()> {
+    scan(bytes.saturating_mul(8))
+}
+
 /// Charges memory that is about to be allocated, and the time to fill it.
 pub(crate) fn alloc(bytes: usize) -> Fallible<()> {
     scan(bytes)?;
@@ -150,6 +155,14 @@ pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
 /// Room for walking the deepest value that may be built, in a debug build.
 const STACK_RED_ZONE: usize = 1024 * 1024;
 const STACK_SEGMENT: usize = 4 * 1024 * 1024;
+
+/// Stack for parsing and compiling the deepest template, in a debug build.
+const COMPILER_STACK: usize = 32 * 1024 * 1024;
+
+/// Runs the compiler on a stack of its own.
+pub(crate) fn with_compiler_stack<T>(call: impl FnOnce() -> T) -> T {
+    stacker::grow(COMPILER_STACK, call)
+}
 
 /// Runs `call` with enough stack left for any one operation on any value.
 pub(crate) fn with_stack<T>(call: impl FnOnce() -> T) -> T {

@@ -10,7 +10,7 @@ use minijinja::{AutoEscape, Environment, Output, State, Value};
 
 use super::codegen::Program;
 use super::error::{Fallible, fail};
-use super::python::{arithmetic, attribute, call, equal, number, order, repr};
+use super::python::{arithmetic, attribute, call, equal, order, repr};
 use super::scope::{Slot, slot_of};
 use super::tracking;
 use super::value::{
@@ -240,9 +240,4 @@ fn set_attribute(values: &[Value]) -> Fallible<Value> {
         _ if dict(&values[1]).is_some() => Err(fail("cannot assign an item of a dict, only attributes of a namespace")),
         _ => Err(fail("cannot assign attribute on non-namespace object")),
     }
-}
-
-/// The value of a number's text in JSON.
-pub(crate) fn json_number(text: &str) -> Fallible<Value> {
-    number::from_json(text)
 }

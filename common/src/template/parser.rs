@@ -12,8 +12,8 @@ use super::lexer::{Token, TokenKind, normalize, tokenize};
 
 /// The most bytes a template may have.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
-/// How deep expressions may nest; CPython refuses generated code far below this.
-const MAX_EXPR_DEPTH: u16 = 400;
+/// How deep expressions may nest; CPython refuses what Jinja2 makes of more than 200 levels.
+const MAX_EXPR_DEPTH: u16 = 250;
 /// How deep blocks may nest.
 const MAX_BLOCK_DEPTH: u16 = 100;
 

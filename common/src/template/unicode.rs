@@ -1,5 +1,6 @@
 //! What Python knows of characters and Rust's standard library does not, or differently.
 
+#[rustfmt::skip]
 mod tables;
 
 fn is_in(table: &[(u32, u32)], c: char) -> bool {

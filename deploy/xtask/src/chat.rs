@@ -93,7 +93,9 @@ pub(crate) fn run(layout: &Layout, mut args: Args) -> Result<ExitCode> {
     if prepared.is_some() && args.model.is_none() {
         args.wishes = args.wishes.or_recommended();
     }
-    let runtime = Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")?;
+    // Stopping the services blocks this thread; the connection to them must go on meanwhile, so it has a thread of its own.
+    let runtime =
+        Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start the async runtime")?;
     let end = runtime.block_on(until_told_to_stop(converse(layout, prepared, args)));
     match end {
         Ok(end) => Ok(end.exit_code()),

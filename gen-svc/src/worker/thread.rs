@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ use crate::models::{self, Model};
 use crate::request::{SamplingOptions, ServedModel};
 use crate::sampling::Sampler;
 use crate::weights::{ModelFile, Placement};
+
+/// How often an idle thread looks whether it should stop.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// How long the thread sleeps when every running request waits for its reader.
 const NAP: Duration = Duration::from_millis(2);
@@ -73,7 +76,7 @@ impl EngineThread {
         Ok((engine, thread))
     }
 
-    /// Works until every handle is dropped. A panic fails all requests, then and from then on; the process lives.
+    /// Works until every handle is dropped, or until it is told to stop and nothing is left. A panic fails all requests, then and from then on; the process lives.
     pub(super) fn main(mut self) {
         let _no_grad = tch::no_grad_guard();
         let worked = catch_unwind(AssertUnwindSafe(|| while self.round() {}));
@@ -99,9 +102,10 @@ impl EngineThread {
 
     /// Takes what has been submitted; waits for it when there is nothing else to do.
     fn receive(&mut self) -> bool {
-        if self.waiting.is_empty() && self.running.is_empty() {
-            match self.jobs.recv() {
+        while self.waiting.is_empty() && self.running.is_empty() {
+            match self.jobs.recv_timeout(IDLE) {
                 Ok(job) => self.waiting.push_back(job),
+                Err(RecvTimeoutError::Timeout) if self.shared.stage() < Stage::Stopping => {}
                 Err(_) => return false,
             }
         }

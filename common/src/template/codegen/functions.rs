@@ -46,10 +46,7 @@ impl Codegen {
         self.new_function(
             frame,
             signature,
-            |codegen, scope| {
-                let slots = codegen.declare_params(scope, node, special);
-                Ok(slots)
-            },
+            |codegen, scope| codegen.declare_params(scope, node, special),
             |codegen, frame| codegen.macro_body(frame, node),
         )
     }
@@ -100,7 +97,7 @@ impl Codegen {
         &mut self,
         frame: Frame,
         signature: Signature,
-        declare: impl FnOnce(&mut Self, ScopeId) -> Result<Vec<Slot>, CompileError>,
+        declare: impl FnOnce(&mut Self, ScopeId) -> Vec<Slot>,
         body: impl FnOnce(&mut Self, Frame) -> Done,
     ) -> Done {
         let around = self.add(Instruction::Jump(!0));
@@ -108,7 +105,7 @@ impl Codegen {
         self.functions.push((self.function_count, Function::default()));
         self.function_count += 1;
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
-        let params = declare(self, scope)?;
+        let params = declare(self, scope);
         params.iter().rev().for_each(|slot| self.store(*slot));
         self.enter_scope(scope);
         body(self, Frame { scope, soft: false })?;

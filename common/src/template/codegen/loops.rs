@@ -16,6 +16,13 @@ use super::{Codegen, Frame, INSTRUCTIONS_PER_STEP, Loop};
 
 type Done = Result<(), CompileError>;
 
+/// The parameters of a recursive loop's function. No template can use such names.
+const RECURSION_ITEMS: &str = " items";
+const RECURSION_DEPTH: &str = " depth";
+
+/// What a round costs besides its body.
+const ROUND_STEPS: u64 = 4;
+
 /// Where a recursive loop's function finds what it was called with.
 #[derive(Debug, Clone, Copy)]
 struct Recursion {
@@ -39,15 +46,13 @@ impl Codegen {
 
     fn recursive_loop(&mut self, frame: Frame, node: &For) -> Done {
         let function = self.scopes.hidden(self.function_id());
-        let mut params = None;
         let signature = Signature { params: vec![Value::from("items"), Value::from("depth")], ..Signature::default() };
         self.new_function(
             frame,
             signature,
             |codegen, scope| {
-                let (items, depth) = codegen.recursion_params(scope);
-                params = Some(Recursion { function, items, depth });
-                Ok(vec![items, depth])
+                let names = [RECURSION_ITEMS, RECURSION_DEPTH];
+                names.map(|name| codegen.scopes.declare(scope, &name.into())).to_vec()
             },
             |codegen, frame| codegen.recursion_body(frame, node, function),
         )?;
@@ -60,13 +65,9 @@ impl Codegen {
         self.emit()
     }
 
-    fn recursion_params(&mut self, scope: ScopeId) -> (Slot, Slot) {
-        (self.scopes.declare(scope, &" items".into()), self.scopes.declare(scope, &" depth".into()))
-    }
-
     fn recursion_body(&mut self, frame: Frame, node: &For, function: Slot) -> Done {
-        let items = self.scopes.assigned_slot(frame.scope, &" items".into());
-        let depth = self.scopes.assigned_slot(frame.scope, &" depth".into());
+        let items = self.scopes.assigned_slot(frame.scope, &RECURSION_ITEMS.into());
+        let depth = self.scopes.assigned_slot(frame.scope, &RECURSION_DEPTH.into());
         match (items, depth) {
             (Some(items), Some(depth)) => self.plain_loop(frame, node, Some(Recursion { function, items, depth })),
             _ => Ok(()),
@@ -166,7 +167,7 @@ impl Codegen {
                 let item = codegen.scopes.declare(scope, &" item".into());
                 codegen.scopes.declare_target(scope, target);
                 codegen.scopes.visit_expr(scope, filter);
-                Ok(vec![item])
+                vec![item]
             },
             |codegen, frame| {
                 if let Some(item) = codegen.scopes.assigned_slot(frame.scope, &" item".into()) {
@@ -246,7 +247,7 @@ impl Codegen {
 
     /// A round costs by the number of instructions in its body.
     fn patch_weight(&mut self, at: u32) {
-        let weight = u64::from(self.here - at).div_ceil(INSTRUCTIONS_PER_STEP);
+        let weight = ROUND_STEPS + u64::from(self.here - at) / INSTRUCTIONS_PER_STEP;
         if let Some(Instruction::LoadConst(value)) = self.instructions.get_mut(at) {
             *value = Value::from(weight);
         }

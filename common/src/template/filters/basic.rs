@@ -8,7 +8,7 @@ use super::super::python::attribute;
 use super::super::python::call::{Args, required};
 use super::super::python::repr;
 use super::super::value::{
-    Generator, Obj, Py, Undefined, View, ViewKind, is_undefined, iterate, length, obj, object_name, py, text, type_name,
+    Generator, Obj, Py, Undefined, View, ViewKind, is_undefined, iterate, length, obj, py, text, type_name,
 };
 use super::{flag, is_mapping};
 
@@ -64,7 +64,7 @@ pub(super) fn attr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
         return Err(fail(format!("attribute name must be string, not '{}'", type_name(&name))));
     }
     if is_mapping(value) && super::super::python::methods::find(value, name.as_str().unwrap_or_default()).is_none() {
-        return Ok(Undefined::Member { owner: object_name(value), name }.value());
+        return Ok(Undefined::Member { owner: type_name(value), name }.value());
     }
     attribute::attribute(state, value, &name)
 }

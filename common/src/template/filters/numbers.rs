@@ -3,6 +3,7 @@
 use minijinja::{State, Value};
 use num_bigint::BigInt as Digits;
 
+use super::super::budget;
 use super::super::error::{Fallible, fail, is_fatal};
 use super::super::python::arithmetic::{self, as_float};
 use super::super::python::call::{Args, defined, int_arg, or_none};
@@ -32,6 +33,7 @@ pub(super) fn int(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fall
     let [default, base] = args.bind("int", ["default", "base"])?;
     let default = || default.unwrap_or_else(|| Value::from(0));
     let base = base.map_or(Ok(10), |base| int_arg(&base))?;
+    budget::walk(value.as_str().map_or(0, str::len))?;
     match py(value) {
         Py::Str(content) => match number::parse_int(content, u32::try_from(base).unwrap_or(u32::MAX)) {
             Ok(int) => Ok(int),
@@ -53,6 +55,7 @@ pub(super) fn int(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fall
 
 pub(super) fn float(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [default] = args.bind("float", ["default"])?;
+    budget::walk(value.as_str().map_or(0, str::len))?;
     let float = match py(value) {
         Py::Str(content) => number::parse_float(content),
         Py::Undefined(undefined) => return Err(undefined.error()),

@@ -14,7 +14,7 @@ use super::{Path, flag, ignore_case};
 
 pub(super) fn list_of(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("list", [])?;
-    list(to_vec(value)?)
+    Seq::charged_for(SeqKind::List, to_vec(value)?)
 }
 
 pub(super) fn first(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {

@@ -13,7 +13,10 @@ use super::flag;
 /// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
 fn soft_str(state: &mut State<'_, '_>, value: &Value) -> Fallible<Value> {
     match value.as_str() {
-        Some(_) => Ok(value.clone()),
+        Some(content) => {
+            budget::walk(content.len())?;
+            Ok(value.clone())
+        }
         None => new_text(repr::to_str(state, value)?),
     }
 }
@@ -28,7 +31,6 @@ fn change(
 ) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
     let content = soft_str(state, value)?;
-    budget::scan(content.as_str().map_or(0, str::len))?;
     text_like(&content, change(content.as_str().unwrap_or_default()))
 }
 
@@ -104,21 +106,20 @@ pub(super) fn format(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) 
     printf::format(state, &content, &values)
 }
 
-pub(super) fn indent(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn indent(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [width, first, blank] = args.bind("indent", ["width", "first", "blank"])?;
     let width = width.unwrap_or_else(|| Value::from(4));
     let indention = match width.as_str() {
         Some(_) => width.clone(),
         None => arithmetic::multiply(&Value::from(" "), &width)?,
     };
-    let _ = state;
     // This fails for everything but texts.
     let content = arithmetic::add(value, &Value::from("\n"))?;
     let (content, indention) = match (content.as_str(), indention.as_str()) {
         (Some(content), Some(indention)) => (content, indention),
         _ => return Err(fail(format!("the filter 'indent' needs a text, not {}", type_name(value)))),
     };
-    let lines = text::lines(content, false);
+    let lines = text::lines(content, false)?;
     let (first, blank) = (flag(first), flag(blank));
     let mut out = repr::Text::new();
     for (at, line) in lines.iter().enumerate() {

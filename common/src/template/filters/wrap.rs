@@ -25,7 +25,7 @@ pub(super) fn wordwrap(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     budget::alloc(content.len().saturating_mul(2 + separator.len()))?;
     let wrapper = Wrapper { width, break_long: on(break_long), on_hyphens: on(on_hyphens) };
     let paragraphs: Vec<String> =
-        lines(content, false).into_iter().map(|line| wrapper.wrap(line).join(separator)).collect();
+        lines(content, false)?.into_iter().map(|line| wrapper.wrap(line).join(separator)).collect();
     text(paragraphs.join(separator))
 }
 

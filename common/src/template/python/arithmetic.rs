@@ -115,7 +115,6 @@ fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> 
 }
 
 fn add_sequences(left: &Seq, right: &Seq) -> Fallible<Value> {
-    budget::alloc_values(left.items().len() + right.items().len())?;
     let items = left.items().iter().chain(right.items()).cloned().collect();
     if left.is_list() { list(items) } else { tuple(items) }
 }
@@ -176,7 +175,7 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             let size = seq.items().len().saturating_mul(times);
             budget::alloc_values(size)?;
             let items = seq.items().iter().cycle().take(size).cloned().collect();
-            Seq::free_of_charge(if seq.is_list() { SeqKind::List } else { SeqKind::Tuple }, items)
+            Seq::charged_for(if seq.is_list() { SeqKind::List } else { SeqKind::Tuple }, items)
         }
         _ => unsupported("*", value, value),
     }

@@ -6,6 +6,7 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::value::{
     Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, object_name, py, text_like, tuple,
+    type_name,
 };
 use super::call::int_arg;
 use super::methods;
@@ -40,7 +41,7 @@ pub(crate) fn item(state: &mut State<'_, '_>, value: &Value, key: &Value) -> Fal
 }
 
 fn missing(value: &Value, name: &Value) -> Value {
-    Undefined::Member { owner: object_name(value), name: name.clone() }.value()
+    Undefined::Member { owner: type_name(value), name: name.clone() }.value()
 }
 
 /// What Python's `value[key]` gives; nothing if it raises a TypeError or LookupError.
@@ -116,7 +117,7 @@ fn number_attribute(value: &Value, name: &str) -> Fallible<Option<Value>> {
 
 fn object_attribute(state: &mut State<'_, '_>, object: &Obj, name: &str) -> Fallible<Option<Value>> {
     match object {
-        Obj::Namespace(namespace) => Ok(namespace.get(name)),
+        Obj::Namespace(namespace) => namespace.get(name),
         Obj::Loop(object) => object.attribute(state, name),
         Obj::Range(range) => Ok(match name {
             "start" => Some(Value::from(range.start())),

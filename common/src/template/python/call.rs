@@ -8,7 +8,7 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::globals;
 use super::super::value::{
-    CounterKind, Dict, Macro, MacroSpec, Obj, Py, dict, is_undefined, iterate, obj, py, tuple, type_name,
+    CounterKind, Dict, Loop, Macro, MacroSpec, Obj, Py, dict, is_undefined, iterate, obj, py, tuple, type_name,
 };
 use super::{attribute, methods};
 
@@ -130,6 +130,7 @@ fn add_keywords(keywords: &mut Vec<(Value, Value)>, splat: &Value) -> Fallible<(
         let Some(text) = name.as_str() else {
             return Err(fail("keywords must be strings"));
         };
+        budget::steps(keywords.len())?;
         if keywords.iter().any(|(known, _)| known.as_str() == Some(text)) {
             return Err(fail(format!("got multiple values for keyword argument '{text}'")));
         }
@@ -145,7 +146,7 @@ pub(crate) fn call(state: &mut State<'_, '_>, callee: &Value, args: &Args<'_>) -
         Py::Obj(Obj::Method(method)) => methods::call(state, &method.receiver, method.name, args),
         Py::Obj(Obj::Macro(object)) => call_macro(state, object, args),
         Py::Obj(Obj::Builtin(builtin)) => globals::call(state, *builtin, args),
-        Py::Obj(Obj::Loop(object)) => recurse(state, callee, object, args),
+        Py::Obj(Obj::Loop(object)) => recurse(state, object, args),
         Py::Obj(Obj::Counter(counter)) if counter.kind == CounterKind::Joiner => {
             args.bind::<0>("joiner", [])?;
             Ok(counter.join())
@@ -185,12 +186,7 @@ pub(crate) fn is_callable(value: &Value) -> bool {
 }
 
 /// `loop(items)`.
-fn recurse(
-    state: &mut State<'_, '_>,
-    _callee: &Value,
-    object: &super::super::value::Loop,
-    args: &Args<'_>,
-) -> Fallible<Value> {
+fn recurse(state: &mut State<'_, '_>, object: &Loop, args: &Args<'_>) -> Fallible<Value> {
     let [items] = args.bind("loop", ["iterable"])?;
     let items = required(items, "loop", "iterable")?;
     let Some(function) = &object.recurse else {

@@ -34,7 +34,7 @@ fn equal_numbers(left: &Value, right: &Value) -> bool {
 }
 
 fn equal_objects(left: &Value, left_object: &Obj, right: &Value, right_object: &Obj) -> Fallible<bool> {
-    budget::steps(1)?;
+    budget::steps(2)?;
     match (left_object, right_object) {
         _ if std::ptr::eq(left_object, right_object) => Ok(true),
         (Obj::Seq(left), Obj::Seq(right)) => equal_sequences(left, right),

@@ -24,7 +24,7 @@ pub(crate) fn is_withheld(value: &Value, name: &str) -> bool {
         Py::Obj(Obj::Dict(_)) => dicts::MUTATING,
         _ => &[],
     };
-    mutating.contains(&name) || UNIVERSAL.contains(&name)
+    mutating.contains(&name) || (name.starts_with("__") && UNIVERSAL.contains(&name))
 }
 
 /// What every Python object has.

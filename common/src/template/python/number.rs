@@ -3,6 +3,7 @@
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
+use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::lexer::is_space;
 use super::super::unicode;
@@ -44,6 +45,7 @@ pub(crate) fn truncate(float: f64) -> Fallible<Value> {
 
 /// Python's `str(int)` for integers of any size.
 pub(crate) fn int_to_str(int: &Digits) -> Fallible<String> {
+    budget::steps(int.bits() as usize / 4)?;
     let text = int.to_string();
     if text.trim_start_matches('-').len() > MAX_DIGITS {
         return Err(fail("Exceeds the limit (4300 digits) for integer string conversion"));
@@ -103,6 +105,7 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Fallible<Value> {
     if digits.len() > MAX_DIGITS && !radix.is_power_of_two() {
         return Err(fail("Exceeds the limit (4300 digits) for integer string conversion"));
     }
+    budget::steps(digits.len())?;
     let int = Digits::parse_bytes(digits.as_bytes(), radix).ok_or_else(malformed)?;
     int_value(if negative { -int } else { int })
 }

@@ -118,7 +118,7 @@ fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fall
         Obj::Range(range) => out.push(&format!("range({}, {}, {})", range.start(), range.stop(), range.step())),
         Obj::BigInt(big) => out.push(&number::int_to_str(big.digits())?),
         Obj::Namespace(namespace) => {
-            out.push("<TemplateNamespace ")?;
+            out.push("<Namespace ")?;
             write_entries(out, &namespace.attributes(), depth)?;
             out.push(">")
         }

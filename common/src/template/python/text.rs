@@ -120,15 +120,25 @@ pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: b
 pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     match separator {
         Some("") => Err(fail("empty separator")),
-        Some(separator) => Ok(match limit {
-            Some(limit) => text.splitn(limit.saturating_add(1), separator).collect(),
-            None => text.split(separator).collect(),
-        }),
-        None => Ok(split_space(text, limit.unwrap_or(usize::MAX))),
+        Some(separator) => match limit {
+            Some(limit) => collect(text.splitn(limit.saturating_add(1), separator)),
+            None => collect(text.split(separator)),
+        },
+        None => split_space(text, limit.unwrap_or(usize::MAX)),
     }
 }
 
-fn split_space(text: &str, limit: usize) -> Vec<&str> {
+/// The parts as a list, charged to the budget one by one.
+fn collect<'t>(parts: impl Iterator<Item = &'t str>) -> Fallible<Vec<&'t str>> {
+    let mut collected = Vec::new();
+    for part in parts {
+        budget::alloc_values(1)?;
+        collected.push(part);
+    }
+    Ok(collected)
+}
+
+fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = text.trim_start_matches(is_space);
     while !rest.is_empty() {
@@ -137,25 +147,26 @@ fn split_space(text: &str, limit: usize) -> Vec<&str> {
             break;
         }
         let end = rest.find(is_space).unwrap_or(rest.len());
+        budget::alloc_values(1)?;
         words.push(&rest[..end]);
         rest = rest[end..].trim_start_matches(is_space);
     }
-    words
+    Ok(words)
 }
 
 /// At most `limit` splits, from the right.
 pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     let mut parts: Vec<&str> = match (separator, limit) {
         (Some(""), _) => return Err(fail("empty separator")),
-        (Some(separator), Some(limit)) => text.rsplitn(limit.saturating_add(1), separator).collect(),
-        (Some(separator), None) => text.rsplit(separator).collect(),
-        (None, limit) => rsplit_space(text, limit.unwrap_or(usize::MAX)),
+        (Some(separator), Some(limit)) => collect(text.rsplitn(limit.saturating_add(1), separator))?,
+        (Some(separator), None) => collect(text.rsplit(separator))?,
+        (None, limit) => rsplit_space(text, limit.unwrap_or(usize::MAX))?,
     };
     parts.reverse();
     Ok(parts)
 }
 
-fn rsplit_space(text: &str, limit: usize) -> Vec<&str> {
+fn rsplit_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = text.trim_end_matches(is_space);
     while !rest.is_empty() {
@@ -164,25 +175,27 @@ fn rsplit_space(text: &str, limit: usize) -> Vec<&str> {
             break;
         }
         let start = rest.char_indices().rev().find(|(_, c)| is_space(*c)).map_or(0, |(at, c)| at + c.len_utf8());
+        budget::alloc_values(1)?;
         words.push(&rest[start..]);
         rest = rest[..start].trim_end_matches(is_space);
     }
-    words
+    Ok(words)
 }
 
 /// The lines of a text, by every line end that Python knows.
-pub(crate) fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
+pub(crate) fn lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(is_line_end) {
         let end = if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(0, char::len_utf8) };
+        budget::alloc_values(1)?;
         lines.push(&rest[..if keep_ends { at + end } else { at }]);
         rest = &rest[at + end..];
     }
     if !rest.is_empty() {
         lines.push(rest);
     }
-    lines
+    Ok(lines)
 }
 
 fn is_line_end(c: char) -> bool {

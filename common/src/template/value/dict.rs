@@ -66,6 +66,7 @@ impl Dict {
     /// Looks up any key; an error if it cannot be a key.
     pub(crate) fn get(&self, key: &Value) -> Fallible<Option<&Value>> {
         if let Some(text) = key.as_str() {
+            budget::scan(text.len())?;
             return Ok(self.get_str(text));
         }
         let hash = hash(key)?;
@@ -84,10 +85,14 @@ impl Dict {
     /// Looks up a text key.
     pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
         let matches = |(found, _): &&(Value, Value)| found.as_str() == Some(key);
-        let entry = match self.candidates(hash_str(key)) {
-            None if self.index.is_empty() => self.entries.iter().find(matches),
-            None => None,
-            Some(candidates) => candidates.iter().map(|&(_, at)| &self.entries[at as usize]).find(matches),
+        let entry = if self.index.is_empty() {
+            self.entries.iter().find(matches)
+        } else {
+            self.candidates(hash_str(key))
+                .unwrap_or_default()
+                .iter()
+                .map(|&(_, at)| &self.entries[at as usize])
+                .find(matches)
         };
         entry.map(|(_, value)| value)
     }
@@ -174,7 +179,10 @@ fn hash_str(text: &str) -> u64 {
 /// Python's `hash`: equal values hash alike, lists and dicts cannot be hashed.
 pub(crate) fn hash(value: &Value) -> Fallible<u64> {
     match py(value) {
-        Py::Str(text) => Ok(hash_str(text)),
+        Py::Str(text) => {
+            budget::scan(text.len())?;
+            Ok(hash_str(text))
+        }
         Py::None => Ok(HASHING.hash_one(0xFF_u8)),
         Py::Bool(flag) => Ok(HASHING.hash_one(i128::from(flag))),
         Py::Int(int) => Ok(HASHING.hash_one(int)),

@@ -12,6 +12,9 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::Obj;
 
+/// What it costs to make one.
+const CREATION_STEPS: usize = 20;
+
 thread_local! {
     static ALIVE: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
 }
@@ -26,6 +29,7 @@ impl Namespace {
     /// A new namespace that lives until [`Namespaces`] is dropped.
     pub(crate) fn value(attributes: Vec<(Value, Value)>) -> Fallible<Value> {
         budget::alloc_values(2 * attributes.len() + 4)?;
+        budget::steps(CREATION_STEPS)?;
         for (name, _) in &attributes {
             check_name(name)?;
         }
@@ -34,14 +38,16 @@ impl Namespace {
         Ok(Obj::Namespace(namespace).value())
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+    pub(crate) fn get(&self, name: &str) -> Fallible<Option<Value>> {
         let attributes = self.lock();
-        attributes.iter().find(|(found, _)| found.as_str() == Some(name)).map(|(_, value)| value.clone())
+        budget::steps(attributes.len() / 4)?;
+        Ok(attributes.iter().find(|(found, _)| found.as_str() == Some(name)).map(|(_, value)| value.clone()))
     }
 
     pub(crate) fn set(&self, name: &Value, value: Value) -> Fallible<()> {
         check_name(name)?;
         let mut attributes = self.lock();
+        budget::steps(attributes.len() / 4)?;
         let found = attributes.iter_mut().find(|(found, _)| found.as_str() == name.as_str());
         let old = match found {
             Some((_, slot)) => Some(std::mem::replace(slot, value)),

@@ -38,8 +38,13 @@ pub(crate) struct Seq {
 impl Seq {
     /// A new sequence, charged to the budget.
     pub(crate) fn value(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
-        let charged = items.len() + 1;
-        budget::alloc_values(charged)?;
+        budget::alloc_values(items.len())?;
+        Self::charged_for(kind, items)
+    }
+
+    /// A new sequence for whose items the budget has been charged already.
+    pub(crate) fn charged_for(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
+        let charged = items.len();
         let nesting = nesting_above(&items)?;
         Ok(Obj::Seq(Self { kind, items, nesting, charged }).value())
     }

@@ -14,8 +14,8 @@ pub(crate) enum Undefined {
     Variable(Value),
     /// An attribute or key of a value of the named type.
     Member {
-        /// What was asked: "dict object", ...
-        owner: String,
+        /// The type of the value that was asked.
+        owner: &'static str,
         /// What for.
         name: Value,
     },
@@ -39,9 +39,17 @@ impl Undefined {
         fail(match self {
             Self::Unknown => "value is undefined".to_owned(),
             Self::Variable(name) => format!("'{name}' is undefined"),
-            Self::Member { owner, name } if name.as_str().is_some() => format!("'{owner}' has no attribute '{name}'"),
-            Self::Member { owner, name } => format!("{owner} has no element {name}"),
+            Self::Member { owner, name } => missing_member(owner, name),
             Self::Because(reason) => reason.clone(),
         })
+    }
+}
+
+/// Named as jinja2 does: `None`, or the type followed by "object".
+fn missing_member(owner: &str, name: &Value) -> String {
+    let owner = if owner == "NoneType" { "None".to_owned() } else { format!("{owner} object") };
+    match name.as_str() {
+        Some(name) => format!("'{owner}' has no attribute '{name}'"),
+        None => format!("{owner} has no element {name}"),
     }
 }

@@ -70,7 +70,11 @@ pub(super) fn call(
     name: &'static str,
     args: &Args<'_>,
 ) -> Fallible<Value> {
-    budget::scan(content.len())?;
+    match name {
+        "startswith" | "endswith" | "removeprefix" | "removesuffix" => budget::steps(1)?,
+        "find" | "split" | "replace" | "upper" | "lower" => budget::scan(content.len())?,
+        _ => budget::walk(content.len())?,
+    }
     let receiver = Receiver { value: receiver, content, name };
     match name {
         "format" => receiver.like(format::format(state, content, &args.positional, &args.keywords)?),
@@ -175,15 +179,13 @@ impl Receiver<'_> {
         let separator = separator.as_ref().map(|separator| text_arg(separator, self.name)).transpose()?;
         let limit = limit.map_or(Ok(-1), |limit| int_arg(&limit))?;
         let parts = split(self.content, separator, usize::try_from(limit).ok())?;
-        budget::alloc_values(parts.len())?;
         list(self.likes(parts)?)
     }
 
     fn splitlines(&self, args: &Args<'_>) -> Fallible<Value> {
         let [keep_ends] = args.bind(self.name, ["keepends"])?;
         let keep_ends = keep_ends.is_some_and(|keep_ends| keep_ends.is_true());
-        let lines = text::lines(self.content, keep_ends);
-        budget::alloc_values(lines.len())?;
+        let lines = text::lines(self.content, keep_ends)?;
         list(self.likes(lines)?)
     }
 

@@ -1,0 +1,117 @@
+//! The programs themselves: what an operator starts, reads and stops.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_tests::{binary, default_model};
+
+/// A service in a process of its own. Dropping it kills it.
+struct Service {
+    child: Child,
+    address: String,
+}
+
+impl Service {
+    /// Starts it and reads the one line that it prints when it is ready.
+    fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary(name));
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
+        Self { child, address }
+    }
+
+    fn terminate(&self) {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    fn exit_code(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn task(max_new_tokens: u32) -> RunTaskRequest {
+    let content = Some(chat::message::Content::Text("Count to one hundred.".to_owned()));
+    let message = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+    RunTaskRequest {
+        conversation: Some(chat::Conversation { messages: vec![message], ..Default::default() }),
+        sampling: Some(generate::Sampling { temperature: Some(0.0), ..Default::default() }),
+        stop: Some(generate::Stop { max_new_tokens: Some(max_new_tokens), ignore_eos: true, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
+    let model = default_model();
+    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let endpoint = format!("http://{}", generation.address);
+    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &endpoint]);
+    let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
+    let mut stream = client.run_task(task(40)).await.expect("accepted").into_inner();
+    for _ in 0..3 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    render.terminate();
+    generation.terminate();
+    let mut finished = None;
+    while let Some(response) = stream.message().await.expect("goes on") {
+        if let Some(Event::Finished(end)) = response.event {
+            finished = Some(end);
+        }
+    }
+    assert_eq!(finished.expect("finished").usage.expect("usage").completion_tokens, 40);
+    drop(client);
+    assert_eq!((render.exit_code(), generation.exit_code()), (Some(0), Some(0)));
+}
+
+#[test]
+fn help_names_every_command_and_setting() {
+    let help = |name: &str, arguments: &[&str]| {
+        let output = Command::new(binary(name)).args(arguments).arg("--help").output().expect("it runs");
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let check = |help: String, words: &[&str]| words.iter().for_each(|word| assert!(help.contains(word), "{word}"));
+    check(help("render-svc", &[]), &["serve", "render"]);
+    check(help("render-svc", &["serve"]), &["--models", "--generate", "--listen", "TANDEM_MODELS", "--drain-seconds"]);
+    check(help("render-svc", &["render"]), &["--jsonl", "messages", "template_args"]);
+    check(help("gen-svc", &[]), &["serve", "generate"]);
+    check(help("gen-svc", &["serve"]), &["--model", "--device", "--dtype", "--max-queue", "TANDEM_MODEL"]);
+}
+
+#[test]
+fn a_service_that_cannot_start_says_why() {
+    let fails = |name: &str, arguments: &[&str], word: &str| {
+        let output = Command::new(binary(name)).arg("serve").args(arguments).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(word), "{name} {arguments:?}: {errors}");
+        assert!(output.stdout.is_empty());
+    };
+    let listen = ["--listen", "127.0.0.1:0"];
+    fails("render-svc", &[&listen[..], &["--models", "/nowhere"]].concat(), "/nowhere");
+    fails("gen-svc", &[&listen[..], &["--model", "/nowhere.gguf"]].concat(), "/nowhere.gguf");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    fails("render-svc", &["--models", path(&default_model()), "--listen", &address], &address);
+}

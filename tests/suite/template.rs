@@ -1,0 +1,601 @@
+//! The chat-template engine, fact by fact. What is expected was taken from jinja2 3.1.6 and transformers 5.23.0; the words
+//! of errors are our own.
+
+use serde_json::{Map, Value, json};
+use tandem_common::template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, RenderError};
+
+const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
+
+/// The variables that the templates below use.
+fn variables() -> Map<String, Value> {
+    object(json!({
+        "n": null,
+        "i": 7,
+        "f": 2.5,
+        "s": "Hello World",
+        "l": [3, 1, 2],
+        "d": {"b": 1, "a": [true, null]},
+        "items": [{"name": "Zoe", "age": 31}, {"name": "adam", "age": 4}, {"name": "Bob", "age": 31}],
+    }))
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+struct Case {
+    messages: Vec<Value>,
+    tools: Option<Value>,
+    args: Map<String, Value>,
+    special_tokens: Map<String, Value>,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+}
+
+impl Case {
+    fn new(messages: Value) -> Self {
+        Self {
+            messages: messages.as_array().cloned().unwrap_or_default(),
+            tools: None,
+            args: variables(),
+            special_tokens: Map::new(),
+            add_generation_prompt: false,
+            continue_final_message: false,
+        }
+    }
+
+    #[track_caller]
+    fn apply_with(&self, template: &str, limits: &Limits) -> Result<Applied, RenderError> {
+        let template = ChatTemplate::compile(template).expect("the template compiles");
+        let input = Input {
+            messages: &self.messages,
+            tools: self.tools.as_ref(),
+            documents: None,
+            args: &self.args,
+            special_tokens: &self.special_tokens,
+            add_generation_prompt: self.add_generation_prompt,
+            continue_final_message: self.continue_final_message,
+            now: NOW,
+        };
+        template.apply(&input, limits)
+    }
+
+    #[track_caller]
+    fn apply(&self, template: &str) -> Result<Applied, RenderError> {
+        self.apply_with(template, &Limits::default())
+    }
+
+    #[track_caller]
+    fn text(&self, template: &str) -> String {
+        self.apply(template).expect("the conversation renders").text
+    }
+}
+
+fn hi() -> Case {
+    Case::new(json!([{"role": "user", "content": "Hi"}]))
+}
+
+#[track_caller]
+fn check(template: &str, expected: &str) {
+    assert_eq!(hi().text(template), expected, "{template}");
+}
+
+#[track_caller]
+fn check_error(template: &str, expected: &str) {
+    let error = hi().apply(template).expect_err(template);
+    assert_eq!(error.to_string(), expected, "{template}");
+}
+
+#[track_caller]
+fn check_refused(template: &str, expected: &str) {
+    let error = ChatTemplate::compile(template).expect_err(template);
+    assert_eq!(error.to_string(), expected, "{template}");
+}
+
+#[track_caller]
+fn check_limit(template: &str, expected: Limit) {
+    match hi().apply(template) {
+        Err(RenderError::Limit { limit, .. }) => assert_eq!(limit, expected, "{template}"),
+        other => panic!("{template}: {other:?}"),
+    }
+}
+
+#[test]
+fn white_space_around_tags_is_trimmed_like_jinja2() {
+    check("a\n  {% if true %}\nb\n  {% endif %}\nc", "a\nb\nc");
+    check("a {%- if true -%} b {%- endif -%} c", "abc");
+    check("  {%+ if true %}x{% endif %}", "  x");
+    check("{# c #}\nx", "x");
+    check("x {#- c -#} y", "xy");
+    check("{{- 'a' -}} b", "ab");
+    check("a\r\nb\rc\n", "a\nb\nc");
+    check("x\n", "x");
+    check("x\n\n", "x\n");
+    check("{% raw %}\n{{ a }}{% endraw %}\nb", "\n{{ a }}b");
+    check("{% raw -%}  a {%- endraw %} b", "a b");
+    check("{% raw %}", "");
+    check("\t{% set x = 1 %}\n{{ x }}", "1");
+    check("{{ 1 }}\n{{ 2 }}\n", "1\n2");
+}
+
+#[test]
+fn literals_are_read_like_jinja2() {
+    check(
+        "{{ 1_000 }} {{ 0x1F }} {{ 0b11 }} {{ 0o17 }} {{ 1.5e3 }} {{ 1e-7 }} {{ 1e16 }} {{ 00 }}",
+        "1000 31 3 15 1500.0 1e-07 1e+16 0",
+    );
+    check(r#"{{ 'a' 'b' "c" }}"#, "abc");
+    check("{{ '\\x41\\u00e9\\U0001f600\\101\\q\\n' }}", "Aé😀A\\q\n");
+    check("{{ '\\é' }}", "\\xe9");
+    check(
+        "{{ 123456789012345678901234567890 }} {{ -170141183460469231731687303715884105728 }}",
+        "123456789012345678901234567890 -170141183460469231731687303715884105728",
+    );
+    check("{{ true }} {{ True }} {{ none }} {{ None }}", "True True None None");
+    check(
+        "{{ (1,) }} {{ () }} {{ (1, 'a') }} {{ [1, [2]] }} {{ {'a': 1, 2: none} }}",
+        "(1,) () (1, 'a') [1, [2]] {'a': 1, 2: None}",
+    );
+    check("{{ 1, 2 }}", "(1, 2)");
+    check("{{ {1: 'a', true: 'b', 1.0: 'c'} }}", "{1: 'c'}");
+}
+
+#[test]
+fn operators_follow_python() {
+    check(
+        "{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 2 ** 3 ** 2 }}",
+        "3 -4 2 -2 3.5 1024 0.5 64",
+    );
+    check(
+        "{{ 10 ** 30 }} {{ 2 ** 130 - 1 }} {{ (2 ** 130) // 3 }}",
+        "1000000000000000000000000000000 1361129467683753853853498429727072845823 453709822561251284617832809909024281941",
+    );
+    check("{{ 1 + 1.0 }} {{ true + 1 }} {{ -0.0 }} {{ 1e308 * 10 }}", "2.0 2 -0.0 inf");
+    check("{{ 'ab' * 3 }} {{ [1] * 2 }} {{ [1] + [2] }}", "ababab [1, 1] [1, 2]");
+    check("{{ 'a' ~ 1 ~ none ~ 1.0 ~ [1] ~ undef }}", "a1None1.0[1]");
+    check("{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}", "True False True True");
+    check("{{ 1 == 1.0 == true }} {{ 'a' in 'abc' }} {{ 4 not in l }} {{ 'b' in d }}", "True True True True");
+    check("{{ 0 or 'x' }} {{ 1 and 'y' }} {{ not l }} {{ none or undef }}", "x y False ");
+    check("{{ -2|abs }} {{ +3 }} {{ - - 2 }}", "2 3 2");
+    check("{{ 'y' if i > 5 else 'n' }}{{ 'z' if false }}", "y");
+    check("{{ '%s-%05.1f-%x-%r' % ('a', 2.345, 255, 'q') }} {{ '%(a)s' % {'a': 1} }}", "a-002.3-ff-'q' 1");
+    check("{{ undef == undef2 }} {{ undef in l }} {{ 1 in undef }}", "True False False");
+}
+
+#[test]
+fn values_print_like_python() {
+    check(
+        "{{ [1.0, 1e16, 1e-5, 'it\\'s', \"q\\\"\", '\\n\\x7f\\u00e9\\u200b', none, true] }}",
+        "[1.0, 1e+16, 1e-05, \"it's\", 'q\"', '\\n\\x7fé\\u200b', None, True]",
+    );
+    check("{{ d }}", "{'b': 1, 'a': [True, None]}");
+    check("{{ undef }}|{{ [undef] }}", "|[Undefined]");
+    check(
+        "{{ d.keys() }} {{ d.items() }} {{ d.values() }}",
+        "dict_keys(['b', 'a']) dict_items([('b', 1), ('a', [True, None])]) dict_values([1, [True, None]])",
+    );
+    check("{{ range(3) }} {{ range(1, 9, 2) }}", "range(0, 3) range(1, 9, 2)");
+    check("{{ namespace(a=1) }}", "<Namespace {'a': 1}>");
+    check("{% macro m() %}{% endmacro %}{{ m }}", "<Macro 'm'>");
+    check(
+        "{{ 0.1 + 0.2 }} {{ 1e22 }} {{ 123456789.123456789 }} {{ 5e-324 }}",
+        "0.30000000000000004 1e+22 123456789.12345679 5e-324",
+    );
+}
+
+#[test]
+fn attributes_and_items_follow_the_sandbox() {
+    check(
+        "{{ d.b }} {{ d['b'] }} {{ d.missing is defined }} {{ l.0 }} {{ l[-1] }} {{ s[0] }} {{ s['upper']() }}",
+        "1 1 False 3 2 H HELLO WORLD",
+    );
+    check("{{ {'items': 1}.items is callable }} {{ {'items': 1}['items'] }}", "True 1");
+    check("{{ l.append is defined }} {{ s.__class__ is defined }}", "False False");
+    check(
+        "{{ s[1:4] }} {{ s[::-1] }} {{ l[:2] }} {{ l[::-2] }} {{ s[-3:] }} {{ s[5:2] }}",
+        "ell dlroW olleH [3, 1] [2, 3] rld ",
+    );
+    check("{{ n.x is defined }} {{ i.real }} {{ f.is_integer() }}", "False 7 False");
+    check("{{ d.get('zz', 5) }} {{ d.get('zz') }}", "5 None");
+    check("{{ 'é𝄞x'[1] }} {{ 'é𝄞x'|length }}", "𝄞 3");
+}
+
+#[test]
+fn scopes_follow_jinja2() {
+    check("{% set x = 1 %}{% for a in l %}{% set x = a %}{{ x }}{% endfor %}{{ x }}", "3121");
+    check("{% set ns = namespace(x=0) %}{% for a in l %}{% set ns.x = ns.x + a %}{% endfor %}{{ ns.x }}", "6");
+    check("{% if true %}{% set y = 1 %}{% endif %}{{ y }}", "1");
+    check("{% with x = 1, y = x %}{{ x }}{{ y }}{% endwith %}{{ x }}", "1");
+    check("{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ m() }}", "2");
+    check("{% for a in l %}{{ i }}{% if loop.last %}{% set i = 9 %}{% endif %}{{ i }}{% endfor %}", "777779");
+    check("{% set i %}{{ i }}{% endset %}[{{ i }}]", "[]");
+    check("{% set z %}{% set q = 1 %}{{ q }}{% endset %}{{ z }}{{ q }}", "1");
+    check("{% set a, b = l[:2] %}{{ a }}{{ b }}", "31");
+    check("{% set loop = 5 %}{{ loop }}", "5");
+    check("{% for x in l %}{{ x }}{% endfor %}{{ x }}", "312");
+    check("{% filter upper %}{% set w = 'a' %}{{ w }}{% endfilter %}{{ w }}", "A");
+}
+
+#[test]
+fn loops_follow_jinja2() {
+    check(
+        "{% for x in l %}{{ loop.index }}/{{ loop.length }}{{ loop.first }}{{ loop.last }}{{ loop.revindex }}{{ loop.previtem }}{{ loop.nextitem }} {% endfor %}",
+        "1/3TrueFalse31 2/3FalseFalse232 3/3FalseTrue11 ",
+    );
+    check("{% for x in [] %}x{% else %}empty{% endfor %}", "empty");
+    check("{% for x in l %}{% break %}{% else %}else{% endfor %}", "else");
+    check("{% for x in l %}{% continue %}{% else %}else{% endfor %}", "else");
+    check("{% for x in l if x > 1 %}{{ loop.index }}{{ x }}{{ loop.last }} {% endfor %}", "13False 22True ");
+    check(
+        "{% set ns = namespace(seen=[]) %}{% for x in [1, 2, 1] if x not in ns.seen %}{{ x }}{% set ns.seen = ns.seen + [x] %}{% endfor %}",
+        "12",
+    );
+    check(
+        "{% set ns = namespace(seen=[]) %}{% for x in [1, 2, 1] if x not in ns.seen %}{{ loop.index }}{{ x }}{% set ns.seen = ns.seen + [x] %}{% endfor %}",
+        "1122",
+    );
+    check("{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "b=1;a=[True, None];");
+    check("{% for c in 'ab' %}{{ c }}{{ loop.last }}{% endfor %}", "aFalsebTrue");
+    check(
+        "{% for x in [1, [2, [3]]] recursive %}{{ loop.depth }}{{ x if x is number else loop(x) }}{% endfor %}",
+        "11122233",
+    );
+    check("{% for x in l %}{{ loop.cycle('a', 'b') }}{{ loop.changed(x > 1) }}{% endfor %}", "aTruebTrueaTrue");
+    check("{% for x in 1, 2 %}{{ x }}{% endfor %}", "12");
+    check(
+        "{% for x in l %}{% set t %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endset %}{{ t }}{% endfor %}",
+        "32",
+    );
+    check("{% for x in undef %}{% endfor %}ok", "ok");
+    check("{% for x in l|map('string') %}{{ x }}{{ loop.length }}{% endfor %}", "331323");
+    check("{% for x in l %}{{ loop }}{% endfor %}", "<LoopContext 1/3><LoopContext 2/3><LoopContext 3/3>");
+}
+
+#[test]
+fn macros_follow_jinja2() {
+    check(
+        "{% macro m(a, b=2, c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(1) }} {{ m(1, c=5) }} {{ m(*[7, 8]) }} {{ m(**{'a': 3}) }}",
+        "121 125 787 323",
+    );
+    check("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}", "(1,){'x': 2}");
+    check("{% macro m(x) %}[{{ caller(x) }}]{% endmacro %}{% call(y) m(5) %}{{ y + 1 }}{% endcall %}", "[6]");
+    check("{% macro fact(k) %}{{ k if k < 2 else k * fact(k - 1)|int }}{% endmacro %}{{ fact(5) }}", "120");
+    check("{% macro m(a) %}{{ a is defined }}{% endmacro %}{{ m() }}", "False");
+    check("{% macro m(a=1) %}{{ a }}{% endmacro %}{{ m(undef) }}|{{ m(none) }}", "|None");
+    check("{% macro m() %}x{% endmacro %}{{ m.name }} {{ m.arguments }} {{ m()|upper }}", "m () X");
+    check("{% macro outer() %}{% macro inner() %}{{ i }}{% endmacro %}{{ inner() }}{% endmacro %}{{ outer() }}", "7");
+}
+
+#[test]
+fn filters_follow_jinja2() {
+    check(
+        "{{ l|sort }} {{ l|sum }} {{ l|max }} {{ l|first }} {{ l|last }} {{ l|length }} {{ l|reverse|list }} {{ l|join('-') }}",
+        "[1, 2, 3] 6 3 3 2 3 [2, 1, 3] 3-1-2",
+    );
+    check(
+        "{{ items|map(attribute='name')|list }} {{ items|selectattr('age', 'gt', 5)|map(attribute='name')|join }}",
+        "['Zoe', 'adam', 'Bob'] ZoeBob",
+    );
+    check(
+        "{{ items|sort(attribute='name')|map(attribute='name')|join(',') }} {{ items|groupby('age')|map('first')|list }}",
+        "adam,Bob,Zoe [4, 31]",
+    );
+    check(
+        "{{ d|tojson }} {{ d|tojson(indent=2) }} {{ 'é\\u2028<'|tojson }} {{ 'é'|tojson(ensure_ascii=true) }}",
+        "{\"b\": 1, \"a\": [true, null]} {\n  \"b\": 1,\n  \"a\": [\n    true,\n    null\n  ]\n} \"é\u{2028}<\" \"\\u00e9\"",
+    );
+    check("{{ {'b': 1, 'a': 1e16}|tojson(sort_keys=true, separators=(',', ':')) }}", r#"{"a":1e+16,"b":1}"#);
+    check(
+        "{{ '4.7'|int }} {{ 'x'|int(9) }} {{ '0x1f'|int(base=16) }} {{ ' 1_0 '|int }} {{ '1e3'|float }} {{ none|int }}",
+        "4 9 31 10 1000.0 0",
+    );
+    check("{{ undef|default('d') }} {{ ''|default('d') }} {{ ''|d('d', true) }}", "d  d");
+    check(
+        "{{ s|replace('l', 'L', 1) }} {{ s|truncate(7) }} {{ s|title }} {{ s|wordcount }} {{ s|center(15) }}|",
+        "HeLlo World Hello World Hello World 2   Hello World  |",
+    );
+    check("{{ 'a\nb\n\nc'|indent(2) }} {{ 'a\nb'|indent('> ', true) }}", "a\n  b\n\n  c > a\n> b");
+    check(
+        "{{ 2.5|round }} {{ 3.5|round }} {{ 2.675|round(2) }} {{ 42.55|round(1, 'floor') }} {{ 1234|round(-2) }}",
+        "2.0 4.0 2.67 42.5 1200",
+    );
+    check("{{ '<b>'|e }} {{ '<'|safe + '<' }} {{ '<'|safe ~ '<' }} {{ '<b>x</b>'|striptags }}", "&lt;b&gt; <&lt; << x");
+    check(
+        "{{ range(7)|batch(3, 'x')|list }} {{ range(7)|slice(3)|list }}",
+        "[[0, 1, 2], [3, 4, 5], [6, 'x', 'x']] [[0, 1, 2], [3, 4], [5, 6]]",
+    );
+    check(
+        "{{ ['b', 'A', 'a']|unique|list }} {{ ['b', 'A', 'a']|sort }} {{ ['b', 'A']|sort(case_sensitive=true) }}",
+        "['b', 'A'] ['A', 'a', 'b'] ['A', 'b']",
+    );
+    check(
+        "{{ d|dictsort }} {{ d|items|list }} {{ 'a b'|urlencode }} {{ {'q': 'a b'}|urlencode }}",
+        "[('a', [True, None]), ('b', 1)] [('b', 1), ('a', [True, None])] a%20b q=a+b",
+    );
+    check("{{ 'x'|string is string }} {{ 1000000|filesizeformat }} {{ '%s!'|format('a') }}", "True 1.0 MB a!");
+    check("{{ none|selectattr('a')|list }} {{ undef|list }} {{ undef|length }}", "[] [] 0");
+}
+
+#[test]
+fn methods_follow_python() {
+    check(
+        "{{ ' a b '.strip() }}|{{ '\\x1ca'.strip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'a,b,,c'.split(',') }}|{{ ' a  b '.split() }}|{{ 'a b c'.split(' ', 1) }}|{{ 'a b c'.rsplit(none, 1) }}",
+        "a b|a|a|['a', 'b', '', 'c']|['a', 'b']|['a', 'b c']|['a b', 'c']",
+    );
+    check(
+        "{{ 'abc'.find('c') }} {{ 'abc'.find('z') }} {{ 'abcabc'.count('b') }} {{ 'abc'.startswith(('x', 'a')) }} {{ 'abc'.endswith('c', 1) }}",
+        "2 -1 2 True True",
+    );
+    check(
+        "{{ '{} {1!r:>5}'.format(1, 2) if false else '{0} {1!r:>5} {a[k]:.2f}'.format(1, 'x', a={'k': 1.005}) }}",
+        "1   'x' 1.00",
+    );
+    check(
+        "{{ 'ǆ straße'.title() }} {{ 'ß'.upper() }} {{ 'hELLO'.capitalize() }} {{ 'aB'.swapcase() }}",
+        "ǅ Straße SS Hello Ab",
+    );
+    check(
+        "{{ 'a\\x0bb\\u2028c\\r\\nd'.splitlines() }} {{ 'a-b'.partition('-') }} {{ '-'.join(['a', 'b']) }}",
+        "['a', 'b', 'c', 'd'] ('a', '-', 'b') a-b",
+    );
+    check(
+        "{{ 'abc'.isalpha() }} {{ '²'.isdigit() }} {{ '²'.isdecimal() }} {{ '7'.zfill(3) }} {{ 'x'.center(4, '*') }}",
+        "True True False 007 *x**",
+    );
+    check("{{ [1, 2, 1].count(1) }} {{ [1, 2].index(2) }} {{ (5).bit_length() }}", "2 1 3");
+}
+
+#[test]
+fn tests_follow_jinja2() {
+    check(
+        "{{ n is none }} {{ i is number }} {{ true is number }} {{ true is integer }} {{ f is float }} {{ s is string }}",
+        "True True True False True True",
+    );
+    check(
+        "{{ d is mapping }} {{ l is sequence }} {{ s is iterable }} {{ n is iterable }} {{ undef is iterable }} {{ d.items is callable }}",
+        "True True True False True True",
+    );
+    check(
+        "{{ i is odd }} {{ i is divisibleby 7 }} {{ i is eq 7 }} {{ i is in [7] }} {{ i is not ge(8) }}",
+        "True True True True True",
+    );
+    check_refused(
+        "{{ undef is defined }} {{ undef.x is defined if false else 'skipped' }} {{ 'upper' is filter }} {{ 'nope' is test }}",
+        "line 1: expected end of print statement, got 'false'",
+    );
+    check(
+        "{{ none is sameas none }} {{ 'A' is upper }} {{ '1' is lower }} {{ '<'|safe is escaped }}",
+        "True True False True",
+    );
+}
+
+#[test]
+fn globals_are_those_of_transformers() {
+    check("{{ strftime_now('%d %b %Y, %H:%M:%S %j %U %-d %e|%y') }}", "04 Jul 2025, 09:05:03 185 26 4  4|25");
+    check(
+        "{{ range(3)|list }} {{ range(5, 0, -2)|list }} {{ dict(a=1, **{'b': 2}) }} {{ dict([('k', 1)]) }}",
+        "[0, 1, 2] [5, 3, 1] {'a': 1, 'b': 2} {'k': 1}",
+    );
+    check("{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}", "abab");
+    check("{% set j = joiner('|') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}", "3|1|2");
+    check("{{ dict.fromkeys(['a'], 1) }}", "{'a': 1}");
+    check("{% generation %}a{{ i }}{% endgeneration %}b", "a7b");
+}
+
+#[test]
+fn what_python_refuses_is_an_error() {
+    check_error("{{ undef.x }}", "line 1: 'undef' is undefined");
+    check_error("{{ undef + 1 }}", "line 1: 'undef' is undefined");
+    check_error("{{ 'a' + 1 }}", r#"line 1: can only concatenate str (not "int") to str"#);
+    check_error("{{ 1 / 0 }}", "line 1: division by zero");
+    check_error("{{ none|length }}", "line 1: object of type 'NoneType' has no len()");
+    check_error("{% for x in none %}{% endfor %}", "line 1: 'NoneType' object is not iterable");
+    check_error("{% for x in 5 %}{% endfor %}", "line 1: 'int' object is not iterable");
+    check_error("{{ l.append(1) }}", "line 1: access to attribute 'append' of 'list object' is unsafe");
+    check_error("{{ s.nope() }}", "line 1: 'str object' has no attribute 'nope'");
+    check_error("{{ n.x.y }}", "line 1: 'None' has no attribute 'x'");
+    check_error("{{ undef|tojson }}", "line 1: Object of type Undefined is not JSON serializable");
+    check_error("{{ l|map('upper')|tojson }}", "line 1: Object of type generator is not JSON serializable");
+    check_refused("{{ [1]|join.x }}", "line 1: No filter named 'join.x'.");
+    check_error("{{ {[]: 1} }}", "line 1: unhashable type: 'list'");
+    check_error(
+        "{{ range(100001) }}",
+        "line 1: Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).",
+    );
+    check_error("{% set l.x = 1 %}", "line 1: cannot assign attribute on non-namespace object");
+    check_error(
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
+        "line 1: a namespace attribute may not start with an underscore, but '_x' does",
+    );
+    check_error("{% set a, b = [1] %}", "line 1: not enough values to unpack (expected 2, got 1)");
+    check_error("{{ 'x'.__class__.__mro__ }}", "line 1: access to attribute '__class__' of 'str object' is unsafe");
+    check_refused("{{ 1|nope }}", "line 1: No filter named 'nope'.");
+    check("{% if false %}{{ 1|nope }}{% endif %}ok", "ok");
+    check_error("{% if true %}{{ 1|nope }}{% endif %}", "line 1: No filter named 'nope' found.");
+    check_error("{{ '%d' % 'a' }}", "line 1: %d format: a real number is required, not str");
+    check_error("{{ [1, 'a']|sort }}", "line 1: '<' not supported between instances of 'str' and 'int'");
+    check_error("{{ 'abc'.index('z') }}", "line 1: substring not found");
+    check_error("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "line 1: macro 'm' takes not more than 1 argument(s)");
+    check_error("{% include 'x' %}", "line 1: no loader for this environment specified");
+    check_error("{{ loop.index }}", "line 1: 'loop' is undefined");
+    check_error("{{ 10 ** 4400 }}", "line 1: Exceeds the limit (4300 digits) for integer string conversion");
+    check_error("{{ d < d }}", "line 1: '<' not supported between instances of 'dict' and 'dict'");
+}
+
+#[test]
+fn what_jinja2_cannot_compile_is_refused() {
+    check_refused("{{ 1 +", "line 1: unexpected 'end of template'");
+    check_refused("{{ }}", "line 1: expected an expression, got 'end of print statement'");
+    check_refused("{% if x %}", "line 1: unexpected end of template: 'if' of line 1 is not closed");
+    check_refused("{% endif %}", "line 1: unknown tag 'endif'");
+    check_refused("{% nope %}", "line 1: unknown tag 'nope'");
+    check_refused("{{ 'a }}", "line 1: unexpected char '\\''");
+    check_refused(
+        "{% for loop in l %}{% endfor %}",
+        "line 1: Can't assign to special loop variable in for-loop target",
+    );
+    check_refused("{% break %}", "line 1: 'break' outside loop");
+    check_refused("{% set 1 = 2 %}", "line 1: can't assign to 'integer'");
+    check_refused("{{ f(a=1, a=2) }}", "line 1: keyword argument repeated: a");
+    check_refused("{% macro m(a, a) %}{% endmacro %}", "line 1: duplicate argument 'a' in function definition");
+    check_refused("{{ '\\xZ' }}", "line 1: truncated \\xXX escape");
+    check_refused("{{ a b }}", "line 1: expected end of print statement, got 'b'");
+    check_refused("{{ (1 }}", "line 1: unexpected '}', expected ')'");
+    check_refused("{% raw %}x", "line 1: Missing end of raw directive");
+    check_refused("{# x", "line 1: Missing end of comment tag");
+    check_refused("{% block a %}{% endblock %}{% block a %}{% endblock %}", "line 1: block 'a' defined twice");
+    check_refused("{{ x is a is b }}", "line 1: You cannot chain multiple tests with is");
+    check_refused(
+        "{% for x in l %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}",
+        "line 1: 'break' outside loop",
+    );
+    check_refused("{% do l %}", "line 1: unknown tag 'do'");
+    check_refused("{{ 1 if 2 else }}", "line 1: unexpected 'end of print statement'");
+    check_refused("{{ $ }}", "line 1: unexpected char '$'");
+    check_refused("{% set x = %}", "line 1: expected an expression, got 'end of statement block'");
+}
+
+#[test]
+fn a_template_raises_its_own_message_with_the_line() {
+    let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
+    assert_eq!(error, Err(RenderError::Raised { message: "No Hello World".to_owned(), line: 3 }));
+}
+
+#[test]
+fn errors_name_the_line() {
+    check_error("a\nb\n{{ 1 +\n undef.x }}", "line 4: 'undef' is undefined");
+    check_refused("a\n{% if x %}\nb", "line 3: unexpected end of template: 'if' of line 2 is not closed");
+}
+
+#[test]
+fn what_this_engine_leaves_out_is_refused_by_name() {
+    check_refused("{{ l|random }}", "line 1: the filter 'random' is not supported");
+    check_refused("\n{{ lipsum() }}", "line 2: the function 'lipsum' is not supported");
+    check_refused("{% autoescape true %}{% endautoescape %}", "line 1: autoescape is not supported");
+    check_refused("{{ self.x() }}", "line 1: the variable 'self' is not supported");
+    check_refused("{{ '\\N{DASH}' }}", "line 1: a \\N{...} escape is not supported");
+}
+
+#[test]
+fn keys_that_are_null_are_not_there() {
+    let case = Case::new(json!([{"role": "user", "content": null, "name": "n"}]));
+    assert_eq!(case.text("{{ messages[0] }}"), "{'role': 'user', 'name': 'n'}");
+}
+
+#[test]
+fn reasoning_is_found_under_every_name() {
+    let case = Case::new(json!([{"role": "assistant", "content": "c", "reasoning": "r"}]));
+    let expected = "{'thinking': 'r', 'role': 'assistant', 'content': 'c', 'reasoning': 'r', 'reasoning_content': 'r'}";
+    assert_eq!(case.text("{{ messages[0] }}"), expected);
+}
+
+#[test]
+fn tools_and_documents_are_none_when_there_are_none() {
+    check("{{ tools is none }}{{ documents is defined }}", "TrueTrue");
+    let case = Case { tools: Some(json!([{"z": 1.0, "a": 1e2}])), ..hi() };
+    assert_eq!(case.text("{{ tools|tojson }}"), r#"[{"z": 1.0, "a": 100.0}]"#);
+}
+
+#[test]
+fn arguments_override_special_tokens() {
+    let tokens = object(json!({"bos_token": "<s>", "eos_token": "</s>"}));
+    let args = object(json!({"bos_token": "<b>"}));
+    let case = Case { special_tokens: tokens, args, ..hi() };
+    assert_eq!(case.text("{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}"), "<b></s>False");
+}
+
+#[test]
+fn a_continued_message_ends_where_its_text_ends() {
+    let template = "{% for m in messages %}<{{ m.role }}>{{ m.content|trim }}<end>{% endfor %}";
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c "}]);
+    let case = Case { continue_final_message: true, ..Case::new(messages) };
+    assert_eq!(case.text(template), "<user>a<end><assistant>b c");
+    assert_eq!(case.text(&template.replace("|trim", "")), "<user>a<end><assistant>b c ");
+    let lost = case.apply("{% for m in messages %}{{ m.role }}{# content #}{% endfor %}");
+    assert!(matches!(lost, Err(RenderError::ContinueFinalMessage { .. })), "{lost:?}");
+    let both = Case { add_generation_prompt: true, ..case };
+    assert!(matches!(both.apply(template), Err(RenderError::ContinueFinalMessage { .. })));
+}
+
+#[test]
+fn generation_blocks_are_found_in_the_prompt() {
+    let template = "é{% for x in l %}<{% generation %}ü{{ x }}{% endgeneration %}>{% endfor %}";
+    let applied = hi().apply(template).expect("the conversation renders");
+    let blocks: Vec<&str> = applied.generation_spans.iter().map(|span| &applied.text[span.clone()]).collect();
+    assert_eq!((applied.text.as_str(), blocks), ("é<ü3><ü1><ü2>", vec!["ü3", "ü1", "ü2"]));
+}
+
+#[test]
+fn misuse_of_the_input_is_an_error() {
+    for messages in [json!([]), json!(["hi"]), json!([[{"role": "user"}]])] {
+        let result = Case::new(messages).apply("x");
+        assert!(matches!(result, Err(RenderError::Input { .. })), "{result:?}");
+    }
+    let case = Case { tools: Some(json!(["t"])), ..hi() };
+    assert!(matches!(case.apply("x"), Err(RenderError::Input { .. })));
+}
+
+#[test]
+fn bombs_hit_a_limit() {
+    let grow = |body: &str| {
+        format!("{{% set ns = namespace(s='ab', l=[1]) %}}{{% for x in range(100000) %}}{body}{{% endfor %}}")
+    };
+    check_limit(&grow("{% set ns.s = ns.s ~ ns.s %}"), Limit::Bytes);
+    check_limit(&grow("{% set ns.l = ns.l + ns.l %}"), Limit::Bytes);
+    check_limit(&grow("{% set ns.l = [ns.l] %}"), Limit::Nesting);
+    check_limit(&grow("{% for y in range(100000) %}{% set z = 1 %}{% endfor %}"), Limit::Steps);
+    check_limit(&grow(&"text".repeat(1000)), Limit::Output);
+    check_limit("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", Limit::Recursion);
+    check_limit("{% for x in l recursive %}{{ loop(l) }}{% endfor %}", Limit::Recursion);
+    check_limit("{{ 10 ** 100000 }}", Limit::Integer);
+    check_limit("{{ 'x' * 10 ** 12 }}", Limit::Steps);
+}
+
+#[test]
+fn shared_trees_are_compared_in_bounded_time() {
+    let build = "{% set ns = namespace(a=[1], b=[1]) %}{% for x in range(60) %}{% set ns.a = [ns.a, ns.a] %}\
+                 {% set ns.b = [ns.b, ns.b] %}{% endfor %}";
+    for use_of in ["{{ ns.a == ns.b }}", "{{ ns.a in [ns.b] }}", "{{ [ns.b].index(ns.a) }}", "{{ ns.a }}"] {
+        let limits = Limits { steps: 1_000_000, ..Limits::default() };
+        let result = hi().apply_with(&format!("{build}{use_of}"), &limits);
+        assert!(matches!(result, Err(RenderError::Limit { limit: Limit::Steps, .. })), "{use_of}: {result:?}");
+    }
+}
+
+#[test]
+fn deep_sources_are_refused_not_fatal() {
+    let many = |part: &str| part.repeat(100_000);
+    for expression in [
+        format!("u{}", many(".a")),
+        format!("u{}", many("|e")),
+        format!("{}1", many("-")),
+        format!("{}1", many("not ")),
+        format!("1{}", many("-1")),
+        format!("1{}", many(" if 1")),
+        format!("{}1", many("1 if 0 else ")),
+        many("("),
+        many("["),
+        many("{1:"),
+    ] {
+        assert!(ChatTemplate::compile(&format!("{{{{ {expression} }}}}")).is_err(), "{}", &expression[..20]);
+    }
+    assert!(ChatTemplate::compile(&many("{% if 1 %}")).is_err());
+    let elifs = format!("{{% if 0 %}}{}{{% endif %}}x", "{% elif 0 %}".repeat(20_000));
+    check(&elifs, "x");
+}
+
+#[test]
+fn a_namespace_may_hold_itself() {
+    check("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me is defined }}", "True");
+    check_limit("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}", Limit::Nesting);
+}
+
+#[test]
+fn ten_megabytes_of_conversation_render() {
+    let message = |at: usize| json!({"role": "user", "content": format!("{at}{} ", "x".repeat(1000))});
+    let messages: Vec<Value> = (0..10_000).map(message).collect();
+    let template = "{% set ns = namespace(list=[]) %}{% for m in messages %}{% set ns.list = ns.list + [m] %}\
+                    <{{ m.role ~ ':' ~ m.content|trim }}>{% endfor %}{{ ns.list|length }}";
+    let applied = Case::new(messages.into()).apply(template).expect("the conversation renders");
+    assert!(applied.text.len() > 10_000_000 && applied.text.ends_with(">10000"));
+}
