@@ -10,6 +10,9 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_tests::{binary, default_model};
+use tonic::Code;
+
+use crate::failure::failed;
 
 /// A service in a process of its own. Dropping it kills it.
 struct Service {
@@ -85,6 +88,29 @@ async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
     assert_eq!((render.exit_code(), generation.exit_code()), (Some(0), Some(0)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
+    let model = default_model();
+    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
+    let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
+    let mut stream = client.run_task(task(1000)).await.expect("accepted").into_inner();
+    for _ in 0..4 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    drop(generation);
+    let status = loop {
+        match stream.message().await {
+            Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+            Err(status) => break status,
+        }
+    };
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    let failure = failed(&client.run_task(task(1)).await.expect_err("nobody is there"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+}
+
 #[test]
 fn help_names_every_command_and_setting() {
     let help = |name: &str, arguments: &[&str]| {
@@ -111,7 +137,10 @@ fn a_service_that_cannot_start_says_why() {
     let listen = ["--listen", "127.0.0.1:0"];
     fails("render-svc", &[&listen[..], &["--models", "/nowhere"]].concat(), "/nowhere");
     fails("gen-svc", &[&listen[..], &["--model", "/nowhere.gguf"]].concat(), "/nowhere.gguf");
+    let model = default_model();
+    let nonsense = ["--models", path(&model), "--generate", "nonsense"];
+    fails("render-svc", &[&listen[..], &nonsense].concat(), "http://HOST:PORT");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    fails("render-svc", &["--models", path(&default_model()), "--listen", &address], &address);
+    fails("render-svc", &["--models", path(&model), "--listen", &address], &address);
 }

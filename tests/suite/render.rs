@@ -260,6 +260,10 @@ async fn requests_that_cannot_be_served_say_why() {
     let hello = || request(conversation(vec![text("user", "a")]));
     let unknown = client.render(pb::RenderRequest { model: "x".to_owned(), ..hello() }).await;
     is_failed(unknown, Code::NotFound, "MODEL_NOT_FOUND", Some("model"));
+    // What was sent is in the message, and must not make the status too long for its headers.
+    let long = client.render(pb::RenderRequest { model: "😀".repeat(20_000), ..hello() }).await;
+    assert!(long.as_ref().expect_err("should fail").message().len() < 2000);
+    is_failed(long, Code::NotFound, "MODEL_NOT_FOUND", Some("model"));
     let ids = client.render(pb::RenderRequest { return_token_ids: true, ..hello() }).await;
     is_failed(ids, Code::FailedPrecondition, "NO_TOKENIZER", None);
     is_failed(
