@@ -245,6 +245,10 @@ fn a_result_joins_the_turn_that_asked_for_it() {
          <|turn>model\n<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
          <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|><|channel>thought\n",
     );
+}
+
+#[test]
+fn results_are_paired_with_calls_by_id() {
     check(
         r#"{
             "messages": [
@@ -281,6 +285,10 @@ fn a_result_joins_the_turn_that_asked_for_it() {
          <|tool_response>response:unknown{value:null}<tool_response|><turn|>\n\
          <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
     );
+}
+
+#[test]
+fn media_in_a_result_follow_it() {
     check(
         r#"{
             "messages": [
@@ -296,6 +304,10 @@ fn a_result_joins_the_turn_that_asked_for_it() {
          <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|><|image|>Wait.<turn|>\n\
          <|turn>model\n<|channel>thought\n<channel|>",
     );
+}
+
+#[test]
+fn a_call_without_a_result_leaves_the_turn_open() {
     check(
         r#"{
             "messages": [
@@ -307,6 +319,10 @@ fn a_result_joins_the_turn_that_asked_for_it() {
         "<bos><|turn>user\nWeather?<turn|>\n\
          <|turn>model\n<|tool_call>call:weather{}<tool_call|><|tool_response>",
     );
+}
+
+#[test]
+fn responses_may_stand_in_the_assistants_message() {
     check(
         r#"{
             "messages": [
@@ -323,6 +339,10 @@ fn a_result_joins_the_turn_that_asked_for_it() {
          <|tool_response>response:unknown{value:[1,<|\"|>a<|\"|>]}<tool_response|>It is 22.<turn|>\n\
          <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
     );
+}
+
+#[test]
+fn a_result_of_no_call_is_left_out() {
     check(
         r#"{
             "messages": [
