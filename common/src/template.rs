@@ -13,6 +13,7 @@ mod budget;
 mod clock;
 mod codegen;
 mod error;
+mod facts;
 mod filters;
 mod globals;
 mod lexer;
@@ -33,22 +34,43 @@ use serde_json::{Map, Value};
 
 pub use clock::LocalTime;
 pub use error::{CompileError, Limit, RenderError};
+pub use facts::ArgumentsShape;
 
 /// A compiled chat template. Cloning is cheap, and any number of threads may share one.
 #[derive(Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
     program: Arc<codegen::Program>,
+    facts: Arc<facts::Facts>,
 }
 
 impl ChatTemplate {
     /// Compiles a template; an error names the line and the construct.
     pub fn compile(source: &str) -> Result<Self, CompileError> {
-        let program = budget::with_compiler_stack(|| {
+        let (program, facts) = budget::with_compiler_stack(|| {
             let template = parser::parse(source)?;
-            codegen::compile(&template)
+            let program = codegen::compile(&template)?;
+            let facts = facts::Facts::of(&template, &program);
+            Ok((program, facts))
         })?;
-        Ok(Self { source: source.into(), program: Arc::new(program) })
+        Ok(Self { source: source.into(), program: Arc::new(program), facts: Arc::new(facts) })
+    }
+
+    /// Whether the template may look up this variable: `tools`, `documents`, a template argument. False only if what is
+    /// given by this name can change nothing.
+    pub fn reads(&self, name: &str) -> bool {
+        self.facts.reads(name)
+    }
+
+    /// Which JSON type the template wants the `arguments` of tool calls to have.
+    pub fn arguments(&self) -> ArgumentsShape {
+        self.facts.arguments
+    }
+
+    /// Every text that the template itself holds, data and string literals, each once, with a null character between two.
+    /// An added token that occurs in it is a control token of the template.
+    pub fn literal_text(&self) -> &str {
+        &self.facts.literal_text
     }
 
     /// The template's source, as it was given.

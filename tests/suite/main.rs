@@ -6,6 +6,7 @@ mod capabilities;
 mod deepseek;
 mod differential;
 mod engine;
+mod facts;
 mod failure;
 mod formats;
 mod gemma4;

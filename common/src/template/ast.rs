@@ -177,6 +177,40 @@ impl Function {
     }
 }
 
+impl Stmt {
+    /// Hands over every expression of the statement itself, without those of the statements in it.
+    pub(crate) fn for_each_expr<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
+        match &self.kind {
+            StmtKind::Print(expr) | StmtKind::Set(_, expr) | StmtKind::Filter(expr, _) | StmtKind::Load(expr, _) => {
+                visit(expr);
+            }
+            StmtKind::For(node) => std::iter::once(&node.iter).chain(&node.filter).for_each(visit),
+            StmtKind::If(branches, _) => branches.iter().for_each(|(test, _)| visit(test)),
+            StmtKind::SetBlock(_, filter, _) => filter.iter().for_each(visit),
+            StmtKind::With(assignments, _) => assignments.iter().for_each(|(_, value)| visit(value)),
+            StmtKind::Macro(_, function) => function.defaults.iter().for_each(visit),
+            StmtKind::Call(call, function) => std::iter::once(call).chain(&function.defaults).for_each(visit),
+            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(_) | StmtKind::Scope(_) => {}
+            StmtKind::Break | StmtKind::Continue => {}
+        }
+    }
+
+    /// The statements in this one.
+    pub(crate) fn bodies(&self) -> Vec<&[Self]> {
+        match &self.kind {
+            StmtKind::For(node) => vec![&node.body, &node.otherwise],
+            StmtKind::If(branches, otherwise) => {
+                branches.iter().map(|(_, body)| &**body).chain(std::iter::once(&**otherwise)).collect()
+            }
+            StmtKind::SetBlock(_, _, body) | StmtKind::With(_, body) | StmtKind::Filter(_, body) => vec![body],
+            StmtKind::Generation(body) | StmtKind::Block(body) | StmtKind::Scope(body) => vec![body],
+            StmtKind::Macro(_, function) | StmtKind::Call(_, function) => vec![&function.body],
+            StmtKind::Data(_) | StmtKind::Print(_) | StmtKind::Set(..) | StmtKind::Load(..) => Vec::new(),
+            StmtKind::Break | StmtKind::Continue => Vec::new(),
+        }
+    }
+}
+
 impl Expr {
     /// Hands over every direct part.
     pub(crate) fn for_each_part<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {

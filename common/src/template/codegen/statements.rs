@@ -12,17 +12,8 @@ type Done = Result<(), CompileError>;
 
 /// Whether there is a `{% generation %}` block anywhere.
 pub(super) fn has_generation(body: &[Stmt]) -> bool {
-    body.iter().any(|stmt| match &stmt.kind {
-        StmtKind::Generation(_) => true,
-        StmtKind::For(node) => has_generation(&node.body) || has_generation(&node.otherwise),
-        StmtKind::If(branches, otherwise) => {
-            branches.iter().any(|(_, body)| has_generation(body)) || has_generation(otherwise)
-        }
-        StmtKind::SetBlock(_, _, body) | StmtKind::With(_, body) | StmtKind::Filter(_, body) => has_generation(body),
-        StmtKind::Block(body) | StmtKind::Scope(body) => has_generation(body),
-        StmtKind::Macro(_, function) | StmtKind::Call(_, function) => has_generation(&function.body),
-        _ => false,
-    })
+    body.iter()
+        .any(|stmt| matches!(stmt.kind, StmtKind::Generation(_)) || stmt.bodies().into_iter().any(has_generation))
 }
 
 impl Codegen {

@@ -1,0 +1,73 @@
+//! What can be told of a template from its source alone, without rendering anything.
+
+mod arguments;
+
+use std::collections::HashSet;
+
+pub use arguments::ArgumentsShape;
+
+use super::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
+use super::codegen::Program;
+
+/// Between two pieces of text in [`Facts::literal_text`], so that nothing is found across them.
+const SEPARATOR: &str = "\0";
+
+/// What is known of a template.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// The names that are looked up outside of the template, sorted.
+    reads: Vec<String>,
+    /// Every text that stands in the template, each once.
+    pub(super) literal_text: String,
+    pub(super) arguments: ArgumentsShape,
+}
+
+impl Facts {
+    pub(super) fn of(template: &[Stmt], program: &Program) -> Self {
+        let mut reads: Vec<String> = program.context.iter().map(|slot| program.names[*slot as usize].clone()).collect();
+        reads.sort_unstable();
+        Self { reads, literal_text: literal_text(template), arguments: arguments::shape(template) }
+    }
+
+    pub(super) fn reads(&self, name: &str) -> bool {
+        self.reads.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
+    }
+}
+
+fn literal_text(template: &[Stmt]) -> String {
+    let mut literals = Literals::default();
+    literals.add_body(template);
+    literals.texts.join(SEPARATOR)
+}
+
+/// The texts found so far, in order of appearance.
+#[derive(Default)]
+struct Literals<'a> {
+    texts: Vec<&'a str>,
+    known: HashSet<&'a str>,
+}
+
+impl<'a> Literals<'a> {
+    fn add_body(&mut self, body: &'a [Stmt]) {
+        for stmt in body {
+            if let StmtKind::Data(text) = &stmt.kind {
+                self.add(text);
+            }
+            stmt.for_each_expr(&mut |expr| self.add_expr(expr));
+            stmt.bodies().into_iter().for_each(|body| self.add_body(body));
+        }
+    }
+
+    fn add_expr(&mut self, expr: &'a Expr) {
+        if let ExprKind::Const(Const::Str(text)) = &expr.kind {
+            self.add(text);
+        }
+        expr.for_each_part(&mut |part| self.add_expr(part));
+    }
+
+    fn add(&mut self, text: &'a str) {
+        if self.known.insert(text) {
+            self.texts.push(text);
+        }
+    }
+}
