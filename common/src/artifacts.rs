@@ -7,7 +7,8 @@ mod hf;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use crate::tokenizer::{Tokenizer, TokenizerError, hex_sha256};
+use crate::digest::hex_sha256;
+use crate::tokenizer::{Tokenizer, TokenizerError};
 use gguf::{Gguf, GgufError};
 
 /// Why a model's artifacts could not be read.

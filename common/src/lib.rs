@@ -1,6 +1,7 @@
 //! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
 
 pub mod artifacts;
+pub mod digest;
 pub mod pb;
 pub mod serve;
 pub mod status;

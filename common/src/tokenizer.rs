@@ -1,18 +1,29 @@
 //! Text to token ids and back, the same for a Hugging Face `tokenizer.json` and for the vocabulary in a GGUF header.
 
+mod added;
+mod affixes;
 mod bytes;
+mod cache;
+mod classic;
+mod fast;
 mod gguf;
+mod literal;
 mod pre;
+mod unicode;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-use tokenizers::AddedToken;
-
 use crate::artifacts::gguf::{Gguf, GgufError};
+use crate::digest::hex_sha256;
+pub use added::AddedToken;
+use affixes::Affixes;
 use bytes::ByteTable;
+use classic::Classic;
+use fast::Fast;
+use literal::{Forbidden, Piece, pieces};
 
 /// No vocabulary comes near this; a larger id is a broken file, and a table that long would be the attack.
 const MAX_IDS: usize = 1 << 22;
@@ -57,6 +68,12 @@ pub enum TokenizerError {
     /// Tokens are turned into text in a way that is not known here.
     #[error("decoder {found:?} is not supported")]
     Decoder { found: String },
+    /// The ids that belong around a text are given in a way that is not known here.
+    #[error("post-processor {found:?} is not supported")]
+    PostProcessor { found: String },
+    /// A literal range is not one of the text, or not after the one before it.
+    #[error("literal range {start}..{end} is not in order, or not one of whole characters in a text of {length} bytes")]
+    Literal { start: usize, end: usize, length: usize },
     /// Text could not be encoded.
     #[error("text cannot be tokenized: {reason}")]
     Encode { reason: String },
@@ -68,6 +85,35 @@ pub enum TokenizerError {
     UnknownId { id: u32, size: usize },
 }
 
+/// Bytes of text and ids that a tokenizer remembers unless told otherwise.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// How to encode a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EncodeOptions<'a> {
+    /// Also put the ids around the text that the model wants around a text, such as a leading bos; a rendered chat prompt
+    /// has them already. Ids that the text begins with anyway are not put before it again.
+    pub add_special_tokens: bool,
+    /// Ascending, disjoint byte ranges of the text in which no added token is recognised, special or not. Each range, and
+    /// each stretch between two, is encoded by itself, so no token lies across an edge. Where the vocabulary itself spells
+    /// an added token of two characters or more that is not white space, its first character is encoded apart, so that
+    /// even then its id does not appear.
+    pub literal: &'a [Range<usize>],
+    /// Also say which bytes each id came from. Ten to a hundred times as slow.
+    pub offsets: bool,
+}
+
+/// The ids of a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// In the order of the text.
+    pub ids: Vec<u32>,
+    /// For each id the bytes of the text that it came from, if asked for; of the text as it was given, whatever a
+    /// normalizer makes of it. A range is one of whole characters: where one character became several ids, each has all of
+    /// it. An id that was put around the text, or that stands for a space before it, has an empty range.
+    pub offsets: Option<Vec<Range<usize>>>,
+}
+
 /// A tokenizer. Clones share one vocabulary.
 #[derive(Clone)]
 pub struct Tokenizer {
@@ -75,18 +121,15 @@ pub struct Tokenizer {
 }
 
 struct Inner {
-    encoder: tokenizers::Tokenizer,
+    classic: Arc<Classic>,
+    /// `None` where it cannot be made to agree with the classic encoder.
+    fast: Option<Fast>,
     bytes: ByteTable,
+    added: Vec<AddedToken>,
+    forbidden: Forbidden,
     special: HashSet<u32>,
-    /// Ids put before and after a text that is encoded with special tokens, where the encoder does not do it itself.
     affixes: Affixes,
     sha256: String,
-}
-
-#[derive(Default)]
-struct Affixes {
-    before: Vec<u32>,
-    after: Vec<u32>,
 }
 
 impl Tokenizer {
@@ -98,11 +141,12 @@ impl Tokenizer {
         let _ = encoder.with_truncation(None);
         encoder.with_padding(None);
         let named = named_special.iter().filter(|text| is_plain_token(&encoder, text));
-        let added: Vec<_> = named.map(|text| AddedToken::from(*text, true)).collect();
+        let added: Vec<_> = named.map(|text| tokenizers::AddedToken::from(*text, true)).collect();
         encoder.add_special_tokens(added).map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
         let mut special = flagged_special(&encoder);
         special.extend(named_special.iter().filter_map(|text| encoder.token_to_id(text)));
-        Self::assemble(encoder, special, Affixes::default(), hex_sha256(json))
+        let affixes = Affixes::of(&encoder)?;
+        Self::assemble(encoder, special, affixes, hex_sha256(json))
     }
 
     /// From the vocabulary, merges, token types and pre-tokenizer name in a GGUF header.
@@ -119,20 +163,42 @@ impl Tokenizer {
         sha256: String,
     ) -> Result<Self, TokenizerError> {
         let bytes = ByteTable::new(&encoder)?;
-        Ok(Self { inner: Arc::new(Inner { encoder, bytes, special, affixes, sha256 }) })
+        let added = added_tokens(&encoder, &special);
+        let forbidden = Forbidden::new(&added);
+        let classic = Arc::new(Classic::new(encoder)?);
+        let fast = Fast::of(Arc::clone(&classic), CACHE_BYTES);
+        let fast = fast.inspect_err(|reason| tracing::debug!(reason, "text is encoded the slow way")).ok();
+        let inner = Inner { classic, fast, bytes, added, forbidden, special, affixes, sha256 };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The ids of `text`. Special tokens that stand in the text become their ids. `add_special_tokens` also puts those
-    /// around it that the model wants around a text, such as a leading bos; a rendered chat prompt has them already.
+    /// The ids of `text`. Added tokens that stand in the text become their ids. For `add_special_tokens` see
+    /// [`EncodeOptions`].
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = self.inner.encoder.encode_fast(text, add_special_tokens);
-        let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: error.to_string() })?;
-        let ids = encoding.get_ids();
-        if !add_special_tokens {
-            return Ok(ids.to_vec());
+        let options = EncodeOptions { add_special_tokens, ..EncodeOptions::default() };
+        Ok(self.encode_with(text, &options)?.ids)
+    }
+
+    /// The ids of `text` and, if asked for, where they came from.
+    ///
+    /// Fails if a literal range is not one of the text, or not after the one before it.
+    pub fn encode_with(&self, text: &str, options: &EncodeOptions<'_>) -> Result<Encoding, TokenizerError> {
+        let pieces = pieces(text, options.literal)?;
+        let encoding = if options.offsets { self.inner.located(&pieces)? } else { self.inner.plain(&pieces)? };
+        Ok(if options.add_special_tokens { encoding.between(&self.inner.affixes) } else { encoding })
+    }
+
+    /// Text and ids are remembered up to so many bytes, shared by all clones, so that what was encoded before is only
+    /// looked up. At first 64 MiB; 0 turns it off.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        if let Some(fast) = &self.inner.fast {
+            fast.set_cache_bytes(bytes);
         }
-        let Affixes { before, after } = &self.inner.affixes;
-        Ok([before, ids, after].concat())
+    }
+
+    /// Every token that becomes its id wherever its text stands, by ascending id.
+    pub fn added_tokens(&self) -> &[AddedToken] {
+        &self.inner.added
     }
 
     /// The text of `ids` taken together, as transformers decodes a whole sequence.
@@ -141,7 +207,7 @@ impl Tokenizer {
             return Err(TokenizerError::UnknownId { id, size: self.vocab_size() });
         }
         let kept: Vec<u32> = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id))).collect();
-        let text = self.inner.encoder.decode(&kept, false);
+        let text = self.inner.classic.encoder.decode(&kept, false);
         text.map_err(|error| TokenizerError::Decode { reason: error.to_string() })
     }
 
@@ -167,12 +233,12 @@ impl Tokenizer {
 
     /// The id of the token that is spelled exactly so in the vocabulary.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.inner.encoder.token_to_id(token)
+        self.inner.classic.encoder.token_to_id(token)
     }
 
     /// How the vocabulary spells `id`. Not text: byte-level vocabularies spell a space `Ġ`.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.inner.encoder.id_to_token(id)
+        self.inner.classic.encoder.id_to_token(id)
     }
 
     /// One more than the largest id.
@@ -196,9 +262,30 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Lower-case hex SHA-256.
-pub fn hex_sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+impl Inner {
+    fn plain(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
+        let ids = match &self.fast {
+            Some(fast) => fast.ids(pieces, &self.forbidden)?,
+            None => self.classic.ids(pieces, &self.forbidden)?,
+        };
+        Ok(Encoding { ids, offsets: None })
+    }
+
+    fn located(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
+        let tokens = self.classic.tokens(pieces, &self.forbidden)?;
+        Ok(Encoding { ids: tokens.ids, offsets: Some(tokens.offsets) })
+    }
+}
+
+impl Encoding {
+    /// With what belongs around a text, except what it begins with anyway.
+    fn between(mut self, Affixes { before, after }: &Affixes) -> Self {
+        let before = if self.ids.starts_with(before) { &[][..] } else { before };
+        let nowhere = |ids: &[u32]| vec![0..0; ids.len()];
+        self.offsets = self.offsets.map(|offsets| [nowhere(before), offsets, nowhere(after)].concat());
+        self.ids = [before, &self.ids, after].concat();
+        self
+    }
 }
 
 /// The library panics on some malformed files (a merge longer than any token, a decoder that is a number). A broken file
@@ -221,4 +308,16 @@ fn is_plain_token(encoder: &tokenizers::Tokenizer, text: &str) -> bool {
 fn flagged_special(encoder: &tokenizers::Tokenizer) -> HashSet<u32> {
     let added = encoder.get_added_tokens_decoder();
     added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect()
+}
+
+fn added_tokens(encoder: &tokenizers::Tokenizer, special: &HashSet<u32>) -> Vec<AddedToken> {
+    let added = encoder.get_added_tokens_decoder().into_iter();
+    let added = added.map(|(id, token)| AddedToken { id, text: token.content, is_special: special.contains(&id) });
+    let mut added: Vec<_> = added.collect();
+    added.sort_unstable_by_key(|token| token.id);
+    added
+}
+
+fn encode_error(error: impl Into<tokenizers::Error>) -> TokenizerError {
+    TokenizerError::Encode { reason: error.into().to_string() }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tandem_common::digest::hex_sha256;
 use tandem_common::template::LocalTime;
-use tandem_common::tokenizer::hex_sha256;
 
 use crate::adapters::{self, Adapter, Attachment, Input, Resolution, Warning, WarningCode};
 use crate::capabilities::{self, Capabilities, Change, Rewrite};

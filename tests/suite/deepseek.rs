@@ -7,8 +7,8 @@ use render_svc::chat::{Conversation, Invalid, Object};
 use render_svc::error::Error;
 use render_svc::models::Model;
 use serde_json::{Value, json};
+use tandem_common::digest::hex_sha256;
 use tandem_common::template::LocalTime;
-use tandem_common::tokenizer::hex_sha256;
 use tandem_tests::ModelFolder;
 
 const V32: &str = "deepseek_v32";

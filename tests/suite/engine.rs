@@ -13,7 +13,7 @@ use gen_svc::weights::{ModelFile, Placement, quant};
 use gen_svc::worker::{Config, Engine, Event, FinishReason, Finished};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::artifacts::gguf::GgmlType;
-use tandem_common::tokenizer::hex_sha256;
+use tandem_common::digest::hex_sha256;
 use tandem_tests::{default_model, goldens};
 use tch::{Device, Kind, Tensor};
 use tempfile::TempDir;

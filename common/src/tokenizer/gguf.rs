@@ -12,8 +12,9 @@ use tokenizers::AddedToken;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::{BPE, Vocab};
 
+use super::affixes::Affixes;
 use super::pre::PreTokenizer;
-use super::{Affixes, MAX_IDS, TokenizerError};
+use super::{MAX_IDS, TokenizerError};
 use crate::artifacts::gguf::Gguf;
 
 /// Token types, as llama.cpp numbers them.
@@ -47,7 +48,7 @@ pub(super) fn build(gguf: &Gguf) -> Result<Built, TokenizerError> {
     let unusable = |error: tokenizers::Error| TokenizerError::Vocabulary { reason: error.to_string() };
     encoder.with_normalizer(rules.normalizer()).map_err(unusable)?;
     encoder.add_tokens(vocabulary.added_tokens()).map_err(unusable)?;
-    let affixes = Affixes::read(gguf, rules.bos_by_default, vocabulary.tokens.len())?;
+    let affixes = Affixes::of_gguf(gguf, rules.bos_by_default, vocabulary.tokens.len())?;
     let sha256 = vocabulary.digest(&affixes);
     Ok(Built { encoder, affixes, sha256 })
 }
@@ -137,23 +138,6 @@ impl Kinds {
     fn ids(&self, wanted: impl Fn(i32) -> bool) -> Vec<u32> {
         (0..).zip(&self.0).filter(|&(_, &kind)| wanted(kind)).map(|(id, _)| id).collect()
     }
-}
-
-impl Affixes {
-    fn read(gguf: &Gguf, bos_by_default: bool, size: usize) -> Result<Self, TokenizerError> {
-        let before = affix(gguf, "bos", bos_by_default, size)?;
-        let after = affix(gguf, "eos", false, size)?;
-        Ok(Self { before, after })
-    }
-}
-
-fn affix(gguf: &Gguf, name: &str, default: bool, size: usize) -> Result<Vec<u32>, TokenizerError> {
-    let wanted = gguf.find(&format!("tokenizer.ggml.add_{name}_token"))?.unwrap_or(default);
-    if !wanted {
-        return Ok(Vec::new());
-    }
-    let id: u32 = gguf.get(&format!("tokenizer.ggml.{name}_token_id"))?;
-    if (id as usize) < size { Ok(vec![id]) } else { Err(TokenizerError::UnknownId { id, size }) }
 }
 
 /// Two tokens around a space. A token may itself start with one.

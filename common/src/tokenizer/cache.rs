@@ -1,0 +1,69 @@
+//! The ids of text that was encoded before. The turns of a chat repeat all that was said.
+//!
+//! What lies between two added tokens is encoded by itself, whatever stands around it, so it is what is remembered. Texts
+//! are compared in full: two that share a hash are still told apart.
+
+use std::sync::Arc;
+
+use quick_cache::sync::{Cache as Map, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+
+/// Shorter text is encoded in the time that it takes to look it up.
+const MIN_BYTES: usize = 128;
+
+/// What an entry takes beside its text and its ids, in bytes.
+const OVERHEAD: u64 = 96;
+
+/// Parts with a lock each. No entry can be larger than a part.
+const SHARDS: usize = 8;
+
+/// A bounded map from text to ids. What was not used for long goes first.
+pub(super) struct Cache {
+    ids: Map<Box<str>, Arc<[u32]>, Weight>,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<Box<str>, Arc<[u32]>> for Weight {
+    fn weight(&self, text: &Box<str>, ids: &Arc<[u32]>) -> u64 {
+        (text.len() + size_of_val(&**ids)) as u64 + OVERHEAD
+    }
+}
+
+impl Cache {
+    /// Holds at most so many bytes, its own book-keeping not counted; 0 holds nothing.
+    pub(super) fn new(bytes: u64) -> Self {
+        let options = OptionsBuilder::new()
+            .shards(SHARDS)
+            .estimated_items_capacity(4096)
+            .weight_capacity(bytes)
+            .build()
+            .expect("every setting is given");
+        Self { ids: Map::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default()) }
+    }
+
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        self.ids.set_capacity(bytes);
+    }
+
+    /// Adds the ids of a text to `ids`: those remembered, or those that `encode` adds.
+    pub(super) fn extend<E>(
+        &self,
+        text: &str,
+        ids: &mut Vec<u32>,
+        encode: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if text.len() < MIN_BYTES || self.ids.capacity() == 0 {
+            return encode(ids);
+        }
+        if let Some(known) = self.ids.get(text) {
+            ids.extend_from_slice(&known);
+            return Ok(());
+        }
+        let start = ids.len();
+        encode(ids)?;
+        self.ids.insert(text.into(), ids[start..].into());
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Stretches of a text in which no added token is recognised.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+
+use super::{AddedToken, TokenizerError};
+
+/// A stretch of a text that is encoded by itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    pub(super) text: &'a str,
+    /// Where it begins, in bytes.
+    pub(super) start: usize,
+    pub(super) is_literal: bool,
+    /// Whether it is the beginning of the text, which some tokenizers put a space before. A literal piece never is, since
+    /// what stands before it is the text's own, if empty, beginning.
+    pub(super) is_first: bool,
+}
+
+/// Ids, and for each the bytes that it came from. Who is not asked for the latter leaves them out.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    pub(super) ids: Vec<u32>,
+    pub(super) offsets: Vec<Range<usize>>,
+}
+
+impl Tokens {
+    /// Adds what came from a text that begins at `start`.
+    pub(super) fn append(&mut self, other: Self, start: usize) {
+        self.ids.extend(other.ids);
+        self.offsets.extend(other.offsets.into_iter().map(|range| range.start + start..range.end + start));
+    }
+}
+
+/// The literal ranges of a text and what lies between them, in order, without empty ones.
+pub(super) fn pieces<'a>(text: &'a str, literal: &[Range<usize>]) -> Result<Vec<Piece<'a>>, TokenizerError> {
+    let mut pieces = Vec::with_capacity(2 * literal.len() + 1);
+    let mut done = 0;
+    for range in literal {
+        let invalid = || TokenizerError::Literal { start: range.start, end: range.end, length: text.len() };
+        pieces.push(plain(text.get(done..range.start).ok_or_else(invalid)?, done));
+        let text = text.get(range.clone()).ok_or_else(invalid)?;
+        pieces.push(Piece { text, start: range.start, is_literal: true, is_first: false });
+        done = range.end;
+    }
+    pieces.push(plain(&text[done..], done));
+    pieces.retain(|piece| !piece.text.is_empty());
+    Ok(pieces)
+}
+
+fn plain(text: &str, start: usize) -> Piece<'_> {
+    Piece { text, start, is_literal: false, is_first: start == 0 }
+}
+
+/// The added tokens that literal text must not become, by id.
+///
+/// White space and single characters are not among them: they are ordinary text, and often have no other id.
+pub(super) struct Forbidden {
+    texts: HashMap<u32, String>,
+}
+
+impl Forbidden {
+    pub(super) fn new(added: &[AddedToken]) -> Self {
+        let is_text = |char: char| char.is_whitespace() || char == '▁';
+        let is_control = |token: &&AddedToken| token.text.chars().nth(1).is_some() && !token.text.chars().all(is_text);
+        let texts = added.iter().filter(is_control).map(|token| (token.id, token.text.clone()));
+        Self { texts: texts.collect() }
+    }
+
+    /// Encodes literal text with a function that recognises no added token. Where the vocabulary itself spells one, its
+    /// first character is encoded apart, so that its id does not appear.
+    pub(super) fn avoid<F>(&self, text: &str, encode: &F) -> Result<Tokens, TokenizerError>
+    where
+        F: Fn(&str) -> Result<Tokens, TokenizerError>,
+    {
+        let tokens = encode(text)?;
+        let cuts = self.cuts(text, &tokens.ids);
+        if cuts.is_empty() {
+            return Ok(tokens);
+        }
+        let mut all = Tokens::default();
+        let starts = std::iter::once(0).chain(cuts.iter().copied());
+        for (start, end) in starts.zip(cuts.iter().copied().chain([text.len()])) {
+            all.append(self.avoid(&text[start..end], encode)?, start);
+        }
+        Ok(all)
+    }
+
+    /// Where to cut the text so that the forbidden ones among its ids do not come again, ascending. A single character
+    /// cannot be cut.
+    fn cuts(&self, text: &str, ids: &[u32]) -> Vec<usize> {
+        let found: BTreeSet<&str> = ids.iter().filter_map(|id| self.texts.get(id).map(String::as_str)).collect();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let cuts = found.iter().flat_map(|token| {
+            let first = token.chars().next().map_or(0, char::len_utf8);
+            text.match_indices(token).map(move |(at, _)| at + first)
+        });
+        let cuts: BTreeSet<usize> = cuts.collect();
+        // A text that spells the token in another way, which a normalizer takes back, is halved until it does not.
+        let half = text.ceil_char_boundary(text.len() / 2);
+        let half = (cuts.is_empty() && half < text.len()).then_some(half);
+        cuts.into_iter().chain(half).collect()
+    }
+}
