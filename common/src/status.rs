@@ -67,6 +67,12 @@ impl Failure {
         self.reason
     }
 
+    /// The request field that it is about.
+    #[must_use]
+    pub fn field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
     /// The sentence for people, led by the field where there is one.
     #[must_use]
     pub fn message(&self) -> String {

@@ -8,6 +8,9 @@ mod gemma4;
 mod plain;
 mod tokenizer_template;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use tandem_common::template::LocalTime;
 
 use crate::chat::Conversation;
@@ -31,14 +34,30 @@ pub const ADAPTERS: &[Adapter] = &[
 pub struct Adapter {
     /// What requests pin it by and responses name it by.
     pub name: &'static str,
+    /// What it renders, in a sentence for people.
+    pub description: &'static str,
     /// Whether it serves this model, and why or why not, for people.
     pub serves: fn(&Model) -> Verdict,
-    /// A family's own encoder, which gets the conversation as it was given. The rest get it normalized.
-    pub is_family: bool,
+    /// Of what kind it is.
+    pub kind: Kind,
     /// Whether images keep it from rendering the conversation, which then becomes HF messages.
     pub stops_at_images: fn(&Conversation) -> bool,
+    /// What it writes that tokenizers know as a token but do not call special, such as `<think>`. What the model's own templates
+    /// write need not be listed.
+    pub markup: &'static [&'static str],
     /// Renders one conversation for a model that it serves.
     pub render: fn(&Model, &Input<'_>) -> Result<Rendering, Error>,
+}
+
+/// Kinds of adapters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A family's own encoder, which gets the conversation as it was given. The others get it normalized.
+    Family,
+    /// The model's own chat template.
+    Template,
+    /// A fixed format that many models share.
+    Format,
 }
 
 /// Whether an adapter serves a model.
@@ -53,7 +72,7 @@ pub enum Verdict {
 }
 
 /// What an adapter renders.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// Checked, and normalized as asked.
     pub conversation: &'a Conversation,
@@ -61,6 +80,8 @@ pub struct Input<'a> {
     pub add_generation_prompt: bool,
     /// Leave the last message open.
     pub continue_final_message: bool,
+    /// Which of the model's chat templates to render with, where the request names one.
+    pub template: Option<&'a str>,
     /// What templates see as now.
     pub now: LocalTime,
 }
@@ -147,6 +168,14 @@ pub enum WarningCode {
     MessagesMerged,
     /// System messages became the user's.
     SystemRewritten,
+    /// The model's template never reads this argument.
+    TemplateArgUnknown,
+    /// A tool call's arguments are text where the template wants an object, or the reverse.
+    ToolArgumentsType,
+    /// The adapter has no templates to choose from.
+    TemplateIgnored,
+    /// HF messages have no tokens to tell control tokens from text.
+    ControlTokensIgnored,
 }
 
 impl WarningCode {
@@ -159,6 +188,10 @@ impl WarningCode {
             Self::DocumentsIgnored => "DOCUMENTS_IGNORED",
             Self::MessagesMerged => "MESSAGES_MERGED",
             Self::SystemRewritten => "SYSTEM_REWRITTEN",
+            Self::TemplateArgUnknown => "TEMPLATE_ARG_UNKNOWN",
+            Self::ToolArgumentsType => "TOOL_ARGUMENTS_TYPE",
+            Self::TemplateIgnored => "TEMPLATE_IGNORED",
+            Self::ControlTokensIgnored => "CONTROL_TOKENS_IGNORED",
         }
     }
 }
@@ -174,38 +207,75 @@ pub struct Resolution {
     pub rejected: Vec<(&'static str, String)>,
 }
 
-/// The first adapter that serves the model.
-///
-/// # Errors
-/// None does, which cannot be while the last of [`ADAPTERS`] serves every model.
-pub fn resolve(model: &Model) -> Result<(Adapter, Resolution), Error> {
-    let mut rejected = Vec::new();
-    for adapter in ADAPTERS {
-        match (adapter.serves)(model) {
-            Verdict::Serves(reason) => {
-                return Ok((*adapter, Resolution { adapter: adapter.name, reason, rejected }));
-            }
-            Verdict::Passes(reason) | Verdict::Cannot(reason) => rejected.push((adapter.name, reason)),
-        }
-    }
-    Err(Error::AdapterNotFound { adapter: "any".to_owned() })
+/// The adapter for a model, and why it is the one.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// What renders.
+    pub adapter: Adapter,
+    /// Why.
+    pub resolution: Arc<Resolution>,
+    /// Whether it was named by the request or by the model's settings: then it renders, always.
+    pub is_pinned: bool,
 }
 
-/// The adapter of that name, for a request that pins it.
-///
-/// # Errors
-/// There is none of that name, or it cannot serve the model.
-pub fn pinned(name: &str, model: &Model) -> Result<(Adapter, Resolution), Error> {
-    let Some(adapter) = ADAPTERS.iter().find(|adapter| adapter.name == name) else {
-        return Err(Error::AdapterNotFound { adapter: name.to_owned() });
-    };
-    match (adapter.serves)(model) {
-        Verdict::Serves(_) | Verdict::Passes(_) => {
-            let reason = "pinned by the request".to_owned();
-            Ok((*adapter, Resolution { adapter: adapter.name, reason, rejected: Vec::new() }))
+/// Adapters in order of precedence.
+#[derive(Debug, Clone)]
+pub struct Registry(Cow<'static, [Adapter]>);
+
+impl Default for Registry {
+    /// [`ADAPTERS`].
+    fn default() -> Self {
+        Self(Cow::Borrowed(ADAPTERS))
+    }
+}
+
+impl From<Vec<Adapter>> for Registry {
+    fn from(adapters: Vec<Adapter>) -> Self {
+        Self(Cow::Owned(adapters))
+    }
+}
+
+impl Registry {
+    /// Every adapter, in order of precedence.
+    #[must_use]
+    pub fn adapters(&self) -> &[Adapter] {
+        &self.0
+    }
+
+    /// The first adapter that serves the model.
+    ///
+    /// # Errors
+    /// None does, which cannot be while the last of [`ADAPTERS`] serves every model.
+    pub fn resolve(&self, model: &Model) -> Result<Choice, Error> {
+        let mut rejected = Vec::new();
+        for adapter in self.adapters() {
+            match (adapter.serves)(model) {
+                Verdict::Serves(reason) => {
+                    let resolution = Resolution { adapter: adapter.name, reason, rejected };
+                    return Ok(Choice { adapter: *adapter, resolution: Arc::new(resolution), is_pinned: false });
+                }
+                Verdict::Passes(reason) | Verdict::Cannot(reason) => rejected.push((adapter.name, reason)),
+            }
         }
-        Verdict::Cannot(reason) => {
-            Err(Error::AdapterNotApplicable { adapter: adapter.name, model: model.id.clone(), reason })
+        Err(Error::AdapterNotFound { adapter: "any".to_owned(), known: self.names() })
+    }
+
+    /// The adapter of that name; `by` tells who pins it.
+    ///
+    /// # Errors
+    /// There is none of that name, or it cannot serve the model.
+    pub fn pinned(&self, name: &str, model: &Model, by: &str) -> Result<Choice, Error> {
+        let Some(adapter) = self.adapters().iter().find(|adapter| adapter.name == name) else {
+            return Err(Error::AdapterNotFound { adapter: name.to_owned(), known: self.names() });
+        };
+        if let Verdict::Cannot(reason) = (adapter.serves)(model) {
+            return Err(Error::AdapterNotApplicable { adapter: adapter.name, model: model.id.clone(), reason });
         }
+        let resolution = Resolution { adapter: adapter.name, reason: format!("pinned by {by}"), rejected: Vec::new() };
+        Ok(Choice { adapter: *adapter, resolution: Arc::new(resolution), is_pinned: true })
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.adapters().iter().map(|adapter| adapter.name).collect()
     }
 }

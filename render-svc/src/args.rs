@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::LogArgs;
 use tonic::transport::Uri;
+
+use crate::models::Sources;
 
 /// Turns conversations into the exact prompts that models must be fed.
 #[derive(Debug, Parser)]
@@ -23,14 +25,16 @@ pub enum Command {
     /// Serve rendering, and tasks in front of a generation service, over gRPC.
     ///
     /// Prints `render-svc listening on ADDRESS` once requests are served; logs go to standard error. SIGTERM ends it after what runs
-    /// has finished. Example:
+    /// has finished. SIGHUP makes it look for models again: new ones are served, changed ones are read again, requests in flight go on
+    /// with what they have. Example:
     /// render-svc serve --models models/ --generate http://127.0.0.1:50052
     Serve(Serve),
     /// Render requests from a file or standard input, without a server.
     ///
     /// A request is a JSON object: model (an id from --models, or a path); messages; tools, documents, template_args;
-    /// add_generation_prompt, continue_final_message; adapter; normalization ("capability" or "none"); render_time
-    /// ("2025-07-04T09:05:03"); return (["token_ids"]). Example:
+    /// add_generation_prompt, continue_final_message; adapter; template ("default", "tool_use", …); normalization ("capability" or
+    /// "none"); control_tokens ("tokens" or "literal"); render_time ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]).
+    /// Example:
     /// echo '{"model": "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Render(Render),
@@ -38,10 +42,11 @@ pub enum Command {
 
 /// `render-svc serve`
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("sources").args(["models", "config"]).required(true).multiple(true)))]
 pub struct Serve {
-    /// Models to serve: a .gguf file, a Hugging Face folder, or a folder of these. Weights are not needed. May be repeated.
-    #[arg(long, env = "TANDEM_MODELS", required = true, value_name = "PATH", value_delimiter = ',')]
-    pub models: Vec<PathBuf>,
+    /// Where the models are.
+    #[command(flatten)]
+    pub sources: SourceArgs,
 
     /// The generation service that tasks use. Without it, RunTask is refused and all else works.
     #[arg(long, env = "TANDEM_GENERATE", value_name = "http://HOST:PORT", value_parser = endpoint)]
@@ -66,6 +71,25 @@ pub struct Serve {
     pub log: LogArgs,
 }
 
+/// Where models are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SourceArgs {
+    /// A model, or a folder of models; a model is a .gguf file or a Hugging Face folder. Weights are not needed. May be repeated.
+    #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
+    pub models: Vec<PathBuf>,
+
+    /// A TOML file that lists models and says what their own files do not. Each is a table `[[models]]` with path (relative to the
+    /// file) and, all optional, id, aliases (a list) and adapter (pinned for every request).
+    #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl From<SourceArgs> for Sources {
+    fn from(SourceArgs { models, config }: SourceArgs) -> Self {
+        Self { models, config }
+    }
+}
+
 /// `render-svc render`
 #[derive(Debug, clap::Args)]
 pub struct Render {
@@ -73,14 +97,14 @@ pub struct Render {
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
 
-    /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, warnings, token_ids?} or {error}. Without it, the
-    /// prompt is written, byte for byte.
+    /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, warnings, token_ids?, offsets?} or {error}.
+    /// Without it, the prompt is written, byte for byte.
     #[arg(long)]
     pub jsonl: bool,
 
-    /// Models that requests may name by id: a .gguf file, a Hugging Face folder, or a folder of these. May be repeated.
-    #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
-    pub models: Vec<PathBuf>,
+    /// Where the models are that requests may name by id.
+    #[command(flatten)]
+    pub sources: SourceArgs,
 
     /// Logs.
     #[command(flatten)]

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::adapters::Registry;
 use crate::args::Render;
 use crate::clock;
 use crate::error::Error;
 use crate::json;
-use crate::models::{self, Model, Models};
+use crate::models::{self, Library, Model, Models};
 use crate::render::{Output, RenderJob, Rendered, render};
 
 /// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of JSON for HF messages.
@@ -17,7 +19,8 @@ use crate::render::{Output, RenderJob, Rendered, render};
 /// # Errors
 /// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the request fails.
 pub fn run(args: &Render, out: impl Write) -> anyhow::Result<()> {
-    let mut renderer = Renderer::new(Models::load(&args.models)?);
+    let library = Library::open(args.sources.clone().into(), Registry::default())?;
+    let mut renderer = Renderer { library, by_path: HashMap::new() };
     let mut out = BufWriter::new(out);
     let mut input = open(&args.input)?;
     if args.jsonl {
@@ -69,32 +72,29 @@ fn lines(renderer: &mut Renderer, input: impl BufRead, out: &mut impl Write) -> 
 
 /// Renders requests whose `model` is an id of a loaded model, or a path.
 struct Renderer {
-    models: Models,
-    by_path: HashMap<PathBuf, Models>,
+    library: Library,
+    by_path: HashMap<PathBuf, Arc<Models>>,
 }
 
 impl Renderer {
-    fn new(models: Models) -> Self {
-        Self { models, by_path: HashMap::new() }
-    }
-
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let mut job = json::request(text, clock::now())?;
         let models = self.models_for(&mut job)?;
-        render(models, job)
+        render(&models, self.library.registry(), job)
     }
 
     /// The table that holds the job's model. A path is loaded once, and is its own table.
-    fn models_for(&mut self, job: &mut RenderJob) -> Result<&Models, Error> {
+    fn models_for(&mut self, job: &mut RenderJob) -> Result<Arc<Models>, Error> {
         let path = PathBuf::from(&job.model);
-        if self.models.get(&job.model).is_ok() || !models::is_model(&path) {
-            return Ok(&self.models);
+        let models = self.library.models();
+        if models.entry(&job.model).is_ok() || !models::is_model(&path) {
+            return Ok(models);
         }
         job.model.clear();
-        if !self.by_path.contains_key(&path) {
-            let model = Model::load(&path).map_err(|source| Error::ModelNotLoaded(Box::new(source)))?;
-            self.by_path.insert(path.clone(), Models::from(model));
+        if let Some(models) = self.by_path.get(&path) {
+            return Ok(Arc::clone(models));
         }
-        Ok(&self.by_path[&path])
+        let model = Model::load(&path).map_err(|source| Error::ModelNotLoaded(Arc::new(source)))?;
+        Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(model.into()))))
     }
 }

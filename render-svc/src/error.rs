@@ -1,5 +1,7 @@
 //! Everything that can go wrong in a request, and the one table of what the caller sees of it.
 
+use std::sync::Arc;
+
 use tandem_common::status::{Failure, chain};
 use tandem_common::template::RenderError;
 use tandem_common::tokenizer::TokenizerError;
@@ -27,12 +29,14 @@ pub enum Error {
     },
     /// The request names a model by path, and it does not load.
     #[error("{}", chain(.0.as_ref()))]
-    ModelNotLoaded(Box<LoadError>),
+    ModelNotLoaded(Arc<LoadError>),
     /// No adapter of that name.
-    #[error("there is no adapter {adapter:?}")]
+    #[error("there is no adapter {adapter:?}; there are {}", known.join(", "))]
     AdapterNotFound {
         /// What was asked for.
         adapter: String,
+        /// What there is.
+        known: Vec<&'static str>,
     },
     /// The pinned adapter cannot serve the model.
     #[error("adapter {adapter:?} cannot serve model {model:?}: {reason}")]
@@ -64,10 +68,25 @@ pub enum Error {
         kind: String,
     },
     /// The model's templates have names, and none of them is the one to use.
-    #[error("the model's chat templates are {}, and none is \"default\"", names.join(", "))]
+    #[error("the model has no chat template {template:?}; {}", known_templates(known))]
     TemplateNotFound {
+        /// What was asked for.
+        template: String,
         /// The names there are.
-        names: Vec<String>,
+        known: Vec<String>,
+    },
+    /// With LITERAL: the template reacts to control tokens in what the caller sends, so that its own cannot be told from the caller's.
+    #[error(
+        "the chat template reads control tokens in what was sent, so that its own cannot be told from them; remove them"
+    )]
+    ControlTokensUnclear,
+    /// A batch holds too many requests.
+    #[error("a batch holds at most {limit} requests, not {found}")]
+    BatchTooLarge {
+        /// How many there may be.
+        limit: usize,
+        /// How many there are.
+        found: usize,
     },
     /// The template did not render.
     #[error("the chat template failed")]
@@ -113,6 +132,9 @@ pub enum Error {
     /// The generation service refused, in its own words.
     #[error("the generation service answered: {}", .0.message())]
     Generation(Box<Status>),
+    /// A vocabulary with too many control tokens to search for.
+    #[error("the control tokens cannot be searched for")]
+    ControlTokens(#[from] aho_corasick::BuildError),
     /// A defect of this service.
     #[error("internal error")]
     Internal(#[from] tokio::task::JoinError),
@@ -140,7 +162,13 @@ impl From<&Error> for Failure {
                 let message = format!("blocks of type {kind:?} cannot be rendered here");
                 Failure::new(Code::InvalidArgument, "UNKNOWN_BLOCK", message).at(field)
             }
-            Error::TemplateNotFound { .. } => Failure::new(Code::FailedPrecondition, "TEMPLATE_NOT_FOUND", message),
+            Error::TemplateNotFound { .. } => {
+                Failure::new(Code::NotFound, "TEMPLATE_NOT_FOUND", message).at("options.template")
+            }
+            Error::ControlTokensUnclear => {
+                Failure::new(Code::InvalidArgument, "CONTROL_TOKENS_UNCLEAR", message).about("messages")
+            }
+            Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::Template(cause) => template_failure(cause),
             Error::NoTokenizer { .. } => Failure::new(Code::FailedPrecondition, "NO_TOKENIZER", message),
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
@@ -153,7 +181,9 @@ impl From<&Error> for Failure {
             }
             Error::DeadlineExceeded => Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message),
             Error::Generation(status) => Failure::new(status.code(), "GENERATION_FAILED", message),
-            Error::Tokenizer(_) | Error::Internal(_) => Failure::new(Code::Internal, "INTERNAL", "internal error"),
+            Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
+                Failure::new(Code::Internal, "INTERNAL", "internal error")
+            }
         }
     }
 }
@@ -162,6 +192,13 @@ fn known_models(known: &[String]) -> String {
     match known.is_empty() {
         true => "none is loaded, and no .gguf file or model folder has that path".to_owned(),
         false => format!("there are {}", known.join(", ")),
+    }
+}
+
+fn known_templates(known: &[String]) -> String {
+    match known.is_empty() {
+        true => "it has none".to_owned(),
+        false => format!("it has {}", known.join(", ")),
     }
 }
 

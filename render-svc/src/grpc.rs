@@ -1,55 +1,135 @@
 //! The gRPC surface: wire → domain → wire. Thin handlers, nothing decided here.
 
 pub(crate) mod convert;
+mod registry;
 
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use tandem_common::pb::render::v1 as pb;
-use tandem_common::pb::render::v1::registry_service_server::RegistryService;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_server::TaskService;
 use tandem_common::serve::deadline;
+use tandem_common::template::ChatTemplate;
+use tandem_common::tokenizer::EncodeOptions;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
 use crate::error::Error;
-use crate::models::Models;
-use crate::render::{RenderJob, Rendered, render};
+use crate::models::{Library, Model};
+use crate::render::{ControlTokens, RenderJob, Rendered, render};
 use crate::task::{Answer, Task, TaskRunner};
 
-/// Serves [`RenderService`] and [`RegistryService`].
+/// The most requests of one batch.
+const BATCH: usize = 1024;
+
+/// Does the work of requests off the threads that serve connections, on as many as there are cores: a long conversation must not hold
+/// up others.
 #[derive(Debug, Clone)]
-pub struct RenderApi {
-    models: Arc<Models>,
+pub struct Renderer {
+    library: Arc<Library>,
+    cores: Arc<Semaphore>,
 }
 
-impl RenderApi {
-    /// Serves these models.
+impl Renderer {
+    /// Works with these models.
     #[must_use]
-    pub fn new(models: Arc<Models>) -> Self {
-        Self { models }
+    pub fn new(library: Arc<Library>) -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        Self { library, cores: Arc::new(Semaphore::new(cores)) }
+    }
+
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let core = Arc::clone(&self.cores).acquire_owned().await;
+        let work = move || {
+            let _core = core;
+            work()
+        };
+        Ok(tokio::task::spawn_blocking(work).await?)
+    }
+
+    async fn render(&self, job: RenderJob) -> Result<Rendered, Error> {
+        let library = Arc::clone(&self.library);
+        self.run(move || render(&library.models(), library.registry(), job)).await?
+    }
+
+    fn model(&self, id: &str) -> Result<Arc<Model>, Error> {
+        self.library.models().get(id).cloned()
     }
 }
 
-/// Renders off the threads that serve connections: a long conversation must not hold up others.
-async fn render_aside(models: &Arc<Models>, job: RenderJob) -> Result<Rendered, Error> {
-    let models = Arc::clone(models);
-    tokio::task::spawn_blocking(move || render(&models, job)).await?
+/// Serves [`RenderService`] and `RegistryService`.
+#[derive(Debug, Clone)]
+pub struct RenderApi {
+    renderer: Renderer,
+}
+
+impl RenderApi {
+    /// Serves what `renderer` does.
+    #[must_use]
+    pub fn new(renderer: Renderer) -> Self {
+        Self { renderer }
+    }
+
+    async fn render_one(&self, request: pb::RenderRequest) -> Result<pb::RenderResponse, Error> {
+        Ok(convert::rendered(self.renderer.render(convert::render_job(request)?).await?))
+    }
 }
 
 #[tonic::async_trait]
 impl RenderService for RenderApi {
     async fn render(&self, request: Request<pb::RenderRequest>) -> Result<Response<pb::RenderResponse>, Status> {
-        let job = convert::render_job(request.into_inner()).map_err(Error::from)?;
-        Ok(Response::new(convert::rendered(render_aside(&self.models, job).await?)))
+        Ok(Response::new(self.render_one(request.into_inner()).await?))
+    }
+
+    async fn batch_render(
+        &self,
+        request: Request<pb::BatchRenderRequest>,
+    ) -> Result<Response<pb::BatchRenderResponse>, Status> {
+        let pb::BatchRenderRequest { requests } = request.into_inner();
+        if requests.len() > BATCH {
+            return Err(Error::BatchTooLarge { limit: BATCH, found: requests.len() }.into());
+        }
+        let mut results = vec![pb::RenderResult::default(); requests.len()];
+        // Dropping the set, as when the caller goes away, cancels what has not begun.
+        let mut set = JoinSet::new();
+        for (i, request) in requests.into_iter().enumerate() {
+            let api = self.clone();
+            set.spawn(async move { (i, api.render_one(request).await) });
+        }
+        while let Some(done) = set.join_next().await {
+            let (i, result) = done.map_err(Error::from)?;
+            results[i] = convert::result(result);
+        }
+        Ok(Response::new(pb::BatchRenderResponse { results }))
+    }
+
+    async fn validate_template(
+        &self,
+        request: Request<pb::ValidateTemplateRequest>,
+    ) -> Result<Response<pb::ValidateTemplateResponse>, Status> {
+        let pb::ValidateTemplateRequest { template } = request.into_inner();
+        let outcome = self.renderer.run(move || convert::template(ChatTemplate::compile(&template))).await?;
+        Ok(Response::new(pb::ValidateTemplateResponse { outcome: Some(outcome) }))
     }
 
     async fn tokenize(&self, request: Request<pb::TokenizeRequest>) -> Result<Response<pb::TokenizeResponse>, Status> {
-        let pb::TokenizeRequest { model, text, add_special_tokens } = request.into_inner();
-        let model = Arc::clone(self.models.get(&model)?);
-        let encode = move || Ok::<_, Error>(model.tokenizer()?.encode(&text, add_special_tokens)?);
-        let token_ids = tokio::task::spawn_blocking(encode).await.map_err(Error::from)??;
-        Ok(Response::new(pb::TokenizeResponse { token_ids }))
+        let pb::TokenizeRequest { model, text, add_special_tokens, return_offsets, control_tokens } =
+            request.into_inner();
+        let is_literal =
+            convert::control_tokens("control_tokens", control_tokens).map_err(Error::from)? == ControlTokens::Literal;
+        let model = self.renderer.model(&model)?;
+        let encode = move || {
+            let everything = [0..text.len()];
+            let literal = if is_literal { &everything[..] } else { &[] };
+            let options = EncodeOptions { add_special_tokens, literal, offsets: return_offsets };
+            Ok::<_, Error>(model.tokenizer()?.encode_with(&text, &options)?)
+        };
+        let encoding = self.renderer.run(encode).await??;
+        let offsets = convert::offsets(encoding.offsets);
+        Ok(Response::new(pb::TokenizeResponse { token_ids: encoding.ids, offsets }))
     }
 
     async fn detokenize(
@@ -57,7 +137,8 @@ impl RenderService for RenderApi {
         request: Request<pb::DetokenizeRequest>,
     ) -> Result<Response<pb::DetokenizeResponse>, Status> {
         let pb::DetokenizeRequest { model, token_ids, skip_special_tokens } = request.into_inner();
-        let tokenizer = self.models.get(&model)?.tokenizer()?;
+        let model = self.renderer.model(&model)?;
+        let tokenizer = model.tokenizer()?;
         if let Some((index, &id)) = token_ids.iter().enumerate().find(|&(_, &id)| tokenizer.token_bytes(id).is_none()) {
             return Err(Error::UnknownTokenId { index, id }.into());
         }
@@ -66,31 +147,18 @@ impl RenderService for RenderApi {
     }
 }
 
-#[tonic::async_trait]
-impl RegistryService for RenderApi {
-    async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
-        let models = self.models.iter().map(|model| convert::model_info(model)).collect::<Result<_, _>>()?;
-        Ok(Response::new(pb::ListModelsResponse { models }))
-    }
-
-    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
-        let model = convert::model_info(self.models.get(&request.into_inner().model)?)?;
-        Ok(Response::new(pb::GetModelResponse { model: Some(model) }))
-    }
-}
-
 /// Serves [`TaskService`].
 #[derive(Debug, Clone)]
 pub struct TaskApi {
-    models: Arc<Models>,
+    render: RenderApi,
     runner: TaskRunner,
 }
 
 impl TaskApi {
-    /// Serves these models with this runner.
+    /// Renders as `render` does, and generates with `runner`.
     #[must_use]
-    pub fn new(models: Arc<Models>, runner: TaskRunner) -> Self {
-        Self { models, runner }
+    pub fn new(render: RenderApi, runner: TaskRunner) -> Self {
+        Self { render, runner }
     }
 }
 
@@ -101,8 +169,8 @@ impl TaskService for TaskApi {
     async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Answer>, Status> {
         let deadline = deadline(request.metadata());
         let RunTaskRequest { model, conversation, options, sampling, stop, return_options } = request.into_inner();
-        let job = convert::job(model, conversation, options, true).map_err(Error::from)?;
-        let rendered = render_aside(&self.models, job).await?;
+        let request = pb::RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false };
+        let rendered = self.render.renderer.render(convert::render_job(request).map_err(Error::from)?).await?;
         let task = Task { rendered, sampling, stop, return_options, deadline };
         Ok(Response::new(self.runner.run(task).await?))
     }

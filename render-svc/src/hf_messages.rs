@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::chat::{Content, Conversation, Invalid, block_text, content, kind, unknown_block};
 
-/// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`. Plain text and all
-/// other keys stay as they are.
+/// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`, or with `url` or
+/// `path`; sound and video likewise. Plain text and all other keys stay as they are.
 ///
 /// # Errors
-/// A block of another kind, or without its text or base64, by path.
+/// A block of another kind, or without its text or data, by path.
 pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
     let mapped = conversation.messages.iter().enumerate();
     mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
@@ -26,10 +26,18 @@ fn hf_message(message: &Value) -> Result<Value, Invalid> {
 fn hf_block(block: &Value, i: usize) -> Result<Value, Invalid> {
     match kind(block) {
         Some("text") => Ok(json!({"type": "text", "text": block_text(block, i)?})),
-        Some("image") => match block.get("base64").and_then(Value::as_str) {
-            Some(base64) => Ok(json!({"type": "image", "base64": base64})),
-            None => Err(Invalid::new(format!("content[{i}].base64"), "must be a string: the image, base64-encoded")),
-        },
+        Some(kind @ ("image" | "audio" | "video")) => media(block, kind, i),
         _ => Err(unknown_block(block, i)),
+    }
+}
+
+fn media(block: &Value, kind: &str, i: usize) -> Result<Value, Invalid> {
+    let places = ["base64", "url", "path"].into_iter();
+    let found = places.filter_map(|key| Some((key, block.get(key)?.as_str()?))).next();
+    match found {
+        Some((key, data)) => Ok(json!({"type": kind, key: data})),
+        None => {
+            Err(Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded")))
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! Requests and answers as JSON, as the command line takes and prints them.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_common::status::Failure;
 use tandem_common::template::LocalTime;
+use tandem_common::tokenizer::Encoding;
 
 use crate::adapters::{Attachment, MediaSource, Warning};
 use crate::chat::{Conversation, Invalid, Object};
 use crate::clock;
 use crate::error::Error;
-use crate::render::{Normalization, Output, RenderJob, RenderOptions, Rendered};
+use crate::render::{ControlTokens, Normalization, Output, RenderJob, RenderOptions, Rendered};
 
 /// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
 #[derive(Debug, Deserialize)]
@@ -25,7 +28,9 @@ struct Request {
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
     adapter: Option<String>,
+    template: Option<String>,
     normalization: Option<Policy>,
+    control_tokens: Option<Spelling>,
     render_time: Option<String>,
     #[serde(default, rename = "return")]
     returns: Vec<Return>,
@@ -34,14 +39,26 @@ struct Request {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Policy {
+    #[serde(alias = "CAPABILITY")]
     Capability,
+    #[serde(alias = "NONE")]
     None,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Spelling {
+    #[serde(alias = "default", alias = "TOKENS")]
+    Tokens,
+    #[serde(alias = "LITERAL")]
+    Literal,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Return {
     TokenIds,
+    Offsets,
 }
 
 /// Reads one request. `now` is what templates see as the time where the request gives none.
@@ -68,8 +85,14 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
                 Some(Policy::None) => Normalization::None,
                 Some(Policy::Capability) | None => Normalization::Capability,
             },
+            template: request.template,
+            control_tokens: match request.control_tokens {
+                Some(Spelling::Literal) => ControlTokens::Literal,
+                Some(Spelling::Tokens) | None => ControlTokens::Tokens,
+            },
         },
         return_token_ids: request.returns.contains(&Return::TokenIds),
+        return_offsets: request.returns.contains(&Return::Offsets),
     })
 }
 
@@ -85,12 +108,16 @@ pub fn answer(result: Result<Rendered, Error>) -> Value {
 fn rendered_json(rendered: Rendered) -> Value {
     let mut answer = Object::new();
     match rendered.output {
-        Output::Prompt { text, attachments, token_ids } => {
+        Output::Prompt { text, attachments, tokens } => {
             answer.insert("prompt".to_owned(), text.into());
             if !attachments.is_empty() {
                 answer.insert("attachments".to_owned(), attachments.iter().map(attachment_json).collect());
             }
-            answer.extend(token_ids.map(|ids| ("token_ids".to_owned(), ids.into())));
+            if let Some(Encoding { ids, offsets }) = tokens {
+                answer.insert("token_ids".to_owned(), ids.into());
+                let pairs = |offsets: Vec<Range<usize>>| offsets.iter().map(|at| json!([at.start, at.end])).collect();
+                answer.extend(offsets.map(|offsets| ("offsets".to_owned(), pairs(offsets))));
+            }
         }
         Output::HfMessages(messages) => {
             answer.insert("hf_messages".to_owned(), messages.into());

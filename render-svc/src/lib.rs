@@ -6,6 +6,7 @@ pub mod capabilities;
 pub mod chat;
 pub mod cli;
 pub mod clock;
+pub mod control_tokens;
 pub mod error;
 pub mod grpc;
 pub mod hf_messages;

@@ -1,20 +1,30 @@
-//! The model table: id → what is known of the model, and what is made of it once, at load.
+//! What the server knows of models: everything but their weights, and what is made of it once, at load.
 
-use std::collections::BTreeMap;
+mod config;
+mod library;
+mod table;
+
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::{fs, io};
+use std::sync::{Arc, OnceLock};
 
 use tandem_common::artifacts::{Artifacts, ArtifactsError};
+use tandem_common::digest::hex_sha256;
 use tandem_common::template::{ChatTemplate, CompileError};
 use tandem_common::tokenizer::{Tokenizer, TokenizerError};
 
+pub use config::Settings;
+pub use library::{Library, Rescan, Sources};
+pub use table::{Entry, Models};
+
+use crate::adapters::{Adapter, Choice, Registry};
 use crate::capabilities::{self, Capabilities};
 use crate::chat::Object;
+use crate::control_tokens::ControlTokens;
 use crate::error::Error;
 use crate::output_spec::OutputSpec;
 
-/// A model as the render service knows it: everything but its weights.
+/// A model as the render service knows it.
 #[derive(Debug)]
 pub struct Model {
     /// What requests call it.
@@ -23,8 +33,6 @@ pub struct Model {
     pub artifacts: Artifacts,
     /// Its chat templates, compiled.
     pub templates: Templates,
-    /// Of the template that conversations without tools get; lower-case hex.
-    pub template_sha256: Option<String>,
     /// Named special tokens and their text, as templates see them.
     pub special_tokens: Object,
     /// None where the files hold no tokenizer.
@@ -33,16 +41,31 @@ pub struct Model {
     pub capabilities: Capabilities,
     /// How its output is to be read.
     pub output_spec: OutputSpec,
+    /// What tells control tokens from text, made when it is first asked for.
+    control_tokens: OnceLock<Arc<ControlTokens>>,
+    /// The adapter that renders for it unless a request pins another.
+    choice: Option<Choice>,
 }
 
 /// A model's chat templates by name; most have one, named `default`.
 #[derive(Debug, Default)]
-pub struct Templates(Vec<(String, ChatTemplate)>);
+pub struct Templates(Vec<NamedTemplate>);
+
+/// One of a model's chat templates.
+#[derive(Debug)]
+pub struct NamedTemplate {
+    /// Such as `default` or `tool_use`.
+    pub name: String,
+    /// Compiled.
+    pub template: ChatTemplate,
+    /// Of its source; lower-case hex.
+    pub sha256: String,
+}
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A folder cannot be listed.
+    /// A folder or file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The folder.
@@ -56,13 +79,23 @@ pub enum LoadError {
         /// What was looked at.
         path: PathBuf,
     },
-    /// Two models would have the same id.
-    #[error("two models are called {id:?}: {} and another", path.display())]
-    DuplicateId {
-        /// The id.
-        id: String,
-        /// The second one.
+    /// The configuration of models is not what it should be.
+    #[error("{}: {problem}", path.display())]
+    Config {
+        /// The file.
         path: PathBuf,
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// Two models would have the same id or alias.
+    #[error("two models are called {id:?}: {} and {}", first.display(), second.display())]
+    DuplicateId {
+        /// The id or alias.
+        id: String,
+        /// One of them.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
     },
     /// The model's files cannot be read.
     #[error("cannot load {}", path.display())]
@@ -90,6 +123,17 @@ pub enum LoadError {
         /// Why not.
         source: CompileError,
     },
+    /// There are models, and not one of them can be loaded.
+    #[error(transparent)]
+    NoneLoaded(Arc<LoadError>),
+    /// No adapter renders for it.
+    #[error("cannot choose an adapter for {}", path.display())]
+    Adapter {
+        /// The model.
+        path: PathBuf,
+        /// Why not.
+        source: Box<Error>,
+    },
 }
 
 impl Model {
@@ -98,27 +142,52 @@ impl Model {
     /// # Errors
     /// [`LoadError`], naming the path.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
+        Self::load_with(path, &Settings::default(), &Registry::default())
+    }
+
+    /// Loads the model at `path` as its settings say.
+    ///
+    /// # Errors
+    /// [`LoadError`], naming the path.
+    pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, LoadError> {
         let artifacts =
             Artifacts::load(path).map_err(|source| LoadError::Artifacts { path: path.to_owned(), source })?;
+        let mut model = Self::assemble(artifacts, path)?;
+        model.id = settings.id.clone().unwrap_or_else(|| id(path));
+        let choice = match &settings.adapter {
+            Some(name) => registry.pinned(name, &model, "the model's settings"),
+            None => registry.resolve(&model),
+        };
+        let failed = |source| LoadError::Adapter { path: path.to_owned(), source: Box::new(source) };
+        model.choice = Some(choice.map_err(failed)?);
+        Ok(model)
+    }
+
+    fn assemble(artifacts: Artifacts, path: &Path) -> Result<Self, LoadError> {
         let tokenizer =
             tokenizer(&artifacts).map_err(|source| LoadError::Tokenizer { path: path.to_owned(), source })?;
         let templates = Templates::compile(&artifacts, path)?;
         let named = artifacts.special_tokens.named.iter();
         let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
-        let output_spec = OutputSpec::infer(&artifacts, &templates, &special_tokens, tokenizer.as_ref());
-        let default = artifacts.templates.get("default");
-        let capabilities = capabilities::infer(default, &artifacts.name, artifacts.architecture.as_deref());
-        let template_sha256 = artifacts.templates.sha256("default");
         Ok(Self {
-            id: id(path),
+            id: String::new(),
+            output_spec: OutputSpec::infer(&artifacts, &templates, &special_tokens, tokenizer.as_ref()),
+            capabilities: capabilities(&artifacts),
             artifacts,
             templates,
-            template_sha256,
             special_tokens,
             tokenizer,
-            capabilities,
-            output_spec,
+            control_tokens: OnceLock::new(),
+            choice: None,
         })
+    }
+
+    /// The adapter that renders for it unless a request pins another.
+    ///
+    /// # Errors
+    /// None was chosen, which cannot be of a model that was loaded.
+    pub fn choice(&self) -> Result<&Choice, Error> {
+        self.choice.as_ref().ok_or_else(|| Error::AdapterNotFound { adapter: String::new(), known: Vec::new() })
     }
 
     /// The model's tokenizer.
@@ -128,6 +197,28 @@ impl Model {
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { model: self.id.clone() })
     }
+
+    /// The control tokens of the prompts that `adapter` renders for it.
+    ///
+    /// # Errors
+    /// It has no tokenizer.
+    pub fn control_tokens(&self, adapter: &Adapter) -> Result<Arc<ControlTokens>, Error> {
+        let tokenizer = self.tokenizer()?;
+        let make = || ControlTokens::new(tokenizer, &self.templates, adapter.markup).map(Arc::new);
+        match (self.choice()?.adapter.name == adapter.name, self.control_tokens.get()) {
+            (true, Some(made)) => Ok(Arc::clone(made)),
+            (true, None) => make().map(|made| Arc::clone(self.control_tokens.get_or_init(|| made))),
+            (false, _) => make(),
+        }
+    }
+}
+
+/// What the model's template can take. The built-in formats, which serve models without one, take system messages.
+fn capabilities(artifacts: &Artifacts) -> Capabilities {
+    let template = artifacts.templates.get("default");
+    let mut inferred = capabilities::infer(template, &artifacts.name, artifacts.architecture.as_deref());
+    inferred.supports_system_role |= artifacts.templates.is_empty() && !inferred.is_empty();
+    inferred
 }
 
 /// The model's tokenizer. A folder without a tokenizer.json has none, which is no error: rendering needs none.
@@ -145,7 +236,8 @@ impl Templates {
         for name in artifacts.templates.names() {
             let failed = |source| LoadError::Template { path: path.to_owned(), name: name.to_owned(), source };
             let source = artifacts.templates.get(name).unwrap_or_default();
-            compiled.push((name.to_owned(), ChatTemplate::compile(source).map_err(failed)?));
+            let template = ChatTemplate::compile(source).map_err(failed)?;
+            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256: hex_sha256(source.as_bytes()) });
         }
         Ok(Self(compiled))
     }
@@ -156,74 +248,27 @@ impl Templates {
         self.0.is_empty()
     }
 
-    /// The template for a conversation, as transformers chooses it: `tool_use` when there are tools and there is one, else `default`.
+    /// Every template.
+    pub fn iter(&self) -> impl Iterator<Item = &NamedTemplate> {
+        self.0.iter()
+    }
+
+    /// The template for a conversation, as transformers chooses it: the one that is asked for by name, else `tool_use` when there are
+    /// tools and there is one, else `default`.
     ///
     /// # Errors
-    /// There is no `default`.
-    pub fn choose(&self, with_tools: bool) -> Result<&ChatTemplate, Error> {
-        let named = |name: &str| self.0.iter().find(|(n, _)| n == name).map(|(_, template)| template);
+    /// There is none of that name, or no `default`.
+    pub fn choose(&self, asked_for: Option<&str>, with_tools: bool) -> Result<&NamedTemplate, Error> {
+        let named = |name: &str| self.iter().find(|template| template.name == name);
         let tool_use = if with_tools { named("tool_use") } else { None };
-        tool_use
-            .or_else(|| named("default"))
-            .ok_or_else(|| Error::TemplateNotFound { names: self.0.iter().map(|(name, _)| name.clone()).collect() })
-    }
-}
-
-/// Every model that the server has, by id.
-#[derive(Debug, Default)]
-pub struct Models(BTreeMap<String, Arc<Model>>);
-
-impl From<Model> for Models {
-    /// A table of one.
-    fn from(model: Model) -> Self {
-        Self(BTreeMap::from([(model.id.clone(), Arc::new(model))]))
-    }
-}
-
-impl Models {
-    /// Loads every model at `paths`, each a model or a folder of models.
-    ///
-    /// # Errors
-    /// [`LoadError`] of the first model that does not load.
-    pub fn load(paths: &[PathBuf]) -> Result<Self, LoadError> {
-        let mut models = Self::default();
-        for path in paths {
-            for path in model_paths(path)? {
-                models.add(&path)?;
-            }
-        }
-        Ok(models)
-    }
-
-    fn add(&mut self, path: &Path) -> Result<(), LoadError> {
-        let model = Model::load(path)?;
-        tracing::info!(model = model.id, tokenizer = model.tokenizer.is_some(), "model loaded");
-        let id = model.id.clone();
-        match self.0.insert(id.clone(), Arc::new(model)) {
-            None => Ok(()),
-            Some(_) => Err(LoadError::DuplicateId { id, path: path.to_owned() }),
-        }
-    }
-
-    /// The model of that id; the only one, for an empty id.
-    ///
-    /// # Errors
-    /// There is none, or an empty id could mean several.
-    pub fn get(&self, id: &str) -> Result<&Arc<Model>, Error> {
-        match (id, self.0.len()) {
-            ("", 1) => self.0.values().next().ok_or_else(|| Error::ModelNotNamed { known: Vec::new() }),
-            ("", _) => Err(Error::ModelNotNamed { known: self.ids() }),
-            _ => self.0.get(id).ok_or_else(|| Error::ModelNotFound { model: id.to_owned(), known: self.ids() }),
-        }
-    }
-
-    /// Every model, by id.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Model>> {
-        self.0.values()
-    }
-
-    fn ids(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        let found = match asked_for {
+            Some(name) => named(name),
+            None => tool_use.or_else(|| named("default")),
+        };
+        found.ok_or_else(|| Error::TemplateNotFound {
+            template: asked_for.unwrap_or("default").to_owned(),
+            known: self.iter().map(|template| template.name.clone()).collect(),
+        })
     }
 }
 
@@ -232,24 +277,6 @@ fn id(path: &Path) -> String {
     match name.rsplit_once('.') {
         Some((stem, extension)) if extension.eq_ignore_ascii_case("gguf") => stem.to_owned(),
         _ => name.into_owned(),
-    }
-}
-
-/// The models at `path`: itself, or those in it.
-fn model_paths(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
-    if is_model(path) {
-        return Ok(vec![path.to_owned()]);
-    }
-    let failed = |source| LoadError::Read { path: path.to_owned(), source };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed)? {
-        found.push(entry.map_err(failed)?.path());
-    }
-    found.retain(|path| is_model(path));
-    found.sort();
-    match found.is_empty() {
-        true => Err(LoadError::NotAModel { path: path.to_owned() }),
-        false => Ok(found),
     }
 }
 

@@ -54,7 +54,7 @@ fn end_of_turn(templates: &Templates, special_tokens: &Object, tokenizer: &Token
         continue_final_message: false,
         now: LocalTime::EPOCH,
     };
-    let rendered = templates.choose(false).ok()?.apply(&input, &Limits::default()).ok()?.text;
+    let rendered = templates.choose(None, false).ok()?.template.apply(&input, &Limits::default()).ok()?.text;
     let after = rendered.rsplit_once(PROBE)?.1.trim_start();
     let first = *tokenizer.encode(after, false).ok()?.first()?;
     tokenizer.is_special(first).then_some(first)

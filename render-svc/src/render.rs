@@ -1,13 +1,17 @@
 //! The pipeline: check → resolve → render → tokenize → output spec. Pure: the same job gives the same answer.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tandem_common::digest::hex_sha256;
 use tandem_common::template::LocalTime;
+use tandem_common::tokenizer::{EncodeOptions, Encoding};
 
-use crate::adapters::{self, Adapter, Attachment, Input, Resolution, Warning, WarningCode};
+use crate::adapters::{
+    Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
+};
 use crate::capabilities::{self, Capabilities, Change, Rewrite};
 use crate::chat::{Content, Conversation, Invalid, blocks_to_text, content, kind};
 use crate::error::Error;
@@ -24,8 +28,10 @@ pub struct RenderJob {
     pub conversation: Conversation,
     /// How to render it.
     pub options: RenderOptions,
-    /// Tokenize the prompt as well.
+    /// Tokenize the prompt as well. [`ControlTokens::Literal`] always does.
     pub return_token_ids: bool,
+    /// And tell where in the prompt each token lies.
+    pub return_offsets: bool,
 }
 
 /// How to render.
@@ -41,6 +47,20 @@ pub struct RenderOptions {
     pub now: LocalTime,
     /// How messages are rewritten first.
     pub normalization: Normalization,
+    /// Which of the model's chat templates to render with.
+    pub template: Option<String>,
+    /// What control tokens mean in what the caller sends.
+    pub control_tokens: ControlTokens,
+}
+
+/// What the spelling of a control token means in what the caller sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ControlTokens {
+    /// The control token, as in transformers.
+    #[default]
+    Tokens,
+    /// Nothing but its letters.
+    Literal,
 }
 
 /// How messages are rewritten before a template sees them.
@@ -62,9 +82,11 @@ pub struct Rendered {
     /// What the model must be fed.
     pub output: Output,
     /// Which adapter rendered it, and why.
-    pub resolution: Resolution,
+    pub resolution: Arc<Resolution>,
     /// What the caller may not expect.
     pub warnings: Vec<Warning>,
+    /// Of the chat template that was rendered; lower-case hex. None where none was.
+    pub template_sha256: Option<String>,
     /// Lower-case hex; None for HF messages.
     pub prompt_sha256: Option<String>,
     /// Time spent in the adapter.
@@ -82,8 +104,8 @@ pub enum Output {
         text: String,
         /// The media that markers in it stand for, in the order of the markers.
         attachments: Vec<Attachment>,
-        /// Its ids, when asked for.
-        token_ids: Option<Vec<u32>>,
+        /// Its ids, and where in it they lie, when asked for.
+        tokens: Option<Encoding>,
     },
     /// Messages for a vision-language processor.
     HfMessages(Vec<Value>),
@@ -101,42 +123,96 @@ impl Rendered {
 ///
 /// # Errors
 /// [`Error`]; never a fall back to another adapter.
-pub fn render(models: &Models, job: RenderJob) -> Result<Rendered, Error> {
+pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Rendered, Error> {
     let model = Arc::clone(models.get(&job.model)?);
     job.conversation.check()?;
     let add_generation_prompt = generation_prompt(&job.options)?;
     let start = Instant::now();
-    let (adapter, resolution) = choose(&model, &job.options)?;
-    if job.options.adapter.is_none() && (adapter.stops_at_images)(&job.conversation) {
-        return hf(model, &job.conversation, start);
+    let choice = choose(&model, registry, job.options.adapter.as_deref())?;
+    if becomes_hf_messages(&choice, &job.conversation) {
+        return hf(model, &job, start);
     }
-    let (conversation, mut warnings) = match adapter.is_family {
-        true => (job.conversation, Vec::new()),
-        false => {
-            job.conversation.check_not_empty()?;
-            normalize(job.conversation, job.options.normalization, model.capabilities)?
-        }
-    };
+    let Choice { adapter, resolution, .. } = choice;
+    let RenderJob { conversation, options, return_token_ids, return_offsets, .. } = job;
+    let (conversation, mut warnings) = prepare(conversation, &options, &adapter, &model)?;
     let input = Input {
         conversation: &conversation,
         add_generation_prompt,
-        continue_final_message: job.options.continue_final_message,
-        now: job.options.now,
+        continue_final_message: options.continue_final_message,
+        template: options.template.as_deref(),
+        now: options.now,
     };
-    let rendering = (adapter.render)(&model, &input)?;
-    warnings.extend(rendering.warnings);
+    let Rendering { prompt: text, attachments, warnings: more } = (adapter.render)(&model, &input)?;
+    warnings.extend(more);
+    let template_sha256 = template_sha256(&model, &adapter, &input)?;
     let render_time = start.elapsed();
     let start = Instant::now();
-    let token_ids = tokenize(&model, &rendering.prompt, job.return_token_ids)?;
+    let literal = match options.control_tokens {
+        ControlTokens::Tokens => Vec::new(),
+        ControlTokens::Literal => users_control_tokens(&model, &adapter, &input, &text)?,
+    };
+    let is_tokenized = return_token_ids || return_offsets || options.control_tokens == ControlTokens::Literal;
+    let encode = EncodeOptions { add_special_tokens: false, literal: &literal, offsets: return_offsets };
+    let tokens = if is_tokenized { Some(model.tokenizer()?.encode_with(&text, &encode)?) } else { None };
     Ok(Rendered {
         model,
         resolution,
         warnings,
-        prompt_sha256: Some(hex_sha256(rendering.prompt.as_bytes())),
-        output: Output::Prompt { text: rendering.prompt, attachments: rendering.attachments, token_ids },
+        template_sha256,
+        prompt_sha256: Some(hex_sha256(text.as_bytes())),
+        output: Output::Prompt { text, attachments, tokens },
         render_time,
         tokenize_time: start.elapsed(),
     })
+}
+
+/// The conversation as the adapter is to get it.
+fn prepare(
+    conversation: Conversation,
+    options: &RenderOptions,
+    adapter: &Adapter,
+    model: &Model,
+) -> Result<(Conversation, Vec<Warning>), Error> {
+    let (conversation, mut warnings) = match adapter.kind {
+        Kind::Family => (conversation, Vec::new()),
+        Kind::Template | Kind::Format => {
+            conversation.check_not_empty()?;
+            normalize(conversation, options.normalization, model.capabilities)?
+        }
+    };
+    if options.template.is_some() && adapter.kind != Kind::Template {
+        warnings.push(template_ignored(adapter));
+    }
+    Ok((conversation, warnings))
+}
+
+fn template_ignored(adapter: &Adapter) -> Warning {
+    let text = format!("the {} adapter has no templates to choose from: ignored", adapter.name);
+    Warning { code: WarningCode::TemplateIgnored, path: "options.template".to_owned(), text }
+}
+
+fn template_sha256(model: &Model, adapter: &Adapter, input: &Input<'_>) -> Result<Option<String>, Error> {
+    match adapter.kind {
+        Kind::Template => {
+            let template = model.templates.choose(input.template, input.conversation.tools.is_some())?;
+            Ok(Some(template.sha256.clone()))
+        }
+        Kind::Family | Kind::Format => Ok(None),
+    }
+}
+
+/// The parts of the prompt that spell a control token because the conversation does.
+fn users_control_tokens(
+    model: &Model,
+    adapter: &Adapter,
+    input: &Input<'_>,
+    prompt: &str,
+) -> Result<Vec<Range<usize>>, Error> {
+    let again = |conversation: &Conversation| {
+        let rendering = (adapter.render)(model, &Input { conversation, ..*input })?;
+        Ok(rendering.prompt)
+    };
+    model.control_tokens(adapter)?.users(prompt, input.conversation, again)
 }
 
 fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
@@ -148,24 +224,55 @@ fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
     Ok(wanted)
 }
 
-fn hf(model: Arc<Model>, conversation: &Conversation, start: Instant) -> Result<Rendered, Error> {
-    let reason = "the conversation has images, so no text is rendered".to_owned();
+fn hf(model: Arc<Model>, job: &RenderJob, start: Instant) -> Result<Rendered, Error> {
+    let ignored = Warning {
+        code: WarningCode::ControlTokensIgnored,
+        path: "options.control_tokens".to_owned(),
+        text: "HF messages have no tokens to tell control tokens from text: ignored".to_owned(),
+    };
+    let is_ignored = job.options.control_tokens == ControlTokens::Literal;
     Ok(Rendered {
         model,
-        output: Output::HfMessages(hf_messages(conversation)?),
-        resolution: Resolution { adapter: "", reason, rejected: Vec::new() },
-        warnings: Vec::new(),
+        output: Output::HfMessages(hf_messages(&job.conversation)?),
+        resolution: hf_resolution(),
+        warnings: is_ignored.then_some(ignored).into_iter().collect(),
+        template_sha256: None,
         prompt_sha256: None,
         render_time: start.elapsed(),
         tokenize_time: Duration::ZERO,
     })
 }
 
-fn choose(model: &Model, options: &RenderOptions) -> Result<(Adapter, Resolution), Error> {
-    match &options.adapter {
-        Some(name) => adapters::pinned(name, model),
-        None => adapters::resolve(model),
+fn hf_resolution() -> Arc<Resolution> {
+    let reason = "the conversation has images, so no text is rendered".to_owned();
+    Arc::new(Resolution { adapter: "", reason, rejected: Vec::new() })
+}
+
+/// The adapter that renders for the model: the one that is pinned, else the model's own.
+fn choose(model: &Model, registry: &Registry, pinned: Option<&str>) -> Result<Choice, Error> {
+    match pinned {
+        Some(name) => registry.pinned(name, model, "the request"),
+        None => model.choice().cloned(),
     }
+}
+
+/// A pinned adapter renders, always.
+fn becomes_hf_messages(choice: &Choice, conversation: &Conversation) -> bool {
+    !choice.is_pinned && (choice.adapter.stops_at_images)(conversation)
+}
+
+/// Which adapter would render the conversation, and why.
+///
+/// # Errors
+/// There is no adapter of the pinned name, or it cannot serve the model.
+pub fn explain(
+    model: &Model,
+    registry: &Registry,
+    pinned: Option<&str>,
+    conversation: &Conversation,
+) -> Result<Arc<Resolution>, Error> {
+    let choice = choose(model, registry, pinned)?;
+    Ok(if becomes_hf_messages(&choice, conversation) { hf_resolution() } else { choice.resolution })
 }
 
 fn normalize(
@@ -198,11 +305,4 @@ fn join_text_blocks(message: &mut Value) -> Result<(), Invalid> {
     };
     message["content"] = Value::String(joined);
     Ok(())
-}
-
-fn tokenize(model: &Model, prompt: &str, wanted: bool) -> Result<Option<Vec<u32>>, Error> {
-    match wanted {
-        true => Ok(Some(model.tokenizer()?.encode(prompt, false)?)),
-        false => Ok(None),
-    }
 }

@@ -13,6 +13,7 @@ use tandem_common::pb::generate::v1::{
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
+use tandem_common::tokenizer::Encoding;
 use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming};
@@ -85,7 +86,7 @@ fn is_late(status: &Status) -> bool {
 fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
     let Task { rendered, sampling, stop, return_options, deadline } = task;
     let output_spec = Some(convert::output_spec(rendered.output_spec()));
-    let Output::Prompt { token_ids: Some(ids), .. } = rendered.output else {
+    let Output::Prompt { tokens: Some(Encoding { ids, .. }), .. } = rendered.output else {
         return Err(Error::ImagesNotSupported);
     };
     let mut request = Request::new(GenerateRequest {

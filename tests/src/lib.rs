@@ -4,10 +4,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use gen_svc::worker::{Config, Engine};
-use render_svc::models::Models;
+use render_svc::adapters::Registry;
+use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -197,13 +198,21 @@ impl Running {
 /// # Panics
 /// A model does not load.
 pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
-    let models = Models::load(models).expect("the models load");
+    let sources = Sources { models: models.to_owned(), config: None };
+    serve_library(Library::open(sources, Registry::default()).expect("the models load").into(), generation).await
+}
+
+/// A render service with this library, in front of `generation` where there is one.
+///
+/// # Panics
+/// No port is free.
+pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>) -> Running {
     let generation = generation.map(|address| format!("http://{address}").parse().expect("an address"));
     Running::start(move |listener, stopped| async move {
         let stopped = async move {
             let _ = stopped.await;
         };
-        render_svc::serve::serve(listener, &ServeArgs::default(), models, TaskRunner::new(generation), stopped).await
+        render_svc::serve::serve(listener, &ServeArgs::default(), library, TaskRunner::new(generation), stopped).await
     })
     .await
 }

@@ -32,9 +32,10 @@ fn render(model: &Model, request: &Value) -> Result<adapters::Rendering, Error> 
     };
     let continue_final_message = request.get("continue_final_message").is_some();
     let add_generation_prompt = !continue_final_message && request.get("add_generation_prompt").is_none();
-    let (adapter, _) = adapters::resolve(model)?;
-    let now = LocalTime::EPOCH;
-    (adapter.render)(model, &Input { conversation: &conversation, add_generation_prompt, continue_final_message, now })
+    let adapter = model.choice()?.adapter;
+    let (template, now) = (None, LocalTime::EPOCH);
+    let input = Input { conversation: &conversation, add_generation_prompt, continue_final_message, template, now };
+    (adapter.render)(model, &input)
 }
 
 fn prompt(architecture: &str, request: &Value) -> String {
@@ -512,7 +513,7 @@ fn what_the_official_encoders_refuse_is_refused_by_field() {
 
 #[test]
 fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
-    let chosen = |name: &str, config: Value| adapters::resolve(&model(name, &config)).expect("an adapter").1.adapter;
+    let chosen = |name: &str, config: Value| model(name, &config).choice().expect("an adapter").adapter.name;
     assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v32"})), "deepseek-v3.2");
     assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v4"})), "deepseek-v4");
     assert_eq!(chosen("DeepSeek-V3.2", json!({"model_type": "llama"})), "tokenizer-template");
@@ -523,7 +524,7 @@ fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
 fn a_family_is_known_by_its_repository() {
     let folder = ModelFolder::new("models--Deepseek-AI--deepseek-v3.2/snapshots/1").with_template("{{ messages }}");
     let model = Model::load(&folder.path()).expect("the model loads");
-    assert_eq!(adapters::resolve(&model).expect("an adapter").1.adapter, "deepseek-v3.2");
+    assert_eq!(model.choice().expect("an adapter").adapter.name, "deepseek-v3.2");
 }
 
 /// The cases beside the repository, where there are any.

@@ -1,6 +1,6 @@
 //! The built-in formats for models without a template: markers, tools, and which model gets which.
 
-use render_svc::adapters::{self, ADAPTERS, Input, Rendering, WarningCode};
+use render_svc::adapters::{ADAPTERS, Input, Rendering, WarningCode};
 use render_svc::chat::{Conversation, Invalid};
 use render_svc::error::Error;
 use render_svc::models::Model;
@@ -22,8 +22,9 @@ fn render(format: &str, request: &Value) -> Result<Rendering, Error> {
     let add_generation_prompt = !continue_final_message && request.get("add_generation_prompt").is_none();
     let adapter = ADAPTERS.iter().find(|adapter| adapter.name == format).expect("the format");
     let model = Model::load(&ModelFolder::new("tiny").path()).expect("the model loads");
-    let now = LocalTime::EPOCH;
-    (adapter.render)(&model, &Input { conversation: &conversation, add_generation_prompt, continue_final_message, now })
+    let (template, now) = (None, LocalTime::EPOCH);
+    let input = Input { conversation: &conversation, add_generation_prompt, continue_final_message, template, now };
+    (adapter.render)(&model, &input)
 }
 
 fn prompt(format: &str, request: &Value) -> String {
@@ -234,7 +235,7 @@ fn a_file_name_tells_the_format() {
     for (name, expected) in cases {
         let folder = ModelFolder::new(name);
         let model = Model::load(&folder.path()).expect("the model loads");
-        assert_eq!(adapters::resolve(&model).expect("an adapter").1.adapter, expected, "{name}");
+        assert_eq!(model.choice().expect("an adapter").adapter.name, expected, "{name}");
     }
 }
 
@@ -242,5 +243,5 @@ fn a_file_name_tells_the_format() {
 fn a_template_wins_over_the_file_name() {
     let folder = ModelFolder::new("qwen3").with_template("{{ messages }}");
     let model = Model::load(&folder.path()).expect("the model loads");
-    assert_eq!(adapters::resolve(&model).expect("an adapter").1.adapter, "tokenizer-template");
+    assert_eq!(model.choice().expect("an adapter").adapter.name, "tokenizer-template");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use render_svc::adapters::{Attachment, MediaKind, MediaSource};
+use render_svc::adapters::{Attachment, MediaKind, MediaSource, Registry};
 use render_svc::models::{Model, Models};
 use render_svc::render::{Output, Rendered, render};
 use render_svc::{clock, json};
@@ -25,7 +25,7 @@ fn model(files: &[(&str, Value)]) -> Models {
 }
 
 fn try_rendered(models: &Models, request: &str) -> Result<Rendered, render_svc::error::Error> {
-    render(models, json::request(request, clock::now())?)
+    render(models, &Registry::default(), json::request(request, clock::now())?)
 }
 
 #[track_caller]

@@ -1,19 +1,25 @@
 //! Every test, in one binary: a module per subject.
 
 mod artifacts;
+mod batch;
 mod binaries;
+mod blocks;
 mod capabilities;
+mod control_tokens;
 mod deepseek;
 mod differential;
 mod engine;
 mod facts;
 mod failure;
+mod family;
 mod formats;
 mod gemma4;
 mod generate;
 mod generate_cli;
 mod gguf;
+mod library;
 mod output;
+mod registry;
 mod render;
 mod render_cli;
 mod sampling;
@@ -21,3 +27,4 @@ mod task;
 mod template;
 mod tokenizer;
 mod transport;
+mod validate;

@@ -15,41 +15,41 @@ use crate::failure::{Failed, failed};
 const SHOW: &str = "{{ bos_token }}{{ tools | tojson }}{% for m in messages %}[{{ m | tojson }}]{% endfor %}\
                     {% if flag is defined %}{{ flag }}{% endif %}{% if add_generation_prompt %}>{% endif %}";
 
-async fn serve(template: &str) -> (Running, RenderServiceClient<Channel>) {
+pub(crate) async fn serve(template: &str) -> (Running, RenderServiceClient<Channel>) {
     let model = ModelFolder::new("tiny").with_template(template);
     let service = render_service(&[model.path()], None).await;
     let client = RenderServiceClient::new(service.channel().await);
     (service, client)
 }
 
-fn text(role: &str, text: &str) -> chat::Message {
+pub(crate) fn text(role: &str, text: &str) -> chat::Message {
     let content = Some(chat::message::Content::Text(text.to_owned()));
     chat::Message { role: role.to_owned(), content, ..chat::Message::default() }
 }
 
-fn blocks(role: &str, kinds: Vec<chat::block::Kind>) -> chat::Message {
+pub(crate) fn blocks(role: &str, kinds: Vec<chat::block::Kind>) -> chat::Message {
     let blocks = kinds.into_iter().map(|kind| chat::Block { kind: Some(kind) }).collect();
     let content = Some(chat::message::Content::Blocks(chat::BlockList { blocks }));
     chat::Message { role: role.to_owned(), content, ..chat::Message::default() }
 }
 
-fn text_block(text: &str) -> chat::block::Kind {
+pub(crate) fn text_block(text: &str) -> chat::block::Kind {
     chat::block::Kind::Text(chat::TextBlock { text: text.to_owned() })
 }
 
-fn image_block(source: chat::image_block::Source) -> chat::block::Kind {
+pub(crate) fn image_block(source: chat::image_block::Source) -> chat::block::Kind {
     chat::block::Kind::Image(chat::ImageBlock { source: Some(source) })
 }
 
-fn conversation(messages: Vec<chat::Message>) -> chat::Conversation {
+pub(crate) fn conversation(messages: Vec<chat::Message>) -> chat::Conversation {
     chat::Conversation { messages, ..chat::Conversation::default() }
 }
 
-fn request(conversation: chat::Conversation) -> pb::RenderRequest {
+pub(crate) fn request(conversation: chat::Conversation) -> pb::RenderRequest {
     pb::RenderRequest { conversation: Some(conversation), ..pb::RenderRequest::default() }
 }
 
-fn prompt(response: pb::RenderResponse) -> String {
+pub(crate) fn prompt(response: pb::RenderResponse) -> String {
     match response.output {
         Some(Output::Prompt(prompt)) => prompt.text,
         other => panic!("no prompt but {other:?}"),
@@ -57,7 +57,7 @@ fn prompt(response: pb::RenderResponse) -> String {
 }
 
 #[track_caller]
-fn is_failed<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, reason: &str, field: Option<&str>) {
+pub(crate) fn is_failed<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, reason: &str, field: Option<&str>) {
     let Failed { code: c, reason: r, field: f } = failed(&result.expect_err("should fail"));
     assert_eq!((c, r.as_str(), f.as_deref()), (code, reason, field));
 }

@@ -25,6 +25,21 @@ const ASSISTANT: &str = "<｜Assistant｜>";
 const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
 
+const MARKUP: &[&str] = &[
+    USER,
+    ASSISTANT,
+    THINK,
+    THINK_END,
+    "｜DSML｜",
+    "<｜latest_reminder｜>",
+    "<｜action｜>",
+    "<｜query｜>",
+    "<｜authority｜>",
+    "<｜domain｜>",
+    "<｜title｜>",
+    "<｜read_url｜>",
+];
+
 /// Whether the model is of the family: by its architecture, or by its name where the family names a repository.
 fn serves(model: &Model, architectures: &[&str], repository: Option<&str>) -> Verdict {
     let is = |name: &str| repository.is_some_and(|repository| repository.eq_ignore_ascii_case(name));

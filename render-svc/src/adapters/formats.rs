@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Adapter, Input, Rendering, Verdict, Warning, WarningCode};
+use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode};
 use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
 use crate::error::Error;
 use crate::models::Model;
@@ -11,27 +11,36 @@ use crate::python;
 
 pub(super) const CHATML: Adapter = Adapter {
     name: CHATML_FORMAT.name,
+    description: "turns between <|im_start|> and <|im_end|>, tools described in the system prompt",
     serves: |model| CHATML_FORMAT.serves(model),
-    is_family: false,
+    kind: Kind::Format,
     stops_at_images: Conversation::has_images,
+    markup: MARKUP,
     render: |_, input| CHATML_FORMAT.render(input),
 };
 
 pub(super) const LLAMA3: Adapter = Adapter {
     name: LLAMA3_FORMAT.name,
+    description: "turns under header tokens, ended by <|eot_id|>, tools described in the system prompt",
     serves: |model| LLAMA3_FORMAT.serves(model),
-    is_family: false,
+    kind: Kind::Format,
     stops_at_images: Conversation::has_images,
+    markup: MARKUP,
     render: |_, input| LLAMA3_FORMAT.render(input),
 };
 
 pub(super) const TAGGED: Adapter = Adapter {
     name: TAGGED_FORMAT.name,
+    description: "turns under <|role|> lines, ended by <|end|>, tools described in the system prompt",
     serves: |model| TAGGED_FORMAT.serves(model),
-    is_family: false,
+    kind: Kind::Format,
     stops_at_images: Conversation::has_images,
+    markup: MARKUP,
     render: |_, input| TAGGED_FORMAT.render(input),
 };
+
+/// What the tools section and the calls are written with, beside the turn markers.
+const MARKUP: &[&str] = &["<tool_call>", "</tool_call>", "<tool_result>", "</tool_result>"];
 
 /// How turns are marked.
 struct Format {

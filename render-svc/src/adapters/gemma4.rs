@@ -15,14 +15,39 @@ mod values;
 use serde_json::Value;
 
 use self::prompt::{Options, Prompt};
-use super::{Adapter, Input, Rendering, Verdict, Warning, WarningCode};
+use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode};
 use crate::chat::{Conversation, Invalid};
 use crate::error::Error;
 use crate::models::Model;
 use crate::python;
 
-pub(super) const GEMMA4: Adapter =
-    Adapter { name: "gemma-4", serves, is_family: true, stops_at_images: |_| false, render };
+pub(super) const GEMMA4: Adapter = Adapter {
+    name: "gemma-4",
+    description: "Gemma 4's turns: tools, calls and results in its own notation, media as markers with ordered attachments",
+    serves,
+    kind: Kind::Family,
+    stops_at_images: |_| false,
+    markup: MARKUP,
+    render,
+};
+
+const MARKUP: &[&str] = &[
+    "<|turn>",
+    "<turn|>",
+    "<|think|>",
+    "<|channel>",
+    "<channel|>",
+    "<|tool>",
+    "<tool|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|tool_response>",
+    "<tool_response|>",
+    "<|\"|>",
+    "<|image|>",
+    "<|audio|>",
+    "<|video|>",
+];
 
 /// Every Gemma 4 template opens and closes turns with these, and no other family's does.
 const TURN_TOKENS: [&str; 2] = ["<|turn>", "<turn|>"];

@@ -1,15 +1,17 @@
 //! `plain`: message texts joined by newlines, for models about whose format nothing is known.
 
-use super::{Adapter, Input, Rendering, Verdict, Warning, WarningCode};
+use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode};
 use crate::chat::{Content, Conversation, Invalid, blocks_to_text, content};
 use crate::error::Error;
 use crate::models::Model;
 
 pub(super) const PLAIN: Adapter = Adapter {
     name: "plain",
+    description: "message texts joined by newlines, for models about whose format nothing is known",
     serves: |_| Verdict::Serves("serves every model that nothing else does".to_owned()),
-    is_family: false,
+    kind: Kind::Format,
     stops_at_images: Conversation::has_images,
+    markup: &[],
     render,
 };
 

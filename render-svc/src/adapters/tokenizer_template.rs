@@ -1,14 +1,23 @@
 //! `tokenizer-template`: the chat template that ships with the model, rendered as transformers' `apply_chat_template` does.
 
+mod warnings;
+
 use tandem_common::template;
 
-use super::{Adapter, Input, Rendering, Verdict};
+use super::{Adapter, Input, Kind, Rendering, Verdict};
 use crate::chat::Conversation;
 use crate::error::Error;
 use crate::models::Model;
 
-pub(super) const TOKENIZER_TEMPLATE: Adapter =
-    Adapter { name: "tokenizer-template", serves, is_family: false, stops_at_images: Conversation::has_images, render };
+pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
+    name: "tokenizer-template",
+    description: "the chat template that ships with the model, rendered as transformers renders it",
+    serves,
+    kind: Kind::Template,
+    stops_at_images: Conversation::has_images,
+    markup: &[],
+    render,
+};
 
 fn serves(model: &Model) -> Verdict {
     match model.templates.is_empty() {
@@ -19,7 +28,7 @@ fn serves(model: &Model) -> Verdict {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let conversation = input.conversation;
-    let template = model.templates.choose(conversation.tools.is_some())?;
+    let template = &model.templates.choose(input.template, conversation.tools.is_some())?.template;
     let applied = template.apply(
         &template::Input {
             messages: &conversation.messages,
@@ -33,5 +42,5 @@ fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
         },
         &template::Limits::default(),
     )?;
-    Ok(Rendering { prompt: applied.text, attachments: Vec::new(), warnings: Vec::new() })
+    Ok(Rendering { prompt: applied.text, attachments: Vec::new(), warnings: warnings::of(template, conversation) })
 }

@@ -4,7 +4,7 @@ use super::{
     ASSISTANT, Call, EOS, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages, turns,
     warnings,
 };
-use crate::adapters::{Adapter, Input, Rendering};
+use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::Invalid;
 use crate::error::Error;
 use crate::models::Model;
@@ -12,9 +12,11 @@ use crate::python;
 
 pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     name: "deepseek-v3.2",
+    description: "DeepSeek-V3.2's own encoder: tools and calls in DSML, thinking kept or dropped as its makers do",
     serves: |model| super::serves(model, &["deepseek_v32", "deepseek32"], Some("deepseek-ai/DeepSeek-V3.2")),
-    is_family: true,
+    kind: Kind::Family,
     stops_at_images: super::stops_at_images,
+    markup: super::MARKUP,
     render,
 };
 

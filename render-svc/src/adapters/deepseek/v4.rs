@@ -9,7 +9,7 @@ use super::{
     ASSISTANT, Call, EOS, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages, turns,
     warnings,
 };
-use crate::adapters::{Adapter, Input, Rendering};
+use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::{Invalid, Object};
 use crate::error::Error;
 use crate::models::Model;
@@ -17,9 +17,11 @@ use crate::python;
 
 pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     name: "deepseek-v4",
+    description: "DeepSeek-V4's own encoder: DSML, reasoning effort, results as parts of the user's turn",
     serves: |model| super::serves(model, &["deepseek_v4", "deepseek4"], None),
-    is_family: true,
+    kind: Kind::Family,
     stops_at_images: super::stops_at_images,
+    markup: super::MARKUP,
     render,
 };
 

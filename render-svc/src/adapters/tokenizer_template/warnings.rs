@@ -1,0 +1,60 @@
+//! What a template will not show of a conversation, told from its source: it is never rendered to find out.
+
+use serde_json::Value;
+use tandem_common::template::{ArgumentsShape, ChatTemplate};
+
+use crate::adapters::{Warning, WarningCode};
+use crate::chat::Conversation;
+
+/// Warns of tools, documents and arguments that the template never reads, and of tool calls whose arguments have another type than
+/// it wants.
+pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Warning> {
+    let Conversation { messages, tools, documents, template_args } = conversation;
+    let mut warnings = Vec::new();
+    if tools.is_some() && !template.reads("tools") {
+        warnings.push(unread(WarningCode::ToolsIgnored, "tools"));
+    }
+    if documents.is_some() && !template.reads("documents") {
+        warnings.push(unread(WarningCode::DocumentsIgnored, "documents"));
+    }
+    let unknown = template_args.keys().filter(|name| !template.reads(name));
+    warnings.extend(unknown.map(|name| unread(WarningCode::TemplateArgUnknown, &format!("template_args.{name}"))));
+    warnings.extend(arguments(template.arguments(), messages));
+    warnings
+}
+
+fn unread(code: WarningCode, path: &str) -> Warning {
+    Warning { code, path: path.to_owned(), text: format!("the model's chat template never reads {path}: ignored") }
+}
+
+/// One warning for every call whose arguments are not what the template wants.
+fn arguments(wanted: ArgumentsShape, messages: &[Value]) -> Vec<Warning> {
+    let (is_wrong, text): (fn(&Value) -> bool, _) = match wanted {
+        ArgumentsShape::Object => (Value::is_string, "are text, and the model's chat template wants an object"),
+        ArgumentsShape::Text => (Value::is_object, "are an object, and the model's chat template wants text"),
+        ArgumentsShape::Either | ArgumentsShape::Unread => return Vec::new(),
+    };
+    let calls = messages.iter().enumerate().flat_map(|(i, message)| calls(message).map(move |(j, call)| (i, j, call)));
+    let wrong = calls.filter_map(|(i, j, call)| {
+        let (within, arguments) = arguments_of(call)?;
+        is_wrong(arguments).then(|| format!("messages[{i}].tool_calls[{j}].{within}"))
+    });
+    wrong.map(|path| warning(path, text)).collect()
+}
+
+fn warning(path: String, text: &str) -> Warning {
+    Warning { code: WarningCode::ToolArgumentsType, text: format!("the arguments {text}"), path }
+}
+
+fn calls(message: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    let calls = message.get("tool_calls").and_then(Value::as_array);
+    calls.into_iter().flatten().enumerate()
+}
+
+/// A call's arguments, with or without `{"function": …}` around them, and the path to them.
+fn arguments_of(call: &Value) -> Option<(&'static str, &Value)> {
+    match call.get("function") {
+        Some(function) => Some(("function.arguments", function.get("arguments")?)),
+        None => Some(("arguments", call.get("arguments")?)),
+    }
+}

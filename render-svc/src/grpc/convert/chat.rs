@@ -1,0 +1,197 @@
+//! Conversations: the wire's typed messages to the JSON that templates are written against.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tandem_common::pb::chat::v1 as chat;
+
+use crate::chat::{Conversation, Invalid, Object};
+
+pub(super) fn conversation(conversation: chat::Conversation) -> Result<Conversation, Invalid> {
+    let chat::Conversation { messages, tools, documents, template_args_json } = conversation;
+    Ok(Conversation {
+        messages: each("messages", messages, message)?,
+        tools: list(each("tools", tools, tool)?),
+        documents: list(each("documents", documents, |document| {
+            Ok(Value::Object(object("document_json", &document.document_json)?))
+        })?),
+        template_args: template_args_json
+            .map_or_else(|| Ok(Object::new()), |json| object("template_args_json", &json))?,
+    })
+}
+
+/// Converts a repeated field, naming the index of the item that is wrong.
+fn each<T>(field: &str, items: Vec<T>, convert: impl Fn(T) -> Result<Value, Invalid>) -> Result<Vec<Value>, Invalid> {
+    let items = items.into_iter().enumerate();
+    items.map(|(i, item)| convert(item).map_err(|e| e.within(&format!("{field}[{i}]")))).collect()
+}
+
+/// A repeated field's JSON list; none when empty, since the wire cannot tell the two apart.
+fn list(items: Vec<Value>) -> Option<Value> {
+    (!items.is_empty()).then_some(Value::Array(items))
+}
+
+fn parse(field: &str, json: &str) -> Result<Value, Invalid> {
+    serde_json::from_str(json).map_err(|e| Invalid::new(field, format!("must be JSON: {e}")))
+}
+
+fn object(field: &str, json: &str) -> Result<Object, Invalid> {
+    match parse(field, json)? {
+        Value::Object(object) => Ok(object),
+        _ => Err(Invalid::new(field, "must be a JSON object")),
+    }
+}
+
+fn not_empty(field: &str, text: String) -> Result<Value, Invalid> {
+    match text.is_empty() {
+        true => Err(Invalid::new(field, "must not be empty")),
+        false => Ok(Value::String(text)),
+    }
+}
+
+fn message(message: chat::Message) -> Result<Value, Invalid> {
+    let chat::Message { role, content, reasoning_content, tool_calls, tool_call_id, name, extra_json } = message;
+    let mut fields = Object::new();
+    fields.insert("role".to_owned(), not_empty("role", role)?);
+    if let Some(content) = content {
+        fields.insert("content".to_owned(), self::content(content)?);
+    }
+    let optional = [("reasoning_content", reasoning_content), ("tool_call_id", tool_call_id), ("name", name)];
+    fields.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into()))));
+    if !tool_calls.is_empty() {
+        fields.insert("tool_calls".to_owned(), each("tool_calls", tool_calls, tool_call)?.into());
+    }
+    if let Some(json) = extra_json {
+        add_extra(&mut fields, &json)?;
+    }
+    fields.entry("content").or_insert(Value::Null);
+    Ok(Value::Object(fields))
+}
+
+fn add_extra(fields: &mut Object, json: &str) -> Result<(), Invalid> {
+    for (key, value) in object("extra_json", json)? {
+        if fields.contains_key(&key) {
+            return Err(Invalid::new("extra_json", format!("the key {key:?} is already set by its own field")));
+        }
+        fields.insert(key, value);
+    }
+    Ok(())
+}
+
+fn content(content: chat::message::Content) -> Result<Value, Invalid> {
+    match content {
+        chat::message::Content::Text(text) => Ok(text.into()),
+        chat::message::Content::Blocks(chat::BlockList { blocks }) => Ok(each("content", blocks, block)?.into()),
+    }
+}
+
+fn block(block: chat::Block) -> Result<Value, Invalid> {
+    use chat::block::Kind;
+    match block.kind {
+        Some(Kind::Text(chat::TextBlock { text })) => Ok(json!({"type": "text", "text": text})),
+        Some(Kind::Image(chat::ImageBlock { source })) => media("image", source.map(Source::from)),
+        Some(Kind::Audio(chat::AudioBlock { source })) => media("audio", source.map(Source::from)),
+        Some(Kind::Video(chat::VideoBlock { source })) => media("video", source.map(Source::from)),
+        Some(Kind::ToolUse(tool_use)) => self::tool_use(tool_use).map_err(|e| e.within("tool_use")),
+        Some(Kind::ToolResult(result)) => tool_result(result).map_err(|e| e.within("tool_result")),
+        Some(Kind::OtherJson(json)) => Ok(Value::Object(object("other_json", &json)?)),
+        None => Err(Invalid::new("kind", "must be set, and known to this server")),
+    }
+}
+
+/// Where a media block's data is, whatever it shows.
+enum Source {
+    Base64(String),
+    Data(chat::MediaData),
+    Location(String),
+    AttachmentId(String),
+}
+
+/// The three media blocks have sources of one shape, and a type each.
+macro_rules! source_from {
+    ($($module:ident),*) => {$(
+        impl From<chat::$module::Source> for Source {
+            fn from(source: chat::$module::Source) -> Self {
+                use chat::$module::Source as Wire;
+                match source {
+                    Wire::Base64(base64) => Self::Base64(base64),
+                    Wire::Data(data) => Self::Data(data),
+                    Wire::Location(location) => Self::Location(location),
+                    Wire::AttachmentId(id) => Self::AttachmentId(id),
+                }
+            }
+        }
+    )*};
+}
+
+source_from!(image_block, audio_block, video_block);
+
+fn media(kind: &str, source: Option<Source>) -> Result<Value, Invalid> {
+    let (key, text) = match source {
+        Some(Source::Base64(base64)) => ("base64", base64),
+        Some(Source::Data(chat::MediaData { data, mime_type: _ })) => ("base64", STANDARD.encode(&data)),
+        Some(Source::Location(location)) => ("url", location),
+        Some(Source::AttachmentId(id)) => ("attachment_id", id),
+        None => ("base64", String::new()),
+    };
+    match text.is_empty() {
+        true => Err(Invalid::new(kind, "must hold base64 text, data, a location or an attachment's id")),
+        false => Ok(json!({"type": kind, key: text})),
+    }
+}
+
+fn tool_use(block: chat::ToolUseBlock) -> Result<Value, Invalid> {
+    let chat::ToolUseBlock { id, name, input_json } = block;
+    let input = if input_json.is_empty() { Object::new() } else { object("input_json", &input_json)? };
+    let mut fields = Object::new();
+    fields.insert("type".to_owned(), "tool_use".into());
+    fields.extend(id.map(|id| ("id".to_owned(), id.into())));
+    fields.insert("name".to_owned(), not_empty("name", name)?);
+    fields.insert("input".to_owned(), input.into());
+    Ok(Value::Object(fields))
+}
+
+fn tool_result(block: chat::ToolResultBlock) -> Result<Value, Invalid> {
+    use chat::tool_result_block::Content;
+    let chat::ToolResultBlock { tool_use_id, content, is_error } = block;
+    let content = match content {
+        None => Value::Null,
+        Some(Content::Text(text)) => text.into(),
+        Some(Content::Blocks(chat::BlockList { blocks })) => each("content", blocks, self::block)?.into(),
+    };
+    let mut fields = Object::new();
+    fields.insert("type".to_owned(), "tool_result".into());
+    fields.extend(tool_use_id.map(|id| ("tool_use_id".to_owned(), id.into())));
+    fields.insert("content".to_owned(), content);
+    fields.extend(is_error.map(|is_error| ("is_error".to_owned(), is_error.into())));
+    Ok(Value::Object(fields))
+}
+
+fn tool_call(call: chat::ToolCall) -> Result<Value, Invalid> {
+    let chat::ToolCall { id, name, arguments_json } = call;
+    let function = json!({"name": not_empty("name", name)?, "arguments": parse("arguments_json", &arguments_json)?});
+    Ok(match id {
+        Some(id) => json!({"id": id, "type": "function", "function": function}),
+        None => json!({"type": "function", "function": function}),
+    })
+}
+
+fn tool(tool: chat::Tool) -> Result<Value, Invalid> {
+    use chat::tool::Kind;
+    match tool.kind {
+        Some(Kind::Function(function)) => function_tool(function).map_err(|e| e.within("function")),
+        Some(Kind::ToolJson(json)) => Ok(Value::Object(object("tool_json", &json)?)),
+        None => Err(Invalid::new("kind", "must be set, and known to this server")),
+    }
+}
+
+fn function_tool(function: chat::FunctionTool) -> Result<Value, Invalid> {
+    let chat::FunctionTool { name, description, parameters_json } = function;
+    let mut fields = Object::new();
+    fields.insert("name".to_owned(), not_empty("name", name)?);
+    fields.extend(description.map(|text| ("description".to_owned(), text.into())));
+    if let Some(json) = parameters_json {
+        fields.insert("parameters".to_owned(), Value::Object(object("parameters_json", &json)?));
+    }
+    Ok(json!({"type": "function", "function": fields}))
+}

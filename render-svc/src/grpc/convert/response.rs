@@ -1,0 +1,229 @@
+//! What callers get: renderings, models, adapters and templates as messages of the contract.
+
+use std::ops::Range;
+
+use serde_json::Value;
+use tandem_common::digest::hex_sha256;
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::status::{Failure, chain};
+use tandem_common::template::{ArgumentsShape, ChatTemplate, CompileError};
+use tandem_common::tokenizer::Encoding;
+
+use crate::adapters::{Adapter, Attachment, Kind, MediaKind, MediaSource, Resolution, Warning, WarningCode};
+use crate::capabilities::{self, Capabilities};
+use crate::error::Error;
+use crate::models::{Entry, Model};
+use crate::output_spec::OutputSpec;
+use crate::render::{Output, Rendered};
+
+pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
+    let timings = pb::RenderTimings {
+        render_ms: rendered.render_time.as_secs_f64() * 1e3,
+        tokenize_ms: rendered.tokenize_time.as_secs_f64() * 1e3,
+    };
+    pb::RenderResponse {
+        fingerprint: Some(fingerprint(&rendered)),
+        output_spec: Some(output_spec(rendered.output_spec())),
+        resolution: Some(resolution(&rendered.resolution)),
+        warnings: rendered.warnings.iter().map(warning).collect(),
+        timings: Some(timings),
+        output: Some(output(rendered.output)),
+    }
+}
+
+fn output(output: Output) -> pb::render_response::Output {
+    match output {
+        Output::Prompt { text, attachments, tokens } => {
+            let Encoding { ids, offsets } = tokens.unwrap_or_default();
+            pb::render_response::Output::Prompt(pb::Prompt {
+                text,
+                token_ids: ids,
+                attachments: attachments.into_iter().map(attachment).collect(),
+                offsets: self::offsets(offsets),
+            })
+        }
+        Output::HfMessages(messages) => {
+            let messages_json = Value::from(messages).to_string();
+            pb::render_response::Output::HfMessages(pb::HfMessages { messages_json })
+        }
+    }
+}
+
+/// Texts are far shorter than 4 GiB: messages are.
+pub(in crate::grpc) fn offsets(offsets: Option<Vec<Range<usize>>>) -> Vec<pb::TokenOffset> {
+    let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    let offset = |range: Range<usize>| pb::TokenOffset { start: place(range.start), end: place(range.end) };
+    offsets.into_iter().flatten().map(offset).collect()
+}
+
+fn attachment(attachment: Attachment) -> pb::Attachment {
+    use pb::attachment::Source;
+    let kind = match attachment.kind {
+        MediaKind::Image => pb::MediaKind::Image,
+        MediaKind::Audio => pb::MediaKind::Audio,
+        MediaKind::Video => pb::MediaKind::Video,
+    };
+    let source = match attachment.source {
+        MediaSource::Base64(base64) => Some(Source::Base64(base64)),
+        MediaSource::Location(location) => Some(Source::Location(location)),
+        MediaSource::Declared(id) => Some(Source::AttachmentId(id)),
+        MediaSource::Elsewhere => None,
+    };
+    pb::Attachment { kind: kind.into(), path: attachment.path, source }
+}
+
+pub(crate) fn resolution(resolution: &Resolution) -> pb::Resolution {
+    let rejected = |(adapter, reason): &(&str, String)| pb::RejectedAdapter {
+        adapter: (*adapter).to_owned(),
+        reason: reason.clone(),
+    };
+    pb::Resolution {
+        adapter: resolution.adapter.to_owned(),
+        reason: resolution.reason.clone(),
+        rejected: resolution.rejected.iter().map(rejected).collect(),
+    }
+}
+
+pub(crate) fn warning(warning: &Warning) -> pb::Warning {
+    let code = match warning.code {
+        WarningCode::ToolsIgnored => pb::WarningCode::ToolsIgnored,
+        WarningCode::TemplateArgsIgnored => pb::WarningCode::TemplateArgsIgnored,
+        WarningCode::DocumentsIgnored => pb::WarningCode::DocumentsIgnored,
+        WarningCode::MessagesMerged => pb::WarningCode::MessagesMerged,
+        WarningCode::SystemRewritten => pb::WarningCode::SystemRewritten,
+        WarningCode::TemplateArgUnknown => pb::WarningCode::TemplateArgUnknown,
+        WarningCode::ToolArgumentsType => pb::WarningCode::ToolArgumentsType,
+        WarningCode::TemplateIgnored => pb::WarningCode::TemplateIgnored,
+        WarningCode::ControlTokensIgnored => pb::WarningCode::ControlTokensIgnored,
+    };
+    pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
+}
+
+pub(crate) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {
+    pb::Fingerprint {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        adapter: rendered.resolution.adapter.to_owned(),
+        template_sha256: rendered.template_sha256.clone().unwrap_or_default(),
+        tokenizer_sha256: tokenizer_sha256(&rendered.model),
+        prompt_sha256: rendered.prompt_sha256.clone().unwrap_or_default(),
+    }
+}
+
+fn tokenizer_sha256(model: &Model) -> String {
+    model.tokenizer.as_ref().map(|tokenizer| tokenizer.sha256().to_owned()).unwrap_or_default()
+}
+
+pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
+    let OutputSpec { eos_token_ids, stop_strings } = spec;
+    generate::OutputSpec {
+        eos_token_ids: eos_token_ids.clone(),
+        stop_strings: stop_strings.clone(),
+        special_token_classes: Vec::new(),
+    }
+}
+
+/// What became of one request of a batch.
+pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>) -> pb::RenderResult {
+    use pb::render_result::Outcome;
+    let outcome = match result {
+        Ok(response) => Outcome::Response(response),
+        Err(error) => Outcome::Failure(failure(&Failure::from(&error))),
+    };
+    pb::RenderResult { outcome: Some(outcome) }
+}
+
+fn failure(failure: &Failure) -> pb::RenderFailure {
+    pb::RenderFailure {
+        code: failure.code().into(),
+        reason: failure.reason().to_owned(),
+        message: failure.message(),
+        field: failure.field().unwrap_or_default().to_owned(),
+    }
+}
+
+pub(in crate::grpc) fn template(
+    compiled: Result<ChatTemplate, CompileError>,
+) -> pb::validate_template_response::Outcome {
+    use pb::validate_template_response::Outcome;
+    match compiled {
+        Ok(template) => Outcome::Template(template_info(&template)),
+        Err(error) => Outcome::Problem(template_problem(&error)),
+    }
+}
+
+fn template_info(template: &ChatTemplate) -> pb::TemplateInfo {
+    let tool_arguments = match template.arguments() {
+        ArgumentsShape::Unread => pb::ToolArguments::Unread,
+        ArgumentsShape::Object => pb::ToolArguments::Object,
+        ArgumentsShape::Text => pb::ToolArguments::Text,
+        ArgumentsShape::Either => pb::ToolArguments::Either,
+    };
+    pb::TemplateInfo {
+        sha256: hex_sha256(template.source().as_bytes()),
+        capabilities: capabilities(capabilities::infer(Some(template.source()), "", None)),
+        reads_tools: template.reads("tools"),
+        reads_documents: template.reads("documents"),
+        tool_arguments: tool_arguments.into(),
+    }
+}
+
+fn template_problem(error: &CompileError) -> pb::TemplateProblem {
+    let (kind, line) = match error {
+        CompileError::Syntax { line, .. } => (pb::TemplateProblemKind::Syntax, *line),
+        CompileError::Unsupported { line, .. } => (pb::TemplateProblemKind::Unsupported, *line),
+        CompileError::TooComplex { line, .. } => (pb::TemplateProblemKind::TooComplex, *line),
+    };
+    pb::TemplateProblem { kind: kind.into(), line, message: error.to_string() }
+}
+
+pub(in crate::grpc) fn adapter_info(adapter: &Adapter) -> pb::AdapterInfo {
+    let kind = match adapter.kind {
+        Kind::Family => pb::AdapterKind::Family,
+        Kind::Template => pb::AdapterKind::Template,
+        Kind::Format => pb::AdapterKind::Format,
+    };
+    pb::AdapterInfo { name: adapter.name.to_owned(), description: adapter.description.to_owned(), kind: kind.into() }
+}
+
+pub(in crate::grpc) fn model_info(id: &str, entry: &Entry) -> pb::ModelInfo {
+    let info = match &entry.model {
+        Ok(model) => loaded_model(model),
+        Err(error) => pb::ModelInfo { problem: chain(error.as_ref()), ..pb::ModelInfo::default() },
+    };
+    pb::ModelInfo { id: id.to_owned(), aliases: entry.aliases.clone(), ..info }
+}
+
+fn loaded_model(model: &Model) -> pb::ModelInfo {
+    let special = |(name, text): (&String, &Value)| {
+        let text = text.as_str()?;
+        let id = model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.token_to_id(text));
+        Some(pb::SpecialToken { name: name.clone(), text: text.to_owned(), id })
+    };
+    pb::ModelInfo {
+        id: String::new(),
+        architecture: model.artifacts.architecture.clone().unwrap_or_default(),
+        context_length: model.artifacts.context_length.unwrap_or_default(),
+        adapter: model.choice().map(|choice| choice.adapter.name.to_owned()).unwrap_or_default(),
+        special_tokens: model.special_tokens.iter().filter_map(special).collect(),
+        tokenizer_sha256: tokenizer_sha256(model),
+        template_sha256: model.artifacts.templates.sha256("default").unwrap_or_default(),
+        capabilities: capabilities(model.capabilities),
+        aliases: Vec::new(),
+        templates: model.templates.iter().map(|template| template.name.clone()).collect(),
+        problem: String::new(),
+    }
+}
+
+fn capabilities(capabilities: Capabilities) -> Vec<i32> {
+    use pb::Capability;
+    let Capabilities { supports_system_role, requires_strict_turns, supports_tool_calls, supports_reasoning } =
+        capabilities;
+    let flags = [
+        (supports_system_role, Capability::SupportsSystemRole),
+        (requires_strict_turns, Capability::RequiresStrictTurns),
+        (supports_tool_calls, Capability::SupportsToolCalls),
+        (supports_reasoning, Capability::SupportsReasoning),
+    ];
+    flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag.into())).collect()
+}

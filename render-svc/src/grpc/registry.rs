@@ -1,0 +1,44 @@
+//! `RegistryService`: models, adapters, and which of them go together.
+
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::registry_service_server::RegistryService;
+use tonic::{Request, Response, Status};
+
+use super::{RenderApi, convert};
+use crate::error::Error;
+use crate::render;
+
+#[tonic::async_trait]
+impl RegistryService for RenderApi {
+    async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
+        let models = self.renderer.library.models();
+        let models = models.entries().map(|(id, entry)| convert::model_info(id, entry)).collect();
+        Ok(Response::new(pb::ListModelsResponse { models }))
+    }
+
+    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
+        let pb::GetModelRequest { model } = request.into_inner();
+        let models = self.renderer.library.models();
+        let (id, entry) = models.entry(&model)?;
+        Ok(Response::new(pb::GetModelResponse { model: Some(convert::model_info(id, entry)) }))
+    }
+
+    async fn list_adapters(
+        &self,
+        _: Request<pb::ListAdaptersRequest>,
+    ) -> Result<Response<pb::ListAdaptersResponse>, Status> {
+        let adapters = self.renderer.library.registry().adapters().iter().map(convert::adapter_info).collect();
+        Ok(Response::new(pb::ListAdaptersResponse { adapters }))
+    }
+
+    async fn explain_resolution(
+        &self,
+        request: Request<pb::ExplainResolutionRequest>,
+    ) -> Result<Response<pb::ExplainResolutionResponse>, Status> {
+        let pb::ExplainResolutionRequest { model, adapter, conversation } = request.into_inner();
+        let conversation = convert::conversation(conversation).map_err(Error::from)?;
+        let model = self.renderer.model(&model)?;
+        let resolution = render::explain(&model, self.renderer.library.registry(), adapter.as_deref(), &conversation)?;
+        Ok(Response::new(pb::ExplainResolutionResponse { resolution: Some(convert::resolution(&resolution)) }))
+    }
+}

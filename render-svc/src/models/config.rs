@@ -1,0 +1,101 @@
+//! The models' configuration: a TOML file that names models, and says what their own files do not.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::LoadError;
+
+/// What is said of a model beside its own files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// What requests call it; default: the file's name without `.gguf`, or the folder's.
+    pub id: Option<String>,
+    /// Other ids that requests may use.
+    pub aliases: Vec<String>,
+    /// The adapter that renders for it, instead of the one that the registry resolves.
+    pub adapter: Option<String>,
+}
+
+/// The file: a list of `[[models]]`, each a path and settings.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    models: Vec<Listed>,
+}
+
+/// A model: [`Settings`] and where it lies.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    path: PathBuf,
+    id: Option<String>,
+    #[serde(default)]
+    aliases: Vec<String>,
+    adapter: Option<String>,
+}
+
+impl Listed {
+    fn settings(self, folder: &Path) -> (PathBuf, Settings) {
+        let Self { path, id, aliases, adapter } = self;
+        (folder.join(path), Settings { id, aliases, adapter })
+    }
+}
+
+/// Settings by the model's path, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct Config {
+    listed: Vec<(PathBuf, Settings)>,
+}
+
+impl Config {
+    /// Reads the file. Its paths are relative to its folder.
+    ///
+    /// # Errors
+    /// It cannot be read, is no TOML, has an unknown key, lists a path twice, or gives an empty id.
+    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
+        let text = fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        let refused = |problem: String| LoadError::Config { path: path.to_owned(), problem };
+        let file: File = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let listed = file.models.into_iter().map(|model| model.settings(folder)).collect();
+        let config = Self { listed };
+        match config.problem() {
+            Some(problem) => Err(refused(problem)),
+            None => Ok(config),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let mut seen = HashSet::new();
+        for (path, settings) in &self.listed {
+            if !seen.insert(key(path)) {
+                return Some(format!("{} is listed twice", path.display()));
+            }
+            if settings.id.iter().chain(&settings.aliases).any(String::is_empty) {
+                return Some(format!("{}: an id or alias must not be empty", path.display()));
+            }
+        }
+        None
+    }
+
+    /// The paths that it lists.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.listed.iter().map(|(path, _)| path.as_path())
+    }
+
+    /// What it says of the model at `path`.
+    pub(super) fn settings(&self, path: &Path) -> Settings {
+        let path = key(path);
+        let found = self.listed.iter().find(|(listed, _)| key(listed) == path);
+        found.map(|(_, settings)| settings.clone()).unwrap_or_default()
+    }
+}
+
+/// The same for two spellings of one path.
+fn key(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}

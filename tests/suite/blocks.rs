@@ -1,0 +1,69 @@
+//! Typed blocks: what templates see of each kind.
+
+use serde_json::{Value, json};
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::chat::v1::block::Kind;
+use tonic::Code;
+
+use crate::render::{blocks, conversation, is_failed, prompt, request, serve, text_block};
+
+const SHOW: &str = "{{ messages[0].content | tojson }}";
+
+async fn shown(kind: Kind) -> Value {
+    let (_service, mut client) = serve(SHOW).await;
+    let response = client.render(request(conversation(vec![blocks("user", vec![kind])]))).await;
+    let content = prompt(response.expect("renders").into_inner());
+    serde_json::from_str::<Value>(&content).expect("JSON")[0].take()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sound_and_moving_images_have_the_shapes_of_hugging_face() {
+    use chat::{audio_block, video_block};
+    let audio = |source| Kind::Audio(chat::AudioBlock { source: Some(source) });
+    let video = |source| Kind::Video(chat::VideoBlock { source: Some(source) });
+    let data = chat::MediaData { data: b"ABC".to_vec(), mime_type: "audio/wav".to_owned() };
+    assert_eq!(shown(audio(audio_block::Source::Data(data))).await, json!({"type": "audio", "base64": "QUJD"}));
+    let location = audio_block::Source::Location("a.wav".to_owned());
+    assert_eq!(shown(audio(location)).await, json!({"type": "audio", "url": "a.wav"}));
+    let id = video_block::Source::AttachmentId("v1".to_owned());
+    assert_eq!(shown(video(id)).await, json!({"type": "video", "attachment_id": "v1"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_and_results_among_blocks_keep_their_order() {
+    let call = chat::ToolUseBlock {
+        id: Some("c".to_owned()),
+        name: "f".to_owned(),
+        input_json: r#"{"z": 1.0, "a": 2}"#.to_owned(),
+    };
+    let shown_call = shown(Kind::ToolUse(call)).await;
+    assert_eq!(shown_call.to_string(), r#"{"type":"tool_use","id":"c","name":"f","input":{"z":1.0,"a":2}}"#);
+    let inner = chat::BlockList { blocks: vec![chat::Block { kind: Some(text_block("4")) }] };
+    let result = chat::ToolResultBlock {
+        tool_use_id: Some("c".to_owned()),
+        content: Some(chat::tool_result_block::Content::Blocks(inner)),
+        is_error: Some(true),
+    };
+    let expected = json!({
+        "type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "4"}], "is_error": true
+    });
+    assert_eq!(shown(Kind::ToolResult(result)).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_in_a_block_is_named_by_path() {
+    let (_service, mut client) = serve(SHOW).await;
+    let mut check = async |kind: Kind, field: &str| {
+        let result = client.render(request(conversation(vec![blocks("user", vec![kind])]))).await;
+        is_failed(result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
+    };
+    check(Kind::Audio(chat::AudioBlock { source: None }), "messages[0].content[0].audio").await;
+    let nameless = chat::ToolUseBlock { name: String::new(), ..Default::default() };
+    check(Kind::ToolUse(nameless), "messages[0].content[0].tool_use.name").await;
+    let list = chat::ToolUseBlock { name: "f".to_owned(), input_json: "[]".to_owned(), id: None };
+    check(Kind::ToolUse(list), "messages[0].content[0].tool_use.input_json").await;
+    let empty = chat::BlockList { blocks: vec![chat::Block { kind: None }] };
+    let content = Some(chat::tool_result_block::Content::Blocks(empty));
+    let result = chat::ToolResultBlock { content, ..Default::default() };
+    check(Kind::ToolResult(result), "messages[0].content[0].tool_result.content[0].kind").await;
+}
