@@ -3,13 +3,17 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_tests::{binary, default_model};
+use tempfile::TempDir;
 use tonic::Code;
 
 use crate::failure::failed;
@@ -33,7 +37,11 @@ impl Service {
     }
 
     fn terminate(&self) {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status();
+        self.signal("-TERM");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
         assert!(status.expect("kill runs").success());
     }
 
@@ -111,6 +119,37 @@ async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_finds_new_models_while_requests_go_on() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let write = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        let config = r#"{"chat_template": "{{ messages[0].content }}"}"#;
+        std::fs::write(path.join("tokenizer_config.json"), config).expect("a file");
+    };
+    write("old");
+    let service = Service::start("render-svc", &["--models", path(folder.path())]);
+    let mut client = RenderServiceClient::connect(format!("http://{}", service.address)).await.expect("it answers");
+    let request = |model: &str| {
+        let content = Some(chat::message::Content::Text("hello".to_owned()));
+        let message = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+        let conversation = chat::Conversation { messages: vec![message], ..Default::default() };
+        RenderRequest { model: model.to_owned(), conversation: Some(conversation), ..Default::default() }
+    };
+    write("new");
+    assert_eq!(client.render(request("new")).await.expect_err("not yet").code(), Code::NotFound);
+    service.signal("-HUP");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while client.render(request("new")).await.is_err() {
+        assert!(Instant::now() < deadline, "the new model never came");
+        client.render(request("old")).await.expect("the old model is served all the while");
+    }
+    client.render(request("old")).await.expect("the old model is served");
+    service.terminate();
+    assert_eq!(service.exit_code(), Some(0));
+}
+
 #[test]
 fn help_names_every_command_and_setting() {
     let help = |name: &str, arguments: &[&str]| {
@@ -120,7 +159,10 @@ fn help_names_every_command_and_setting() {
     };
     let check = |help: String, words: &[&str]| words.iter().for_each(|word| assert!(help.contains(word), "{word}"));
     check(help("render-svc", &[]), &["serve", "render"]);
-    check(help("render-svc", &["serve"]), &["--models", "--generate", "--listen", "TANDEM_MODELS", "--drain-seconds"]);
+    check(
+        help("render-svc", &["serve"]),
+        &["--models", "--config", "SIGHUP", "--generate", "--listen", "TANDEM_MODELS", "--drain-seconds"],
+    );
     check(help("render-svc", &["render"]), &["--jsonl", "messages", "template_args"]);
     check(help("gen-svc", &[]), &["serve", "generate"]);
     check(help("gen-svc", &["serve"]), &["--model", "--device", "--dtype", "--max-queue", "TANDEM_MODEL"]);

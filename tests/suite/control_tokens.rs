@@ -1,11 +1,14 @@
 //! `control_tokens: LITERAL`: what callers write never becomes a control token, and what the model's format writes always does.
 
+use std::path::Path;
+
 use render_svc::adapters::Registry;
 use render_svc::models::{Model, Models};
 use render_svc::render::{Output, render};
 use render_svc::{clock, json};
 use serde_json::{Map, Value, json};
 use tandem_common::tokenizer::Encoding;
+use tandem_tests::{corpus, repository};
 use tempfile::TempDir;
 
 const START: u32 = 256;
@@ -194,4 +197,59 @@ fn families_are_protected_as_well() {
 fn hf_messages_have_no_tokens_and_say_so() {
     let image = json!({"messages": [{"role": "user", "content": [{"type": "image", "base64": "QUJD"}]}]});
     assert_eq!(answer(&model(CHATML), image)["warnings"][0]["code"], "CONTROL_TOKENS_IGNORED");
+}
+
+/// What transformers makes of the corpus's conversations with `sanitize_control_tokens`, for every real tokenizer that is here.
+#[test]
+fn the_corpus_has_the_ids_of_transformers() {
+    let Some(corpus) = corpus() else { return };
+    let mut different = Vec::new();
+    for (name, tokens) in files(&corpus.join("tokens")) {
+        for (slug, cases) in tokens["chat"].as_object().expect("an object") {
+            let models = real_model(&corpus, &name, slug, &tokens);
+            for (id, case) in cases.as_object().expect("an object").iter().filter(|(_, case)| case["error"].is_null()) {
+                let expected = if case["ids_sanitized"] == "same" { &case["ids"] } else { &case["ids_sanitized"] };
+                let answer = answer(&models, conversation(&corpus, id));
+                if answer["token_ids"] != *expected {
+                    different.push(format!("{name} {slug} {id}\n{answer}\n{expected}"));
+                }
+            }
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+fn files(folder: &Path) -> Vec<(String, Value)> {
+    let paths = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let named = paths.map(|path| (path.file_stem().expect("a name").to_string_lossy().into_owned(), read(&path)));
+    named.collect()
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
+}
+
+/// A real tokenizer with one of the corpus's templates.
+fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> Models {
+    let folder = TempDir::new().expect("a temporary folder");
+    let template = std::fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a template");
+    let mut config = json!({"chat_template": template});
+    for token in ["bos_token", "eos_token"].into_iter().filter(|&token| tokens[token].is_string()) {
+        config[token] = tokens[token].clone();
+    }
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
+    let real = repository().join(format!(".tandem/tokenizers/{name}/tokenizer.json"));
+    std::os::unix::fs::symlink(real, folder.path().join("tokenizer.json")).expect("a link");
+    Model::load(folder.path()).expect("a sound model").into()
+}
+
+/// A conversation of the corpus as a request.
+fn conversation(corpus: &Path, id: &str) -> Value {
+    let mut request = read(&corpus.join(format!("conversations/{id}.json")));
+    let object = request.as_object_mut().expect("an object");
+    object.retain(|key, _| !["id", "tags"].contains(&key.as_str()));
+    request["adapter"] = "tokenizer-template".into();
+    request["normalization"] = "none".into();
+    request["render_time"] = "2025-07-04T09:05:03".into();
+    request
 }
