@@ -34,7 +34,11 @@ impl Layout {
         self.tandem().join("models")
     }
 
-    /// Wheels on their way in. Empty when set-up is done.
+    pub(crate) fn tokenizers(&self) -> PathBuf {
+        self.tandem().join("tokenizers")
+    }
+
+    /// Packages on their way in. Empty when set-up is done.
     pub(crate) fn downloads(&self) -> PathBuf {
         self.tandem().join("downloads")
     }

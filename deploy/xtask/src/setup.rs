@@ -2,10 +2,11 @@
 
 mod libtorch;
 pub(crate) mod model;
+mod package;
 mod pins;
 mod python;
+pub(crate) mod tokenizers;
 pub(crate) mod venv;
-mod wheel;
 
 use std::fs::{File, TryLockError};
 use std::process::ExitCode;
@@ -15,8 +16,8 @@ use anyhow::{Context, Result};
 use crate::files::make_folder;
 use crate::layout::Layout;
 use libtorch::Flavour;
+use package::Store;
 use python::Python;
-use wheel::Store;
 
 /// Fetch what a build needs: libtorch and a small model.
 ///

@@ -11,13 +11,14 @@ use crate::cargo;
 use crate::files;
 use crate::layout::Layout;
 use crate::setup;
+use crate::setup::tokenizers;
 use crate::setup::venv::Venv;
 
 /// Run every test.
 ///
-/// Sets up what is missing (libtorch, a small model, Python's gRPC for the client that is not Rust), then runs
-/// `cargo test --workspace` with your arguments. Afterwards plain `cargo test` works too: the suite finds the Python tools
-/// in `.tandem/venv`. Set TANDEM_PYTHON to use a Python of yours that has grpcio and grpcio-tools.
+/// Sets up what is missing (libtorch, a small model, the tokenizers of well-known models, Python's gRPC for the client that
+/// is not Rust), then runs `cargo test --workspace` with your arguments. Afterwards plain `cargo test` works too: the suite
+/// finds the Python tools in `.tandem/venv`. Set TANDEM_PYTHON to use a Python of yours that has grpcio and grpcio-tools.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,6 +42,7 @@ pub(crate) fn run(layout: &Layout, _args: &Args) -> Result<ExitCode> {
 /// The command that runs the tests. Sets up what they need first.
 pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command> {
     setup::ensure(layout)?;
+    tokenizers::ensure(layout)?;
     let mut command = cargo::command(layout);
     command.args(["test", "--workspace"]).args(arguments).env("TANDEM_PYTHON", python(layout)?);
     Ok(command)

@@ -1,11 +1,13 @@
-"""Fetches one wheel by its exact file name into PART, going on from what PART already holds.
+"""Fetches one package by its exact file name into PART, going on from what PART already holds.
 
 Usage: fetch.py PROJECT FILE PART LABEL
 
-Where the file lives is read from the package index that pip itself is configured for (PEP 503 pages, PEP 691 JSON), with
-pip's certificate and proxy settings. Whether the bytes are the right ones is for the caller to check.
+Where a wheel lives is read from the package index that pip itself is configured for (PEP 503 pages, PEP 691 JSON), with
+pip's certificate and proxy settings. Any other file lives on the npm registry that npm is configured for, with npm's
+certificate and proxy settings, where it has none with pip's. Whether the bytes are the right ones is for the caller to
+check.
 
-Exit status: 0 fetched; 10 the index cannot be asked this way, so pip should be; 11 the network failed; 13 the disk is full.
+Exit status: 0 fetched; 10 the index cannot be asked this way, so pip should be for a wheel; 11 the network failed; 13 the disk is full.
 The reason is one line on stdout; progress goes to stderr.
 """
 
@@ -29,6 +31,7 @@ ATTEMPTS = 5
 BLOCK = 1 << 18
 STALL_SECONDS = 60
 PARENT = os.getppid()
+NPM_JSON = "application/vnd.npm.install-v1+json, application/json;q=0.5"
 SIMPLE = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
@@ -96,6 +99,34 @@ def opener(config):
     return urllib.request.build_opener(*handlers)
 
 
+# --- How npm is configured -------------------------------------------------------------------------------------------
+
+NPM_REGISTRY = "https://registry.npmjs.org/"  # npm's own default, for machines without npm
+
+
+def npm_option(name):
+    """What the environment says, else npm if there is one."""
+    value = os.environ.get("npm_config_" + name.replace("-", "_"))
+    npm = shutil.which("npm")
+    if not value and npm:
+        value = subprocess.run(
+            [npm, "config", "get", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        ).stdout.strip()
+    return None if value in (None, "", "null", "undefined") else value
+
+
+def npm_registry(project):
+    scope = project.partition("/")[0]
+    registry = project.startswith("@") and npm_option(scope + ":registry") or npm_option("registry") or NPM_REGISTRY
+    return registry.rstrip("/") + "/"
+
+
+def with_npm_options(config):
+    """pip's settings with npm's in place of those that npm has too."""
+    own = {"cert": npm_option("cafile"), "proxy": npm_option("https-proxy") or npm_option("proxy")}
+    return {**config, **{name: value for name, value in own.items() if value}}
+
+
 # --- Where the file lives --------------------------------------------------------------------------------------------
 
 
@@ -141,6 +172,27 @@ def locate(open_url, config, project, file):
         if url:
             return url
     raise Stop(ASK_PIP, "the configured package index does not list " + file)
+
+
+def find_on_npm(open_url, registry, project, file):
+    page = registry + urllib.parse.quote(project, safe="@")
+    with open_url(urllib.request.Request(page, headers={"Accept": NPM_JSON}), timeout=STALL_SECONDS) as answer:
+        versions = json.loads(answer.read())["versions"].values()
+    links = (version["dist"]["tarball"] for version in versions)
+    found = next((link for link in links if file_name(link) == file), None)
+    # A mirror may hand on the links of the registry that it mirrors. Like npm, ask the mirror all the same.
+    return found and registry + found[len(NPM_REGISTRY):] if (found or "").startswith(NPM_REGISTRY) else found
+
+
+def locate_on_npm(open_url, project, file):
+    registry = npm_registry(project)
+    try:
+        url = patiently(lambda: find_on_npm(open_url, registry, project, file))
+    except (urllib.error.HTTPError, http.client.InvalidURL, ValueError, KeyError) as error:
+        raise Stop(ASK_PIP, "the configured npm registry cannot be asked for {}: {}".format(project, reason(error)))
+    if not url:
+        raise Stop(ASK_PIP, "the configured npm registry does not list " + file)
+    return url
 
 
 # --- The bytes -------------------------------------------------------------------------------------------------------
@@ -297,8 +349,13 @@ def reason(error):
 
 def main(project, file, part, label):
     config = pip_config()
-    open_url = opener(config).open
-    fetch(open_url, locate(open_url, config, project, file), part, label)
+    if file.endswith(".whl"):
+        open_url = opener(config).open
+        url = locate(open_url, config, project, file)
+    else:
+        open_url = opener(with_npm_options(config)).open
+        url = locate_on_npm(open_url, project, file)
+    fetch(open_url, url, part, label)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::pins::{self, TORCH_VERSION, Wheel};
-use super::wheel::Store;
+use super::package::Store;
+use super::pins::{self, Package, TORCH_VERSION};
 use crate::cargo;
 use crate::files::{remove_folder, rename, write};
 use crate::layout::Layout;
@@ -33,7 +33,7 @@ impl Flavour {
         format!("{TORCH_VERSION} {} {name}\n", env::consts::ARCH)
     }
 
-    fn wheels(self) -> Result<&'static [Wheel]> {
+    fn wheels(self) -> Result<&'static [Package]> {
         match self {
             Self::Cpu => pins::cpu().with_context(|| {
                 format!("libtorch can be fetched for Linux with glibc on x86-64 and ARM only. {OWN_LIBTORCH}")

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::package::Store;
 use super::pins;
-use super::wheel::Store;
 use crate::files::{make_folder, rename};
 use crate::layout::Layout;
 
