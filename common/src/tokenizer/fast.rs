@@ -162,7 +162,7 @@ fn bare(encoder: &tokenizers::Tokenizer) -> Result<(Value, Prefix), String> {
         None => take_metaspace(&normalizers, &mut cuts).unwrap_or_default(),
     };
     refuse_unknown(&normalizers, &["NFC", "Replace"])?;
-    refuse_unknown(&cuts, &["Split", "Digits", "ByteLevel", "Metaspace"])?;
+    refuse_unknown(&cuts, &["Split", "Digits", "ByteLevel"])?;
     let normalizer = sequence(normalizers, "normalizers");
     let pre_tokenizer = sequence(cuts, "pretokenizers");
     let spec = json!({"model": model, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "added_tokens": []});
@@ -236,8 +236,8 @@ fn take_metaspace(normalizers: &[Value], cuts: &mut [Value]) -> Option<Prefix> {
 }
 
 fn refuse_unknown(members: &[Value], known: &[&str]) -> Result<(), String> {
-    let is_known = |member: &&Value| known.iter().any(|name| member["type"] == *name);
-    match members.iter().find(|member| !is_known(member)) {
+    let is_known = |part: &&Value| known.iter().any(|name| part["type"] == *name) || part["prepend_scheme"] == "never";
+    match members.iter().find(|part| !is_known(part)) {
         Some(unknown) => Err(format!("{} is not known to be the same", unknown["type"])),
         None => Ok(()),
     }
