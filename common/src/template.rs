@@ -49,7 +49,7 @@ impl ChatTemplate {
     pub fn compile(source: &str) -> Result<Self, CompileError> {
         let (program, facts) = budget::with_compiler_stack(|| {
             let template = parser::parse(source)?;
-            let program = codegen::compile(&template)?;
+            let program = codegen::compile(&template, false)?;
             let facts = facts::Facts::of(&template, &program);
             Ok((program, facts))
         })?;
@@ -82,6 +82,11 @@ impl ChatTemplate {
     pub fn apply(&self, input: &Input<'_>, limits: &Limits) -> Result<Applied, RenderError> {
         apply::apply(&self.program, &self.source, input, limits)
     }
+}
+
+/// The same template as code that is slower and tells more of what went wrong.
+fn explaining_program(source: &str) -> Result<codegen::Program, CompileError> {
+    budget::with_compiler_stack(|| codegen::compile(&parser::parse(source)?, true))
 }
 
 impl fmt::Debug for ChatTemplate {

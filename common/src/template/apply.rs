@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use minijinja::Value;
+use minijinja::{Error, Value};
 use serde_json::{Map, Value as Json};
 
 use super::codegen::Program;
-use super::error::{Fallible, RenderError};
+use super::error::{Fallible, RenderError, is_vague};
 use super::python::{number, text};
 use super::value::{Dict, Namespaces, Seq, SeqKind, none};
 use super::{Applied, Input, Limits, budget, clock, globals, machine, tracking};
@@ -28,7 +28,7 @@ pub(super) fn apply(
     check(input)?;
     let mut messages = prepare(input.messages)?;
     let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
-    let mut applied = render(program, &messages, input, limits)?;
+    let mut applied = render(program, source, &messages, input, limits)?;
     if let Some(final_text) = continued {
         cut_at_mark(&mut applied, &final_text)?;
     }
@@ -81,7 +81,7 @@ fn prepare(messages: &[Json]) -> Result<Messages<'_>, RenderError> {
 /// read; `thinking` comes first if it is new.
 fn message_value(message: &Map<String, Json>) -> Fallible<Value> {
     let given = || message.iter().filter(|(_, value)| !value.is_null());
-    let reasoning = REASONING.iter().find_map(|name| message.get(*name).filter(|value| !value.is_null()));
+    let reasoning = REASONING.iter().find_map(|name| lookup(message, name).filter(|value| !value.is_null()));
     let Some(reasoning) = reasoning else {
         return entries_value(given());
     };
@@ -165,10 +165,24 @@ fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderErro
 
 fn render(
     program: &Arc<Program>,
+    source: &str,
     messages: &Messages<'_>,
     input: &Input<'_>,
     limits: &Limits,
 ) -> Result<Applied, RenderError> {
+    match run(program, messages, input, limits) {
+        Err(error) if is_vague(&error) => Err(explain(source, messages, input, limits).unwrap_or(error).into()),
+        result => Ok(result?),
+    }
+}
+
+/// The same error again, from code that knows more of what went wrong.
+fn explain(source: &str, messages: &Messages<'_>, input: &Input<'_>, limits: &Limits) -> Option<Error> {
+    let program = Arc::new(super::explaining_program(source).ok()?);
+    run(&program, messages, input, limits).err()
+}
+
+fn run(program: &Arc<Program>, messages: &Messages<'_>, input: &Input<'_>, limits: &Limits) -> Fallible<Applied> {
     let _meter = budget::Meter::start(limits);
     let _namespaces = Namespaces::start();
     tracking::start();
@@ -189,11 +203,21 @@ fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<O
         "tools" => given(input.tools)?,
         "documents" => given(input.documents)?,
         "add_generation_prompt" => Value::from(input.add_generation_prompt),
-        _ => match input.args.get(name).or_else(|| input.special_tokens.get(name)) {
+        _ => match lookup(input.args, name).or_else(|| lookup(input.special_tokens, name)) {
             Some(value) => to_value(value)?,
             None => return Ok(globals::find(name)),
         },
     }))
+}
+
+/// Up to this size, looking at every entry is faster than hashing.
+const SMALL: usize = 12;
+
+fn lookup<'a>(map: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
+    if map.len() > SMALL {
+        return map.get(name);
+    }
+    map.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
 /// The value of a JSON value. Input is not charged: it adds to the budget.

@@ -3,6 +3,7 @@
 //! Only the machine's control flow is used: jumps, loops, variables, captures and macros. Everything that touches a
 //! value is one of our own operations, called as a filter, so that no rule of minijinja's own values ever applies.
 
+mod attributes;
 mod calls;
 mod constants;
 mod expressions;
@@ -19,6 +20,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Span, ast};
 use super::ast::{Name, Stmt};
 use super::error::CompileError;
 use super::globals;
+use super::machine::operation_name;
 use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, mentions, slot_name};
 
 /// A template, ready to run.
@@ -30,12 +32,12 @@ pub(crate) struct Program {
     pub(crate) context: Vec<Slot>,
 }
 
-/// Compiles a template.
-pub(crate) fn compile(template: &[Stmt]) -> Result<Program, CompileError> {
+/// Compiles a template. Code that `explains` tells more of what went wrong, and is slower.
+pub(crate) fn compile(template: &[Stmt], explains: bool) -> Result<Program, CompileError> {
     if mentions(template, "self") {
         return Err(CompileError::Unsupported { line: 1, construct: "the variable 'self'".to_owned() });
     }
-    let mut codegen = Codegen::new(statements::has_generation(template));
+    let mut codegen = Codegen::new(statements::has_generation(template), explains);
     let scope = codegen.scopes.open(None, 0);
     codegen.scopes.visit_all(scope, template);
     codegen.enter_scope(scope);
@@ -89,13 +91,15 @@ struct Codegen {
     /// Where the next instruction goes.
     here: u32,
     line: u16,
-    filter_ids: HashMap<&'static str, u8>,
+    /// The operations used so far: what the machine calls them, and where it caches them.
+    filters: HashMap<&'static str, (&'static str, u8)>,
     scopes: Scopes,
     /// The functions being made, outermost first, with their ids.
     functions: Vec<(FunctionId, Function)>,
     function_count: usize,
     /// The template has `{% generation %}`, so the length of the output must be known at any time.
     counts_output: bool,
+    explains: bool,
 }
 
 /// The instruction that begins a capture. minijinja does not export its operand's type, so it is taken from compiled code.
@@ -111,19 +115,20 @@ static BEGIN_CAPTURE: LazyLock<Instruction<'static>> = LazyLock::new(|| {
 const INSTRUCTIONS_PER_STEP: u64 = 4;
 
 /// minijinja caches this many filters per run.
-const CACHED_FILTERS: usize = 50;
+const CACHED_FILTERS: u8 = 50;
 
 impl Codegen {
-    fn new(counts_output: bool) -> Self {
+    fn new(counts_output: bool, explains: bool) -> Self {
         Self {
             instructions: Instructions::new("template", ""),
             here: 0,
             line: 1,
-            filter_ids: HashMap::new(),
+            filters: HashMap::new(),
             scopes: Scopes::default(),
             functions: vec![(0, Function::default())],
             function_count: 1,
             counts_output,
+            explains,
         }
     }
 
@@ -147,22 +152,15 @@ impl Codegen {
             let (line, max) = (u32::from(self.line), usize::from(u16::MAX));
             return Err(CompileError::TooComplex { line, what: "the number of items or arguments", max });
         };
-        let id = self.filter_id(name);
+        let (name, id) = self.machine_filter(name);
         self.add(Instruction::ApplyFilter(name, Some(operands), id));
         Ok(())
     }
 
-    fn filter_id(&mut self, name: &'static str) -> u8 {
-        let next = self.filter_ids.len();
-        match self.filter_ids.get(name) {
-            Some(id) => *id,
-            None if next >= CACHED_FILTERS => u8::MAX,
-            None => {
-                let id = u8::try_from(next).unwrap_or(u8::MAX);
-                self.filter_ids.insert(name, id);
-                id
-            }
-        }
+    /// What the machine calls an operation, and where it caches it.
+    fn machine_filter(&mut self, name: &'static str) -> (&'static str, u8) {
+        let next = u8::try_from(self.filters.len()).ok().filter(|next| *next < CACHED_FILTERS).unwrap_or(u8::MAX);
+        *self.filters.entry(name).or_insert_with(|| (operation_name(name), next))
     }
 
     /// Makes an earlier jump go to the next instruction.

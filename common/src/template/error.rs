@@ -97,6 +97,19 @@ pub enum Limit {
     Integer,
 }
 
+/// What an error says if nothing is known of the value that is missing.
+const UNKNOWN_VALUE: &str = "value is undefined";
+
+/// The error of using a value that is undefined for a reason that is not known.
+pub(crate) fn undefined() -> Error {
+    fail(UNKNOWN_VALUE)
+}
+
+/// Whether code that explains more could say what is undefined.
+pub(crate) fn is_vague(error: &Error) -> bool {
+    error.kind() == ErrorKind::UndefinedError || error.detail() == Some(UNKNOWN_VALUE)
+}
+
 /// The typed cause of a run-time error; it is the `source` of the minijinja error that carries it.
 #[derive(Debug, thiserror::Error)]
 enum Cause {

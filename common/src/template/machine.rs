@@ -11,7 +11,7 @@ use minijinja::{AutoEscape, Environment, Output, State, Value};
 use super::codegen::Program;
 use super::error::{Fallible, fail};
 use super::python::{arithmetic, attribute, call, equal, order, repr};
-use super::scope::{Slot, slot_of};
+use super::scope::{Slot, slot_name, slot_of};
 use super::tracking;
 use super::value::{
     Dict, Loop, LoopDriver, Macro, Obj, Py, Undefined, dict, is_iterable, iterate, list, none, obj, py, tuple,
@@ -22,10 +22,22 @@ use super::{budget, filters, predicates};
 /// An operation on values.
 pub(crate) type Op = fn(&mut State<'_, '_>, &[Value]) -> Fallible<Value>;
 
-/// The operations that code is made of. Filters and tests come on top, under their own names. No name may hold a space:
-/// minijinja drops those.
+/// The operations that code is made of, the frequent ones first. Filters and tests come on top, under their own names.
 const OPS: &[(&str, Op)] = &[
+    (".key", |state, values| attribute::key(state, &values[0], &values[1])),
+    ("[]", |state, values| attribute::item(state, &values[0], &values[1])),
     ("+", |_, values| arithmetic::sum(values)),
+    (".", |state, values| attribute::attribute(state, &values[0], &values[1])),
+    ("call_method", |state, values| call::call_method(state, &values[0], &values[1], &call::Args::read(&values[2..])?)),
+    ("rounds", |_, values| rounds(&values[0], weight(&values[1]))),
+    ("in", |_, values| Ok(equal::contains(&values[1], &values[0])?.into())),
+    ("==", |_, values| Ok(equal::equal(&values[0], &values[1])?.into())),
+    ("loop", |_, values| make_loop(values)),
+    ("counted_rounds", |_, values| Ok(Obj::Driver(LoopDriver::counted(&values[0], weight(&values[1]))).value())),
+    ("[:]", |_, values| attribute::slice(&values[0], &values[1..4])),
+    ("not_in", |_, values| Ok((!equal::contains(&values[1], &values[0])?).into())),
+    ("!=", |_, values| Ok((!equal::equal(&values[0], &values[1])?).into())),
+    ("~", |state, values| repr::concat(state, values)),
     ("-", |_, values| arithmetic::subtract(&values[0], &values[1])),
     ("*", |_, values| arithmetic::multiply(&values[0], &values[1])),
     ("/", |_, values| arithmetic::divide(&values[0], &values[1])),
@@ -34,29 +46,17 @@ const OPS: &[(&str, Op)] = &[
     ("**", |_, values| arithmetic::power(&values[0], &values[1])),
     ("neg", |_, values| arithmetic::negate(&values[0])),
     ("pos", |_, values| arithmetic::plus(&values[0])),
-    ("~", |state, values| repr::concat(state, values)),
-    ("==", |_, values| Ok(equal::equal(&values[0], &values[1])?.into())),
-    ("!=", |_, values| Ok((!equal::equal(&values[0], &values[1])?).into())),
     ("<", |_, values| Ok(order::compare(&values[0], &values[1], "<")?.into())),
     ("<=", |_, values| Ok(order::compare(&values[0], &values[1], "<=")?.into())),
     (">", |_, values| Ok(order::compare(&values[0], &values[1], ">")?.into())),
     (">=", |_, values| Ok(order::compare(&values[0], &values[1], ">=")?.into())),
-    ("in", |_, values| Ok(equal::contains(&values[1], &values[0])?.into())),
-    ("not_in", |_, values| Ok((!equal::contains(&values[1], &values[0])?).into())),
-    (".", |state, values| attribute::attribute(state, &values[0], &values[1])),
-    ("[]", |state, values| attribute::item(state, &values[0], &values[1])),
-    ("[:]", |_, values| attribute::slice(&values[0], &values[1..4])),
     ("call", |state, values| call::call(state, &values[0], &call::Args::read(&values[1..])?)),
-    ("call_method", |state, values| call::call_method(state, &values[0], &values[1], &call::Args::read(&values[2..])?)),
     ("list", |_, values| list(values.to_vec())),
     ("tuple", |_, values| tuple(values.to_vec())),
     ("dict", |_, values| Dict::value(values.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())),
     ("macro", |_, values| make_macro(&values[0], &values[1])),
     ("is_missing", |_, values| Ok(matches!(obj(&values[0]), Some(Obj::Missing)).into())),
     ("present", |_, values| Ok(present(&values[0]))),
-    ("loop", |_, values| make_loop(values)),
-    ("rounds", |_, values| rounds(&values[0], weight(&values[1]))),
-    ("counted_rounds", |_, values| Ok(Obj::Driver(LoopDriver::counted(&values[0], weight(&values[1]))).value())),
     ("endless_rounds", |_, values| Ok(Obj::Driver(LoopDriver::endless(weight(&values[1]))).value())),
     ("next_round", |state, values| next_round(state, &values[0])),
     ("unpack", |_, values| unpack(&values[0], weight(&values[1]))),
@@ -68,6 +68,15 @@ const OPS: &[(&str, Op)] = &[
     ("generation", |_, values| Ok(tracking::generation(&values[0]))),
 ];
 
+fn operations() -> impl Iterator<Item = &'static (&'static str, Op)> {
+    OPS.iter().chain(predicates::OPS).chain(filters::OPS)
+}
+
+/// What the machine calls an operation: short names in the order of the list, because it looks them up in every render.
+pub(crate) fn operation_name(name: &str) -> &'static str {
+    operations().position(|(known, _)| *known == name).map_or("", |at| slot_name(at as Slot))
+}
+
 /// How deep minijinja may nest frames; our own limit on recursion is always hit first.
 const FRAMES: usize = 100_000;
 
@@ -75,8 +84,8 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::empty();
     environment.set_recursion_limit(FRAMES);
     environment.set_formatter(print);
-    for &(name, op) in OPS.iter().chain(filters::OPS).chain(predicates::OPS) {
-        environment.add_filter(name, move |state: &mut State<'_, '_>, values: &[Value]| {
+    for (at, &(_, op)) in operations().enumerate() {
+        environment.add_filter(slot_name(at as Slot), move |state: &mut State<'_, '_>, values: &[Value]| {
             budget::steps(1)?;
             op(state, values)
         });
@@ -84,14 +93,21 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
+/// What a 64-bit integer takes at most in the output.
+const MAX_INT_DIGITS: usize = 20;
+
 /// Puts a value out as `str(value)`.
 fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Fallible<()> {
-    let written = match value.as_str() {
-        Some(text) => {
+    let written = match (value.as_str(), value.is_integer().then(|| value.as_i64()).flatten()) {
+        (Some(text), _) => {
             budget::output(text.len())?;
             out.write_str(text)
         }
-        None => {
+        (None, Some(int)) => {
+            budget::output(MAX_INT_DIGITS)?;
+            write!(out, "{int}")
+        }
+        (None, None) => {
             let text = repr::to_str(state, value)?;
             budget::output(text.len())?;
             out.write_str(&text)

@@ -83,6 +83,9 @@ pub(crate) fn apply(state: &mut State<'_, '_>, name: &Value, value: &Value, args
 }
 
 fn simple(values: &[Value], holds: impl Fn(&Value) -> bool) -> Fallible<Value> {
+    if let [value] = values {
+        return Ok(holds(value).into());
+    }
     let [value] = Args::read(values)?.bind("test", [""])?;
     Ok(holds(&value.unwrap_or_default()).into())
 }

@@ -14,6 +14,7 @@ mod namespace;
 mod sequence;
 mod undefined;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(crate) use undefined::Undefined;
 
 use super::budget;
 use super::error::{Fallible, Limit, limit};
+use super::python::attribute::object_key;
 use super::python::call::CallSpec;
 
 /// How deep lists, dicts and the like may nest in each other. JSON parsers stop at 128.
@@ -112,6 +114,11 @@ impl Object for Obj {
         }
     }
 
+    /// What the machine's own attribute instruction finds. An error becomes a value that the machine raises.
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        Some(object_key(self, key).unwrap_or_else(Value::from))
+    }
+
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<object>")
     }
@@ -189,6 +196,41 @@ pub(crate) fn text_like(like: &Value, content: String) -> Fallible<Value> {
     if like.is_safe() { safe_text(content) } else { text(content) }
 }
 
+/// What texts are put together in is kept up to this size.
+const MAX_SCRATCH: usize = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// A new text of these parts.
+pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> Fallible<Value> {
+    budget::alloc(parts.clone().map(str::len).sum())?;
+    let value = SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        scratch.extend(parts);
+        let value = Value::from(scratch.as_str());
+        scratch.shrink_to(MAX_SCRATCH);
+        value
+    });
+    budget::track(&value);
+    Ok(value)
+}
+
+/// A part of the text in `whole`, of the same kind.
+pub(crate) fn text_part(whole: &Value, part: &str) -> Fallible<Value> {
+    if whole.as_str().is_some_and(|text| text.len() == part.len()) {
+        return Ok(whole.clone());
+    }
+    if whole.is_safe() {
+        return safe_text(part.to_owned());
+    }
+    budget::alloc(part.len())?;
+    let value = Value::from(part);
+    budget::track(&value);
+    Ok(value)
+}
+
 /// A new text that is marked as safe.
 pub(crate) fn safe_text(text: String) -> Fallible<Value> {
     budget::alloc(text.len())?;
@@ -237,7 +279,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn object_type_name(object: &Obj) -> &'static str {
+pub(crate) fn object_type_name(object: &Obj) -> &'static str {
     match object {
         Obj::Seq(seq) => seq.kind().type_name(),
         Obj::Dict(_) => "dict",

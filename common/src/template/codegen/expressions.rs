@@ -1,8 +1,9 @@
 //! Code for expressions: each leaves its value on the machine's stack.
 
+use minijinja::Value;
 use minijinja::machinery::Instruction;
 
-use super::super::ast::{BinaryOp, CompareOp, Conditional, Expr, ExprKind, UnaryOp};
+use super::super::ast::{BinaryOp, CompareOp, Conditional, Const, Expr, ExprKind, UnaryOp};
 use super::super::error::CompileError;
 use super::super::value::{Undefined, none};
 use super::constants::constant;
@@ -23,7 +24,7 @@ impl Codegen {
             ExprKind::Name(name) => self.load_name(frame, name),
             ExprKind::Tuple(items) => self.all(frame, items, "tuple", expr.line),
             ExprKind::List(items) => self.all(frame, items, "list", expr.line),
-            ExprKind::Concat(items) => self.all(frame, items, "~", expr.line),
+            ExprKind::Concat(items) => self.texts_and_others(frame, &items.iter().collect::<Vec<_>>(), "~", expr.line),
             ExprKind::Dict(entries) => self.dict(frame, entries, expr.line),
             ExprKind::Unary(op, operand) => self.unary(frame, *op, operand, expr.line),
             ExprKind::Binary(op, left, right) => self.binary(frame, *op, left, right, expr.line),
@@ -31,16 +32,8 @@ impl Codegen {
             ExprKind::Or(left, right) => self.either(frame, left, right, Instruction::JumpIfTrueOrPop(!0)),
             ExprKind::Compare(first, rest) => self.compare(frame, first, rest, expr.line),
             ExprKind::If(parts) => self.conditional(frame, parts, expr.line),
-            ExprKind::Attribute(operand, name) => {
-                self.expr(frame, operand)?;
-                self.constant(minijinja::Value::from(&**name));
-                self.op_at(".", 2, expr.line)
-            }
-            ExprKind::Item(operand, index) => {
-                self.expr(frame, operand)?;
-                self.expr(frame, index)?;
-                self.op_at("[]", 2, expr.line)
-            }
+            ExprKind::Attribute(operand, name) => self.attribute(frame, operand, name, expr.line),
+            ExprKind::Item(operand, index) => self.item(frame, operand, index, expr.line),
             ExprKind::Slice(operand, bounds) => self.slice(frame, operand, bounds, expr.line),
             ExprKind::Call(callee, args) => self.call(frame, callee, args, None, expr.line),
             ExprKind::Filter(operand, name, args) => self.filter(frame, operand.as_deref(), name, args, expr.line),
@@ -84,25 +77,32 @@ impl Codegen {
     /// cannot be told.
     fn binary(&mut self, frame: Frame, op: BinaryOp, left: &Expr, right: &Expr, line: u32) -> Done {
         if op == BinaryOp::Add && !left.has_call() && !right.has_call() {
-            let count = 1 + self.summands(frame, left)?;
-            self.expr(frame, right)?;
-            return self.op_at("+", count, line);
+            let mut summands = Vec::new();
+            flatten_sum(left, &mut summands);
+            summands.push(right);
+            return self.texts_and_others(frame, &summands, "+", line);
         }
         self.expr(frame, left)?;
         self.expr(frame, right)?;
         self.op_at(binary_name(op), 2, line)
     }
 
-    fn summands(&mut self, frame: Frame, expr: &Expr) -> Result<usize, CompileError> {
-        if constant(expr).is_none()
-            && let ExprKind::Binary(BinaryOp::Add, left, right) = &expr.kind
-        {
-            let count = self.summands(frame, left)?;
-            self.expr(frame, right)?;
-            return Ok(count + 1);
+    /// `+` or `~` over many values: texts of the template that follow each other become one.
+    fn texts_and_others(&mut self, frame: Frame, items: &[&Expr], op: &'static str, line: u32) -> Done {
+        let mut count = 0;
+        let mut rest = items;
+        while let Some((first, after)) = rest.split_first() {
+            let texts: Vec<&str> = rest.iter().map_while(|item| text_literal(item)).collect();
+            if texts.len() > 1 {
+                self.constant(Value::from(texts.concat()));
+                rest = &rest[texts.len()..];
+            } else {
+                self.expr(frame, first)?;
+                rest = after;
+            }
+            count += 1;
         }
-        self.expr(frame, expr)?;
-        Ok(1)
+        if count == 1 && items.len() > 1 { Ok(()) } else { self.op_at(op, count, line) }
     }
 
     /// `and` and `or`: the right side is evaluated only if the left does not decide.
@@ -120,7 +120,8 @@ impl Codegen {
         for (at, (op, operand)) in rest.iter().enumerate() {
             self.expr(frame, operand)?;
             if at + 1 == rest.len() {
-                self.op_at(compare_name(*op), 2, line)?;
+                let left = if at == 0 { first } else { &rest[at - 1].1 };
+                self.last_comparison(*op, [left, operand], line)?;
                 break;
             }
             // The operand is needed again as the left side of the next comparison.
@@ -133,6 +134,17 @@ impl Codegen {
             self.load(place)?;
         }
         decided.into_iter().for_each(|jump| self.land(jump));
+        Ok(())
+    }
+
+    /// A text is equal to no other type, so the machine's own comparison will do where one side is a text for certain.
+    fn last_comparison(&mut self, op: CompareOp, sides: [&Expr; 2], line: u32) -> Done {
+        let has_text = sides.iter().any(|side| matches!(side.kind, ExprKind::Const(Const::Str(_))));
+        match op {
+            CompareOp::Eq if has_text => self.add(Instruction::Eq),
+            CompareOp::Ne if has_text => self.add(Instruction::Ne),
+            _ => return self.op_at(compare_name(op), 2, line),
+        };
         Ok(())
     }
 
@@ -165,6 +177,24 @@ impl Codegen {
             }
         }
         self.op_at("[:]", 4, line)
+    }
+}
+
+/// The operands of `a + b + c`, in order.
+fn flatten_sum<'a>(expr: &'a Expr, summands: &mut Vec<&'a Expr>) {
+    match &expr.kind {
+        ExprKind::Binary(BinaryOp::Add, left, right) => {
+            flatten_sum(left, summands);
+            summands.push(right);
+        }
+        _ => summands.push(expr),
+    }
+}
+
+pub(super) fn text_literal(expr: &Expr) -> Option<&str> {
+    match &expr.kind {
+        ExprKind::Const(Const::Str(text)) => Some(text),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use minijinja::machinery::Instruction;
 use super::super::ast::{self, Name};
 use super::super::error::CompileError;
 use super::super::scope::{ScopeId, Slot, mentions, slot_name};
-use super::super::value::{MacroSpec, Obj, Undefined};
+use super::super::value::{MacroSpec, Obj};
 use super::{Codegen, Frame, Function, INSTRUCTIONS_PER_STEP};
 
 type Done = Result<(), CompileError>;
@@ -22,6 +22,7 @@ const SPECIAL: [&str; 3] = ["caller", "kwargs", "varargs"];
 pub(super) struct Signature {
     pub(super) name: Option<Arc<str>>,
     pub(super) params: Vec<Value>,
+    pub(super) required: usize,
     pub(super) special: [bool; 3],
 }
 
@@ -41,6 +42,7 @@ impl Codegen {
         let signature = Signature {
             name: name.map(|name| Arc::from(&**name)),
             params: node.params.iter().map(|param| Value::from(&**param)).collect(),
+            required: node.params.len() - node.defaults.len(),
             special,
         };
         self.new_function(
@@ -66,26 +68,22 @@ impl Codegen {
     fn macro_body(&mut self, frame: Frame, node: &ast::Function) -> Done {
         let slots: Vec<Option<Slot>> =
             node.params.iter().map(|param| self.scopes.assigned_slot(frame.scope, param)).collect();
-        self.function().unset = slots.iter().flatten().copied().collect();
-        for (at, slot) in slots.into_iter().enumerate() {
+        let required = node.params.len() - node.defaults.len();
+        self.function().unset = slots.iter().skip(required).flatten().copied().collect();
+        for (slot, default) in slots.into_iter().skip(required).zip(&node.defaults) {
             if let Some(slot) = slot {
-                self.param_default(frame, node, at, slot)?;
+                self.param_default(frame, slot, default)?;
             }
         }
         self.body(frame, &node.body)
     }
 
     /// Evaluates a parameter's default if no argument was passed for it.
-    fn param_default(&mut self, frame: Frame, node: &ast::Function, at: usize, slot: Slot) -> Done {
+    fn param_default(&mut self, frame: Frame, slot: Slot, default: &ast::Expr) -> Done {
         self.add(Instruction::Lookup(slot_name(slot)));
         self.op("is_missing", 1)?;
         let passed = self.add(Instruction::JumpIfFalse(!0));
-        match node.default(at) {
-            Some(default) => self.expr(frame, default)?,
-            None => {
-                self.constant(Undefined::because(format!("parameter '{}' was not provided", node.params[at])));
-            }
-        }
+        self.expr(frame, default)?;
         self.store(slot);
         self.land(passed);
         self.function().unset.remove(&slot);
@@ -130,8 +128,8 @@ impl Codegen {
 
     fn describe_function(&mut self, signature: Signature, weight: usize) -> Done {
         let [takes_caller, takes_kwargs, takes_varargs] = signature.special;
-        let Signature { name, params, .. } = signature;
-        let spec = MacroSpec { name, params, takes_caller, takes_kwargs, takes_varargs, weight };
+        let Signature { name, params, required, .. } = signature;
+        let spec = MacroSpec { name, params, required, takes_caller, takes_kwargs, takes_varargs, weight };
         self.constant(Obj::MacroSpec(Arc::new(spec)).value());
         self.op("macro", 2)
     }

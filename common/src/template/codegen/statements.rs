@@ -6,6 +6,7 @@ use minijinja::machinery::Instruction;
 use super::super::ast::{Expr, ExprKind, Function, Name, Stmt, StmtKind, Target};
 use super::super::error::CompileError;
 use super::super::scope::mentions;
+use super::expressions::text_literal;
 use super::{Codegen, Frame};
 
 type Done = Result<(), CompileError>;
@@ -16,18 +17,38 @@ pub(super) fn has_generation(body: &[Stmt]) -> bool {
         .any(|stmt| matches!(stmt.kind, StmtKind::Generation(_)) || stmt.bodies().into_iter().any(has_generation))
 }
 
+/// What a statement puts out as it stands.
+fn printed_text(stmt: &Stmt) -> Option<&str> {
+    match &stmt.kind {
+        StmtKind::Data(text) => Some(text),
+        StmtKind::Print(expr) => text_literal(expr),
+        _ => None,
+    }
+}
+
 impl Codegen {
     pub(super) fn body(&mut self, frame: Frame, body: &[Stmt]) -> Done {
-        body.iter().try_for_each(|stmt| self.stmt(frame, stmt))
+        let mut rest = body;
+        while let Some((first, after)) = rest.split_first() {
+            let texts: Vec<&str> = rest.iter().map_while(printed_text).collect();
+            if texts.is_empty() {
+                self.stmt(frame, first)?;
+                rest = after;
+            } else {
+                self.at_line(first.line);
+                self.constant(Value::from(texts.concat()));
+                self.emit()?;
+                rest = &rest[texts.len()..];
+            }
+        }
+        Ok(())
     }
 
     fn stmt(&mut self, frame: Frame, stmt: &Stmt) -> Done {
         self.at_line(stmt.line);
         match &stmt.kind {
-            StmtKind::Data(text) => {
-                self.constant(Value::from(text.as_str()));
-                self.emit()
-            }
+            // What is printed as it stands has been put together with what follows it.
+            StmtKind::Data(_) => Ok(()),
             StmtKind::Print(expr) => {
                 self.expr(frame, expr)?;
                 self.emit()

@@ -7,7 +7,7 @@ use super::super::error::{Fallible, fail};
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
 use super::super::python::{arithmetic, printf, repr, text};
 use super::super::unicode;
-use super::super::value::{Dict, length as value_len, text as new_text, text_like, tuple, type_name};
+use super::super::value::{Dict, length as value_len, text as new_text, text_like, text_part, tuple, type_name};
 use super::flag;
 
 /// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
@@ -74,7 +74,7 @@ pub(super) fn trim(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     let chars = chars.as_ref().map(|chars| text_arg(chars, "strip")).transpose()?;
     let content = soft_str(state, value)?;
     let stripped = text::strip(content.as_str().unwrap_or_default(), chars, true, true);
-    text_like(&content, stripped.to_owned())
+    text_part(&content, stripped)
 }
 
 pub(super) fn replace(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {

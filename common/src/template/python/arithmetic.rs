@@ -5,7 +5,7 @@ use num_bigint::BigInt as Digits;
 
 use super::super::budget;
 use super::super::error::{Fallible, Limit, fail, limit};
-use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, list, py, safe_text, tuple, type_name};
+use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, joined, list, py, safe_text, tuple, type_name};
 use super::{printf, repr};
 
 /// Two numbers, made alike.
@@ -69,21 +69,14 @@ pub(crate) fn sum(values: &[Value]) -> Fallible<Value> {
     let Some((first, rest)) = values.split_first() else {
         return Ok(Value::from(0));
     };
-    if rest.len() > 1 && values.iter().all(is_plain_text) {
-        return join(values.iter().filter_map(Value::as_str));
+    if !rest.is_empty() && values.iter().all(is_plain_text) {
+        return joined(values.iter().filter_map(Value::as_str));
     }
     rest.iter().try_fold(first.clone(), |sum, value| add(&sum, value))
 }
 
 fn is_plain_text(value: &Value) -> bool {
     value.as_str().is_some() && !value.is_safe()
-}
-
-fn join<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> Fallible<Value> {
-    budget::alloc(parts.clone().map(str::len).sum())?;
-    let value = Value::from(parts.collect::<String>());
-    budget::track(&value);
-    Ok(value)
 }
 
 /// `left + right`.
@@ -107,7 +100,7 @@ pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
 /// Adding to a text that is marked as safe escapes the other side.
 fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> Fallible<Value> {
     match (left.is_safe(), right.is_safe()) {
-        (false, false) => join([left_text, right_text].into_iter()),
+        (false, false) => joined([left_text, right_text].into_iter()),
         (true, true) => safe_text(format!("{left_text}{right_text}")),
         (true, false) => safe_text(format!("{left_text}{}", repr::escape_html(right_text)?)),
         (false, true) => safe_text(format!("{}{right_text}", repr::escape_html(left_text)?)),

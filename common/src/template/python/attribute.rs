@@ -5,8 +5,8 @@ use minijinja::{State, Value};
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::value::{
-    Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, object_name, py, text_like, tuple,
-    type_name,
+    Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, object_type_name, py,
+    text_like, tuple, type_name,
 };
 use super::call::int_arg;
 use super::methods;
@@ -27,6 +27,34 @@ pub(crate) fn attribute(state: &mut State<'_, '_>, value: &Value, name: &Value) 
         Py::Undefined(undefined) => Err(undefined.error()),
         _ => Ok(missing(value, name)),
     }
+}
+
+/// Whether values of some type have an attribute of this name in Python, so that it need not be a key.
+pub(crate) fn is_special(name: &str) -> bool {
+    name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || methods::is_method(name)
+}
+
+/// `value.name` for a name that is not special.
+pub(crate) fn key(state: &mut State<'_, '_>, value: &Value, name: &Value) -> Fallible<Value> {
+    match (obj(value), name.as_str()) {
+        (Some(Obj::Loop(object)), Some(text)) => {
+            Ok(object.attribute(state, text)?.unwrap_or_else(|| missing(value, name)))
+        }
+        (Some(object), Some(text)) => object_key(object, text),
+        _ => attribute(state, value, name),
+    }
+}
+
+/// The same of an object, where `loop` is not asked what needs its `if` to be run.
+pub(crate) fn object_key(object: &Obj, name: &str) -> Fallible<Value> {
+    budget::steps(1)?;
+    let found = match object {
+        Obj::Dict(entries) => entries.get_str(name).cloned(),
+        Obj::Loop(object) => object.plain_attribute(name),
+        Obj::Undefined(undefined) => return Err(undefined.error()),
+        object => plain_attribute(object, name)?,
+    };
+    Ok(found.unwrap_or_else(|| Undefined::Member { owner: object_type_name(object), name: Value::from(name) }.value()))
 }
 
 /// `value[key]`: an item, else an attribute of that name, else undefined.
@@ -106,6 +134,8 @@ fn python_attribute(state: &mut State<'_, '_>, value: &Value, name: &str) -> Fal
     }
 }
 
+const NUMBER_ATTRIBUTES: [&str; 4] = ["real", "imag", "numerator", "denominator"];
+
 fn number_attribute(value: &Value, name: &str) -> Fallible<Option<Value>> {
     match name {
         "real" | "numerator" => super::super::value::as_digits(value).map(int_value).transpose(),
@@ -117,8 +147,14 @@ fn number_attribute(value: &Value, name: &str) -> Fallible<Option<Value>> {
 
 fn object_attribute(state: &mut State<'_, '_>, object: &Obj, name: &str) -> Fallible<Option<Value>> {
     match object {
-        Obj::Namespace(namespace) => namespace.get(name),
         Obj::Loop(object) => object.attribute(state, name),
+        object => plain_attribute(object, name),
+    }
+}
+
+fn plain_attribute(object: &Obj, name: &str) -> Fallible<Option<Value>> {
+    match object {
+        Obj::Namespace(namespace) => namespace.get(name),
         Obj::Range(range) => Ok(match name {
             "start" => Some(Value::from(range.start())),
             "stop" => Some(Value::from(range.stop())),

@@ -8,7 +8,8 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::globals;
 use super::super::value::{
-    CounterKind, Dict, Loop, Macro, MacroSpec, Obj, Py, dict, is_undefined, iterate, obj, py, tuple, type_name,
+    CounterKind, Dict, Loop, Macro, MacroSpec, Obj, Py, Undefined, dict, is_undefined, iterate, obj, py, tuple,
+    type_name,
 };
 use super::{attribute, methods};
 
@@ -212,13 +213,13 @@ fn macro_args(spec: &MacroSpec, args: &Args<'_>) -> Fallible<Vec<Value>> {
     let count = spec.params.len();
     let mut values: Vec<Value> = args.positional.iter().take(count).cloned().collect();
     let mut caller_passed = values.len() == count && has_param(spec, "caller");
-    for param in &spec.params[values.len()..] {
+    for (at, param) in spec.params.iter().enumerate().skip(values.len()) {
         caller_passed = caller_passed || param.as_str() == Some("caller");
-        values.push(take(&mut keywords, param.as_str()).unwrap_or_else(|| Obj::Missing.value()));
+        values.push(take(&mut keywords, param.as_str()).unwrap_or_else(|| not_given(spec, at)));
     }
     if spec.takes_caller && !caller_passed {
         let caller = take(&mut keywords, Some("caller")).filter(|caller| !caller.is_none());
-        values.push(caller.unwrap_or_else(|| super::super::value::Undefined::because("No caller defined")));
+        values.push(caller.unwrap_or_else(|| Undefined::because("No caller defined")));
     }
     check_surplus(spec, args, &keywords)?;
     if spec.takes_kwargs {
@@ -228,6 +229,14 @@ fn macro_args(spec: &MacroSpec, args: &Args<'_>) -> Fallible<Vec<Value>> {
         values.push(tuple(args.positional.iter().skip(count).cloned().collect())?);
     }
     Ok(values)
+}
+
+/// What a parameter is that no argument was passed for.
+fn not_given(spec: &MacroSpec, at: usize) -> Value {
+    if at < spec.required {
+        return Undefined::because(format!("parameter '{}' was not provided", spec.params[at]));
+    }
+    Obj::Missing.value()
 }
 
 fn has_param(spec: &MacroSpec, name: &str) -> bool {

@@ -111,7 +111,7 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
 pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (obj(left), obj(right), py(left), py(right)) {
         (Some(left), Some(right), ..) => std::ptr::eq(left, right),
-        (_, _, Py::None, Py::None) => true,
+        (_, _, Py::None, Py::None) | (_, _, Py::Undefined(_), Py::Undefined(_)) => true,
         (_, _, Py::Bool(left), Py::Bool(right)) => left == right,
         // CPython keeps one object per small integer and per short text of the template.
         (_, _, Py::Int(left), Py::Int(right)) => left == right,

@@ -17,6 +17,13 @@ pub(crate) fn find(value: &Value, name: &str) -> Option<&'static str> {
     names(value).iter().find(|known| **known == name).copied()
 }
 
+/// Whether values of some type have a method of this name.
+pub(crate) fn is_method(name: &str) -> bool {
+    let types = [texts::NAMES, numbers::INT_NAMES, numbers::FLOAT_NAMES, sequences::NAMES, sequences::MUTATING];
+    let objects = [dicts::NAMES, dicts::MUTATING, objects::LOOP_NAMES, objects::CYCLER_NAMES, objects::DICT_TYPE_NAMES];
+    types.iter().chain(&objects).any(|names| names.contains(&name))
+}
+
 /// Whether Python has this attribute but the sandbox withholds it: what changes a value, and what reaches into Python.
 pub(crate) fn is_withheld(value: &Value, name: &str) -> bool {
     let mutating = match py(value) {

@@ -56,6 +56,9 @@ pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
 
 /// `a ~ b ~ c`: the texts of all values.
 pub(crate) fn concat(state: &mut State<'_, '_>, values: &[Value]) -> Fallible<Value> {
+    if values.iter().all(|value| value.as_str().is_some()) {
+        return value::joined(values.iter().filter_map(Value::as_str));
+    }
     let mut all = Text::new();
     for value in values {
         match value.as_str() {

@@ -22,6 +22,8 @@ pub(crate) struct MacroSpec {
     /// Nothing for the body of a call block.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) params: Vec<Value>,
+    /// How many of them, from the start, have no default.
+    pub(crate) required: usize,
     /// The body uses `caller`.
     pub(crate) takes_caller: bool,
     /// The body uses `kwargs`.

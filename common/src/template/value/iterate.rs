@@ -43,7 +43,9 @@ impl Range {
     }
 
     pub(crate) fn get(&self, at: usize) -> Option<i128> {
-        (at < self.len()).then(|| self.start + at as i128 * self.step)
+        let item = self.start + at as i128 * self.step;
+        let inside = if self.step > 0 { item < self.stop } else { item > self.stop };
+        inside.then_some(item)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `loop` variable of a `for` block, and what drives the block's rounds.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use minijinja::{State, Value};
@@ -9,7 +9,7 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::python::call::call_positional;
 use super::super::python::equal::equal_items;
-use super::{Items, Obj, Undefined, length, nesting, nesting_above, none};
+use super::{Items, Obj, Seq, Undefined, length, nesting, nesting_above, none, seq};
 
 /// What minijinja's loop instruction iterates over. It charges every round what the body costs.
 #[derive(Debug)]
@@ -42,27 +42,43 @@ impl LoopDriver {
         Self { rounds: Rounds::Endless, weight }
     }
 
-    pub(super) fn start(&self) -> impl Iterator<Item = Value> + Send + Sync + use<> {
-        let weight = self.weight;
-        let mut next = self.source();
-        std::iter::from_fn(move || match budget::steps(weight) {
-            Ok(()) => next().map(|item| item.unwrap_or_else(Value::from)),
-            Err(error) => Some(Value::from(error)),
-        })
+    pub(super) fn start(&self) -> Driving {
+        let source = match &self.rounds {
+            Rounds::Items(value) => Source::Items(Items::new(value.clone())),
+            Rounds::Counted(object) => Source::Counted(object.clone()),
+            Rounds::Endless => Source::Endless,
+        };
+        Driving { weight: self.weight, source }
     }
+}
 
-    fn source(&self) -> Box<dyn FnMut() -> Option<Fallible<Value>> + Send + Sync> {
-        match &self.rounds {
-            Rounds::Items(value) => {
-                let mut items = Items::new(value.clone());
-                Box::new(move || items.next())
-            }
-            Rounds::Counted(object) => {
-                let object = object.clone();
-                Box::new(move || counted(&object)?.next_unfiltered().transpose())
-            }
-            Rounds::Endless => Box::new(|| Some(Ok(none()))),
+/// The rounds of a loop that runs.
+#[derive(Debug)]
+pub(super) struct Driving {
+    weight: usize,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Items(Items),
+    Counted(Value),
+    Endless,
+}
+
+impl Iterator for Driving {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        if let Err(error) = budget::steps(self.weight) {
+            return Some(Value::from(error));
         }
+        let item = match &mut self.source {
+            Source::Items(items) => items.next()?,
+            Source::Counted(object) => counted(object)?.next_unfiltered().transpose()?,
+            Source::Endless => Ok(none()),
+        };
+        Some(item.unwrap_or_else(Value::from))
     }
 }
 
@@ -83,14 +99,14 @@ pub(crate) struct Loop {
     pub(crate) recurse: Option<Value>,
     pub(crate) depth0: usize,
     nesting: AtomicU16,
+    /// Rounds begun.
+    index: AtomicUsize,
     progress: Mutex<Progress>,
 }
 
 #[derive(Debug)]
 struct Progress {
     items: Items,
-    /// Rounds begun.
-    index: usize,
     before: Option<Value>,
     current: Option<Value>,
     /// The next item, if somebody looked ahead; inside, nothing if there is none.
@@ -103,7 +119,6 @@ impl Loop {
     pub(crate) fn new(iterable: &Value, filter: Option<Value>, recurse: Option<Value>, depth0: usize) -> Self {
         let progress = Progress {
             items: Items::new(iterable.clone()),
-            index: 0,
             before: None,
             current: None,
             after: None,
@@ -111,7 +126,8 @@ impl Loop {
             last_changed: None,
         };
         let nesting = AtomicU16::new(nesting(iterable).saturating_add(1));
-        Self { iterable: iterable.clone(), filter, recurse, depth0, nesting, progress: Mutex::new(progress) }
+        let (index, progress) = (AtomicUsize::new(0), Mutex::new(progress));
+        Self { iterable: iterable.clone(), filter, recurse, depth0, nesting, index, progress }
     }
 
     pub(super) fn nesting(&self) -> u16 {
@@ -129,14 +145,30 @@ impl Loop {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The items of a list or tuple all of which get a round: nothing but the index changes then.
+    fn listed(&self) -> Option<&[Value]> {
+        if self.filter.is_none() { seq(&self.iterable).map(Seq::items) } else { None }
+    }
+
     /// Begins the next round of a loop without `if`.
     fn next_unfiltered(&self) -> Fallible<Option<Value>> {
+        if let Some(items) = self.listed() {
+            return Ok(self.begin_round(items.get(self.index()).cloned()));
+        }
         let mut progress = self.lock();
         let next = match progress.after.take() {
             Some(next) => next,
             None => progress.items.next().transpose()?,
         };
-        Ok(progress.begin_round(next))
+        progress.remember(next.as_ref());
+        Ok(self.begin_round(next))
+    }
+
+    fn begin_round(&self, item: Option<Value>) -> Option<Value> {
+        if item.is_some() {
+            self.index.fetch_add(1, Ordering::Relaxed);
+        }
+        item
     }
 
     /// Begins the next round.
@@ -146,7 +178,8 @@ impl Loop {
             Some(next) => next,
             None => self.pull(state)?,
         };
-        Ok(self.lock().begin_round(next))
+        self.lock().remember(next.as_ref());
+        Ok(self.begin_round(next))
     }
 
     /// The next item that passes the loop's `if`.
@@ -163,7 +196,20 @@ impl Loop {
         }
     }
 
+    /// Whether this is the last round.
+    fn is_last(&self, state: &mut State<'_, '_>) -> Fallible<bool> {
+        // The length of a text is not known without counting.
+        let countable = self.filter.is_none() && self.iterable.as_str().is_none();
+        match countable.then(|| length(&self.iterable)).flatten() {
+            Some(len) => Ok(self.index() >= len),
+            None => Ok(self.peek(state)?.is_none()),
+        }
+    }
+
     fn peek(&self, state: &mut State<'_, '_>) -> Fallible<Option<Value>> {
+        if let Some(items) = self.listed() {
+            return Ok(items.get(self.index()).cloned());
+        }
         let ahead = self.lock().after.clone();
         match ahead {
             Some(next) => Ok(next),
@@ -196,33 +242,40 @@ impl Loop {
         }
         let mut progress = self.lock();
         let ahead = usize::from(matches!(progress.after, Some(Some(_))));
-        let len = rest.len() + progress.index + ahead;
+        let len = rest.len() + self.index() + ahead;
         progress.items = Items::new(super::list(rest)?);
         Ok(len)
     }
 
     /// An attribute of the `loop` variable, if it has one of that name.
     pub(crate) fn attribute(&self, state: &mut State<'_, '_>, name: &str) -> Fallible<Option<Value>> {
-        let index = self.lock().index as i64;
+        let index = || self.index() as i64;
         Ok(Some(match name {
-            "index" => Value::from(index),
-            "index0" => Value::from(index - 1),
-            "first" => Value::from(index == 1),
-            "last" => Value::from(self.peek(state)?.is_none()),
+            "last" => Value::from(self.is_last(state)?),
             "length" => Value::from(self.length(state)?),
-            "revindex" => Value::from(self.length(state)? as i64 - index + 1),
-            "revindex0" => Value::from(self.length(state)? as i64 - index),
+            "revindex" => Value::from(self.length(state)? as i64 - index() + 1),
+            "revindex0" => Value::from(self.length(state)? as i64 - index()),
+            "nextitem" => self.peek(state)?.unwrap_or_else(|| Undefined::because("there is no next item")),
+            _ => return Ok(self.plain_attribute(name)),
+        }))
+    }
+
+    /// An attribute that tells of this round and those before it.
+    pub(crate) fn plain_attribute(&self, name: &str) -> Option<Value> {
+        Some(match name {
+            "first" => Value::from(self.index() == 1),
+            "index0" => Value::from(self.index() as i64 - 1),
+            "index" => Value::from(self.index()),
             "depth" => Value::from(self.depth0 + 1),
             "depth0" => Value::from(self.depth0),
-            "previtem" => self.lock().before.clone().unwrap_or_else(|| Undefined::because("there is no previous item")),
-            "nextitem" => self.peek(state)?.unwrap_or_else(|| Undefined::because("there is no next item")),
-            _ => return Ok(None),
-        }))
+            "previtem" => self.previous().unwrap_or_else(|| Undefined::because("there is no previous item")),
+            _ => return None,
+        })
     }
 
     /// `loop.cycle(a, b, ...)`.
     pub(crate) fn cycle(&self, values: &[Value]) -> Fallible<Value> {
-        let index0 = self.lock().index.saturating_sub(1);
+        let index0 = self.index().saturating_sub(1);
         match values.len() {
             0 => Err(fail("no items for cycling given")),
             len => Ok(values[index0 % len].clone()),
@@ -243,15 +296,21 @@ impl Loop {
     }
 
     pub(crate) fn index(&self) -> usize {
-        self.lock().index
+        self.index.load(Ordering::Relaxed)
+    }
+
+    fn previous(&self) -> Option<Value> {
+        match self.listed() {
+            Some(items) => items.get(self.index().checked_sub(2)?).cloned(),
+            None => self.lock().before.clone(),
+        }
     }
 }
 
 impl Progress {
-    fn begin_round(&mut self, next: Option<Value>) -> Option<Value> {
-        let item = next?;
-        self.index += 1;
-        self.before = self.current.replace(item.clone());
-        Some(item)
+    fn remember(&mut self, item: Option<&Value>) {
+        if let Some(item) = item {
+            self.before = self.current.replace(item.clone());
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use minijinja::{Error, Value};
 
-use super::super::error::fail;
+use super::super::error::{fail, undefined};
 use super::Obj;
 
 /// Why a value is undefined.
@@ -37,7 +37,7 @@ impl Undefined {
     /// What an operation that needs a value fails with.
     pub(crate) fn error(&self) -> Error {
         fail(match self {
-            Self::Unknown => "value is undefined".to_owned(),
+            Self::Unknown => return undefined(),
             Self::Variable(name) => format!("'{name}' is undefined"),
             Self::Member { owner, name } => missing_member(owner, name),
             Self::Because(reason) => reason.clone(),

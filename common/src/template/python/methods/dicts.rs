@@ -2,9 +2,9 @@
 
 use minijinja::Value;
 
-use super::super::super::error::Fallible;
+use super::super::super::error::{Fallible, fail};
 use super::super::super::value::{Dict, View, ViewKind, none};
-use super::super::call::{Args, required};
+use super::super::call::Args;
 use super::unknown;
 
 pub(super) const NAMES: &[&str] = &["copy", "fromkeys", "get", "items", "keys", "values"];
@@ -13,10 +13,12 @@ pub(super) const MUTATING: &[&str] = &["clear", "pop", "popitem", "setdefault", 
 pub(super) fn call(receiver: &Value, dict: &Dict, name: &str, args: &Args<'_>) -> Fallible<Value> {
     match name {
         "get" => {
-            args.only_positional("get")?;
-            let [key, default] = args.bind("get", ["", ""])?;
-            let found = dict.get(&required(key, "get", "key")?)?.cloned();
-            Ok(found.or(default).unwrap_or_else(none))
+            let (key, default) = match args.only_positional("get")? {
+                [key] => (key, None),
+                [key, default] => (key, Some(default)),
+                other => return Err(fail(format!("get expected 1 or 2 arguments, got {}", other.len()))),
+            };
+            Ok(dict.get(key)?.or(default).cloned().unwrap_or_else(none))
         }
         "fromkeys" => super::objects::from_keys(args),
         "items" => view(receiver, ViewKind::Items, name, args),

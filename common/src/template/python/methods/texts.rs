@@ -5,7 +5,7 @@ use minijinja::{State, Value};
 use super::super::super::budget;
 use super::super::super::error::{Fallible, fail};
 use super::super::super::unicode;
-use super::super::super::value::{Dict, Py, dict, iterate, list, py, seq, text_like, tuple, type_name};
+use super::super::super::value::{Dict, Py, dict, iterate, list, py, seq, text_like, text_part, tuple, type_name};
 use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
 use super::super::{format, repr, text};
 use super::unknown;
@@ -109,8 +109,12 @@ impl Receiver<'_> {
         text_like(self.value, content)
     }
 
+    fn part(&self, part: &str) -> Fallible<Value> {
+        text_part(self.value, part)
+    }
+
     fn likes<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> Fallible<Vec<Value>> {
-        parts.into_iter().map(|part| self.like(part.to_owned())).collect()
+        parts.into_iter().map(|part| self.part(part)).collect()
     }
 
     fn call_positional(&self, args: &[Value]) -> Fallible<Value> {
@@ -133,11 +137,11 @@ impl Receiver<'_> {
             ("partition" | "rpartition", [separator]) => self.partition(separator),
             ("removeprefix", [prefix]) => {
                 let prefix = text_arg(prefix, self.name)?;
-                self.like(content.strip_prefix(prefix).unwrap_or(content).to_owned())
+                self.part(content.strip_prefix(prefix).unwrap_or(content))
             }
             ("removesuffix", [suffix]) => {
                 let suffix = text_arg(suffix, self.name)?;
-                self.like(content.strip_suffix(suffix).unwrap_or(content).to_owned())
+                self.part(content.strip_suffix(suffix).unwrap_or(content))
             }
             ("center" | "ljust" | "rjust", _) => self.justify(args),
             ("zfill", [width]) => self.like(text::zfill(content, int_arg(width)?)?),
@@ -170,7 +174,7 @@ impl Receiver<'_> {
         let [chars] = Args::of(args).bind(self.name, [""])?;
         let chars = or_none(chars);
         let chars = chars.as_ref().map(|chars| text_arg(chars, self.name)).transpose()?;
-        self.like(text::strip(self.content, chars, left, right).to_owned())
+        self.part(text::strip(self.content, chars, left, right))
     }
 
     fn split(&self, args: &Args<'_>, split: Splitter) -> Fallible<Value> {
