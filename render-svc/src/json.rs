@@ -33,7 +33,30 @@ struct Request {
     control_tokens: Option<Spelling>,
     render_time: Option<String>,
     #[serde(default, rename = "return")]
-    returns: Vec<Return>,
+    returns: Returns,
+}
+
+/// One word, or a list of them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "return must be \"token_ids\", \"offsets\", or a list of these")]
+enum Returns {
+    One(Return),
+    Several(Vec<Return>),
+}
+
+impl Default for Returns {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl Returns {
+    fn has(&self, wanted: Return) -> bool {
+        match self {
+            Self::One(only) => *only == wanted,
+            Self::Several(all) => all.contains(&wanted),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,7 +77,7 @@ enum Spelling {
     Literal,
 }
 
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Return {
     TokenIds,
@@ -91,8 +114,8 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
                 Some(Spelling::Tokens) | None => ControlTokens::Tokens,
             },
         },
-        return_token_ids: request.returns.contains(&Return::TokenIds),
-        return_offsets: request.returns.contains(&Return::Offsets),
+        return_token_ids: request.returns.has(Return::TokenIds),
+        return_offsets: request.returns.has(Return::Offsets),
     })
 }
 

@@ -63,6 +63,21 @@ fn token_ids_come_when_asked_for() {
 }
 
 #[test]
+fn offsets_tell_where_each_token_lies() {
+    let request =
+        json!({"model": default_model(), "messages": [{"role": "user", "content": "naïve 👩‍👩‍👧"}], "return": "offsets"});
+    let answer = lines(&request.to_string()).remove(0);
+    let prompt = answer["prompt"].as_str().expect("a prompt");
+    let (ids, offsets) = (answer["token_ids"].as_array(), answer["offsets"].as_array().expect("offsets"));
+    assert_eq!(ids.map(Vec::len), Some(offsets.len()));
+    let place = |at: &Value| usize::try_from(at.as_u64().expect("a number")).expect("small");
+    let places: Vec<_> = offsets.iter().map(|at| place(&at[0])..place(&at[1])).collect();
+    assert_eq!(&prompt[places[0].clone()], "<|im_start|>");
+    assert!(places.is_sorted_by_key(|range| range.start) && places.last().expect("tokens").end == prompt.len());
+    assert!(places.iter().all(|range| prompt.get(range.clone()).is_some()), "characters are never cut");
+}
+
+#[test]
 fn without_normalization_blocks_reach_the_template() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content | tojson }}");
     let message = json!({"role": "u", "content": [{"type": "text", "text": "a"}]});

@@ -1,7 +1,8 @@
-//! `cargo xtask`: sets Tandem up, runs it, tests it. The project's only task runner.
+//! `cargo xtask`: sets Tandem up, runs it, tests it, measures it. The project's only task runner.
 
 #![allow(clippy::print_stdout, reason = "this is a command-line tool; its answer belongs on stdout")]
 
+mod bench;
 mod cargo;
 mod chat;
 mod ci;
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand};
 
 use crate::layout::Layout;
 
-/// Sets Tandem up, runs it, tests it.
+/// Sets Tandem up, runs it, tests it, measures it.
 ///
 /// Everything that is fetched or made goes into `.tandem/` in the project's folder; removing that folder undoes it all.
 /// Nothing is fetched twice, and an interrupted command goes on where it stopped when it is run again.
@@ -42,6 +43,7 @@ enum Command {
     Setup(setup::Args),
     Chat(chat::Args),
     Test(test::Args),
+    Bench(bench::Args),
     Ci(ci::Args),
 }
 
@@ -61,6 +63,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Setup(args) => setup::run(&layout, &args),
         Command::Chat(args) => chat::run(&layout, args),
         Command::Test(args) => test::run(&layout, &args),
+        Command::Bench(args) => bench::run(&layout, &args),
         Command::Ci(args) => ci::run(&layout, &args),
     }
 }
