@@ -29,6 +29,12 @@ pub(super) struct Splitter {
     finders: Vec<Finder>,
 }
 
+/// The same in two steps, so that what lies between two tokens of the first step can be remembered as a whole.
+pub(super) struct Splitters {
+    pub(super) outer: Splitter,
+    pub(super) inner: Splitter,
+}
+
 struct Finder {
     automaton: AhoCorasick,
     rules: Vec<Rule>,
@@ -43,16 +49,38 @@ struct Rule {
     rstrip: bool,
 }
 
-impl Splitter {
-    /// Tokens that are to be found in raw text come first, then those that are to be found in normalized text, which must
-    /// be the same as the raw one.
+impl Splitters {
+    /// Tokens that are to be found in raw text come before those that are to be found in normalized text, which must be the
+    /// same as the raw one. The first step are the special ones if nothing can come in between, else all that are raw.
     pub(super) fn new(tokens: &[(u32, tokenizers::AddedToken)]) -> Result<Self, String> {
-        let finders = [false, true].map(|normalized| {
-            let wanted: Vec<_> = tokens.iter().filter(|(_, token)| token.normalized == normalized).collect();
-            (!wanted.is_empty()).then(|| Finder::new(&wanted))
-        });
-        let finders = finders.into_iter().flatten().collect::<Result<_, _>>()?;
-        Ok(Self { finders })
+        let (normalized, raw): (Vec<_>, Vec<_>) = tokens.iter().partition(|(_, token)| token.normalized);
+        let (special, plain): (Vec<_>, Vec<_>) = raw.iter().partition(|(_, token)| token.special);
+        match are_independent(&special, &plain) {
+            true => Ok(Self { outer: Splitter::new(&[special])?, inner: Splitter::new(&[plain, normalized])? }),
+            false => Ok(Self { outer: Splitter::new(&[raw])?, inner: Splitter::new(&[normalized])? }),
+        }
+    }
+}
+
+type Tokens<'a> = Vec<&'a (u32, tokenizers::AddedToken)>;
+
+/// Whether the first are found at the same places with and without the second.
+fn are_independent(first: &Tokens<'_>, second: &Tokens<'_>) -> bool {
+    let is_exact = |(_, token): &&(u32, tokenizers::AddedToken)| !token.lstrip && !token.rstrip;
+    let hides = |second: &str| first.iter().any(|(_, first)| hides(second, &first.content));
+    first.iter().chain(second).all(is_exact) && !second.iter().any(|(_, token)| hides(&token.content))
+}
+
+/// Whether `one` can be found where `other` then is not: it holds it, or begins before it and reaches into it.
+fn hides(one: &str, other: &str) -> bool {
+    let reaches = |(at, _)| other.starts_with(&one[at..]);
+    one.contains(other) || one.char_indices().skip(1).any(reaches)
+}
+
+impl Splitter {
+    fn new(steps: &[Tokens<'_>]) -> Result<Self, String> {
+        let steps = steps.iter().filter(|tokens| !tokens.is_empty());
+        Ok(Self { finders: steps.map(|tokens| Finder::new(tokens)).collect::<Result<_, _>>()? })
     }
 
     /// Every part of the text, in order. No part of text is empty.

@@ -1,12 +1,12 @@
 //! The ids of text that was encoded before. The turns of a chat repeat all that was said.
 //!
-//! What lies between two added tokens is encoded by itself, whatever stands around it, so it is what is remembered. Texts
+//! What lies between two special tokens is encoded by itself, whatever stands around it, so it is what is remembered. Texts
 //! are compared in full: two that share a hash are still told apart.
 
 use std::sync::Arc;
 
 use quick_cache::sync::{Cache as Map, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter};
 
 /// Shorter text is encoded in the time that it takes to look it up.
 const MIN_BYTES: usize = 128;
@@ -19,15 +19,45 @@ const SHARDS: usize = 8;
 
 /// A bounded map from text to ids. What was not used for long goes first.
 pub(super) struct Cache {
-    ids: Map<Box<str>, Arc<[u32]>, Weight>,
+    ids: Map<Key, Arc<[u32]>, Weight>,
+}
+
+/// How a text is encoded, which decides its ids as much as its letters do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Manner {
+    /// No added token is recognised in it.
+    Literal,
+    /// Nothing is put before it.
+    Inside,
+    /// What belongs before a text is put before it.
+    Start,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    text: Box<str>,
+    manner: Manner,
+}
+
+/// A key that borrows its text. Its hash is the same.
+#[derive(Hash)]
+struct Wanted<'a> {
+    text: &'a str,
+    manner: Manner,
+}
+
+impl Equivalent<Key> for Wanted<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        *self.text == *key.text && self.manner == key.manner
+    }
 }
 
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Box<str>, Arc<[u32]>> for Weight {
-    fn weight(&self, text: &Box<str>, ids: &Arc<[u32]>) -> u64 {
-        (text.len() + size_of_val(&**ids)) as u64 + OVERHEAD
+impl Weighter<Key, Arc<[u32]>> for Weight {
+    fn weight(&self, key: &Key, ids: &Arc<[u32]>) -> u64 {
+        (key.text.len() + size_of_val(&**ids)) as u64 + OVERHEAD
     }
 }
 
@@ -51,19 +81,20 @@ impl Cache {
     pub(super) fn extend<E>(
         &self,
         text: &str,
+        manner: Manner,
         ids: &mut Vec<u32>,
         encode: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         if text.len() < MIN_BYTES || self.ids.capacity() == 0 {
             return encode(ids);
         }
-        if let Some(known) = self.ids.get(text) {
+        if let Some(known) = self.ids.get(&Wanted { text, manner }) {
             ids.extend_from_slice(&known);
             return Ok(());
         }
         let start = ids.len();
         encode(ids)?;
-        self.ids.insert(text.into(), ids[start..].into());
+        self.ids.insert(Key { text: text.into(), manner }, ids[start..].into());
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! from; what it says is right.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokenizers::{
     Encoding, Model, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString, PreTokenizer,
@@ -18,7 +19,7 @@ pub(super) struct Classic {
 
 impl Classic {
     pub(super) fn new(encoder: tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
-        let newline = encoder.encode_fast("\n", false).map_err(encode_error)?.get_ids().to_vec();
+        let newline = guarded(|| encoder.encode_fast("\n", false))?.get_ids().to_vec();
         Ok(Self { encoder, newline })
     }
 
@@ -26,7 +27,7 @@ impl Classic {
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
         match pieces {
             [piece] if piece.is_first => {
-                Ok(self.encoder.encode_fast(piece.text, false).map_err(encode_error)?.get_ids().to_vec())
+                Ok(guarded(|| self.encoder.encode_fast(piece.text, false))?.get_ids().to_vec())
             }
             _ => Ok(self.tokens(pieces, forbidden)?.ids),
         }
@@ -63,12 +64,12 @@ impl Classic {
     }
 
     fn with_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
-        Ok(tokens(text, &self.encoder.encode(text, false).map_err(encode_error)?))
+        Ok(tokens(text, &guarded(|| self.encoder.encode(text, false))?))
     }
 
     /// A whole text in which no added token is searched for.
     pub(super) fn without_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
-        Ok(tokens(text, &self.encode_without_added(text).map_err(encode_error)?))
+        Ok(tokens(text, &guarded(|| self.encode_without_added(text))?))
     }
 
     /// What the library does with a text in which it has found no added token.
@@ -87,6 +88,14 @@ impl Classic {
             Some(processor) => processor.process(encoding, None, false),
             None => Ok(encoding),
         }
+    }
+}
+
+/// The regex engine panics where it would search for too long, as in millions of spaces. That must be an error.
+fn guarded(encode: impl FnOnce() -> tokenizers::Result<Encoding>) -> Result<Encoding, TokenizerError> {
+    match catch_unwind(AssertUnwindSafe(encode)) {
+        Ok(encoded) => encoded.map_err(encode_error),
+        Err(_) => Err(TokenizerError::Encode { reason: "it takes too long to cut".to_owned() }),
     }
 }
 

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokenizers::AddedToken;
 use tokenizers_fast::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
 
-use super::added::{Part, Splitter};
-use super::cache::Cache;
+use super::added::{Part, Splitters};
+use super::cache::{Cache, Manner};
 use super::classic::Classic;
 use super::literal::{Forbidden, Piece, Tokens};
 use super::unicode::is_doubtful;
@@ -27,7 +27,7 @@ const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\
 pub(super) struct Fast {
     encoder: PipelineTokenizer,
     classic: Arc<Classic>,
-    splitter: Splitter,
+    splitters: Splitters,
     prefix: Prefix,
     /// Whether the properties of characters decide anything.
     asks_unicode: bool,
@@ -63,8 +63,8 @@ impl Fast {
         if asks_unicode && prefix.place != Place::Nowhere {
             return Err("what is put before a text takes part in how it is cut".to_owned());
         }
-        let (encoder, splitter, cache) = (build(spec)?, Splitter::new(&added)?, Cache::new(cache_bytes));
-        let fast = Self { encoder, classic, splitter, prefix, asks_unicode, cache };
+        let (encoder, splitters, cache) = (build(spec)?, Splitters::new(&added)?, Cache::new(cache_bytes));
+        let fast = Self { encoder, classic, splitters, prefix, asks_unicode, cache };
         fast.check().map(|()| fast)
     }
 
@@ -81,7 +81,8 @@ impl Fast {
 
     /// The ids of the pieces of a text, one piece after the other.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
-        let mut ids = Vec::new();
+        let bytes: usize = pieces.iter().map(|piece| piece.text.len()).sum();
+        let mut ids = Vec::with_capacity(bytes / 4);
         for piece in pieces {
             match piece.is_literal {
                 true => ids.extend(forbidden.avoid(piece.text, &|text: &str| self.literal(text))?.ids),
@@ -93,15 +94,31 @@ impl Fast {
 
     fn literal(&self, text: &str) -> Result<Tokens, TokenizerError> {
         let mut ids = Vec::new();
-        self.plain(text, &mut ids)?;
+        self.cache.extend(text, Manner::Literal, &mut ids, |ids| self.plain(text, ids))?;
         Ok(Tokens { ids, offsets: Vec::new() })
     }
 
     fn with_added(&self, text: &str, is_first: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        for (index, part) in self.splitter.parts(text).into_iter().enumerate() {
+        for (index, part) in self.splitters.outer.parts(text).into_iter().enumerate() {
             match part {
                 Part::Token(id) => ids.push(id),
-                Part::Text(text) => self.plain(&self.prefix.before(text, index == 0, is_first), ids)?,
+                Part::Text(text) => {
+                    let manner = self.prefix.manner(index == 0, is_first);
+                    self.cache.extend(text, manner, ids, |ids| self.with_inner(text, manner, ids))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn with_inner(&self, text: &str, manner: Manner, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        for (index, part) in self.splitters.inner.parts(text).into_iter().enumerate() {
+            match part {
+                Part::Token(id) => ids.push(id),
+                Part::Text(text) => {
+                    let manner = if index == 0 { manner } else { self.prefix.manner(false, false) };
+                    self.plain(&self.prefix.before(text, manner), ids)?;
+                }
             }
         }
         Ok(())
@@ -109,13 +126,11 @@ impl Fast {
 
     /// Text in which nothing is searched for and before which nothing is put.
     fn plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        self.cache.extend(text, ids, |ids| match self.asks_unicode && is_doubtful(text) {
-            true => {
-                ids.extend(self.classic.without_added(text)?.ids);
-                Ok(())
-            }
-            false => self.encode(text, ids),
-        })
+        if !(self.asks_unicode && is_doubtful(text)) {
+            return self.encode(text, ids);
+        }
+        ids.extend(self.classic.without_added(text)?.ids);
+        Ok(())
     }
 
     fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
@@ -128,14 +143,21 @@ impl Fast {
 
 impl Prefix {
     /// `opens` tells whether the text opens its piece, `is_first` whether that piece opens the whole text.
-    fn before<'a>(&self, text: &'a str, opens: bool, is_first: bool) -> Cow<'a, str> {
+    fn manner(&self, opens: bool, is_first: bool) -> Manner {
         let is_place = match self.place {
             Place::Nowhere => false,
             Place::Start => opens && is_first,
             Place::Everywhere => !opens || is_first,
         };
+        if is_place { Manner::Start } else { Manner::Inside }
+    }
+
+    fn before<'a>(&self, text: &'a str, manner: Manner) -> Cow<'a, str> {
         let is_there = self.once && (text.starts_with(' ') || text.starts_with(&self.text));
-        if is_place && !is_there { Cow::Owned([&self.text, text].concat()) } else { Cow::Borrowed(text) }
+        match manner {
+            Manner::Start if !is_there => Cow::Owned([&self.text, text].concat()),
+            _ => Cow::Borrowed(text),
+        }
     }
 }
 
