@@ -9,6 +9,9 @@ use render_svc::{cli, serve};
 use tandem_common::status::chain;
 use tandem_common::telemetry;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(args) => run_server(args),

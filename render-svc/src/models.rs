@@ -59,7 +59,7 @@ pub struct NamedTemplate {
     /// Compiled.
     pub template: ChatTemplate,
     /// Of its source; lower-case hex.
-    pub sha256: String,
+    pub sha256: Arc<str>,
 }
 
 /// Why a model could not be loaded.
@@ -237,7 +237,11 @@ impl Templates {
             let failed = |source| LoadError::Template { path: path.to_owned(), name: name.to_owned(), source };
             let source = artifacts.templates.get(name).unwrap_or_default();
             let template = ChatTemplate::compile(source).map_err(failed)?;
-            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256: hex_sha256(source.as_bytes()) });
+            compiled.push(NamedTemplate {
+                name: name.to_owned(),
+                template,
+                sha256: hex_sha256(source.as_bytes()).into(),
+            });
         }
         Ok(Self(compiled))
     }

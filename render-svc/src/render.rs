@@ -86,9 +86,7 @@ pub struct Rendered {
     /// What the caller may not expect.
     pub warnings: Vec<Warning>,
     /// Of the chat template that was rendered; lower-case hex. None where none was.
-    pub template_sha256: Option<String>,
-    /// Lower-case hex; None for HF messages.
-    pub prompt_sha256: Option<String>,
+    pub template_sha256: Option<Arc<str>>,
     /// Time spent in the adapter.
     pub render_time: Duration,
     /// Time spent in the tokenizer.
@@ -112,6 +110,15 @@ pub enum Output {
 }
 
 impl Rendered {
+    /// Lower-case hex; None for HF messages.
+    #[must_use]
+    pub fn prompt_sha256(&self) -> Option<String> {
+        match &self.output {
+            Output::Prompt { text, .. } => Some(hex_sha256(text.as_bytes())),
+            Output::HfMessages(_) => None,
+        }
+    }
+
     /// How the model's answer is to be read.
     #[must_use]
     pub fn output_spec(&self) -> &OutputSpec {
@@ -159,7 +166,6 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         resolution,
         warnings,
         template_sha256,
-        prompt_sha256: Some(hex_sha256(text.as_bytes())),
         output: Output::Prompt { text, attachments, tokens },
         render_time,
         tokenize_time: start.elapsed(),
@@ -191,11 +197,11 @@ fn template_ignored(adapter: &Adapter) -> Warning {
     Warning { code: WarningCode::TemplateIgnored, path: "options.template".to_owned(), text }
 }
 
-fn template_sha256(model: &Model, adapter: &Adapter, input: &Input<'_>) -> Result<Option<String>, Error> {
+fn template_sha256(model: &Model, adapter: &Adapter, input: &Input<'_>) -> Result<Option<Arc<str>>, Error> {
     match adapter.kind {
         Kind::Template => {
             let template = model.templates.choose(input.template, input.conversation.tools.is_some())?;
-            Ok(Some(template.sha256.clone()))
+            Ok(Some(Arc::clone(&template.sha256)))
         }
         Kind::Family | Kind::Format => Ok(None),
     }
@@ -237,7 +243,6 @@ fn hf(model: Arc<Model>, job: &RenderJob, start: Instant) -> Result<Rendered, Er
         resolution: hf_resolution(),
         warnings: is_ignored.then_some(ignored).into_iter().collect(),
         template_sha256: None,
-        prompt_sha256: None,
         render_time: start.elapsed(),
         tokenize_time: Duration::ZERO,
     })

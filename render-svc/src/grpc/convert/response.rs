@@ -104,9 +104,9 @@ pub(crate) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {
     pb::Fingerprint {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         adapter: rendered.resolution.adapter.to_owned(),
-        template_sha256: rendered.template_sha256.clone().unwrap_or_default(),
+        template_sha256: rendered.template_sha256.as_deref().unwrap_or_default().to_owned(),
         tokenizer_sha256: tokenizer_sha256(&rendered.model),
-        prompt_sha256: rendered.prompt_sha256.clone().unwrap_or_default(),
+        prompt_sha256: rendered.prompt_sha256().unwrap_or_default(),
     }
 }
 

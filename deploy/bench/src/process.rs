@@ -1,0 +1,92 @@
+//! The service in a process of its own, and clients that keep it busy.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::stats::{Times, show};
+
+/// A running service. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Service {
+    child: Child,
+    address: String,
+}
+
+impl Service {
+    pub(crate) async fn start(models: &Path) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--models"]).arg(models);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        let line = lines.next_line().await?.context("the service did not start")?;
+        let address = line.rsplit(' ').next().context("no address")?.to_owned();
+        Ok(Self { child, address })
+    }
+
+    pub(crate) async fn client(&self) -> Result<RenderServiceClient<Channel>> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
+        let client = RenderServiceClient::new(endpoint.connect().await?);
+        Ok(client.max_decoding_message_size(256 << 20).max_encoding_message_size(256 << 20))
+    }
+
+    /// Resident memory, in bytes.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        resident(self.child.id()?)
+    }
+}
+
+/// Resident memory of a process, in bytes.
+pub(crate) fn resident(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// Keeps `clients` connections busy, each with one request after another, for as long as told. `request` makes the request number n
+/// of a client.
+pub(crate) async fn load(
+    service: &Service,
+    clients: usize,
+    how_long: Duration,
+    request: impl Fn(usize, usize) -> RenderRequest + Clone + Send + 'static,
+) -> Result<(f64, Times)> {
+    let mut set = JoinSet::new();
+    let start = Instant::now();
+    for number in 0..clients {
+        let (mut client, request) = (service.client().await?, request.clone());
+        set.spawn(async move {
+            let mut times = Times::default();
+            let mut n = 0;
+            while start.elapsed() < how_long {
+                let request = request(number, n);
+                let sent = Instant::now();
+                client.render(request).await?;
+                times.add(sent.elapsed());
+                n += 1;
+            }
+            Ok::<_, tonic::Status>(times)
+        });
+    }
+    let mut all = Times::default();
+    while let Some(times) = set.join_next().await {
+        all.extend(times??);
+    }
+    let rate = all.len() as f64 / start.elapsed().as_secs_f64();
+    Ok((rate, all))
+}
+
+/// "  8 clients: 1234.5 requests/s, p50 1.23 ms, p99 4.56 ms"
+pub(crate) fn report(clients: usize, (rate, mut times): (f64, Times)) {
+    let (p50, p99) = (show(times.median()), show(times.percentile(0.99)));
+    println!("  {clients:>2} clients: {rate:.1} requests/s, p50 {p50}, p99 {p99}");
+}

@@ -1,0 +1,53 @@
+//! Medians and percentiles.
+
+use std::time::Duration;
+
+/// Times of many runs of one thing.
+#[derive(Debug, Default)]
+pub(crate) struct Times(Vec<Duration>);
+
+impl Times {
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.0.push(time);
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The time that `share` of the runs do not exceed; zero without runs.
+    pub(crate) fn percentile(&mut self, share: f64) -> Duration {
+        self.0.sort_unstable();
+        let last = self.0.len().saturating_sub(1);
+        let at = (share * last as f64).round() as usize;
+        self.0.get(at).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn median(&mut self) -> Duration {
+        self.percentile(0.5)
+    }
+
+    /// "median 9.2 µs, p99 85.1 µs"
+    pub(crate) fn summary(&mut self) -> String {
+        format!("median {}, p99 {}", show(self.median()), show(self.percentile(0.99)))
+    }
+}
+
+/// A time with three digits or so.
+pub(crate) fn show(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+/// How many times as long.
+pub(crate) fn ratio(long: Duration, short: Duration) -> f64 {
+    long.as_secs_f64() / short.as_secs_f64().max(1e-12)
+}
