@@ -29,7 +29,7 @@ impl Failure {
         Self { code, reason, message: clip(message.into()), field: None, is_about_field: false, retry_after: None }
     }
 
-    /// INVALID_ARGUMENT for one field of the request, such as `conversation.messages[2].role`.
+    /// INVALID_ARGUMENT for one field of the request, such as `messages[2].role`.
     #[must_use]
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, "INVALID_REQUEST", message).at(field)

@@ -148,7 +148,7 @@ impl From<&Error> for Failure {
             Error::ModelNotNamed { .. } => Failure::invalid("model", message),
             Error::ModelNotLoaded(_) => Failure::new(Code::FailedPrecondition, "MODEL_NOT_LOADED", message).at("model"),
             Error::AdapterNotFound { .. } => {
-                Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("options.adapter")
+                Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("adapter")
             }
             Error::AdapterNotApplicable { .. } => {
                 Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message)
@@ -163,7 +163,7 @@ impl From<&Error> for Failure {
                 Failure::new(Code::InvalidArgument, "UNKNOWN_BLOCK", message).at(field)
             }
             Error::TemplateNotFound { .. } => {
-                Failure::new(Code::NotFound, "TEMPLATE_NOT_FOUND", message).at("options.template")
+                Failure::new(Code::NotFound, "TEMPLATE_NOT_FOUND", message).at("template")
             }
             Error::ControlTokensUnclear => {
                 Failure::new(Code::InvalidArgument, "CONTROL_TOKENS_UNCLEAR", message).about("messages")

@@ -194,7 +194,7 @@ fn prepare(
 
 fn template_ignored(adapter: &Adapter) -> Warning {
     let text = format!("the {} adapter has no templates to choose from: ignored", adapter.name);
-    Warning { code: WarningCode::TemplateIgnored, path: "options.template".to_owned(), text }
+    Warning { code: WarningCode::TemplateIgnored, path: "template".to_owned(), text }
 }
 
 fn template_sha256(model: &Model, adapter: &Adapter, input: &Input<'_>) -> Result<Option<Arc<str>>, Error> {
@@ -233,7 +233,7 @@ fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
 fn hf(model: Arc<Model>, job: &RenderJob, start: Instant) -> Result<Rendered, Error> {
     let ignored = Warning {
         code: WarningCode::ControlTokensIgnored,
-        path: "options.control_tokens".to_owned(),
+        path: "control_tokens".to_owned(),
         text: "HF messages have no tokens to tell control tokens from text: ignored".to_owned(),
     };
     let is_ignored = job.options.control_tokens == ControlTokens::Literal;

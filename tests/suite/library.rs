@@ -195,5 +195,5 @@ async fn named_templates_are_chosen_as_transformers_chooses() {
         let response = rendered(template, with_tools).await.expect("renders").into_inner();
         assert_eq!(prompt(response), expected, "{template:?} {with_tools}");
     }
-    is_failed(rendered(Some("x"), false).await, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
+    is_failed(rendered(Some("x"), false).await, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("template"));
 }

@@ -67,7 +67,7 @@ async fn pins_and_images_are_explained_too() {
     let pinned = explained(&mut client, of(Some("plain"))).await.expect("explains");
     assert_eq!((pinned.adapter.as_str(), pinned.reason.as_str()), ("plain", "pinned by the request"));
     let unknown = explained(&mut client, of(Some("x"))).await;
-    is_failed(unknown, Code::NotFound, "ADAPTER_NOT_FOUND", Some("options.adapter"));
+    is_failed(unknown, Code::NotFound, "ADAPTER_NOT_FOUND", Some("adapter"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -274,7 +274,7 @@ async fn requests_that_cannot_be_served_say_why() {
     );
     let with = |options| pb::RenderRequest { options: Some(options), ..hello() };
     let adapter = pb::RenderOptions { adapter: Some("x".to_owned()), ..Default::default() };
-    is_failed(client.render(with(adapter)).await, Code::NotFound, "ADAPTER_NOT_FOUND", Some("options.adapter"));
+    is_failed(client.render(with(adapter)).await, Code::NotFound, "ADAPTER_NOT_FOUND", Some("adapter"));
     let time = pb::RenderOptions { render_time: Some("tomorrow".to_owned()), ..Default::default() };
     is_failed(client.render(with(time)).await, Code::InvalidArgument, "INVALID_REQUEST", Some("render_time"));
     let both = pb::RenderOptions {

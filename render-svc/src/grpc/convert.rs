@@ -42,7 +42,7 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         now: render_time.as_deref().map_or_else(|| Ok(clock::now()), clock::parse)?,
         normalization: self::normalization(normalization)?,
         template,
-        control_tokens: self::control_tokens("options.control_tokens", control_tokens)?,
+        control_tokens: self::control_tokens("control_tokens", control_tokens)?,
     })
 }
 
@@ -50,7 +50,7 @@ fn normalization(number: i32) -> Result<Normalization, Invalid> {
     match pb::Normalization::try_from(number) {
         Ok(pb::Normalization::Unspecified | pb::Normalization::Capability) => Ok(Normalization::Capability),
         Ok(pb::Normalization::None) => Ok(Normalization::None),
-        Err(_) => Err(unknown("options.normalization", number)),
+        Err(_) => Err(unknown("normalization", number)),
     }
 }
 
