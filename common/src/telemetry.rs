@@ -5,6 +5,9 @@ use std::io;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+/// Libraries that tell everyone how they build their tables. Filters that name them still count.
+const QUIET: &str = "tk_encode=warn,ptr_hash=warn";
+
 /// How to log.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
@@ -31,7 +34,7 @@ pub enum LogFormat {
 /// # Errors
 /// A filter that does not parse.
 pub fn init(args: &LogArgs) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = EnvFilter::builder().parse(&args.log)?;
+    let filter = EnvFilter::builder().parse(format!("{QUIET},{}", args.log))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let _ = match args.log_format {
         LogFormat::Text => lines.try_init(),

@@ -9,9 +9,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
 use tandem_common::artifacts::Artifacts;
-use tandem_common::tokenizer::{EncodeOptions, Tokenizer};
+use tandem_common::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use tandem_tests::{corpus, repository};
 
+use crate::artifacts::default_artifacts;
 use crate::tokenizer::ids;
 
 const NAMES: [&str; 7] = ["deepseek_v3", "deepseek_v4", "gemma3", "gptoss", "llama2", "llama3_1", "qwen3"];
@@ -285,17 +286,36 @@ pub(crate) fn agree(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>])
     assert_eq!(literal_ids(tokenizer, text, literal), classic(tokenizer, text, literal), "{text:?} {literal:?}");
 }
 
+fn agree_on_any_text(name: &str, tokenizer: &Tokenizer) {
+    let mut runner = TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&texts(fragments(tokenizer)), |(text, literal)| {
+        agree(tokenizer, &text, &literal);
+        Ok(())
+    });
+    assert!(result.is_ok(), "{name}: {}", result.expect_err("a failure"));
+}
+
 #[test]
 fn both_encoders_agree_on_any_text() {
-    for name in NAMES {
-        let tokenizer = tokenizer(name);
-        let mut runner = TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
-        let result = runner.run(&texts(fragments(&tokenizer)), |(text, literal)| {
-            agree(&tokenizer, &text, &literal);
-            Ok(())
-        });
-        assert!(result.is_ok(), "{name}: {}", result.expect_err("a failure"));
-    }
+    NAMES.iter().for_each(|name| agree_on_any_text(name, &tokenizer(name)));
+}
+
+/// Its vocabulary lacks eight bytes.
+#[test]
+fn both_encoders_agree_on_any_text_for_the_default_model() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    agree(&tokenizer, "a\u{4}b th\u{13}e 1 \u{40000}\u{1D}\u{1D}", &[]);
+    agree_on_any_text("SmolLM2", &tokenizer);
+}
+
+/// The classic encoder's regex engine gives up there, by a panic.
+#[test]
+fn ten_million_spaces_have_ids_and_no_offsets() {
+    let (tokenizer, text) = (tokenizer("deepseek_v3"), " ".repeat(10_000_000));
+    let options = EncodeOptions { offsets: true, ..EncodeOptions::default() };
+    assert!(matches!(tokenizer.encode_with(&text, &options), Err(TokenizerError::Encode { .. })));
+    assert_eq!(plain(&tokenizer, &text).len(), 78_125);
+    assert!(tokenizer.encode(&format!("{text}\u{88F}"), false).is_ok());
 }
 
 /// Time that grows faster than the text would make this one a matter of minutes.

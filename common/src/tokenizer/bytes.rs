@@ -99,6 +99,11 @@ fn byte_level(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }
 
+/// Every character of the byte-level alphabet.
+pub(super) fn alphabet() -> impl Iterator<Item = char> {
+    ('\0'..='\u{143}').filter(|&char| byte_of(char).is_some())
+}
+
 /// The byte-level alphabet: a printable Latin-1 byte is spelled as itself, the other 68 bytes, in order, as U+0100 onwards.
 fn byte_of(char: char) -> Option<u8> {
     match u32::from(char) {

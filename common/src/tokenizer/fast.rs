@@ -13,6 +13,7 @@ use tokenizers::AddedToken;
 use tokenizers_fast::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
 
 use super::added::{Part, Splitters};
+use super::bytes::alphabet;
 use super::cache::{Cache, Manner};
 use super::classic::Classic;
 use super::literal::{Forbidden, Piece, Tokens};
@@ -31,6 +32,8 @@ pub(super) struct Fast {
     prefix: Prefix,
     /// Whether the properties of characters decide anything.
     asks_unicode: bool,
+    /// The ids from here on stand for bytes that the vocabulary does not have.
+    missing: u32,
     cache: Cache,
 }
 
@@ -57,14 +60,15 @@ impl Fast {
     /// The same encoder, or why it cannot be had.
     pub(super) fn of(classic: Arc<Classic>, cache_bytes: u64) -> Result<Self, String> {
         let added: Vec<_> = classic.encoder.get_added_tokens_decoder().into_iter().collect();
-        let (spec, prefix) = bare(&classic.encoder)?;
+        let (mut spec, prefix) = bare(&classic.encoder)?;
         refuse_unknown_added(&added, &spec)?;
         let asks_unicode = asks_unicode(&spec);
         if asks_unicode && prefix.place != Place::Nowhere {
             return Err("what is put before a text takes part in how it is cut".to_owned());
         }
+        let missing = add_missing_bytes(&mut spec)?;
         let (encoder, splitters, cache) = (build(spec)?, Splitters::new(&added)?, Cache::new(cache_bytes));
-        let fast = Self { encoder, classic, splitters, prefix, asks_unicode, cache };
+        let fast = Self { encoder, classic, splitters, prefix, asks_unicode, missing, cache };
         fast.check().map(|()| fast)
     }
 
@@ -126,18 +130,25 @@ impl Fast {
 
     /// Text in which nothing is searched for and before which nothing is put.
     fn plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        if !(self.asks_unicode && is_doubtful(text)) {
-            return self.encode(text, ids);
+        if self.asks_unicode && is_doubtful(text) {
+            // Where the classic encoder gives up, as it does on millions of spaces, this one's ids are as good as any.
+            if let Ok(tokens) = self.classic.without_added(text) {
+                ids.extend(tokens.ids);
+                return Ok(());
+            }
         }
-        ids.extend(self.classic.without_added(text)?.ids);
+        let tokens = self.encode(text)?;
+        match tokens.iter().any(|token| token.id() >= self.missing) {
+            true => ids.extend(self.classic.without_added(text)?.ids),
+            false => ids.extend_from_slice(PipelineToken::cast_slice(&tokens)),
+        }
         Ok(())
     }
 
-    fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn encode(&self, text: &str) -> Result<Vec<PipelineToken>, TokenizerError> {
         let mut tokens = Vec::with_capacity(text.len() / 4);
         self.encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)?;
-        ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
-        Ok(())
+        Ok(tokens)
     }
 }
 
@@ -208,6 +219,20 @@ fn asks_unicode(spec: &Value) -> bool {
         |part: &Value| part["type"] == "NFC" || part["type"] == "ByteLevel" || !part["pattern"]["Regex"].is_null();
     let parts = members(spec["normalizer"].clone(), "normalizers").into_iter();
     parts.chain(members(spec["pre_tokenizer"].clone(), "pretokenizers")).any(|part| asks(&part))
+}
+
+/// Gives every byte that a byte-level vocabulary lacks an id beyond its own, without which the library refuses it. Says from
+/// which id on. The classic encoder leaves such bytes out, and what stood beside them may then be one token.
+fn add_missing_bytes(spec: &mut Value) -> Result<u32, String> {
+    let cuts = members(spec["pre_tokenizer"].clone(), "pretokenizers");
+    let vocabulary = spec["model"]["vocab"].as_object_mut().ok_or("the model has no vocabulary")?;
+    let next = vocabulary.values().filter_map(Value::as_u64).max().map_or(0, |id| id + 1);
+    if cuts.iter().any(|part| part["type"] == "ByteLevel") {
+        let missing = alphabet().map(String::from).filter(|char| !vocabulary.contains_key(char));
+        let missing: Vec<_> = missing.zip(next..).map(|(char, id)| (char, id.into())).collect();
+        vocabulary.extend(missing);
+    }
+    next.try_into().map_err(|_| "its ids are too large".to_owned())
 }
 
 fn spec(component: impl serde::Serialize) -> Result<Value, String> {
