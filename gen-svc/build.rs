@@ -1,4 +1,4 @@
-//! Lets the binaries find, without LD_LIBRARY_PATH, the libtorch that they were linked with.
+//! Lets programs find, without LD_LIBRARY_PATH, the libtorch that they were linked with.
 
 use std::env;
 use std::path::Path;
@@ -8,7 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={folder}");
     for argument in link_arguments(&folder) {
-        println!("cargo::rustc-link-arg-bins={argument}");
+        println!("cargo::rustc-link-arg={argument}");
     }
     // Dependents read these as DEP_GEN_SVC_LINK_ARGS: link arguments are not inherited.
     println!("cargo::metadata=link_args={}", link_arguments(&folder).join(" "));

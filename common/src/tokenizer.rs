@@ -8,6 +8,7 @@ mod classic;
 mod fast;
 mod gguf;
 mod literal;
+mod pending;
 mod pre;
 mod unicode;
 
@@ -22,8 +23,8 @@ pub use added::AddedToken;
 use affixes::Affixes;
 use bytes::ByteTable;
 use classic::Classic;
-use fast::Fast;
 use literal::{Forbidden, Piece, pieces};
+use pending::Pending;
 
 /// No vocabulary comes near this; a larger id is a broken file, and a table that long would be the attack.
 const MAX_IDS: usize = 1 << 22;
@@ -122,8 +123,7 @@ pub struct Tokenizer {
 
 struct Inner {
     classic: Arc<Classic>,
-    /// `None` where it cannot be made to agree with the classic encoder.
-    fast: Option<Fast>,
+    fast: Pending,
     bytes: ByteTable,
     added: Vec<AddedToken>,
     forbidden: Forbidden,
@@ -166,8 +166,7 @@ impl Tokenizer {
         let added = added_tokens(&encoder, &special);
         let forbidden = Forbidden::new(&added);
         let classic = Arc::new(Classic::new(encoder)?);
-        let fast = Fast::of(Arc::clone(&classic), CACHE_BYTES);
-        let fast = fast.inspect_err(|reason| tracing::debug!(reason, "text is encoded the slow way")).ok();
+        let fast = Pending::new(CACHE_BYTES);
         let inner = Inner { classic, fast, bytes, added, forbidden, special, affixes, sha256 };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -191,9 +190,13 @@ impl Tokenizer {
     /// Text and ids are remembered up to so many bytes, shared by all clones, so that what was encoded before is only
     /// looked up. At first 64 MiB; 0 turns it off.
     pub fn set_cache_bytes(&self, bytes: u64) {
-        if let Some(fast) = &self.inner.fast {
-            fast.set_cache_bytes(bytes);
-        }
+        self.inner.fast.set_cache_bytes(bytes);
+    }
+
+    /// Waits until text is encoded as fast as it can be. The first text that is encoded begins the work for that, in the
+    /// background; until it is done, text is encoded more slowly, to the same ids.
+    pub fn prepare(&self) {
+        self.inner.fast.wait(&self.inner.classic);
     }
 
     /// Every token that becomes its id wherever its text stands, by ascending id.
@@ -264,7 +267,7 @@ impl std::fmt::Debug for Tokenizer {
 
 impl Inner {
     fn plain(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
-        let ids = match &self.fast {
+        let ids = match self.fast.get(&self.classic) {
             Some(fast) => fast.ids(pieces, &self.forbidden)?,
             None => self.classic.ids(pieces, &self.forbidden)?,
         };

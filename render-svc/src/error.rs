@@ -147,9 +147,7 @@ impl From<&Error> for Failure {
             Error::ModelNotFound { .. } => Failure::new(Code::NotFound, "MODEL_NOT_FOUND", message).at("model"),
             Error::ModelNotNamed { .. } => Failure::invalid("model", message),
             Error::ModelNotLoaded(_) => Failure::new(Code::FailedPrecondition, "MODEL_NOT_LOADED", message).at("model"),
-            Error::AdapterNotFound { .. } => {
-                Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("adapter")
-            }
+            Error::AdapterNotFound { .. } => Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("adapter"),
             Error::AdapterNotApplicable { .. } => {
                 Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message)
             }

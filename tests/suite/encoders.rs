@@ -44,7 +44,9 @@ impl File {
     }
 
     fn tokenizer(&self) -> Tokenizer {
-        Tokenizer::from_json(self.0.to_string().as_bytes(), &[]).expect("a sound tokenizer.json")
+        let tokenizer = Tokenizer::from_json(self.0.to_string().as_bytes(), &[]).expect("a sound tokenizer.json");
+        tokenizer.prepare();
+        tokenizer
     }
 }
 

@@ -24,7 +24,9 @@ fn tokenizer(name: &str) -> Tokenizer {
     let load = || {
         let folder = repository().join(".tandem/tokenizers").join(name);
         assert!(folder.is_dir(), "{} is missing: `cargo xtask test` fetches it", folder.display());
-        Artifacts::load(&folder).expect("artifacts").tokenizer().expect("a tokenizer")
+        let tokenizer = Artifacts::load(&folder).expect("artifacts").tokenizer().expect("a tokenizer");
+        tokenizer.prepare();
+        tokenizer
     };
     loaded.entry(name.to_owned()).or_insert_with(load).clone()
 }
@@ -304,6 +306,7 @@ fn both_encoders_agree_on_any_text() {
 #[test]
 fn both_encoders_agree_on_any_text_for_the_default_model() {
     let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    tokenizer.prepare();
     agree(&tokenizer, "a\u{4}b th\u{13}e 1 \u{40000}\u{1D}\u{1D}", &[]);
     agree_on_any_text("SmolLM2", &tokenizer);
 }

@@ -19,7 +19,9 @@ pub(crate) fn ids(value: &Value) -> Vec<u32> {
 }
 
 fn default_tokenizer() -> Tokenizer {
-    default_artifacts().tokenizer().expect("the default model's tokenizer")
+    let tokenizer = default_artifacts().tokenizer().expect("the default model's tokenizer");
+    tokenizer.prepare();
+    tokenizer
 }
 
 fn joined(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
@@ -93,7 +95,9 @@ fn header(pre: &str, merges: &[&str]) -> File {
 const MERGES: &[&str] = &["a b", "Ġ ab", "1 1"];
 
 fn built(file: &File) -> Tokenizer {
-    Tokenizer::from_gguf(&file.open().expect("a sound file")).expect("a sound vocabulary")
+    let tokenizer = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect("a sound vocabulary");
+    tokenizer.prepare();
+    tokenizer
 }
 
 #[track_caller]
