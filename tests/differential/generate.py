@@ -1,8 +1,10 @@
 """Random cases for oracle.py, one per line as JSON.
 
-Usage: generate.py SEED COUNT [CORPUS]. Without a corpus, random templates that mix everything that Jinja2's grammar and
-Python's types offer: most of them fail, which must agree too. With a folder that holds templates/manifest.json and
-conversations/, real templates with conversations that have been changed at random.
+Usage: generate.py SEED COUNT snippets                 random templates that mix everything that Jinja2's grammar and Python's
+                                                       types offer; many of them fail, which must agree too
+       generate.py SEED COUNT conversations [CORPUS]   chat templates with conversations that have been changed at random: those
+                                                       beside this script, and those of a folder that holds
+                                                       templates/manifest.json and conversations/
 """
 
 import copy
@@ -23,8 +25,8 @@ ARGS = {
 NAMES = [*ARGS, "undef", "messages", "tools", "x", "y"]
 CONSTANTS = ["0", "1", "-1", "2", "3", "10", "0x1f", "1_000", "1.5", "2.0", "1e3", "1e-7", "''", "'a'", "'l'", "', '", "'%s'",
              "'%d-%s'", "'{}{}'", "'{0:>5}'", "true", "false", "none", "[]", "{}", "()", "(1,)", "[1, 'a']", "{'a': 1, 1: 2}",
-             "'\\n'", "'\\u00e9'", "\"'\"", "'x' 'y'"]
-BINARY = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
+             "(d.keys() <= ed.keys())", "(d.items() > ed.items())", "'\\n'", "'\\u00e9'", "\"'\"", "'x' 'y'"]
+BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
 FILTERS = ["abs", "attr('name')", "batch(2)", "batch(2, 'x')", "capitalize", "center(9)", "count", "d('dd')", "default('', true)",
            "dictsort", "dictsort(by='value')", "dictsort(true, 'key', true)", "e", "escape", "filesizeformat", "filesizeformat(true)",
            "first", "float", "float(1.5)", "forceescape", "format(1)", "format('a', 'b')", "groupby('age')",
@@ -36,10 +38,12 @@ FILTERS = ["abs", "attr('name')", "batch(2)", "batch(2, 'x')", "capitalize", "ce
            "round(0, 'ceil')", "safe", "select", "select('string')", "select('odd')", "select('in', [1, 'a'])", "selectattr('tags')",
            "selectattr('name', 'equalto', 'Bob')", "slice(2)", "slice(3, 'f')", "sort", "sort(true)", "sort(attribute='age')",
            "sort(attribute='age,name', reverse=true)", "sort(case_sensitive=true)", "string", "striptags", "sum",
-           "sum(attribute='age')", "sum(start=10)", "title", "tojson", "tojson(indent=2)", "tojson(ensure_ascii=true)",
+           "sum(attribute='age')", "sum(start=10)", "pprint", "title", "tojson", "tojson(indent=2)", "tojson(ensure_ascii=true)",
            "tojson(separators=(',', ':'))", "tojson(sort_keys=true)", "trim", "trim('H d')", "truncate(5)", "truncate(5, true)",
            "truncate(7, end='~', leeway=0)", "unique", "unique(true)", "unique(attribute='age')", "upper", "urlencode", "wordcount",
            "wordwrap(5)", "xmlattr", "nosuch"]
+# Larger powers keep Python busy for hours; roots of negative numbers are complex, which this engine has not.
+POWERS = ["0", "1", "2", "3", "-1", "true", "none", "'a'"]
 TESTS = ["boolean", "callable", "defined", "divisibleby(2)", "divisibleby 3", "eq 1", "equalto('a')", "escaped", "even", "false",
          "filter", "float", "ge(1)", "greaterthan 2", "gt 1", "in [1, 2, 'a']", "in 'Hello'", "integer", "iterable", "le 2", "lower",
          "lt 3", "mapping", "ne 1", "none", "number", "odd", "sameas none", "sameas true", "sequence", "string", "test", "true",
@@ -53,7 +57,8 @@ METHODS = ["upper()", "lower()", "strip()", "strip('H')", "lstrip()", "rstrip('d
            "ljust(12)", "rjust(12, '.')", "partition(' ')", "rpartition('o')", "removeprefix('He')", "removesuffix('ld')",
            "expandtabs(4)", "format(1, 'b')", "format(a=1)", "get('a')", "get('zz')", "get('zz', 5)", "keys()", "values()", "items()",
            "items()|list", "keys()|list", "copy()", "pop()", "append(1)", "update({})", "index(1)", "bit_length()", "is_integer()",
-           "name", "items", "a", "__class__", "0", "nosuch()", "nosuch", "conjugate()", "real"]
+           "name", "items", "a", "__class__", "0", "nosuch()", "nosuch", "conjugate()", "real", "hex()", "translate({72: 'J', 101: none, 108: 108})",
+           "translate(s.maketrans('lo', '01', 'W'))"]
 INDEXES = ["0", "1", "-1", "'a'", "'items'", "99", "1:", ":1", "::-1", "1:3", "-2:", "::2", "none", "true", "1.0", "'name'", "0:0", "5:1:-1"]
 TEXTS = ["", " ", "\n", "a", " b\n", "\n  ", "{ ", "} ", "# ", "\t"]
 
@@ -80,8 +85,12 @@ class Generator:
         if kind < 0.58:
             return f"({inner})[{self.index(inner)}]"
         if kind < 0.76:
+            if self.random.random() < 0.05:
+                return f"({inner} ** {self.pick(POWERS)})"
             other = self.expr(depth - 2)
-            joined = f"{inner} {self.pick(BINARY)} {other}"
+            # The difference of two views of a dict is a set, which prints in any order.
+            has_view = any(view in inner + other for view in ("keys()", "items()"))
+            joined = f"{inner} {self.pick([op for op in BINARY if not (has_view and op == '-')])} {other}"
             return f"({joined})" if self.random.random() < 0.5 else joined
         if kind < 0.86:
             return f"{inner} is {self.pick(['', 'not '])}{self.pick(TESTS)}"
@@ -99,8 +108,9 @@ class Generator:
                           f"cycler({inner}, 2).next()", f"joiner({inner})()"])
 
     def index(self, inner):
-        # Jinja2 evaluates slices of constants when it compiles, by other rules.
+        # Jinja2 evaluates slices of constants when it compiles, by other rules; a part that is never evaluated does not count.
         constant = not any(name in inner for name in NAMES if len(name) > 2)
+        constant = constant or any(word in inner for word in (" and ", " or ", " if "))
         return self.pick([index for index in INDEXES if not (constant and ":" in index)])
 
     def tag(self, body):
@@ -162,10 +172,28 @@ class Generator:
 
 
 STRANGE = [None, True, False, 0, 1, -1, 1.5, 1e16, 1e-7, 12345678901234567890123, "", " ", "\n", "x\ny", "  padded  ", "'\"\\", "<think>a</think>b",
-           "\u00e9\u2028\u00a0", "\x1c\x85", [], {}, ["a"], [{"type": "text", "text": "t"}], [{"type": "image"}], {"a": 1}, {"a": {"b": [1, None]}},
-           "assistant", "user", "system", "tool", '{"k": 1}', [1, 2.0, None]]
-KEYS = ["content", "role", "tool_calls", "name", "tool_call_id", "reasoning_content", "thinking", "type", "text", "function", "arguments",
-        "parameters", "properties", "description", "id", "extra"]
+           "\u00e9\u2028\u00a0", "\x1c\x85", "\U0001f600 \u0130\u00df\u03a3", "{{ x }}{% if %}", "<|im_end|></s>", "a\r\nb\tc",
+           [], {}, ["a"], [{"type": "text", "text": "t"}], [{"type": "image"}], [{"type": "text"}, {"type": "audio", "text": None}, "s"],
+           {"a": 1}, {"a": {"b": [1, None]}}, {"type": "object", "properties": {"q": {"type": ["string", "null"], "enum": ["a", 1]}}},
+           [{"id": "c1", "function": {"name": "f", "arguments": {"x": [1.0, {"y": None}]}}}], [{"name": "f", "arguments": "{\"x\": 1}"}],
+           "assistant", "user", "system", "tool", "developer", "USER", '{"k": 1}', [1, 2.0, None]]
+KEYS = ["content", "role", "tool_calls", "name", "tool_call_id", "reasoning_content", "thinking", "reasoning", "type", "text", "function",
+        "arguments", "parameters", "properties", "description", "id", "extra", "items", "get", "0"]
+ARGUMENTS = ["enable_thinking", "thinking", "debug", "persona", "extra", "reasoning_effort", "date_string", "custom_tools", "documents_", "bos_token"]
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "weather in a <city>", "parameters": {
+    "type": "object", "required": ["city"], "properties": {"city": {"type": "string", "description": "the city"},
+                                                           "days": {"type": ["integer", "null"], "enum": [1, 2.5, None]}}}}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris", "days": 1}}}
+CONVERSATIONS = [
+    {"messages": [{"role": "user", "content": "Hi"}]},
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": " Hi\n"}, {"role": "assistant", "content": "Hello"},
+                  {"role": "user", "content": "Bye"}]},
+    {"messages": [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                  {"role": "tool", "name": "get_weather", "tool_call_id": "call_1", "content": "12"},
+                  {"role": "assistant", "content": "12 degrees", "reasoning_content": "It\nsays 12."}], "tools": [TOOL]},
+    {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is this?"}]}],
+     "documents": [{"title": "a", "text": "b"}], "template_args": {"enable_thinking": False}},
+]
 
 
 class Mutator:
@@ -202,15 +230,33 @@ class Mutator:
         else:
             target.append(self.strange())
 
+    def objects(self):
+        """A list of objects of odd shapes, for tools and documents."""
+        return [item if isinstance(item, dict) else {"function": item} for item in (self.strange() for _ in range(self.random.randint(0, 2)))]
+
+    def extend(self, conversation):
+        """Adds parts that the conversation has not."""
+        if self.random.random() < 0.1:
+            conversation.setdefault("tools", [copy.deepcopy(TOOL)] + self.objects())
+        if self.random.random() < 0.05:
+            conversation.setdefault("documents", self.objects())
+        if self.random.random() < 0.2:
+            arguments = conversation.get("template_args") or {}
+            conversation["template_args"] = {**arguments, self.random.choice(ARGUMENTS): self.strange()}
+
     def case(self):
         template, special_tokens = self.random.choice(self.corpus.templates)
         conversation = copy.deepcopy(self.random.choice(self.corpus.conversations))
+        self.extend(conversation)
         parts = [conversation["messages"]] * 3 + [conversation.get(key) for key in ("tools", "documents", "template_args")]
-        for _ in range(self.random.randint(1, 4)):
+        for _ in range(self.random.randint(0, 4)):
             self.mutate(self.random.choice([part for part in parts if part] or [conversation["messages"]]))
         if self.random.random() < 0.1:
             conversation["continue_final_message"] = True
             conversation["add_generation_prompt"] = False
+        elif self.random.random() < 0.3:
+            conversation["add_generation_prompt"] = self.random.random() < 0.5
+            conversation["continue_final_message"] = False
         # A list in place of the first message would be a batch of conversations.
         conversation["messages"] = [message for message in conversation["messages"] if not isinstance(message, list)] or [{}]
         keys = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
@@ -219,11 +265,19 @@ class Mutator:
 
 
 class Corpus:
-    def __init__(self, folder):
-        folder = pathlib.Path(folder)
+    """The templates and conversations of the project itself, and of a folder."""
+
+    def __init__(self, folder=None):
+        own = sorted((pathlib.Path(__file__).parent / "templates").glob("*.jinja"))
+        self.templates = [(path.read_text(), {"bos_token": "<s>", "eos_token": "</s>"}) for path in own]
+        self.conversations = list(CONVERSATIONS)
+        if folder:
+            self.add(pathlib.Path(folder))
+
+    def add(self, folder):
         manifest = json.loads((folder / "templates/manifest.json").read_text())
-        self.templates = [(self.source(folder, entry), self.special_tokens(entry)) for entry in manifest]
-        self.conversations = [json.loads(path.read_text()) for path in sorted((folder / "conversations").glob("*.json"))]
+        self.templates += [(self.source(folder, entry), self.special_tokens(entry)) for entry in manifest]
+        self.conversations += [json.loads(path.read_text()) for path in sorted((folder / "conversations").glob("*.json"))]
 
     @staticmethod
     def source(folder, entry):
@@ -235,8 +289,8 @@ class Corpus:
 
 
 def main():
-    seed, count = int(sys.argv[1]), int(sys.argv[2])
-    corpus = Corpus(sys.argv[3]) if len(sys.argv) > 3 else None
+    seed, count, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    corpus = Corpus(*sys.argv[4:5]) if kind == "conversations" else None
     for number in range(count):
         name = f"{seed}:{number}"
         case = Mutator(name, corpus).case() if corpus else Generator(name).case()

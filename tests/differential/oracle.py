@@ -2,13 +2,16 @@
 
 Reads {"template", "messages", "tools"?, "documents"?, "args"?, "special_tokens"?, "add_generation_prompt"?,
 "continue_final_message"?} from stdin and writes the same objects with "expected" added: {"text"} or
-{"error", "message", "raised"}, where "raised" tells whether the template itself raised the error. Cases whose text
-shows an address in memory are left out.
+{"error", "message", "raised"}, where "raised" tells whether the template itself raised the error.
+
+Reads what it has written before, too: then only the cases that come out the same again are written. What differs from one
+process to the next, such as addresses in memory, is no answer that anybody could be expected to give.
 
 Needs transformers==5.23.0, jinja2==3.1.6 and tokenizers==0.23.3. The clock stands at 2025-07-04 09:05:03.
 """
 
 import datetime
+import functools
 import json
 import os
 import sys
@@ -36,13 +39,15 @@ class FixedClock(datetime.datetime):
 chat_template_utils.datetime = FixedClock
 
 
+@functools.cache
 def make_tokenizer(special_tokens):
+    special_tokens = dict(special_tokens)
     vocabulary = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     return PreTrainedTokenizerFast(tokenizer_object=vocabulary, **special_tokens)
 
 
 def render(case):
-    tokenizer = make_tokenizer(case.get("special_tokens") or {})
+    tokenizer = make_tokenizer(tuple((case.get("special_tokens") or {}).items()))
     return tokenizer.apply_chat_template(
         case["messages"],
         chat_template=case["template"],
@@ -68,8 +73,9 @@ def outcome(case):
 def main():
     for line in sys.stdin:
         case = json.loads(line)
+        before = case.pop("expected", None)
         case["expected"] = outcome(json.loads(line))
-        if " at 0x" not in case["expected"].get("text", "").lower():
+        if before in (None, case["expected"]):
             print(json.dumps(case), flush=True)
 
 

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every test, after setting up what they need.
 
+mod differential;
+
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,14 +27,28 @@ Examples:
   cargo xtask test                     everything
   cargo xtask test cancellation        tests whose names contain this word
   cargo xtask test --release           any option of cargo test
-  cargo xtask test -- --nocapture      options of the test program")]
+  cargo xtask test -- --nocapture      options of the test program
+  cargo xtask test --differential      the template engine against live transformers, on 100,000 random cases")]
 pub(crate) struct Args {
+    /// Instead of the tests, compare the template engine with live transformers on this many random cases.
+    ///
+    /// Installs transformers (without torch) into `.tandem/differential`, once. Takes about ten minutes and two cores.
+    #[arg(long, value_name = "CASES", num_args = 0..=1, default_missing_value = "100000")]
+    differential: Option<u64>,
+
+    /// Where the random cases start from; a new one every time if it is not given.
+    #[arg(long, requires = "differential")]
+    seed: Option<u64>,
+
     /// Passed on to cargo test.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-pub(crate) fn run(layout: &Layout, _args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
+    if let Some(count) = args.differential {
+        return differential::run(layout, count, args.seed);
+    }
     // clap takes the first `--` away, which is for cargo; so what was typed is passed on instead of what clap kept.
     let arguments: Vec<OsString> = env::args_os().skip(2).collect();
     let status = command(layout, &arguments)?.status().context("cannot run cargo")?;

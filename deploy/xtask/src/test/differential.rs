@@ -1,0 +1,115 @@
+//! `cargo xtask test --differential`: the template engine against live transformers, on random cases.
+
+use std::env;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo;
+use crate::files;
+use crate::layout::Layout;
+use crate::setup;
+use crate::setup::venv::Venv;
+
+/// The test that compares, by its full name.
+const TEST: &str = "differential::random_cases_render_as_in_transformers";
+/// Real templates and conversations, where this project's checkout has them beside it.
+const CORPUS: &str = "../shared/corpus";
+
+/// One kind of cases, and how many of a hundred are of it.
+struct Kind {
+    name: &'static str,
+    percent: u64,
+    takes_corpus: bool,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind { name: "snippets", percent: 80, takes_corpus: false },
+    Kind { name: "conversations", percent: 20, takes_corpus: true },
+];
+
+/// Makes `count` cases, has transformers render them, and compares.
+pub(super) fn run(layout: &Layout, count: u64, seed: Option<u64>) -> Result<ExitCode> {
+    setup::ensure(layout)?;
+    let scripts = layout.root().join("tests/differential");
+    let python = Venv::ensure(layout, "differential", &files::read(&scripts.join("requirements.txt"))?)?.python();
+    let seed = seed.unwrap_or_else(fresh_seed);
+    println!("{count} cases from seed {seed}; the same again: cargo xtask test --differential {count} --seed {seed}");
+    let folder = layout.tandem().join("differential-cases");
+    files::make_folder(&folder)?;
+    let mut cases = Vec::new();
+    for kind in &KINDS {
+        let path = folder.join(format!("{}.jsonl", kind.name));
+        let start = Instant::now();
+        let corpus = Some(layout.root().join(CORPUS)).filter(|corpus| kind.takes_corpus && corpus.is_dir());
+        let oracle = Oracle { python: &python, scripts: &scripts };
+        oracle.render(kind, (count * kind.percent).div_ceil(100), seed, corpus.as_deref(), &path)?;
+        println!("transformers has rendered the {} in {} s", kind.name, start.elapsed().as_secs());
+        cases.push(path);
+    }
+    compare(layout, &cases)
+}
+
+fn fresh_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Transformers, in processes of its own.
+struct Oracle<'a> {
+    python: &'a Path,
+    scripts: &'a Path,
+}
+
+impl Oracle<'_> {
+    /// Three processes in a row: one makes cases, two render them, so that only what Python gives twice is kept.
+    fn render(&self, kind: &Kind, count: u64, seed: u64, corpus: Option<&Path>, path: &Path) -> Result<()> {
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut generate = self.script("generate.py");
+        generate.args([seed.to_string(), count.to_string(), kind.name.to_owned()]).args(corpus);
+        let (mut generate, cases) = piped(generate)?;
+        let mut first = self.script("oracle.py");
+        first.stdin(cases);
+        let (mut first, rendered) = piped(first)?;
+        let mut second = self.script("oracle.py").stdin(rendered).stdout(file).spawn().context("cannot run python")?;
+        for child in [&mut generate, &mut first, &mut second] {
+            if !child.wait().context("cannot wait for python")?.success() {
+                bail!("a script in {} failed; what it printed above says why", self.scripts.display());
+            }
+        }
+        Ok(())
+    }
+
+    fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(self.python);
+        command.arg(self.scripts.join(name));
+        command
+    }
+}
+
+fn piped(mut command: Command) -> Result<(Child, ChildStdout)> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run python")?;
+    let output = child.stdout.take().context("python has no output")?;
+    Ok((child, output))
+}
+
+fn compare(layout: &Layout, cases: &[PathBuf]) -> Result<ExitCode> {
+    let cases = env::join_paths(cases).context("the folder's path holds a path separator")?;
+    let mut command = cargo::command(layout);
+    command.args([
+        "test",
+        "--package",
+        "tandem-tests",
+        "--test",
+        "suite",
+        "--",
+        "--ignored",
+        "--nocapture",
+        "--exact",
+        TEST,
+    ]);
+    let status = command.env("TANDEM_DIFFERENTIAL", cases).status().context("cannot run cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
