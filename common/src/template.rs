@@ -48,6 +48,7 @@ impl ChatTemplate {
     /// Compiles a template; an error names the line and the construct.
     pub fn compile(source: &str) -> Result<Self, CompileError> {
         let (program, facts) = budget::with_compiler_stack(|| {
+            let _meter = budget::Meter::start(&Limits::default());
             let template = parser::parse(source)?;
             let program = codegen::compile(&template, false)?;
             let facts = facts::Facts::of(&template, &program);
@@ -86,7 +87,10 @@ impl ChatTemplate {
 
 /// The same template as code that is slower and tells more of what went wrong.
 fn explaining_program(source: &str) -> Result<codegen::Program, CompileError> {
-    budget::with_compiler_stack(|| codegen::compile(&parser::parse(source)?, true))
+    budget::with_compiler_stack(|| {
+        let _meter = budget::Meter::start(&Limits::default());
+        codegen::compile(&parser::parse(source)?, true)
+    })
 }
 
 impl fmt::Debug for ChatTemplate {

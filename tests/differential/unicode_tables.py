@@ -43,3 +43,12 @@ for c,x in t:
     if len(line)+len(item)>118: print(line); line="   "
     line+=item
 print(line); print("];")
+
+f=[(c,chr(c).casefold()) for c in range(0x110000) if not 0xd800<=c<=0xdfff and chr(c).casefold()!=chr(c).lower()]
+print("\n/// Characters whose folded case is not their lower case.\npub(super) const CASE_FOLDED: &[(char, &str)] = &[")
+line="   "
+for c,x in f:
+    item=f" ('\\u{{{c:x}}}', \""+"".join(f"\\u{{{ord(y):x}}}" for y in x)+'"),'
+    if len(line)+len(item)>118: print(line); line="   "
+    line+=item
+print(line); print("];")

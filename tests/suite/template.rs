@@ -397,7 +397,10 @@ fn what_python_refuses_is_an_error() {
     check_error("{{ undef|tojson }}", "line 1: Object of type Undefined is not JSON serializable");
     check_error("{{ l|map('upper')|tojson }}", "line 1: Object of type generator is not JSON serializable");
     check_refused("{{ [1]|join.x }}", "line 1: No filter named 'join.x'.");
+    check_refused("{{ 1 if i else {[]: 1} }}", "line 1: unhashable type: 'list'");
+    check_error("{{ {l: 1} }}", "line 1: unhashable type: 'list'");
     check_error("{{ {[]: 1} }}", "line 1: unhashable type: 'list'");
+    check("{% if false %}{{ [{[]: 1}] }}{% endif %}", "");
     check_error(
         "{{ range(100001) }}",
         "line 1: Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).",
@@ -472,7 +475,8 @@ fn what_this_engine_leaves_out_is_refused_by_name() {
     check_refused("{{ l|random }}", "line 1: the filter 'random' is not supported");
     check_refused("\n{{ lipsum() }}", "line 2: the function 'lipsum' is not supported");
     check_refused("{% autoescape true %}{% endautoescape %}", "line 1: autoescape is not supported");
-    check_refused("{{ self.x() }}", "line 1: the variable 'self' is not supported");
+    check_refused("\n\n{{ 1 + self.x() }}", "line 3: the variable 'self' is not supported");
+    check_refused("{% block a %}\n{{ super() }}{% endblock %}", "line 2: the variable 'super' is not supported");
     check_refused("{{ '\\N{DASH}' }}", "line 1: a \\N{...} escape is not supported");
 }
 
@@ -598,4 +602,76 @@ fn ten_megabytes_of_conversation_render() {
                     <{{ m.role ~ ':' ~ m.content|trim }}>{% endfor %}{{ ns.list|length }}";
     let applied = Case::new(messages.into()).apply(template).expect("the conversation renders");
     assert!(applied.text.len() > 10_000_000 && applied.text.ends_with(">10000"));
+}
+
+#[test]
+fn long_values_are_broken_like_pythons_pprint() {
+    check(
+        "{{ 'short'|pprint }} {{ {'b': 1, 'a': 2}|pprint }} {{ undef|pprint }}",
+        "'short' {'a': 2, 'b': 1} Undefined",
+    );
+    check(
+        "{{ {'z': ['a'*30, 'b'*30, 'c'*30], 'k': ('x'*40, 'y'*45)}|pprint }}",
+        &format!(
+            "{{'k': ('{}',\n       '{}'),\n 'z': ['{}',\n       '{}',\n       '{}']}}",
+            "x".repeat(40),
+            "y".repeat(45),
+            "a".repeat(30),
+            "b".repeat(30),
+            "c".repeat(30)
+        ),
+    );
+    check("{{ ('word ' * 20)|pprint }}", &format!("('{}'\n '{}')", "word ".repeat(15), "word ".repeat(5)));
+}
+
+#[test]
+fn the_rarer_methods_follow_python() {
+    check(
+        "{{ 'hello'.translate('x'.maketrans('lo', '01', 'h')) }} {{ 'ab'.translate({97: 'xyz', 98: none}) }}",
+        "e001 xyz",
+    );
+    check("{{ ' a b \\x1f'.split(maxsplit=1) }} {{ ' a b '.rsplit(none, 1) }}", "['a', 'b \\x1f'] [' a', 'b']");
+    check("{{ 1.5.hex() }} {{ (-0.1).hex() }} {{ 0.0.hex() }}", "0x1.8000000000000p+0 -0x1.999999999999ap-4 0x0.0p+0");
+    check("{{ 'Straße ﬁ ŉ'.casefold() }}", "strasse fi ʼn");
+    check("{{ {'a': 1}.keys() < {'a': 2, 'b': 3}.keys() }} {{ {'a': 1}.items() <= {'a': 2}.items() }}", "True False");
+    check(
+        "{{ ('a', 1) in {'a': 1}.items() }} {{ (1,).copy is defined }} {{ -0.0|filesizeformat }}",
+        "True False 0 Bytes",
+    );
+    check("{{ '<!-- a > b --><p>Caf&eacute; &amp;&#x20AC;&#8364;&notit;</p> <x'|striptags }}", "Café &€€¬it; <x");
+    check_error("{{ 'x'.encode() }}", "line 1: the method 'encode' is not supported");
+}
+
+#[test]
+fn blocks_that_must_be_filled_are_errors_when_reached() {
+    check_error("\n{% block a required %} {% endblock %}", "line 2: Required block 'a' not found");
+    check_refused(
+        "{% block a required %}x{% endblock %}",
+        "line 1: Required blocks can only contain comments or whitespace",
+    );
+}
+
+/// One of each kind: every error at run time says where it happened.
+#[test]
+fn errors_name_the_line_and_what_is_wrong() {
+    for (wrong, expected) in [
+        ("{{ undef.x }}", "'undef' is undefined"),
+        ("{{ d.zz.x }}", "'dict object' has no attribute 'zz'"),
+        ("{{ n.x.y }}", "'None' has no attribute 'x'"),
+        ("{{ s['x'].y }}", "'str object' has no attribute 'x'"),
+        ("{% for x in n %}{% endfor %}", "'NoneType' object is not iterable"),
+        ("{{ s + 1 }}", "can only concatenate str (not \"int\") to str"),
+        ("{{ i / 0 }}", "division by zero"),
+        ("{{ l < 1 }}", "'<' not supported between instances of 'list' and 'int'"),
+        ("{{ l.append(1) }}", "access to attribute 'append' of 'list object' is unsafe"),
+        ("{{ s.nosuch() }}", "'str object' has no attribute 'nosuch'"),
+        ("{{ undef|tojson }}", "Object of type Undefined is not JSON serializable"),
+        ("{% set d.x = 1 %}", "cannot assign an item of a dict, only attributes of a namespace"),
+        ("{% set a, b = l %}", "too many values to unpack (expected 2)"),
+        ("{% if i %}{{ s|nosuch }}{% endif %}", "No filter named 'nosuch' found."),
+        ("{{ range(1000000) }}", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000)."),
+        ("{% include 'x' %}", "no loader for this environment specified"),
+    ] {
+        check_error(&format!("a\n{{% if true %}}\n  b\n{wrong}\n{{% endif %}}"), &format!("line 4: {expected}"));
+    }
 }

@@ -142,6 +142,8 @@ pub(crate) enum StmtKind {
     Filter(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
     Block(Vec<Stmt>),
+    /// A block that an inheriting template would have to fill.
+    RequiredBlock(Name),
     /// `{% autoescape false %}`, which changes nothing but the scope.
     Scope(Vec<Stmt>),
     /// `include`, `import`, `from`, `extends`: there is nothing to load from. The names are what would be imported.
@@ -191,7 +193,7 @@ impl Stmt {
             StmtKind::Macro(_, function) => function.defaults.iter().for_each(visit),
             StmtKind::Call(call, function) => std::iter::once(call).chain(&function.defaults).for_each(visit),
             StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(_) | StmtKind::Scope(_) => {}
-            StmtKind::Break | StmtKind::Continue => {}
+            StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => {}
         }
     }
 
@@ -206,7 +208,7 @@ impl Stmt {
             StmtKind::Generation(body) | StmtKind::Block(body) | StmtKind::Scope(body) => vec![body],
             StmtKind::Macro(_, function) | StmtKind::Call(_, function) => vec![&function.body],
             StmtKind::Data(_) | StmtKind::Print(_) | StmtKind::Set(..) | StmtKind::Load(..) => Vec::new(),
-            StmtKind::Break | StmtKind::Continue => Vec::new(),
+            StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => Vec::new(),
         }
     }
 }

@@ -21,7 +21,7 @@ use super::ast::{Name, Stmt};
 use super::error::CompileError;
 use super::globals;
 use super::machine::operation_name;
-use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, mentions, slot_name};
+use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, line_of, mentions, slot_name};
 
 /// A template, ready to run.
 pub(crate) struct Program {
@@ -35,7 +35,8 @@ pub(crate) struct Program {
 /// Compiles a template. Code that `explains` tells more of what went wrong, and is slower.
 pub(crate) fn compile(template: &[Stmt], explains: bool) -> Result<Program, CompileError> {
     if mentions(template, "self") {
-        return Err(CompileError::Unsupported { line: 1, construct: "the variable 'self'".to_owned() });
+        let line = line_of(template, "self").unwrap_or(1);
+        return Err(CompileError::Unsupported { line, construct: "the variable 'self'".to_owned() });
     }
     let mut codegen = Codegen::new(statements::has_generation(template), explains);
     let scope = codegen.scopes.open(None, 0);
@@ -100,6 +101,8 @@ struct Codegen {
     /// The template has `{% generation %}`, so the length of the output must be known at any time.
     counts_output: bool,
     explains: bool,
+    /// Inside of an expression that Jinja2 computes when it compiles, if it can.
+    folds: bool,
 }
 
 /// The instruction that begins a capture. minijinja does not export its operand's type, so it is taken from compiled code.
@@ -129,6 +132,7 @@ impl Codegen {
             function_count: 1,
             counts_output,
             explains,
+            folds: false,
         }
     }
 

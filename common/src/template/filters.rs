@@ -1,9 +1,11 @@
 //! Jinja2's filters: what follows `|`.
 
 mod basic;
+mod entities;
 mod html;
 mod json;
 mod numbers;
+mod pretty;
 mod select;
 mod sequences;
 mod texts;
@@ -57,7 +59,7 @@ pub(crate) const OPS: &[(&str, Op)] = &[
     ("|map", op!(select::map)),
     ("|max", op!(sequences::max)),
     ("|min", op!(sequences::min)),
-    ("|pprint", op!(basic::pprint)),
+    ("|pprint", op!(pretty::pprint)),
     ("|reject", op!(select::reject)),
     ("|rejectattr", op!(select::rejectattr)),
     ("|replace", op!(texts::replace)),

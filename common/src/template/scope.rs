@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use super::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
 use super::error::CompileError;
 
-pub(crate) use mentions::mentions;
+pub(crate) use mentions::{line_of, mentions};
 
 /// A variable: an index into the program's slots.
 pub(crate) type Slot = u32;
@@ -299,7 +299,7 @@ impl Scopes {
                 names.iter().for_each(|name| self.assign(scope, name));
             }
             StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(..) | StmtKind::Scope(_) => {}
-            StmtKind::Break | StmtKind::Continue => {}
+            StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => {}
         }
     }
 

@@ -1,6 +1,8 @@
 //! What Python knows of characters and Rust's standard library does not, or differently.
 
 #[rustfmt::skip]
+mod entities;
+#[rustfmt::skip]
 mod tables;
 
 fn is_in(table: &[(u32, u32)], c: char) -> bool {
@@ -66,4 +68,18 @@ pub(crate) fn title_case(c: char) -> String {
         Ok(at) => tables::TITLE_CASE[at].1.to_owned(),
         Err(_) => c.to_uppercase().collect(),
     }
+}
+
+/// What a character becomes where upper and lower case are the same.
+pub(crate) fn push_case_folded(out: &mut String, c: char) {
+    match tables::CASE_FOLDED.binary_search_by_key(&c, |&(from, _)| from) {
+        Ok(at) => out.push_str(tables::CASE_FOLDED[at].1),
+        Err(_) => out.extend(c.to_lowercase()),
+    }
+}
+
+/// What a named character of HTML is; the name may end in a semicolon, and some names may go without.
+pub(crate) fn entity(name: &str) -> Option<&'static str> {
+    let at = entities::ENTITIES.binary_search_by_key(&name, |&(known, _)| known).ok()?;
+    Some(entities::ENTITIES[at].1)
 }

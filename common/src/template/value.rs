@@ -24,7 +24,7 @@ use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
 pub(crate) use bigint::{BigInt, as_digits, int_value};
 pub(crate) use callable::{Builtin, Counter, CounterKind, Macro, MacroSpec, Method};
 pub(crate) use dict::{Dict, KeySet, View, ViewKind, hash};
-pub(crate) use generator::Generator;
+pub(crate) use generator::{Generator, GeneratorKind};
 pub(crate) use iterate::{Items, Range, is_iterable, iterate, length, to_vec};
 pub(crate) use looping::{Loop, LoopDriver};
 pub(crate) use namespace::{Namespace, Namespaces};

@@ -4,6 +4,7 @@ use minijinja::Value;
 
 use super::super::ast::{Const, Expr, ExprKind, UnaryOp};
 use super::super::error::Fallible;
+use super::super::python::attribute::subscript;
 use super::super::value::{BigInt, Dict, Obj, Seq, SeqKind, as_digits, int_value, none};
 
 impl Const {
@@ -25,10 +26,7 @@ pub(super) fn constant(expr: &Expr) -> Option<Value> {
         ExprKind::Const(literal) => Some(literal.value()),
         ExprKind::List(items) => container(items, |items| Seq::free_of_charge(SeqKind::List, items)),
         ExprKind::Tuple(items) => container(items, |items| Seq::free_of_charge(SeqKind::Tuple, items)),
-        ExprKind::Dict(entries) => {
-            let entries = entries.iter().map(|(key, value)| Some((constant(key)?, constant(value)?)));
-            Dict::free_of_charge(entries.collect::<Option<_>>()?).ok()
-        }
+        ExprKind::Dict(entries) => constant_dict(entries)?.ok(),
         // What follows a side that decides is not even looked at.
         ExprKind::Or(left, right) => {
             constant(left).and_then(|left| if left.is_true() { Some(left) } else { constant(right) })
@@ -36,9 +34,16 @@ pub(super) fn constant(expr: &Expr) -> Option<Value> {
         ExprKind::And(left, right) => {
             constant(left).and_then(|left| if left.is_true() { constant(right) } else { Some(left) })
         }
+        ExprKind::Item(operand, index) => subscript(&constant(operand)?, &constant(index)?).ok()?,
         ExprKind::Unary(UnaryOp::Neg, operand) => negated(&constant(operand)?),
         _ => None,
     }
+}
+
+/// The dict of these entries, if they are constant; an error if it cannot be one.
+pub(super) fn constant_dict(entries: &[(Expr, Expr)]) -> Option<Fallible<Value>> {
+    let entries = entries.iter().map(|(key, value)| Some((constant(key)?, constant(value)?)));
+    Some(Dict::free_of_charge(entries.collect::<Option<_>>()?))
 }
 
 fn container(items: &[Expr], make: impl Fn(Vec<Value>) -> Fallible<Value>) -> Option<Value> {

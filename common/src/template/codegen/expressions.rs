@@ -4,9 +4,9 @@ use minijinja::Value;
 use minijinja::machinery::Instruction;
 
 use super::super::ast::{BinaryOp, CompareOp, Conditional, Const, Expr, ExprKind, UnaryOp};
-use super::super::error::CompileError;
+use super::super::error::{CompileError, is_fatal};
 use super::super::value::{Undefined, none};
-use super::constants::constant;
+use super::constants::{constant, constant_dict};
 use super::{Codegen, Frame};
 
 type Done = Result<(), CompileError>;
@@ -18,6 +18,14 @@ impl Codegen {
             self.constant(value);
             return Ok(());
         }
+        let around = self.folds;
+        self.folds = around || !matches!(expr.kind, ExprKind::Tuple(_) | ExprKind::List(_) | ExprKind::Dict(_));
+        let done = self.computed(frame, expr);
+        self.folds = around;
+        done
+    }
+
+    fn computed(&mut self, frame: Frame, expr: &Expr) -> Done {
         match &expr.kind {
             // Constants without a value do not exist.
             ExprKind::Const(_) => Ok(()),
@@ -53,6 +61,14 @@ impl Codegen {
     }
 
     fn dict(&mut self, frame: Frame, entries: &[(Expr, Expr)], line: u32) -> Done {
+        // Jinja2 makes dicts of literals when it compiles, if something is computed from them.
+        if self.folds
+            && let Some(Err(error)) = constant_dict(entries)
+            && !is_fatal(&error)
+        {
+            self.at_line(line);
+            return self.fail(error.detail().unwrap_or_default().to_owned());
+        }
         for (key, value) in entries {
             self.expr(frame, key)?;
             self.expr(frame, value)?;

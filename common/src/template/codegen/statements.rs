@@ -5,7 +5,7 @@ use minijinja::machinery::Instruction;
 
 use super::super::ast::{Expr, ExprKind, Function, Name, Stmt, StmtKind, Target};
 use super::super::error::CompileError;
-use super::super::scope::mentions;
+use super::super::scope::{line_of, mentions};
 use super::expressions::text_literal;
 use super::{Codegen, Frame};
 
@@ -67,6 +67,12 @@ impl Codegen {
             StmtKind::Filter(filter, body) => self.filter_block(frame, filter, body),
             StmtKind::Generation(body) => self.generation(frame, body),
             StmtKind::Block(body) => self.block(body),
+            StmtKind::RequiredBlock(name) => {
+                self.constant(Value::from(format!("Required block '{name}' not found")));
+                self.op("fail", 1)?;
+                self.add(Instruction::DiscardTop);
+                Ok(())
+            }
             StmtKind::Scope(body) => {
                 let inner = self.inner(frame, body);
                 self.enter_scope(inner.scope);
@@ -237,9 +243,11 @@ impl Codegen {
 
     /// A named block sees the template's own variables, but not those of loops and the like around it.
     fn block(&mut self, body: &[Stmt]) -> Done {
-        if mentions(body, "super") || mentions(body, "self") {
-            let (line, construct) = (self.line.into(), "the inheritance of blocks".to_owned());
-            return Err(CompileError::Unsupported { line, construct });
+        for name in ["super", "self"] {
+            if mentions(body, name) {
+                let line = line_of(body, name).unwrap_or(self.line.into());
+                return Err(CompileError::Unsupported { line, construct: format!("the variable '{name}'") });
+            }
         }
         let root = Frame { scope: 0, soft: false };
         let inner = self.inner(root, body);

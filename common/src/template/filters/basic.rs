@@ -8,7 +8,7 @@ use super::super::python::attribute;
 use super::super::python::call::{Args, required};
 use super::super::python::repr;
 use super::super::value::{
-    Generator, Obj, Py, Undefined, View, ViewKind, is_undefined, iterate, length, obj, py, text, type_name,
+    Generator, GeneratorKind, Obj, Undefined, View, ViewKind, is_undefined, iterate, length, obj, text, type_name,
 };
 use super::{flag, is_mapping};
 
@@ -42,7 +42,7 @@ pub(super) fn string(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) 
 
 pub(super) fn items(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("items", [])?;
-    Generator::value("generator", |items| {
+    Generator::value(GeneratorKind::Function("do_items"), |items| {
         if is_undefined(value) {
             return Ok(());
         }
@@ -67,31 +67,4 @@ pub(super) fn attr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
         return Ok(Undefined::Member { owner: type_name(value), name }.value());
     }
     attribute::attribute(state, value, &name)
-}
-
-/// Python's `pprint` for values whose `repr` fits in one line.
-pub(super) fn pprint(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    const WIDTH: usize = 80;
-    args.bind::<0>("pprint", [])?;
-    let line = match py(value) {
-        Py::Undefined(_) => "Undefined".to_owned(),
-        _ => repr::repr(value)?,
-    };
-    if line.chars().count() > WIDTH || holds_unsorted_dict(value) {
-        return Err(fail("the filter 'pprint' is supported only for values that fit in one line"));
-    }
-    text(line)
-}
-
-/// `pprint` sorts keys.
-fn holds_unsorted_dict(value: &Value) -> bool {
-    match obj(value) {
-        Some(Obj::Dict(dict)) => {
-            let keys: Option<Vec<&str>> = dict.entries().iter().map(|(key, _)| key.as_str()).collect();
-            !keys.is_some_and(|keys| keys.is_sorted())
-                || dict.entries().iter().any(|(_, item)| holds_unsorted_dict(item))
-        }
-        Some(Obj::Seq(seq)) => seq.items().iter().any(holds_unsorted_dict),
-        _ => false,
-    }
 }

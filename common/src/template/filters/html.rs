@@ -8,6 +8,7 @@ use super::super::lexer::is_space;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
 use super::super::value::{Py, dict, is_iterable, is_undefined, iterate, py, safe_text, text, to_vec};
+use super::entities;
 
 pub(super) fn safe(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("safe", [])?;
@@ -29,33 +30,23 @@ pub(super) fn forceescape(state: &mut State<'_, '_>, value: &Value, args: &Args<
 
 pub(super) fn striptags(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("striptags", [])?;
-    let content = repr::to_str(state, value)?;
-    let without_comments = remove_between(&content, "<!--", "-->");
-    let without_tags = remove_between(&without_comments, "<", ">");
-    let words: Vec<&str> = without_tags.split(is_space).filter(|word| !word.is_empty()).collect();
-    text(unescape(&words.join(" ")))
+    let content = without_tags(&repr::to_str(state, value)?);
+    let words: Vec<&str> = content.split(is_space).filter(|word| !word.is_empty()).collect();
+    text(entities::unescape(&words.join(" ")))
 }
 
-/// Drops what stands between two marks, and the marks; an opening one without a closing one stays.
-fn remove_between(content: &str, open: &str, close: &str) -> String {
+/// Drops comments and tags, up to the first that does not end.
+fn without_tags(content: &str) -> String {
     let mut out = String::with_capacity(content.len());
     let mut rest = content;
-    while let Some(start) = rest.find(open) {
-        let Some(len) = rest[start..].find(close) else { break };
+    while let Some(start) = rest.find('<') {
+        let is_comment = rest[start..].starts_with("<!--");
+        let (skipped, close) = if is_comment { (4, "-->") } else { (0, ">") };
+        let Some(len) = rest[start + skipped..].find(close) else { break };
         out.push_str(&rest[..start]);
-        rest = &rest[start + len + close.len()..];
+        rest = &rest[start + skipped + len + close.len()..];
     }
     out.push_str(rest);
-    out
-}
-
-/// The entities that markup of this engine can contain.
-fn unescape(content: &str) -> String {
-    let mut out = content.to_owned();
-    for (entity, c) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&#39;", "'"), ("&amp;", "&")]
-    {
-        out = out.replace(entity, c);
-    }
     out
 }
 

@@ -116,7 +116,11 @@ pub(super) fn filesizeformat(_: &mut State<'_, '_>, value: &Value, args: &Args<'
         return text("1 Byte");
     }
     if bytes < base {
-        return text(format!("{} Bytes", bytes.trunc()));
+        if bytes.is_infinite() {
+            return Err(fail("cannot convert float infinity to integer"));
+        }
+        // An integer has no negative zero.
+        return text(format!("{} Bytes", bytes.trunc() + 0.0));
     }
     let mut unit = base;
     for name in units {

@@ -6,11 +6,11 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::predicates;
 use super::super::python::call::Args;
-use super::super::value::{Generator, iterate};
+use super::super::value::{Generator, GeneratorKind, iterate};
 use super::{Path, apply};
 
 pub(super) fn map(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    Generator::value("generator", |out| {
+    Generator::value(GeneratorKind::Function("sync_do_map"), |out| {
         if !value.is_true() {
             return Ok(());
         }
@@ -76,7 +76,7 @@ fn choose(
     by_attribute: bool,
     wanted: bool,
 ) -> Fallible<Value> {
-    Generator::value("generator", |out| {
+    Generator::value(GeneratorKind::Function("select_or_reject"), |out| {
         if !value.is_true() {
             return Ok(());
         }

@@ -7,8 +7,8 @@ use super::super::error::{Fallible, fail};
 use super::super::python::call::{Args, int_arg, or_none, required};
 use super::super::python::{arithmetic, equal, order, repr};
 use super::super::value::{
-    Generator, KeySet, Obj, Py, Seq, SeqKind, Undefined, dict, iterate, list, none, obj, py, seq, text, text_like,
-    to_vec, tuple, type_name,
+    Generator, GeneratorKind, KeySet, Obj, Py, Seq, SeqKind, Undefined, ViewKind, dict, iterate, list, none, obj, py,
+    text, text_like, to_vec, tuple, type_name,
 };
 use super::{Path, flag, ignore_case};
 
@@ -54,12 +54,27 @@ pub(super) fn reverse(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> 
         }
         _ => {
             let items = reversed(value).map_err(|_| fail("argument must be iterable"))?;
-            let name = if seq(value).is_some_and(Seq::is_list) { "list_reverseiterator" } else { "reversed" };
-            Generator::value(name, |out| {
+            let name = reversed_type(value);
+            Generator::value(GeneratorKind::Type(name), |out| {
                 out.extend(items);
                 Ok(())
             })
         }
+    }
+}
+
+/// What Python calls the iterator that `reversed(value)` gives.
+fn reversed_type(value: &Value) -> &'static str {
+    match obj(value) {
+        Some(Obj::Seq(seq)) if seq.is_list() => "list_reverseiterator",
+        Some(Obj::Dict(_)) => "dict_reversekeyiterator",
+        Some(Obj::View(view)) => match view.kind() {
+            ViewKind::Keys => "dict_reversekeyiterator",
+            ViewKind::Values => "dict_reversevalueiterator",
+            ViewKind::Items => "dict_reverseitemiterator",
+        },
+        Some(Obj::Range(_)) => "range_iterator",
+        _ => "reversed",
     }
 }
 
@@ -227,7 +242,7 @@ pub(super) fn groupby(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>)
 pub(super) fn unique(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"])?;
     let keys = Keys::new(attribute, flag(case_sensitive));
-    Generator::value("generator", |out| {
+    Generator::value(GeneratorKind::Function("sync_do_unique"), |out| {
         let mut seen = KeySet::default();
         for item in iterate(value)? {
             let item = item?;
@@ -243,7 +258,7 @@ pub(super) fn unique(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) 
 pub(super) fn batch(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"])?;
     let count = required(count, "batch", "linecount")?;
-    Generator::value("generator", |out| {
+    Generator::value(GeneratorKind::Function("do_batch"), |out| {
         let items = to_vec(value)?;
         if items.is_empty() {
             return Ok(());
@@ -265,7 +280,7 @@ pub(super) fn batch(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fa
 pub(super) fn slice(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [count, fill] = args.bind("slice", ["slices", "fill_with"])?;
     let count = required(count, "slice", "slices")?;
-    Generator::value("generator", |out| {
+    Generator::value(GeneratorKind::Function("sync_do_slice"), |out| {
         let items = to_vec(value)?;
         let slices = int_arg(&count)?;
         if slices == 0 {

@@ -242,16 +242,21 @@ impl Parser {
     fn named_block(&mut self) -> Parsed<StmtKind> {
         let name = self.expect_name()?;
         self.skip_name("scoped");
-        if self.is_name("required") {
-            return self.unsupported("a required block");
-        }
+        let required = self.skip_name("required");
         if self.block_names.contains(&name) {
             return self.fail(format!("block '{name}' defined twice"));
         }
         self.block_names.push(name.clone());
         let body = self.outside_loop(|parser| parser.block_until("endblock"))?;
         self.skip_name(&name);
-        Ok(StmtKind::Block(body))
+        if !required {
+            return Ok(StmtKind::Block(body));
+        }
+        let is_blank = |stmt: &Stmt| matches!(&stmt.kind, StmtKind::Data(text) if text.trim().is_empty());
+        if body.iter().all(is_blank) {
+            return Ok(StmtKind::RequiredBlock(name.into()));
+        }
+        self.fail("Required blocks can only contain comments or whitespace")
     }
 
     fn autoescape(&mut self, line: u32) -> Parsed<StmtKind> {
@@ -260,10 +265,6 @@ impl Parser {
             return Err(CompileError::Unsupported { line, construct: "autoescape".to_owned() });
         }
         Ok(StmtKind::Scope(self.block_until("endautoescape")?))
-    }
-
-    fn unsupported<T>(&self, construct: &str) -> Parsed<T> {
-        Err(CompileError::Unsupported { line: self.line(), construct: construct.to_owned() })
     }
 
     /// `include` and `extends`, of which the source is all that matters.

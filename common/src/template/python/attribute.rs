@@ -73,7 +73,7 @@ fn missing(value: &Value, name: &Value) -> Value {
 }
 
 /// What Python's `value[key]` gives; nothing if it raises a TypeError or LookupError.
-fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
+pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
     match py(value) {
         Py::Obj(Obj::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
         Py::Undefined(undefined) => Err(undefined.error()),

@@ -4,7 +4,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
-use super::super::value::{Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, type_name};
+use super::super::value::{Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, seq, type_name};
 
 /// Python's `left == right`.
 pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
@@ -134,10 +134,24 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
         },
         Py::Undefined(_) => Ok(false),
         Py::Obj(Obj::Dict(dict)) => Ok(dict.get(item)?.is_some()),
-        Py::Obj(Obj::View(view)) if view.kind() == ViewKind::Keys => Ok(view.dict().get(item)?.is_some()),
+        Py::Obj(Obj::View(view)) if view.kind() != ViewKind::Values => view_contains(view, item),
         Py::Obj(Obj::Namespace(_)) | Py::Obj(Obj::Loop(_)) => not_a_container(container),
         Py::Obj(_) => contains_item(container, item),
         _ => not_a_container(container),
+    }
+}
+
+/// `item in view`, for views that are sets.
+pub(crate) fn view_contains(view: &View, item: &Value) -> Fallible<bool> {
+    if view.kind() == ViewKind::Keys {
+        return Ok(view.dict().get(item)?.is_some());
+    }
+    match seq(item).filter(|pair| !pair.is_list()).map(Seq::items) {
+        Some([key, value]) => match view.dict().get(key)? {
+            Some(found) => equal(found, value),
+            None => Ok(false),
+        },
+        _ => Ok(false),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn find(value: &Value, name: &str) -> Option<&'static str> {
 
 /// Whether values of some type have a method of this name.
 pub(crate) fn is_method(name: &str) -> bool {
-    let types = [texts::NAMES, numbers::INT_NAMES, numbers::FLOAT_NAMES, sequences::NAMES, sequences::MUTATING];
+    let types = [texts::NAMES, numbers::INT_NAMES, numbers::FLOAT_NAMES, sequences::LIST_NAMES, sequences::MUTATING];
     let objects = [dicts::NAMES, dicts::MUTATING, objects::LOOP_NAMES, objects::CYCLER_NAMES, objects::DICT_TYPE_NAMES];
     types.iter().chain(&objects).any(|names| names.contains(&name))
 }
@@ -74,6 +74,7 @@ fn names(value: &Value) -> &'static [&'static str] {
 
 fn object_names(object: &Obj) -> &'static [&'static str] {
     match object {
+        Obj::Seq(seq) if seq.is_list() => sequences::LIST_NAMES,
         Obj::Seq(_) | Obj::Range(_) => sequences::NAMES,
         Obj::Dict(_) => dicts::NAMES,
         Obj::BigInt(_) => numbers::INT_NAMES,

@@ -6,12 +6,18 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
-use super::super::value::{Obj, Py, as_digits, py, type_name};
-use super::equal::equal;
+use super::super::value::{Obj, Py, View, ViewKind, as_digits, obj, py, type_name};
+use super::equal::{equal, view_contains};
 use super::number::exact_int;
 
 /// `left op right`, for one of the four operators.
 pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
+    if let (Some(Obj::View(left)), Some(Obj::View(right))) = (obj(left), obj(right))
+        && left.kind() != ViewKind::Values
+        && right.kind() != ViewKind::Values
+    {
+        return compare_sets(left, right, op);
+    }
     let Some(ordering) = ordering(left, right, op)? else {
         return Ok(false);
     };
@@ -21,6 +27,23 @@ pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
         ">" => ordering.is_gt(),
         _ => ordering.is_ge(),
     })
+}
+
+/// Views of keys and items are sets: what is contained in the other is less.
+fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
+    let (inner, outer) = if op.starts_with('<') { (left, right) } else { (right, left) };
+    let (fewer, as_many) = (inner.dict().len() < outer.dict().len(), inner.dict().len() == outer.dict().len());
+    if !fewer && (op.len() == 1 || !as_many) {
+        return Ok(false);
+    }
+    for at in 0..inner.dict().len() {
+        if let Some(item) = inner.item(at)
+            && !view_contains(outer, &item?)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// How two values compare; nothing if one is not a number (NaN), an error if they cannot be compared.
@@ -35,7 +58,6 @@ fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>>
         (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
             compare_items(left_seq.items(), right_seq.items(), op)
         }
-        (Py::Obj(Obj::View(_)), Py::Obj(Obj::View(_))) => Err(fail("dict views cannot be ordered here")),
         _ => compare_numbers(left, right).unwrap_or_else(|| {
             let (left, right) = (type_name(left), type_name(right));
             Err(fail(format!("'{op}' not supported between instances of '{left}' and '{right}'")))

@@ -7,7 +7,7 @@ use minijinja::{State, Value};
 use super::super::budget;
 use super::super::error::{Fallible, Limit, limit};
 use super::super::unicode;
-use super::super::value::{self, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
+use super::super::value::{self, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
 use super::number;
 
 /// Text that is being written, which may not outgrow the budget.
@@ -78,6 +78,9 @@ pub(crate) fn repr(value: &Value) -> Fallible<String> {
     Ok(out.finish())
 }
 
+/// What stands for an address in memory, which differs from run to run in Python.
+const ADDRESS: &str = "0x7f0000000000";
+
 /// How deep printing goes; a namespace may hold itself.
 const MAX_DEPTH: u16 = value::MAX_NESTING + 1;
 
@@ -132,8 +135,13 @@ fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fall
         Obj::Loop(object) => out.push(&format!("<LoopContext {}/?>", object.index())),
         Obj::Method(method) => {
             let owner = type_name(&method.receiver);
-            out.push(&format!("<built-in method {} of {owner} object>", method.name))
+            out.push(&format!("<built-in method {} of {owner} object at {ADDRESS}>", method.name))
         }
+        Obj::Generator(generator) => match generator.kind() {
+            GeneratorKind::Function(name) => out.push(&format!("<generator object {name} at {ADDRESS}>")),
+            GeneratorKind::Type(name) => out.push(&format!("<{name} object at {ADDRESS}>")),
+        },
+        Obj::Counter(_) => out.push(&format!("<jinja2.utils.{} object at {ADDRESS}>", type_name(value))),
         _ => out.push(&format!("<{} object>", type_name(value))),
     }
 }

@@ -63,13 +63,7 @@ pub(crate) fn swapcase(text: &str) -> String {
 
 pub(crate) fn casefold(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            'ß' | 'ẞ' => out.push_str("ss"),
-            'ς' => out.push('σ'),
-            c => out.extend(c.to_lowercase()),
-        }
-    }
+    text.chars().for_each(|c| unicode::push_case_folded(&mut out, c));
     out
 }
 
@@ -143,7 +137,7 @@ fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     let mut rest = text.trim_start_matches(is_space);
     while !rest.is_empty() {
         if words.len() == limit {
-            words.push(rest.trim_end_matches(is_space));
+            words.push(rest);
             break;
         }
         let end = rest.find(is_space).unwrap_or(rest.len());
@@ -171,7 +165,7 @@ fn rsplit_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     let mut rest = text.trim_end_matches(is_space);
     while !rest.is_empty() {
         if words.len() == limit {
-            words.push(rest.trim_start_matches(is_space));
+            words.push(rest);
             break;
         }
         let start = rest.char_indices().rev().find(|(_, c)| is_space(*c)).map_or(0, |(at, c)| at + c.len_utf8());

@@ -59,7 +59,8 @@ fn in_stmt(stmt: &Stmt, name: &str) -> Found {
             in_expr(filter, name)
         }
         StmtKind::Generation(body) | StmtKind::Scope(body) => in_body(body, name),
-        StmtKind::Data(_) | StmtKind::Block(..) | StmtKind::Break | StmtKind::Continue => Found::Continue(()),
+        StmtKind::Data(_) | StmtKind::Block(_) | StmtKind::RequiredBlock(_) => Found::Continue(()),
+        StmtKind::Break | StmtKind::Continue => Found::Continue(()),
     }
 }
 
@@ -90,4 +91,22 @@ fn in_expr(expr: &Expr, name: &str) -> Found {
         }
     });
     found
+}
+
+/// The line where a name first stands in an expression.
+pub(crate) fn line_of(body: &[Stmt], name: &str) -> Option<u32> {
+    body.iter().find_map(|stmt| {
+        let mut line = None;
+        stmt.for_each_expr(&mut |expr| line = line.or_else(|| line_in_expr(expr, name)));
+        line.or_else(|| stmt.bodies().into_iter().find_map(|body| line_of(body, name)))
+    })
+}
+
+fn line_in_expr(expr: &Expr, name: &str) -> Option<u32> {
+    if matches!(&expr.kind, ExprKind::Name(found) if **found == *name) {
+        return Some(expr.line);
+    }
+    let mut line = None;
+    expr.for_each_part(&mut |part| line = line.or_else(|| line_in_expr(part, name)));
+    line
 }

@@ -11,10 +11,19 @@ use super::super::budget;
 use super::super::error::{Fallible, is_fatal};
 use super::{Obj, nesting_above};
 
+/// What Python calls an iterator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GeneratorKind {
+    /// A generator, named after its function.
+    Function(&'static str),
+    /// An iterator of this type.
+    Type(&'static str),
+}
+
 /// An iterator that can be consumed once.
 #[derive(Debug)]
 pub(crate) struct Generator {
-    type_name: &'static str,
+    kind: GeneratorKind,
     nesting: u16,
     rest: Mutex<Rest>,
 }
@@ -27,10 +36,7 @@ struct Rest {
 
 impl Generator {
     /// A generator of the items that `produce` hands over before it returns.
-    pub(crate) fn value(
-        type_name: &'static str,
-        produce: impl FnOnce(&mut Vec<Value>) -> Fallible<()>,
-    ) -> Fallible<Value> {
+    pub(crate) fn value(kind: GeneratorKind, produce: impl FnOnce(&mut Vec<Value>) -> Fallible<()>) -> Fallible<Value> {
         let mut items = Vec::new();
         let error = match produce(&mut items) {
             Err(error) if is_fatal(&error) => return Err(error),
@@ -39,7 +45,7 @@ impl Generator {
         budget::alloc_values(items.len() + 2)?;
         let nesting = nesting_above(&items)?;
         let rest = Mutex::new(Rest { items: items.into_iter(), error });
-        Ok(Obj::Generator(Self { type_name, nesting, rest }).value())
+        Ok(Obj::Generator(Self { kind, nesting, rest }).value())
     }
 
     pub(crate) fn next(&self) -> Option<Fallible<Value>> {
@@ -50,8 +56,15 @@ impl Generator {
         }
     }
 
+    pub(crate) fn kind(&self) -> GeneratorKind {
+        self.kind
+    }
+
     pub(super) fn type_name(&self) -> &'static str {
-        self.type_name
+        match self.kind {
+            GeneratorKind::Function(_) => "generator",
+            GeneratorKind::Type(name) => name,
+        }
     }
 
     pub(super) fn nesting(&self) -> u16 {

@@ -22,10 +22,27 @@ pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Va
         ("bit_count", _, Some(int)) => {
             Ok(Value::from(int.iter_u64_digits().map(u64::count_ones).map(u64::from).sum::<u64>()))
         }
+        ("hex", Py::Float(float), _) => Ok(Value::from(hex(float))),
         ("as_integer_ratio", _, Some(int)) => tuple(vec![int_value(int)?, Value::from(1)]),
         ("as_integer_ratio", Py::Float(float), _) => ratio(float),
         _ => Err(unknown(name)),
     }
+}
+
+/// The float in base 16, exactly.
+fn hex(float: f64) -> String {
+    const MANTISSA_BITS: u32 = 52;
+    let sign = if float.is_sign_negative() { "-" } else { "" };
+    match float {
+        _ if float.is_nan() => return "nan".to_owned(),
+        _ if float.is_infinite() => return format!("{sign}inf"),
+        0.0 => return format!("{sign}0x0.0p+0"),
+        _ => {}
+    }
+    let bits = float.to_bits();
+    let (mantissa, exponent) = (bits & ((1 << MANTISSA_BITS) - 1), ((bits >> MANTISSA_BITS) & 0x7ff) as i32);
+    let (lead, exponent) = if exponent == 0 { (0, -1022) } else { (1, exponent - 1023) };
+    format!("{sign}0x{lead}.{mantissa:013x}p{exponent:+}")
 }
 
 /// The float as a fraction in lowest terms: doubling it until it is whole.

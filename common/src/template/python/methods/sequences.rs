@@ -9,7 +9,9 @@ use super::super::call::{Args, int_arg, required};
 use super::super::equal::equal;
 use super::unknown;
 
-pub(super) const NAMES: &[&str] = &["copy", "count", "index"];
+pub(super) const LIST_NAMES: &[&str] = &["copy", "count", "index"];
+/// Of tuples and ranges.
+pub(super) const NAMES: &[&str] = &["count", "index"];
 pub(super) const MUTATING: &[&str] = &["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
 
 pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {

@@ -5,9 +5,11 @@ use minijinja::{State, Value};
 use super::super::super::budget;
 use super::super::super::error::{Fallible, fail};
 use super::super::super::unicode;
-use super::super::super::value::{Dict, Py, dict, iterate, list, py, seq, text_like, text_part, tuple, type_name};
+use super::super::super::value::{
+    Dict, Py, dict, iterate, list, none, py, seq, text_like, text_part, tuple, type_name,
+};
 use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
-use super::super::{format, repr, text};
+use super::super::{attribute, format, repr, text};
 use super::unknown;
 
 /// `str.split` or `str.rsplit`: text, separator, most cuts.
@@ -83,10 +85,47 @@ pub(super) fn call(
         "rsplit" => receiver.split(args, text::rsplit),
         "splitlines" => receiver.splitlines(args),
         "replace" => receiver.replace(args),
-        "encode" | "maketrans" | "translate" => Err(unknown(name)),
+        "encode" => Err(unknown(name)),
+        "maketrans" => make_translation(args.only_positional(name)?),
+        "translate" => {
+            let [table] = args.bind(name, [""])?;
+            receiver.translate(state, &required(table, name, "table")?)
+        }
         "expandtabs" => receiver.expand_tabs(args),
         _ => receiver.call_positional(args.only_positional(name)?),
     }
+}
+
+/// `str.maketrans`: a dict from the numbers of characters to what they become.
+fn make_translation(args: &[Value]) -> Fallible<Value> {
+    let (from, to, dropped) = match args {
+        [table] => return number_keys(table),
+        [from, to] => (text_arg(from, "maketrans")?, text_arg(to, "maketrans")?, ""),
+        [from, to, dropped] => {
+            (text_arg(from, "maketrans")?, text_arg(to, "maketrans")?, text_arg(dropped, "maketrans")?)
+        }
+        _ => return Err(fail(format!("maketrans expected 1 to 3 arguments, got {}", args.len()))),
+    };
+    if from.chars().count() != to.chars().count() {
+        return Err(fail("the first two maketrans arguments must have equal length"));
+    }
+    let number = |c: char| Value::from(u32::from(c));
+    let pairs = from.chars().zip(to.chars()).map(|(from, to)| (number(from), number(to)));
+    Dict::value(pairs.chain(dropped.chars().map(|c| (number(c), none()))).collect())
+}
+
+fn number_keys(table: &Value) -> Fallible<Value> {
+    let Some(table) = dict(table) else {
+        return Err(fail("if you give only one argument to maketrans it must be a dict"));
+    };
+    let number = |(key, item): &(Value, Value)| match (py(key), key.as_str().map(|key| key.chars().collect::<Vec<_>>()))
+    {
+        (_, Some(chars)) if chars.len() == 1 => Ok((Value::from(u32::from(chars[0])), item.clone())),
+        (_, Some(_)) => Err(fail("string keys in translate table must be of length 1")),
+        (Py::Int(_) | Py::Bool(_), None) => Ok((key.clone(), item.clone())),
+        _ => Err(fail("keys in translate table must be strings or integers")),
+    };
+    Dict::value(table.entries().iter().map(number).collect::<Fallible<_>>()?)
 }
 
 fn format_map(state: &mut State<'_, '_>, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
@@ -115,6 +154,30 @@ impl Receiver<'_> {
 
     fn likes<'p>(&self, parts: impl IntoIterator<Item = &'p str>) -> Fallible<Vec<Value>> {
         parts.into_iter().map(|part| self.part(part)).collect()
+    }
+
+    /// Every character becomes what the table has under its number.
+    fn translate(&self, state: &mut State<'_, '_>, table: &Value) -> Fallible<Value> {
+        if dict(table).is_none() && seq(table).is_none() && table.as_str().is_none() {
+            return Err(fail(format!("'{}' object is not subscriptable", type_name(table))));
+        }
+        let mut out = repr::Text::new();
+        for c in self.content.chars() {
+            let found = attribute::item(state, table, &Value::from(u32::from(c)))?;
+            match py(&found) {
+                Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
+                Py::None => {}
+                Py::Str(text) => out.push(text)?,
+                Py::Int(_) | Py::Bool(_) => {
+                    let code = u32::try_from(int_arg(&found)?).ok().filter(|code| *code <= 0x10_ffff);
+                    let c = code.ok_or_else(|| fail("character mapping must be in range(0x110000)"))?;
+                    let c = char::from_u32(c).ok_or_else(|| fail("a lone surrogate is not supported"))?;
+                    out.push(c.encode_utf8(&mut [0; 4]))?;
+                }
+                _ => return Err(fail("character mapping must return integer, None or str")),
+            }
+        }
+        self.like(out.finish())
     }
 
     fn call_positional(&self, args: &[Value]) -> Fallible<Value> {

@@ -1,0 +1,76 @@
+//! Character references of HTML (`&lt;`, `&#60;`, `&#x3c;`), read as Python's `html.unescape` does.
+
+use super::super::unicode;
+
+/// The longest reference that is looked at, without `&` and `;`.
+const MAX_NAME: usize = 32;
+
+/// Windows-1252 for 0x80 to 0x9f, which is what pages mean by these numbers; unassigned ones stand for themselves.
+const WINDOWS: [char; 32] = [
+    '\u{20ac}', '\u{81}', '\u{201a}', '\u{192}', '\u{201e}', '\u{2026}', '\u{2020}', '\u{2021}', '\u{2c6}', '\u{2030}',
+    '\u{160}', '\u{2039}', '\u{152}', '\u{8d}', '\u{17d}', '\u{8f}', '\u{90}', '\u{2018}', '\u{2019}', '\u{201c}',
+    '\u{201d}', '\u{2022}', '\u{2013}', '\u{2014}', '\u{2dc}', '\u{2122}', '\u{161}', '\u{203a}', '\u{153}', '\u{9d}',
+    '\u{17e}', '\u{178}',
+];
+
+/// The text that the references stand for.
+pub(super) fn unescape(content: &str) -> String {
+    let mut out = String::with_capacity(content.len());
+    let mut rest = content;
+    while let Some(at) = rest.find('&') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        rest = &rest[reference(rest, &mut out)..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Reads what follows `&`; gives how many bytes that took.
+fn reference(rest: &str, out: &mut String) -> usize {
+    let numeric = rest.strip_prefix('#').and_then(|number| {
+        let (digits, radix, prefix) = match number.strip_prefix(['x', 'X']) {
+            Some(digits) => (digits, 16, 2),
+            None => (number, 10, 1),
+        };
+        let len = digits.bytes().take_while(|byte| char::from(*byte).is_digit(radix)).count();
+        (len > 0).then(|| (prefix + len, number_meant(&digits[..len], radix)))
+    });
+    if let Some((len, c)) = numeric {
+        out.extend(c);
+        return len + usize::from(rest[len..].starts_with(';'));
+    }
+    named(rest, out)
+}
+
+/// The character of a number; nothing for those that no text may hold.
+fn number_meant(digits: &str, radix: u32) -> Option<char> {
+    let code = u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
+    match code {
+        0 => Some(char::REPLACEMENT_CHARACTER),
+        0x0d => Some('\r'),
+        0x80..=0x9f => WINDOWS.get(code as usize - 0x80).copied(),
+        0x01..=0x08 | 0x0b | 0x0e..=0x1f | 0x7f | 0xfdd0..=0xfdef => None,
+        _ if code <= 0x10_ffff && code & 0xfffe == 0xfffe => None,
+        _ => Some(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)),
+    }
+}
+
+fn named(rest: &str, out: &mut String) -> usize {
+    let ends_name = |c: char| matches!(c, '\t' | '\n' | '\x0c' | ' ' | '<' | '&' | '#' | ';');
+    let len: usize = rest.chars().take_while(|c| !ends_name(*c)).take(MAX_NAME).map(char::len_utf8).sum();
+    let whole = len + usize::from(len > 0 && rest[len..].starts_with(';'));
+    if let Some(text) = unicode::entity(&rest[..whole]) {
+        out.push_str(text);
+        return whole;
+    }
+    // A name may also be followed by anything, if it is one that needs no semicolon.
+    for (end, _) in rest[..whole].char_indices().skip(2).collect::<Vec<_>>().into_iter().rev() {
+        if let Some(text) = unicode::entity(&rest[..end]) {
+            out.push_str(text);
+            return end;
+        }
+    }
+    out.push('&');
+    0
+}

@@ -1,0 +1,251 @@
+//! Python's `pprint`: what does not fit in a line is broken between items, and long texts between words.
+
+use std::cmp::Ordering;
+
+use minijinja::{State, Value};
+
+use super::super::budget;
+use super::super::error::Fallible;
+use super::super::lexer::is_space;
+use super::super::python::call::Args;
+use super::super::python::repr::{self, Text};
+use super::super::python::{order, text};
+use super::super::value::{Dict, Obj, Py, Seq, SeqKind, obj, py, text as new_text, type_name};
+
+/// Characters that a line should not exceed.
+const WIDTH: usize = 80;
+
+pub(super) fn pprint(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("pprint", [])?;
+    let mut printer = Printer { out: Text::new() };
+    printer.value(value, Place { indent: 0, after: 0, level: 0 })?;
+    new_text(printer.out.finish())
+}
+
+/// Where a value is printed.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Characters before it in the line.
+    indent: usize,
+    /// Characters that must still fit behind it.
+    after: usize,
+    /// How many values it is inside of.
+    level: usize,
+}
+
+impl Place {
+    fn inside(self, indent: usize, after: usize) -> Self {
+        Self { indent, after, level: self.level + 1 }
+    }
+}
+
+struct Printer {
+    out: Text,
+}
+
+impl Printer {
+    fn value(&mut self, value: &Value, place: Place) -> Fallible<()> {
+        let line = one_line(value)?;
+        if chars(&line)? <= WIDTH.saturating_sub(place.indent + place.after) {
+            return self.out.push(&line);
+        }
+        match (py(value), obj(value)) {
+            (Py::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
+            (_, Some(Obj::Dict(dict))) => self.dict(dict, place),
+            (_, Some(Obj::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
+            _ => self.out.push(&line),
+        }
+    }
+
+    fn break_line(&mut self, indent: usize) -> Fallible<()> {
+        self.out.push("\n")?;
+        self.out.push(&" ".repeat(indent))
+    }
+
+    fn dict(&mut self, dict: &Dict, place: Place) -> Fallible<()> {
+        self.out.push("{")?;
+        let indent = place.indent + 1;
+        let entries = sorted(dict)?;
+        for (at, (key, item)) in entries.iter().enumerate() {
+            let last = at + 1 == entries.len();
+            let key = one_line(key)?;
+            self.out.push(&key)?;
+            self.out.push(": ")?;
+            let after = if last { place.after + 1 } else { 1 };
+            self.value(item, place.inside(indent + chars(&key)? + 2, after))?;
+            if !last {
+                self.out.push(",")?;
+                self.break_line(indent)?;
+            }
+        }
+        self.out.push("}")
+    }
+
+    fn sequence(&mut self, seq: &Seq, place: Place) -> Fallible<()> {
+        let (open, close) = match (seq.is_list(), seq.items().len()) {
+            (true, _) => ("[", "]"),
+            (false, 1) => ("(", ",)"),
+            (false, _) => ("(", ")"),
+        };
+        self.out.push(open)?;
+        let indent = place.indent + 1;
+        for (at, item) in seq.items().iter().enumerate() {
+            let last = at + 1 == seq.items().len();
+            self.value(item, place.inside(indent, if last { place.after + close.len() } else { 1 }))?;
+            if !last {
+                self.out.push(",")?;
+                self.break_line(indent)?;
+            }
+        }
+        self.out.push(close)
+    }
+
+    /// A long text becomes several literals, in parentheses if it stands alone.
+    fn text(&mut self, content: &str, line: &str, place: Place) -> Fallible<()> {
+        let alone = usize::from(place.level == 0);
+        let (indent, after) = (place.indent + alone, place.after + alone);
+        let pieces = pieces(content, WIDTH.saturating_sub(indent), after)?;
+        if pieces.len() < 2 {
+            return self.out.push(line);
+        }
+        if alone == 1 {
+            self.out.push("(")?;
+        }
+        for (at, piece) in pieces.iter().enumerate() {
+            if at > 0 {
+                self.break_line(indent)?;
+            }
+            self.out.push(piece)?;
+        }
+        self.out.push(if alone == 1 { ")" } else { "" })
+    }
+}
+
+/// The literals of a long text, each at most `width` long if its words allow; behind the last, `after` characters follow.
+fn pieces(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
+    let lines = text::lines(content, true)?;
+    let mut pieces = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let last = at + 1 == lines.len();
+        let literal = quoted(line)?;
+        if (chars(&literal)?) <= width.saturating_sub(if last { after } else { 0 }) {
+            pieces.push(literal);
+        } else {
+            push_words(&mut pieces, line, width, if last { after } else { 0 })?;
+        }
+    }
+    Ok(pieces)
+}
+
+fn push_words(pieces: &mut Vec<String>, line: &str, width: usize, after: usize) -> Fallible<()> {
+    let words = words(line);
+    let mut current = String::new();
+    for (at, word) in words.iter().enumerate() {
+        let room = width.saturating_sub(if at + 1 == words.len() { after } else { 0 });
+        let candidate = format!("{current}{word}");
+        if chars(&quoted(&candidate)?)? <= room {
+            current = candidate;
+            continue;
+        }
+        if !current.is_empty() {
+            pieces.push(quoted(&current)?);
+        }
+        current = (*word).to_owned();
+    }
+    if !current.is_empty() {
+        pieces.push(quoted(&current)?);
+    }
+    Ok(())
+}
+
+/// The words of a line, each with the space that follows it.
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let space = rest.find(is_space).unwrap_or(rest.len());
+        let end = rest[space..].find(|c| !is_space(c)).map_or(rest.len(), |len| space + len);
+        let (word, after) = rest.split_at(end);
+        words.push(word);
+        rest = after;
+    }
+    words
+}
+
+fn quoted(part: &str) -> Fallible<String> {
+    let mut out = Text::new();
+    repr::write_quoted(&mut out, part)?;
+    Ok(out.finish())
+}
+
+fn chars(text: &str) -> Fallible<usize> {
+    budget::scan(text.len())?;
+    Ok(text.chars().count())
+}
+
+/// Like `repr`, with the keys of dicts in order.
+fn one_line(value: &Value) -> Fallible<String> {
+    let mut out = Text::new();
+    write_line(&mut out, value)?;
+    Ok(out.finish())
+}
+
+fn write_line(out: &mut Text, value: &Value) -> Fallible<()> {
+    match obj(value) {
+        Some(Obj::Dict(dict)) => {
+            let entries = sorted(dict)?;
+            out.push("{")?;
+            for (at, (key, item)) in entries.iter().enumerate() {
+                out.push(if at > 0 { ", " } else { "" })?;
+                write_line(out, key)?;
+                out.push(": ")?;
+                write_line(out, item)?;
+            }
+            out.push("}")
+        }
+        Some(Obj::Seq(seq)) if seq.kind() != SeqKind::Group => {
+            out.push(if seq.is_list() { "[" } else { "(" })?;
+            for (at, item) in seq.items().iter().enumerate() {
+                out.push(if at > 0 { ", " } else { "" })?;
+                write_line(out, item)?;
+            }
+            let lonely = !seq.is_list() && seq.items().len() == 1;
+            out.push(if lonely { "," } else { "" })?;
+            out.push(if seq.is_list() { "]" } else { ")" })
+        }
+        _ => out.push(&repr::repr(value)?),
+    }
+}
+
+/// The entries by key; keys that cannot be compared are in the order of the names of their types.
+fn sorted(dict: &Dict) -> Fallible<Vec<(Value, Value)>> {
+    let mut entries: Vec<(Value, Value)> = Vec::with_capacity(dict.len());
+    budget::alloc_values(2 * dict.len())?;
+    for entry in dict.entries() {
+        let at = insertion_point(&entries, &entry.0)?;
+        budget::steps(1 + (entries.len() - at) / 8)?;
+        entries.insert(at, entry.clone());
+    }
+    Ok(entries)
+}
+
+fn insertion_point(entries: &[(Value, Value)], key: &Value) -> Fallible<usize> {
+    let (mut low, mut high) = (0, entries.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_before(key, &entries[middle].0)? {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(low)
+}
+
+fn is_before(left: &Value, right: &Value) -> Fallible<bool> {
+    match order::compare(left, right, "<") {
+        Err(error) if super::super::error::is_fatal(&error) => Err(error),
+        Err(_) => Ok(type_name(left).cmp(type_name(right)) == Ordering::Less),
+        result => result,
+    }
+}
