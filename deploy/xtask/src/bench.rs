@@ -7,10 +7,8 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 
 use crate::cargo;
-use crate::files;
 use crate::layout::Layout;
-use crate::setup::tokenizers;
-use crate::setup::venv::Venv;
+use crate::setup::{tokenizers, venv};
 
 /// Measure Tandem against what people would use instead, both in one run on this machine.
 ///
@@ -51,7 +49,7 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command> {
     tokenizers::ensure(layout)?;
     let folder = layout.root().join("deploy/bench");
-    let python = Venv::ensure(layout, "transformers", &files::read(&folder.join("requirements.txt"))?)?.python();
+    let python = venv::transformers(layout)?.python();
     let mut command = cargo::command(layout);
     command.args(["run", "--release", "--quiet", "--locked", "--manifest-path"]).arg(folder.join("Cargo.toml"));
     command.arg("--target-dir").arg(layout.root().join("target/bench"));

@@ -8,9 +8,10 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use render_svc::grpc::RenderApi;
+use render_svc::adapters::Registry;
+use render_svc::grpc::{RenderApi, Renderer};
 use render_svc::json;
-use render_svc::models::Models;
+use render_svc::models::{Library, Sources};
 use render_svc::render::render;
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
@@ -27,12 +28,12 @@ const MODELS: [(&str, &str, &str); 4] = [
     ("plain", "config.json", r#"{"model_type": "unheard-of"}"#),
 ];
 
-static MODELS_LOADED: LazyLock<Arc<Models>> = LazyLock::new(|| {
+static LIBRARY: LazyLock<Arc<Library>> = LazyLock::new(|| {
     let root = std::env::temp_dir().join(format!("tandem-fuzz-{}", std::process::id()));
-    let paths: Vec<_> = MODELS.iter().map(|model| write_model(&root, model)).collect();
-    let models = Models::load(&paths).expect("the models load");
+    let models = MODELS.iter().map(|model| write_model(&root, model)).collect();
+    let library = Library::open(Sources { models, config: None }, Registry::default()).expect("the models load");
     fs::remove_dir_all(&root).expect("the models can be removed");
-    Arc::new(models)
+    Arc::new(library)
 });
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Builder::new_current_thread().build().expect("a runtime"));
@@ -49,13 +50,13 @@ fn as_json(text: &str) {
     let Ok(mut job) = json::request(text, NOW) else { return };
     for (model, ..) in MODELS {
         model.clone_into(&mut job.model);
-        let _ = json::answer(render(&MODELS_LOADED, job.clone()));
+        let _ = json::answer(render(&LIBRARY.models(), LIBRARY.registry(), job.clone()));
     }
 }
 
 fn as_contract(data: &[u8]) {
     let Ok(mut request) = RenderRequest::decode(data) else { return };
-    let api = RenderApi::new(Arc::clone(&MODELS_LOADED));
+    let api = RenderApi::new(Renderer::new(Arc::clone(&LIBRARY)));
     for (model, ..) in MODELS {
         model.clone_into(&mut request.model);
         let _ = RUNTIME.block_on(api.render(Request::new(request.clone())));

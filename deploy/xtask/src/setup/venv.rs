@@ -58,6 +58,12 @@ impl Venv {
     }
 }
 
+/// The transformers that Tandem is compared with.
+pub(crate) fn transformers(layout: &Layout) -> Result<Venv> {
+    let list = layout.root().join("tests/differential/requirements.txt");
+    Venv::ensure(layout, "transformers", &read(&list)?)
+}
+
 /// Without pip inside, because some distributions split off the part of venv that brings it.
 fn make_empty(python: &Python, folder: &Path) -> Result<()> {
     let status =

@@ -11,8 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::cargo;
 use crate::files;
 use crate::layout::Layout;
-use crate::setup;
-use crate::setup::venv::Venv;
+use crate::setup::{self, venv};
 
 /// The test that compares, by its full name.
 const TEST: &str = "differential::random_cases_render_as_in_transformers";
@@ -35,7 +34,7 @@ const KINDS: [Kind; 2] = [
 pub(super) fn run(layout: &Layout, count: u64, seed: Option<u64>) -> Result<ExitCode> {
     setup::ensure(layout)?;
     let scripts = layout.root().join("tests/differential");
-    let python = Venv::ensure(layout, "differential", &files::read(&scripts.join("requirements.txt"))?)?.python();
+    let python = venv::transformers(layout)?.python();
     let seed = seed.unwrap_or_else(fresh_seed);
     println!("{count} cases from seed {seed}; the same again: cargo xtask test --differential {count} --seed {seed}");
     let folder = layout.tandem().join("differential-cases");
