@@ -11,6 +11,7 @@ import copy
 import json
 import pathlib
 import random
+import re
 import sys
 
 ARGS = {
@@ -23,6 +24,7 @@ ARGS = {
     "users": [{"name": "Zoe", "age": 31, "tags": ["x"]}, {"name": "adam", "age": 4}, {"name": "Bob", "age": 31, "tags": []}],
 }
 NAMES = [*ARGS, "undef", "messages", "tools", "x", "y"]
+NAME = re.compile(rf"(?<!['\w])({'|'.join(NAMES)})(?!['\w])")
 CONSTANTS = ["0", "1", "-1", "2", "3", "10", "0x1f", "1_000", "1.5", "2.0", "1e3", "1e-7", "''", "'a'", "'l'", "', '", "'%s'",
              "'%d-%s'", "'{}{}'", "'{0:>5}'", "true", "false", "none", "[]", "{}", "()", "(1,)", "[1, 'a']", "{'a': 1, 1: 2}",
              "(d.keys() <= ed.keys())", "(d.items() > ed.items())", "'\\n'", "'\\u00e9'", "\"'\"", "'x' 'y'"]
@@ -109,7 +111,7 @@ class Generator:
 
     def index(self, inner):
         # Jinja2 evaluates slices of constants when it compiles, by other rules; a part that is never evaluated does not count.
-        constant = not any(name in inner for name in NAMES if len(name) > 2)
+        constant = not NAME.search(inner)
         constant = constant or any(word in inner for word in (" and ", " or ", " if "))
         return self.pick([index for index in INDEXES if not (constant and ":" in index)])
 
