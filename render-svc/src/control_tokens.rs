@@ -10,6 +10,7 @@
 //! template puts together from two texts is not found.
 
 use std::collections::HashSet;
+use std::iter;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -108,7 +109,7 @@ impl ControlTokens {
         let head = self.head(&text[..free_until]);
         let tail = self.tail(&text[free_from..]).map(|bytes| text.len() - bytes..text.len());
         match (head, tail) {
-            (Some(head), Some(tail)) if tail.start < head => return vec![0..text.len()],
+            (Some(head), Some(tail)) if tail.start < head => return iter::once(0..text.len()).collect(),
             (head, tail) => {
                 parts.splice(0..0, head.map(|end| 0..end));
                 parts.extend(tail);

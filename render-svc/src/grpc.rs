@@ -3,6 +3,7 @@
 pub(crate) mod convert;
 mod registry;
 
+use std::slice;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -122,8 +123,8 @@ impl RenderService for RenderApi {
             convert::control_tokens("control_tokens", control_tokens).map_err(Error::from)? == ControlTokens::Literal;
         let model = self.renderer.model(&model)?;
         let encode = move || {
-            let everything = [0..text.len()];
-            let literal = if is_literal { &everything[..] } else { &[] };
+            let whole = 0..text.len();
+            let literal = if is_literal { slice::from_ref(&whole) } else { &[] };
             let options = EncodeOptions { add_special_tokens, literal, offsets: return_offsets };
             Ok::<_, Error>(model.tokenizer()?.encode_with(&text, &options)?)
         };
