@@ -140,7 +140,7 @@ impl Artifacts {
 
     fn folder_tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         let path = self.path.join(hf::TOKENIZER);
-        let json = std::fs::read(&path).map_err(|source| TokenizerError::Read { path, source })?;
+        let json = hf::read_file(&path, hf::MAX_TOKENIZER).map_err(|source| TokenizerError::Read { path, source })?;
         let SpecialTokens { named, additional } = &self.special_tokens;
         let texts: Vec<&str> = named.iter().map(|(_, text)| text).chain(additional).map(String::as_str).collect();
         Tokenizer::from_json(&json, &texts)
@@ -196,6 +196,15 @@ impl Templates {
         } else {
             self.named.push((name, text));
         }
+    }
+}
+
+/// Whether there is a model at `path`: a `.gguf` file, or a folder with one of the files that tell something about a model.
+#[must_use]
+pub fn is_model(path: &Path) -> bool {
+    match path.is_dir() {
+        true => hf::FILES.iter().any(|file| path.join(file).exists()),
+        false => path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")),
     }
 }
 

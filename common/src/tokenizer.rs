@@ -75,6 +75,9 @@ pub enum TokenizerError {
     /// A literal range is not one of the text, or not after the one before it.
     #[error("literal range {start}..{end} is not in order, or not one of whole characters in a text of {length} bytes")]
     Literal { start: usize, end: usize, length: usize },
+    /// Only the slow encoder can do what is asked for, offsets mostly, and the text is too long for it.
+    #[error("a text of {bytes} bytes is too long: with offsets, or for this model's tokenizer, {limit} is the most")]
+    TooLong { bytes: usize, limit: usize },
     /// Text could not be encoded.
     #[error("text cannot be tokenized: {reason}")]
     Encode { reason: String },
@@ -100,7 +103,7 @@ pub struct EncodeOptions<'a> {
     /// an added token of two characters or more that is not white space, its first character is encoded apart, so that
     /// even then its id does not appear.
     pub literal: &'a [Range<usize>],
-    /// Also say which bytes each id came from. Ten to a hundred times as slow.
+    /// Also say which bytes each id came from, of a text of at most 4 MiB. Ten to a hundred times as slow.
     pub offsets: bool,
 }
 

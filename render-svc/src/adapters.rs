@@ -172,10 +172,8 @@ pub enum WarningCode {
     TemplateArgUnknown,
     /// A tool call's arguments are text where the template wants an object, or the reverse.
     ToolArgumentsType,
-    /// The adapter has no templates to choose from.
-    TemplateIgnored,
-    /// HF messages have no tokens to tell control tokens from text.
-    ControlTokensIgnored,
+    /// What renders has no place for this option.
+    OptionIgnored,
 }
 
 impl WarningCode {
@@ -190,10 +188,26 @@ impl WarningCode {
             Self::SystemRewritten => "SYSTEM_REWRITTEN",
             Self::TemplateArgUnknown => "TEMPLATE_ARG_UNKNOWN",
             Self::ToolArgumentsType => "TOOL_ARGUMENTS_TYPE",
-            Self::TemplateIgnored => "TEMPLATE_IGNORED",
-            Self::ControlTokensIgnored => "CONTROL_TOKENS_IGNORED",
+            Self::OptionIgnored => "OPTION_IGNORED",
         }
     }
+}
+
+/// Warns of tools, documents or template_args that the adapter called `name` does not show to the model, as far as they are given.
+#[must_use]
+pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -> Vec<Warning> {
+    let given = [
+        (WarningCode::ToolsIgnored, "tools", conversation.has_tools()),
+        (WarningCode::DocumentsIgnored, "documents", conversation.has_documents()),
+        (WarningCode::TemplateArgsIgnored, "template_args", !conversation.template_args.is_empty()),
+    ];
+    let ignored = given.into_iter().filter(|(code, _, is_given)| *is_given && codes.contains(code));
+    let warning = |(code, path, _): (WarningCode, &str, bool)| Warning {
+        code,
+        path: path.to_owned(),
+        text: format!("{name} cannot show {path} to the model: ignored"),
+    };
+    ignored.map(warning).collect()
 }
 
 /// Which adapter was chosen, and why.

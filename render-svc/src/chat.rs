@@ -23,6 +23,8 @@ pub struct Conversation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Invalid {
+    /// What programs test for; nearly always `INVALID_REQUEST`.
+    pub reason: &'static str,
     /// The path, such as `messages[2].content[0].image`.
     pub field: String,
     /// What is wrong, and what is wanted.
@@ -33,18 +35,18 @@ impl Invalid {
     /// Blames `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
+        Self { reason: "INVALID_REQUEST", field: field.into(), problem: problem.into() }
     }
 
     /// The same with its path inside `parent`.
     #[must_use]
     pub fn within(self, parent: &str) -> Self {
-        Self { field: format!("{parent}.{}", self.field), problem: self.problem }
+        Self { field: format!("{parent}.{}", self.field), ..self }
     }
 }
 
 impl Conversation {
-    /// Checks what every adapter relies on: each message is an object; tools and documents are lists.
+    /// Checks what every adapter relies on: each message is an object; tools and documents are lists of objects.
     ///
     /// # Errors
     /// The first part that is wrong, by path.
@@ -69,18 +71,44 @@ impl Conversation {
         }
     }
 
-    /// Whether any message holds an image block.
+    /// Whether any message holds an image block, be it in a tool's result.
     #[must_use]
     pub fn has_images(&self) -> bool {
-        self.messages.iter().flat_map(blocks).any(|block| kind(block) == Some("image"))
+        let mut all = self.messages.iter().flat_map(blocks);
+        all.any(|block| is_image(block) || blocks(block).iter().any(is_image))
+    }
+
+    /// Whether there is a tool. An empty list is none.
+    #[must_use]
+    pub fn has_tools(&self) -> bool {
+        has_items(self.tools.as_ref())
+    }
+
+    /// Whether there is a document. An empty list is none.
+    #[must_use]
+    pub fn has_documents(&self) -> bool {
+        has_items(self.documents.as_ref())
     }
 }
 
 fn check_list(field: &str, value: Option<&Value>) -> Result<(), Invalid> {
-    match value {
-        None | Some(Value::Array(_)) => Ok(()),
-        Some(_) => Err(Invalid::new(field, "must be a list")),
+    let items = match value {
+        None => return Ok(()),
+        Some(Value::Array(items)) => items,
+        Some(_) => return Err(Invalid::new(field, "must be a list")),
+    };
+    match items.iter().position(|item| !item.is_object()) {
+        Some(i) => Err(Invalid::new(format!("{field}[{i}]"), "must be an object")),
+        None => Ok(()),
     }
+}
+
+fn has_items(list: Option<&Value>) -> bool {
+    list.and_then(Value::as_array).is_some_and(|items| !items.is_empty())
+}
+
+fn is_image(block: &Value) -> bool {
+    kind(block) == Some("image")
 }
 
 /// What a message says.
@@ -151,9 +179,12 @@ pub fn block_text(block: &Value, i: usize) -> Result<&str, Invalid> {
 /// Refuses the block at index `i` by name.
 #[must_use]
 pub fn unknown_block(block: &Value, i: usize) -> Invalid {
-    let problem = match kind(block) {
-        Some(kind) => format!("blocks of type {kind:?} cannot be rendered here"),
-        None => "must be an object with a \"type\"".to_owned(),
-    };
-    Invalid::new(format!("content[{i}]"), problem)
+    let field = format!("content[{i}]");
+    match kind(block) {
+        Some(kind) => {
+            let problem = format!("blocks of type {kind:?} cannot be rendered here");
+            Invalid { reason: "UNKNOWN_BLOCK", field, problem }
+        }
+        None => Invalid::new(field, "must be an object with a \"type\""),
+    }
 }

@@ -6,12 +6,14 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tandem_common::artifacts::is_model;
+
 use crate::adapters::Registry;
 use crate::args::Render;
 use crate::clock;
 use crate::error::Error;
 use crate::json;
-use crate::models::{self, Library, Model, Models};
+use crate::models::{Library, Model, Models};
 use crate::render::{Output, RenderJob, Rendered, render};
 
 /// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of JSON for HF messages.
@@ -19,6 +21,18 @@ use crate::render::{Output, RenderJob, Rendered, render};
 /// # Errors
 /// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the request fails.
 pub fn run(args: &Render, out: impl Write) -> anyhow::Result<()> {
+    match render_all(args, out) {
+        // Whoever read the answers has had enough.
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn render_all(args: &Render, out: impl Write) -> anyhow::Result<()> {
     let library = Library::open(args.sources.clone().into(), Registry::default())?;
     let mut renderer = Renderer { library, by_path: HashMap::new() };
     let mut out = BufWriter::new(out);
@@ -78,6 +92,7 @@ struct Renderer {
 
 impl Renderer {
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
         let mut job = json::request(text, clock::now())?;
         let models = self.models_for(&mut job)?;
         render(&models, self.library.registry(), job)
@@ -87,7 +102,7 @@ impl Renderer {
     fn models_for(&mut self, job: &mut RenderJob) -> Result<Arc<Models>, Error> {
         let path = PathBuf::from(&job.model);
         let models = self.library.models();
-        if models.entry(&job.model).is_ok() || !models::is_model(&path) {
+        if models.entry(&job.model).is_ok() || !is_model(&path) {
             return Ok(models);
         }
         job.model.clear();

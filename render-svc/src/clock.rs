@@ -19,8 +19,10 @@ pub fn now() -> LocalTime {
 /// It is no such time; the field is `render_time`.
 pub fn parse(text: &str) -> Result<LocalTime, Invalid> {
     let invalid = || Invalid::new("render_time", "must be a time such as 2025-07-04T09:05:03");
-    let time: DateTime = text.parse().map_err(|_| invalid())?;
-    local(time).ok_or_else(invalid)
+    // The parser takes more: other calendars' years, and time zones, which it leaves out.
+    let is_plain = text.len() <= 26 && text.bytes().all(|byte| byte.is_ascii_digit() || b"-T:.".contains(&byte));
+    let time: DateTime = Some(text).filter(|_| is_plain).and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
+    Some(time).filter(|time| time.year() > 0).and_then(local).ok_or_else(invalid)
 }
 
 fn local(time: DateTime) -> Option<LocalTime> {

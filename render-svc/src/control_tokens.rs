@@ -86,14 +86,13 @@ impl ControlTokens {
             return Ok(Vec::new());
         }
         let rendered = render(&conversation).map_err(|_| Error::ControlTokensUnclear)?;
-        let (unmarked, users) = marks.remove(&rendered, &marking.marked)?;
-        let (found, paired) = (self.find(prompt), self.find(&unmarked));
+        let unmarked = marks.remove(&rendered, &marking.marked)?;
+        let (found, paired) = (self.find(prompt), self.find(&unmarked.text));
         if !found.iter().map(|found| found.token).eq(paired.iter().map(|found| found.token)) {
             return Err(Error::ControlTokensUnclear);
         }
-        let of_users = |found: &Found| users.iter().any(|user| overlap(user, &found.range));
         let pairs = found.into_iter().zip(&paired);
-        Ok(pairs.filter(|(_, paired)| of_users(paired)).map(|(found, _)| found.range).collect())
+        Ok(pairs.filter(|(_, paired)| unmarked.is_users(&paired.range)).map(|(found, _)| found.range).collect())
     }
 
     fn find(&self, text: &str) -> Vec<Found> {
@@ -137,10 +136,6 @@ impl ControlTokens {
 fn is_proper_start(sorted: &[String], start: &str) -> bool {
     let at = sorted.partition_point(|text| text.as_str() <= start);
     sorted.get(at).is_some_and(|text| text.starts_with(start))
-}
-
-fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// Puts marks into JSON values.
@@ -193,7 +188,27 @@ impl Marking<'_> {
     }
 }
 
-/// Two characters that stand nowhere in a conversation.
+/// A rendering whose marks were taken out.
+#[derive(Debug, Default)]
+struct Unmarked {
+    text: String,
+    /// The parts that stood between two marks as they were put, in order.
+    parts: Vec<Range<usize>>,
+    /// Where a mark stood, in order.
+    places: Vec<usize>,
+}
+
+impl Unmarked {
+    /// Whether a control token here is the user's: it was marked, in whole or in part, or a mark has kept its letters apart.
+    fn is_users(&self, range: &Range<usize>) -> bool {
+        let next = self.parts.partition_point(|part| part.end <= range.start);
+        let is_marked = self.parts.get(next).is_some_and(|part| part.start < range.end);
+        let next = self.places.partition_point(|&place| place <= range.start);
+        is_marked || self.places.get(next).is_some_and(|&place| place < range.end)
+    }
+}
+
+/// Two characters that stand nowhere in a conversation, neither themselves nor as JSON and Python escape them.
 #[derive(Debug)]
 struct Marks {
     start: char,
@@ -211,22 +226,24 @@ impl Marks {
         Some(Self { start: unused.next()?, end: unused.next()? })
     }
 
-    /// The text without marks, and the parts that were marked. A mark that was separated from its token marks nothing.
-    fn remove(&self, marked: &str, known: &HashSet<String>) -> Result<(String, Vec<Range<usize>>), Error> {
-        let mut text = String::with_capacity(marked.len());
-        let (mut parts, mut open, mut done) = (Vec::new(), None, 0);
+    /// Takes the marks out. `known` are the texts that were marked; a mark that was separated from its text marks a place only.
+    fn remove(&self, marked: &str, known: &HashSet<String>) -> Result<Unmarked, Error> {
+        let mut out = Unmarked::default();
+        let (mut open, mut done) = (None, 0);
         for mark in self.finder()?.find_iter(marked) {
-            text.push_str(&marked[done..mark.start()]);
+            out.text.push_str(&marked[done..mark.start()]);
             done = mark.end();
+            let at = out.text.len();
+            out.places.push(at);
             let is_start = mark.pattern().as_usize() % 2 == 0;
             match (is_start, open.take()) {
-                (true, _) => open = Some(text.len()),
-                (false, Some(start)) if known.contains(&text[start..]) => parts.push(start..text.len()),
+                (true, _) => open = Some(at),
+                (false, Some(start)) if known.contains(&out.text[start..]) => out.parts.push(start..at),
                 (false, _) => {}
             }
         }
-        text.push_str(&marked[done..]);
-        Ok((text, parts))
+        out.text.push_str(&marked[done..]);
+        Ok(out)
     }
 
     /// Finds marks as they are, and as JSON and Python escape them. Start marks have even numbers.
@@ -245,6 +262,7 @@ fn candidates() -> impl Iterator<Item = char> {
     ('\u{FDD0}'..='\u{FDEF}').chain('\u{E000}'..='\u{F8FF}')
 }
 
+/// The candidates that a conversation holds, as they are or as an escape of four hexadecimal digits.
 fn collect_candidates(value: &Value, used: &mut HashSet<char>) {
     match value {
         Value::String(text) => add_candidates(text, used),
@@ -259,4 +277,6 @@ fn collect_candidates(value: &Value, used: &mut HashSet<char>) {
 
 fn add_candidates(text: &str, used: &mut HashSet<char>) {
     used.extend(text.chars().filter(|char| matches!(char, '\u{FDD0}'..='\u{FDEF}' | '\u{E000}'..='\u{F8FF}')));
+    let escapes = text.match_indices('u').filter_map(|(at, _)| text.get(at + 1..at + 5));
+    used.extend(escapes.filter_map(|digits| char::from_u32(u32::from_str_radix(digits, 16).ok()?)));
 }

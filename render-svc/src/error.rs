@@ -59,14 +59,6 @@ pub enum Error {
         /// The id.
         id: String,
     },
-    /// A block of a kind that the adapter cannot render.
-    #[error("{field}: blocks of type {kind:?} cannot be rendered here")]
-    UnknownBlock {
-        /// The path, such as `messages[2].content[0]`.
-        field: String,
-        /// The block's type.
-        kind: String,
-    },
     /// The model's templates have names, and none of them is the one to use.
     #[error("the model has no chat template {template:?}; {}", known_templates(known))]
     TemplateNotFound {
@@ -80,6 +72,12 @@ pub enum Error {
         "the chat template reads control tokens in what was sent, so that its own cannot be told from them; remove them"
     )]
     ControlTokensUnclear,
+    /// The prompts of a batch take too much memory.
+    #[error("the results of a batch may take {limit} bytes, and those before this one do")]
+    BatchResultsTooLarge {
+        /// How many bytes.
+        limit: usize,
+    },
     /// A batch holds too many requests.
     #[error("a batch holds at most {limit} requests, not {found}")]
     BatchTooLarge {
@@ -92,13 +90,15 @@ pub enum Error {
     #[error("the chat template failed")]
     Template(#[from] RenderError),
     /// The model has no tokenizer.
-    #[error("model {model:?} has no tokenizer")]
+    #[error("model {model:?} has no tokenizer: {problem}")]
     NoTokenizer {
         /// The model.
         model: String,
+        /// Why not.
+        problem: String,
     },
     /// The tokenizer failed.
-    #[error("the tokenizer failed")]
+    #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// A token id that the model does not have.
     #[error("{id} is no token of this model")]
@@ -149,16 +149,14 @@ impl From<&Error> for Failure {
             Error::ModelNotLoaded(_) => Failure::new(Code::FailedPrecondition, "MODEL_NOT_LOADED", message).at("model"),
             Error::AdapterNotFound { .. } => Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("adapter"),
             Error::AdapterNotApplicable { .. } => {
-                Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message)
+                Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message).about("adapter")
             }
-            Error::Invalid(Invalid { field, problem }) => Failure::invalid(field, problem),
+            Error::Invalid(Invalid { reason, field, problem }) => {
+                Failure::new(Code::InvalidArgument, reason, problem).at(field)
+            }
             Error::DanglingAttachment { field, id } => {
                 let message = format!("there is no attachment {id:?}");
                 Failure::new(Code::InvalidArgument, "DANGLING_ATTACHMENT", message).at(field)
-            }
-            Error::UnknownBlock { field, kind } => {
-                let message = format!("blocks of type {kind:?} cannot be rendered here");
-                Failure::new(Code::InvalidArgument, "UNKNOWN_BLOCK", message).at(field)
             }
             Error::TemplateNotFound { .. } => {
                 Failure::new(Code::NotFound, "TEMPLATE_NOT_FOUND", message).at("template")
@@ -166,9 +164,15 @@ impl From<&Error> for Failure {
             Error::ControlTokensUnclear => {
                 Failure::new(Code::InvalidArgument, "CONTROL_TOKENS_UNCLEAR", message).about("messages")
             }
+            Error::BatchResultsTooLarge { .. } => {
+                Failure::new(Code::ResourceExhausted, "BATCH_RESULTS_TOO_LARGE", message)
+            }
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::Template(cause) => template_failure(cause),
-            Error::NoTokenizer { .. } => Failure::new(Code::FailedPrecondition, "NO_TOKENIZER", message),
+            Error::NoTokenizer { .. } => Failure::new(Code::FailedPrecondition, "NO_TOKENIZER", message).about("model"),
+            Error::Tokenizer(TokenizerError::TooLong { .. }) => {
+                Failure::new(Code::InvalidArgument, "TEXT_TOO_LONG", message).about("text")
+            }
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
             Error::ImagesNotSupported => Failure::new(Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED", message),
             Error::NoGenerationService => Failure::new(Code::FailedPrecondition, "NO_GENERATION_SERVICE", message),

@@ -5,8 +5,10 @@ mod registry;
 
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
+use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
 use tandem_common::pb::task::v1::RunTaskRequest;
@@ -20,11 +22,13 @@ use tonic::{Request, Response, Status};
 
 use crate::error::Error;
 use crate::models::{Library, Model};
-use crate::render::{ControlTokens, RenderJob, Rendered, render};
+use crate::render::{ControlTokens, Rendered, render};
 use crate::task::{Answer, Task, TaskRunner};
 
 /// The most requests of one batch.
 const BATCH: usize = 1024;
+/// Bytes of the most that its results may take.
+const BATCH_BYTES: usize = 256 << 20;
 
 /// Does the work of requests off the threads that serve connections, on as many as there are cores: a long conversation must not hold
 /// up others.
@@ -51,9 +55,18 @@ impl Renderer {
         Ok(tokio::task::spawn_blocking(work).await?)
     }
 
-    async fn render(&self, job: RenderJob) -> Result<Rendered, Error> {
+    /// Reads and renders a request, and does with what came out what `answer` says. All of it may be long.
+    async fn render<T: Send + 'static>(
+        &self,
+        request: pb::RenderRequest,
+        answer: impl FnOnce(Rendered) -> T + Send + 'static,
+    ) -> Result<T, Error> {
         let library = Arc::clone(&self.library);
-        self.run(move || render(&library.models(), library.registry(), job)).await?
+        let work = move || {
+            let job = convert::render_job(request)?;
+            render(&library.models(), library.registry(), job).map(answer)
+        };
+        self.run(work).await?
     }
 
     fn model(&self, id: &str) -> Result<Arc<Model>, Error> {
@@ -75,7 +88,25 @@ impl RenderApi {
     }
 
     async fn render_one(&self, request: pb::RenderRequest) -> Result<pb::RenderResponse, Error> {
-        Ok(convert::rendered(self.renderer.render(convert::render_job(request)?).await?))
+        self.renderer.render(request, convert::rendered).await
+    }
+
+    /// Renders one of a batch whose results take `bytes` by now.
+    async fn render_of_batch(
+        &self,
+        request: pb::RenderRequest,
+        bytes: &AtomicUsize,
+    ) -> Result<pb::RenderResponse, Error> {
+        let too_large = Error::BatchResultsTooLarge { limit: BATCH_BYTES };
+        if bytes.load(Ordering::Relaxed) > BATCH_BYTES {
+            return Err(too_large);
+        }
+        let response = self.render_one(request).await?;
+        let size = response.encoded_len();
+        match bytes.fetch_add(size, Ordering::Relaxed) + size > BATCH_BYTES {
+            true => Err(too_large),
+            false => Ok(response),
+        }
     }
 }
 
@@ -96,9 +127,10 @@ impl RenderService for RenderApi {
         let mut results = vec![pb::RenderResult::default(); requests.len()];
         // Dropping the set, as when the caller goes away, cancels what has not begun.
         let mut set = JoinSet::new();
+        let bytes = Arc::new(AtomicUsize::new(0));
         for (i, request) in requests.into_iter().enumerate() {
-            let api = self.clone();
-            set.spawn(async move { (i, api.render_one(request).await) });
+            let (api, bytes) = (self.clone(), Arc::clone(&bytes));
+            set.spawn(async move { (i, api.render_of_batch(request, &bytes).await) });
         }
         while let Some(done) = set.join_next().await {
             let (i, result) = done.map_err(Error::from)?;
@@ -139,11 +171,15 @@ impl RenderService for RenderApi {
     ) -> Result<Response<pb::DetokenizeResponse>, Status> {
         let pb::DetokenizeRequest { model, token_ids, skip_special_tokens } = request.into_inner();
         let model = self.renderer.model(&model)?;
-        let tokenizer = model.tokenizer()?;
-        if let Some((index, &id)) = token_ids.iter().enumerate().find(|&(_, &id)| tokenizer.token_bytes(id).is_none()) {
-            return Err(Error::UnknownTokenId { index, id }.into());
-        }
-        let text = tokenizer.decode(&token_ids, skip_special_tokens).map_err(Error::from)?;
+        let decode = move || {
+            let tokenizer = model.tokenizer()?;
+            let mut ids = token_ids.iter().enumerate();
+            if let Some((index, &id)) = ids.find(|&(_, &id)| tokenizer.token_bytes(id).is_none()) {
+                return Err(Error::UnknownTokenId { index, id });
+            }
+            Ok(tokenizer.decode(&token_ids, skip_special_tokens)?)
+        };
+        let text = self.renderer.run(decode).await??;
         Ok(Response::new(pb::DetokenizeResponse { text }))
     }
 }
@@ -171,7 +207,7 @@ impl TaskService for TaskApi {
         let deadline = deadline(request.metadata());
         let RunTaskRequest { model, conversation, options, sampling, stop, return_options } = request.into_inner();
         let request = pb::RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false };
-        let rendered = self.render.renderer.render(convert::render_job(request).map_err(Error::from)?).await?;
+        let rendered = self.render.renderer.render(request, |rendered| rendered).await?;
         let task = Task { rendered, sampling, stop, return_options, deadline };
         Ok(Response::new(self.runner.run(task).await?))
     }

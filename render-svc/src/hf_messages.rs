@@ -36,6 +36,10 @@ fn media(block: &Value, kind: &str, i: usize) -> Result<Value, Invalid> {
     let found = places.filter_map(|key| Some((key, block.get(key)?.as_str()?))).next();
     match found {
         Some((key, data)) => Ok(json!({"type": kind, key: data})),
+        None if block.get("attachment_id").is_some() => {
+            let problem = "only families that show media know attachments: give base64, data or a location";
+            Err(Invalid::new(format!("content[{i}].attachment_id"), problem))
+        }
         None => {
             Err(Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded")))
         }

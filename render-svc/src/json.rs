@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tandem_common::status::Failure;
 use tandem_common::template::LocalTime;
@@ -14,31 +15,111 @@ use crate::clock;
 use crate::error::Error;
 use crate::render::{ControlTokens, Normalization, Output, RenderJob, RenderOptions, Rendered};
 
-/// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
+/// Reads one request: the same fields as the contract's, with messages, tools and template_args as plain JSON. `now` is what
+/// templates see as the time where the request gives none.
+///
+/// # Errors
+/// The text is not a JSON object, or one of its fields is unknown or not of its shape, by name.
+pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
+    let object =
+        serde_json::from_str(text).map_err(|e| Invalid::new("request", format!("must be a JSON object: {e}")))?;
+    let mut fields = Fields(object);
+    let conversation = Conversation {
+        messages: fields.take("messages", "a list")?.unwrap_or_default(),
+        tools: fields.take("tools", "a list")?.map(Value::Array),
+        documents: fields.take("documents", "a list")?.map(Value::Array),
+        template_args: fields.take("template_args", "an object")?.unwrap_or_default(),
+    };
+    let render_time: Option<String> = fields.take("render_time", "a time such as \"2025-07-04T09:05:03\"")?;
+    let options = RenderOptions {
+        add_generation_prompt: fields.take("add_generation_prompt", "true or false")?,
+        continue_final_message: fields.take("continue_final_message", "true or false")?.unwrap_or(false),
+        adapter: fields.take("adapter", "text")?,
+        now: render_time.as_deref().map_or(Ok(now), clock::parse)?,
+        normalization: fields.take("normalization", POLICIES)?.map_or(Normalization::Capability, Policy::domain),
+        template: fields.take("template", "text")?,
+        control_tokens: fields.take("control_tokens", SPELLINGS)?.map_or(ControlTokens::Tokens, Spelling::domain),
+    };
+    let returns: Returns = fields.take("return", RETURNS)?.unwrap_or_default();
+    let job = RenderJob {
+        model: fields.take("model", "text")?.unwrap_or_default(),
+        conversation,
+        options,
+        return_token_ids: returns.has(Return::TokenIds),
+        return_offsets: returns.has(Return::Offsets),
+    };
+    fields.finish()?;
+    Ok(job)
+}
+
+const POLICIES: &str = "\"capability\" or \"none\"";
+const SPELLINGS: &str = "\"tokens\" or \"literal\"";
+const RETURNS: &str = "\"token_ids\", \"offsets\", or a list of these";
+const KNOWN: &str = "model, messages, tools, documents, template_args, add_generation_prompt, continue_final_message, adapter, template, \
+                     normalization, control_tokens, render_time and return";
+
+/// The fields of a request that were not read yet.
+struct Fields(Object);
+
+impl Fields {
+    /// A field, which null leaves out.
+    fn take<T: DeserializeOwned>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, Invalid> {
+        match self.0.swap_remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match serde_json::from_value(value) {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => Err(Invalid::new(name, format!("must be {wanted}"))),
+            },
+        }
+    }
+
+    fn finish(self) -> Result<(), Invalid> {
+        match self.0.keys().next() {
+            Some(name) => Err(Invalid::new(name, format!("is no field of a request; there are {KNOWN}"))),
+            None => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Request {
-    #[serde(default)]
-    model: String,
-    #[serde(default)]
-    messages: Vec<Value>,
-    tools: Option<Value>,
-    documents: Option<Value>,
-    template_args: Option<Object>,
-    add_generation_prompt: Option<bool>,
-    continue_final_message: Option<bool>,
-    adapter: Option<String>,
-    template: Option<String>,
-    normalization: Option<Policy>,
-    control_tokens: Option<Spelling>,
-    render_time: Option<String>,
-    #[serde(default, rename = "return")]
-    returns: Returns,
+#[serde(rename_all = "lowercase")]
+enum Policy {
+    #[serde(alias = "CAPABILITY")]
+    Capability,
+    #[serde(alias = "NONE")]
+    None,
+}
+
+impl Policy {
+    fn domain(self) -> Normalization {
+        match self {
+            Self::Capability => Normalization::Capability,
+            Self::None => Normalization::None,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Spelling {
+    #[serde(alias = "default", alias = "TOKENS")]
+    Tokens,
+    #[serde(alias = "LITERAL")]
+    Literal,
+}
+
+impl Spelling {
+    fn domain(self) -> ControlTokens {
+        match self {
+            Self::Tokens => ControlTokens::Tokens,
+            Self::Literal => ControlTokens::Literal,
+        }
+    }
 }
 
 /// One word, or a list of them.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "return must be \"token_ids\", \"offsets\", or a list of these")]
+#[serde(untagged)]
 enum Returns {
     One(Return),
     Several(Vec<Return>),
@@ -59,64 +140,11 @@ impl Returns {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Policy {
-    #[serde(alias = "CAPABILITY")]
-    Capability,
-    #[serde(alias = "NONE")]
-    None,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Spelling {
-    #[serde(alias = "default", alias = "TOKENS")]
-    Tokens,
-    #[serde(alias = "LITERAL")]
-    Literal,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Return {
     TokenIds,
     Offsets,
-}
-
-/// Reads one request. `now` is what templates see as the time where the request gives none.
-///
-/// # Errors
-/// The text is not JSON, or not of the request's shape.
-pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
-    let request: Request = serde_json::from_str(text).map_err(|e| Invalid::new("request", e.to_string()))?;
-    let now = request.render_time.as_deref().map_or(Ok(now), clock::parse)?;
-    Ok(RenderJob {
-        model: request.model,
-        conversation: Conversation {
-            messages: request.messages,
-            tools: request.tools,
-            documents: request.documents,
-            template_args: request.template_args.unwrap_or_default(),
-        },
-        options: RenderOptions {
-            add_generation_prompt: request.add_generation_prompt,
-            continue_final_message: request.continue_final_message.unwrap_or(false),
-            adapter: request.adapter,
-            now,
-            normalization: match request.normalization {
-                Some(Policy::None) => Normalization::None,
-                Some(Policy::Capability) | None => Normalization::Capability,
-            },
-            template: request.template,
-            control_tokens: match request.control_tokens {
-                Some(Spelling::Literal) => ControlTokens::Literal,
-                Some(Spelling::Tokens) | None => ControlTokens::Tokens,
-            },
-        },
-        return_token_ids: request.returns.has(Return::TokenIds),
-        return_offsets: request.returns.has(Return::Offsets),
-    })
 }
 
 /// The answer to one request.

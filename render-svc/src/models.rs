@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use tandem_common::artifacts::{Artifacts, ArtifactsError};
 use tandem_common::digest::hex_sha256;
+use tandem_common::status::chain;
 use tandem_common::template::{ChatTemplate, CompileError};
 use tandem_common::tokenizer::{Tokenizer, TokenizerError};
 
@@ -17,7 +18,7 @@ pub use config::Settings;
 pub use library::{Library, Rescan, Sources};
 pub use table::{Entry, Models};
 
-use crate::adapters::{Adapter, Choice, Registry};
+use crate::adapters::{Adapter, Choice, Kind, Registry};
 use crate::capabilities::{self, Capabilities};
 use crate::chat::Object;
 use crate::control_tokens::ControlTokens;
@@ -35,8 +36,8 @@ pub struct Model {
     pub templates: Templates,
     /// Named special tokens and their text, as templates see them.
     pub special_tokens: Object,
-    /// None where the files hold no tokenizer.
-    pub tokenizer: Option<Tokenizer>,
+    /// Its tokenizer, or why it has none. Rendering needs none.
+    pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// What its template can take.
     pub capabilities: Capabilities,
     /// How its output is to be read.
@@ -74,7 +75,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// There is no model there.
-    #[error("{} is no model: a model is a .gguf file, or a folder with a config.json, tokenizer_config.json or tokenizer.json", path.display())]
+    #[error("there is no model at {}: a model is a .gguf file, or a folder with a tokenizer_config.json, tokenizer.json, config.json or chat_template.jinja", path.display())]
     NotAModel {
         /// What was looked at.
         path: PathBuf,
@@ -98,21 +99,8 @@ pub enum LoadError {
         second: PathBuf,
     },
     /// The model's files cannot be read.
-    #[error("cannot load {}", path.display())]
-    Artifacts {
-        /// The model.
-        path: PathBuf,
-        /// Why not.
-        source: ArtifactsError,
-    },
-    /// The tokenizer cannot be built.
-    #[error("cannot load the tokenizer of {}", path.display())]
-    Tokenizer {
-        /// The model.
-        path: PathBuf,
-        /// Why not.
-        source: TokenizerError,
-    },
+    #[error(transparent)]
+    Artifacts(#[from] ArtifactsError),
     /// A chat template does not compile.
     #[error("the chat template {name:?} of {} does not compile", path.display())]
     Template {
@@ -150,28 +138,34 @@ impl Model {
     /// # Errors
     /// [`LoadError`], naming the path.
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, LoadError> {
-        let artifacts =
-            Artifacts::load(path).map_err(|source| LoadError::Artifacts { path: path.to_owned(), source })?;
-        let mut model = Self::assemble(artifacts, path)?;
+        let artifacts = Artifacts::load(path)?;
+        let (templates, problem) = match Templates::compile(&artifacts, path) {
+            Ok(templates) => (templates, None),
+            Err(problem) => (Templates::default(), Some(problem)),
+        };
+        let mut model = Self::assemble(artifacts, templates);
         model.id = settings.id.clone().unwrap_or_else(|| id(path));
         let choice = match &settings.adapter {
             Some(name) => registry.pinned(name, &model, "the model's settings"),
             None => registry.resolve(&model),
         };
         let failed = |source| LoadError::Adapter { path: path.to_owned(), source: Box::new(source) };
-        model.choice = Some(choice.map_err(failed)?);
+        let choice = choice.map_err(failed)?;
+        // A family's own encoder never looks at the template that the model may ship.
+        if let Some(problem) = problem.filter(|_| choice.adapter.kind != Kind::Family) {
+            return Err(problem);
+        }
+        model.choice = Some(choice);
         Ok(model)
     }
 
-    fn assemble(artifacts: Artifacts, path: &Path) -> Result<Self, LoadError> {
-        let tokenizer =
-            tokenizer(&artifacts).map_err(|source| LoadError::Tokenizer { path: path.to_owned(), source })?;
-        let templates = Templates::compile(&artifacts, path)?;
+    fn assemble(artifacts: Artifacts, templates: Templates) -> Self {
+        let tokenizer = artifacts.tokenizer().map_err(Arc::new);
         let named = artifacts.special_tokens.named.iter();
         let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
-        Ok(Self {
+        Self {
             id: String::new(),
-            output_spec: OutputSpec::infer(&artifacts, &templates, &special_tokens, tokenizer.as_ref()),
+            output_spec: OutputSpec::infer(&artifacts, &templates, &special_tokens, tokenizer.as_ref().ok()),
             capabilities: capabilities(&artifacts),
             artifacts,
             templates,
@@ -179,7 +173,7 @@ impl Model {
             tokenizer,
             control_tokens: OnceLock::new(),
             choice: None,
-        })
+        }
     }
 
     /// The adapter that renders for it unless a request pins another.
@@ -195,7 +189,18 @@ impl Model {
     /// # Errors
     /// It has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
-        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { model: self.id.clone() })
+        self.tokenizer
+            .as_ref()
+            .map_err(|problem| Error::NoTokenizer { model: self.id.clone(), problem: chain(problem) })
+    }
+
+    /// What is wrong with its tokenizer, where it has one that cannot be used.
+    #[must_use]
+    pub fn tokenizer_problem(&self) -> Option<String> {
+        match &self.tokenizer {
+            Err(error) if !is_missing(error) => Some(chain(error)),
+            _ => None,
+        }
     }
 
     /// The control tokens of the prompts that `adapter` renders for it.
@@ -213,21 +218,23 @@ impl Model {
     }
 }
 
-/// What the model's template can take. The built-in formats, which serve models without one, take system messages.
+/// What the model's templates can take: the default one, and what the others add in tools and reasoning. The built-in formats, which
+/// serve models without one, take system messages.
 fn capabilities(artifacts: &Artifacts) -> Capabilities {
-    let template = artifacts.templates.get("default");
-    let mut inferred = capabilities::infer(template, &artifacts.name, artifacts.architecture.as_deref());
-    inferred.supports_system_role |= artifacts.templates.is_empty() && !inferred.is_empty();
+    let Artifacts { templates, name, architecture, .. } = artifacts;
+    let mut inferred = capabilities::infer(templates.get("default"), name, architecture.as_deref());
+    for source in templates.names().filter_map(|name| templates.get(name)) {
+        let of_this = capabilities::infer(Some(source), "", None);
+        inferred.supports_tool_calls |= of_this.supports_tool_calls;
+        inferred.supports_reasoning |= of_this.supports_reasoning;
+    }
+    inferred.supports_system_role |= templates.is_empty() && !inferred.is_empty();
     inferred
 }
 
-/// The model's tokenizer. A folder without a tokenizer.json has none, which is no error: rendering needs none.
-fn tokenizer(artifacts: &Artifacts) -> Result<Option<Tokenizer>, TokenizerError> {
-    match artifacts.tokenizer() {
-        Ok(tokenizer) => Ok(Some(tokenizer)),
-        Err(TokenizerError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+/// Whether there is no tokenizer rather than a broken one.
+fn is_missing(error: &TokenizerError) -> bool {
+    matches!(error, TokenizerError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
 impl Templates {
@@ -281,15 +288,5 @@ fn id(path: &Path) -> String {
     match name.rsplit_once('.') {
         Some((stem, extension)) if extension.eq_ignore_ascii_case("gguf") => stem.to_owned(),
         _ => name.into_owned(),
-    }
-}
-
-/// Whether there is a model at `path`.
-#[must_use]
-pub fn is_model(path: &Path) -> bool {
-    let files = ["config.json", "tokenizer_config.json", "tokenizer.json"];
-    match path.is_dir() {
-        true => files.iter().any(|file| path.join(file).is_file()),
-        false => path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")),
     }
 }

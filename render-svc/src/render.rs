@@ -10,10 +10,10 @@ use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::{EncodeOptions, Encoding};
 
 use crate::adapters::{
-    Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
+    self, Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
 };
 use crate::capabilities::{self, Capabilities, Change, Rewrite};
-use crate::chat::{Content, Conversation, Invalid, blocks_to_text, content, kind};
+use crate::chat::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
 use crate::error::Error;
 use crate::hf_messages::hf_messages;
 use crate::models::{Model, Models};
@@ -155,12 +155,13 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
     let render_time = start.elapsed();
     let start = Instant::now();
     let literal = match options.control_tokens {
-        ControlTokens::Tokens => Vec::new(),
-        ControlTokens::Literal => users_control_tokens(&model, &adapter, &input, &text)?,
+        ControlTokens::Tokens => None,
+        ControlTokens::Literal => Some(users_control_tokens(&model, &adapter, &input, &text)?),
     };
-    let is_tokenized = return_token_ids || return_offsets || options.control_tokens == ControlTokens::Literal;
-    let encode = EncodeOptions { add_special_tokens: false, literal: &literal, offsets: return_offsets };
-    let tokens = if is_tokenized { Some(model.tokenizer()?.encode_with(&text, &encode)?) } else { None };
+    let tokens = match return_token_ids || return_offsets || literal.is_some() {
+        true => Some(tokenize(&model, &text, &literal.unwrap_or_default(), return_offsets)?),
+        false => None,
+    };
     Ok(Rendered {
         model,
         resolution,
@@ -170,6 +171,11 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         render_time,
         tokenize_time: start.elapsed(),
     })
+}
+
+fn tokenize(model: &Model, text: &str, literal: &[Range<usize>], offsets: bool) -> Result<Encoding, Error> {
+    let options = EncodeOptions { add_special_tokens: false, literal, offsets };
+    Ok(model.tokenizer()?.encode_with(text, &options)?)
 }
 
 /// The conversation as the adapter is to get it.
@@ -186,15 +192,31 @@ fn prepare(
             normalize(conversation, options.normalization, model.capabilities)?
         }
     };
+    if adapter.kind == Kind::Template && options.normalization == Normalization::Capability {
+        let template = model.templates.choose(options.template.as_deref(), conversation.tools.is_some())?;
+        check_blocks(&conversation, template.template.literal_text())?;
+    }
     if options.template.is_some() && adapter.kind != Kind::Template {
-        warnings.push(template_ignored(adapter));
+        let why = format!("the {} adapter has no templates to choose from", adapter.name);
+        warnings.push(option_ignored("template", &why));
     }
     Ok((conversation, warnings))
 }
 
-fn template_ignored(adapter: &Adapter) -> Warning {
-    let text = format!("the {} adapter has no templates to choose from: ignored", adapter.name);
-    Warning { code: WarningCode::TemplateIgnored, path: "template".to_owned(), text }
+/// A block of a kind that the template never mentions would be printed as Python prints an object.
+fn check_blocks(conversation: &Conversation, mentioned: &str) -> Result<(), Invalid> {
+    for (i, message) in conversation.messages.iter().enumerate() {
+        let mut blocks = blocks(message).iter().enumerate();
+        let is_known = |block: &Value| kind(block).is_some_and(|kind| kind == "text" || mentioned.contains(kind));
+        if let Some((j, block)) = blocks.find(|(_, block)| !is_known(block)) {
+            return Err(unknown_block(block, j).within(&format!("messages[{i}]")));
+        }
+    }
+    Ok(())
+}
+
+fn option_ignored(option: &str, why: &str) -> Warning {
+    Warning { code: WarningCode::OptionIgnored, path: option.to_owned(), text: format!("{why}: ignored") }
 }
 
 fn template_sha256(model: &Model, adapter: &Adapter, input: &Input<'_>) -> Result<Option<Arc<str>>, Error> {
@@ -231,21 +253,31 @@ fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
 }
 
 fn hf(model: Arc<Model>, job: &RenderJob, start: Instant) -> Result<Rendered, Error> {
-    let ignored = Warning {
-        code: WarningCode::ControlTokensIgnored,
-        path: "control_tokens".to_owned(),
-        text: "HF messages have no tokens to tell control tokens from text: ignored".to_owned(),
-    };
-    let is_ignored = job.options.control_tokens == ControlTokens::Literal;
     Ok(Rendered {
         model,
         output: Output::HfMessages(hf_messages(&job.conversation)?),
         resolution: hf_resolution(),
-        warnings: is_ignored.then_some(ignored).into_iter().collect(),
+        warnings: hf_warnings(job),
         template_sha256: None,
         render_time: start.elapsed(),
         tokenize_time: Duration::ZERO,
     })
+}
+
+/// HF messages are messages and nothing else.
+fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
+    let RenderJob { conversation, options, return_token_ids, return_offsets, .. } = job;
+    let codes = [WarningCode::ToolsIgnored, WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
+    let given = [
+        ("template", options.template.is_some()),
+        ("continue_final_message", options.continue_final_message),
+        ("control_tokens", options.control_tokens == ControlTokens::Literal),
+        ("return", *return_token_ids || *return_offsets),
+    ];
+    let options = given.into_iter().filter(|(_, is_given)| *is_given);
+    let options =
+        options.map(|(option, _)| option_ignored(option, "the conversation has images, so no text is rendered"));
+    adapters::ignored("HF messages", conversation, &codes).into_iter().chain(options).collect()
 }
 
 fn hf_resolution() -> Arc<Resolution> {

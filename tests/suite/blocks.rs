@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::chat::v1::block::Kind;
+use tandem_common::pb::render::v1 as pb;
 use tonic::Code;
 
 use crate::render::{blocks, conversation, is_failed, prompt, request, serve, text_block};
@@ -11,7 +12,11 @@ const SHOW: &str = "{{ messages[0].content | tojson }}";
 
 async fn shown(kind: Kind) -> Value {
     let (_service, mut client) = serve(SHOW).await;
-    let response = client.render(request(conversation(vec![blocks("user", vec![kind])]))).await;
+    // Without normalization, so that blocks reach a template that knows nothing of them.
+    let options = pb::RenderOptions { normalization: pb::Normalization::None.into(), ..Default::default() };
+    let request =
+        pb::RenderRequest { options: Some(options), ..request(conversation(vec![blocks("user", vec![kind])])) };
+    let response = client.render(request).await;
     let content = prompt(response.expect("renders").into_inner());
     serde_json::from_str::<Value>(&content).expect("JSON")[0].take()
 }
@@ -66,4 +71,18 @@ async fn what_is_wrong_in_a_block_is_named_by_path() {
     let content = Some(chat::tool_result_block::Content::Blocks(empty));
     let result = chat::ToolResultBlock { content, ..Default::default() };
     check(Kind::ToolResult(result), "messages[0].content[0].tool_result.content[0].kind").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_the_template_never_mentions_is_refused_by_name() {
+    let audio = || {
+        let source = Some(chat::audio_block::Source::Base64("QUJD".to_owned()));
+        conversation(vec![blocks("user", vec![text_block("a"), Kind::Audio(chat::AudioBlock { source })])])
+    };
+    let (_service, mut client) = serve(SHOW).await;
+    let refused = client.render(request(audio())).await;
+    is_failed(refused, Code::InvalidArgument, "UNKNOWN_BLOCK", Some("messages[0].content[1]"));
+    let knows = "{% for b in messages[0].content %}{{ '<audio>' if b.type == 'audio' else b.text }}{% endfor %}";
+    let (_service, mut client) = serve(knows).await;
+    assert_eq!(prompt(client.render(request(audio())).await.expect("renders").into_inner()), "a<audio>");
 }

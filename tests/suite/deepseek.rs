@@ -521,6 +521,17 @@ fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
 }
 
 #[test]
+fn a_family_is_known_by_the_control_tokens_of_its_template() {
+    let chosen = |template: &str| {
+        let model = Model::load(&ModelFolder::new("tiny").with_template(template).path()).expect("the model loads");
+        model.choice().expect("an adapter").adapter.name
+    };
+    assert_eq!(chosen("{{ '<｜DSML｜function_calls>' }}"), "deepseek-v3.2");
+    assert_eq!(chosen("{{ '<｜DSML｜tool_calls>' }}"), "deepseek-v4");
+    assert_eq!(chosen("{{ '<｜Assistant｜>' }}"), "tokenizer-template");
+}
+
+#[test]
 fn a_family_is_known_by_its_repository() {
     let folder = ModelFolder::new("models--Deepseek-AI--deepseek-v3.2/snapshots/1").with_template("{{ messages }}");
     let model = Model::load(&folder.path()).expect("the model loads");

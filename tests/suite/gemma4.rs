@@ -678,7 +678,7 @@ fn what_the_prompt_has_no_place_for_is_warned_of() {
     let warnings = rendered(&GEMMA4, request).warnings;
     let texts: Vec<_> = warnings.iter().map(|w| (w.code.name(), w.path.as_str(), w.text.as_str())).collect();
     let expected = [
-        ("DOCUMENTS_IGNORED", "documents", "the Gemma 4 prompt has no place for documents: ignored"),
+        ("DOCUMENTS_IGNORED", "documents", "the Gemma 4 prompt cannot show documents to the model: ignored"),
         ("TEMPLATE_ARGS_IGNORED", "template_args", "n, zoom mean nothing to the Gemma 4 prompt: ignored"),
     ];
     assert_eq!(texts, expected);

@@ -87,6 +87,52 @@ fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_rescan() 
     let rescan = library.rescan().expect("rescans");
     assert_eq!((rescan.loaded, rescan.failed), (names(&["b"]), names(&["a"])));
     assert!(library.models().get("a").is_ok() && library.models().get("b").is_ok());
+    let models = library.models();
+    assert!(models.entry("a").expect("known").1.problem.is_some(), "that it is an earlier state is told");
+    assert_eq!(library.rescan().expect("rescans").failed, names(&["a"]), "and told again");
+}
+
+#[test]
+fn the_last_model_may_go_and_come_again() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    let library = open(sources(&folder));
+    fs::remove_dir_all(folder.path().join("a")).expect("it is there");
+    assert_eq!(library.rescan().expect("rescans").removed, names(&["a"]));
+    write(folder.path(), "b", "1");
+    assert_eq!(library.rescan().expect("rescans").loaded, names(&["b"]));
+}
+
+#[test]
+fn there_is_nothing_to_serve_in_an_empty_folder() {
+    refused(sources(&folder()), &["no model"]);
+}
+
+#[test]
+fn a_tokenizer_that_cannot_be_used_hinders_ids_and_nothing_else() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    fs::write(folder.path().join("a/tokenizer.json"), "nonsense").expect("a file");
+    let library = open(sources(&folder));
+    let models = library.models();
+    let model = models.get("a").expect("loads");
+    assert!(model.tokenizer_problem().is_some_and(|problem| problem.contains("tokenizer.json")));
+}
+
+#[test]
+fn a_family_does_not_mind_a_template_that_it_never_reads() {
+    let folder = folder();
+    write(folder.path(), "a", "{% broken %}");
+    fs::write(folder.path().join("a/config.json"), r#"{"model_type": "deepseek_v32"}"#).expect("a file");
+    assert!(open(sources(&folder)).models().get("a").is_ok());
+}
+
+#[test]
+fn files_that_never_end_are_refused() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("a/generation_config.json")).expect("a link");
+    refused(sources(&folder), &["generation_config.json", "not a regular file"]);
 }
 
 #[test]

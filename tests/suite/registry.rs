@@ -76,5 +76,5 @@ async fn a_template_adapter_cannot_be_pinned_to_a_model_without_one() {
     let adapter = Some("tokenizer-template".to_owned());
     let request = pb::ExplainResolutionRequest { adapter, ..Default::default() };
     let refused = explained(&mut client, request).await;
-    is_failed(refused, Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", None);
+    is_failed(refused, Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", Some("adapter"));
 }

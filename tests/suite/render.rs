@@ -243,7 +243,7 @@ async fn an_unknown_block_is_refused_by_name_among_images() {
     let result = client.render(request(conversation(vec![blocks("user", vec![image, other])]))).await;
     let status = result.as_ref().expect_err("should fail");
     assert!(status.message().contains("hologram"), "{}", status.message());
-    is_failed(result, Code::InvalidArgument, "INVALID_REQUEST", Some("messages[0].content[1]"));
+    is_failed(result, Code::InvalidArgument, "UNKNOWN_BLOCK", Some("messages[0].content[1]"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,7 +265,7 @@ async fn requests_that_cannot_be_served_say_why() {
     assert!(long.as_ref().expect_err("should fail").message().len() < 2000);
     is_failed(long, Code::NotFound, "MODEL_NOT_FOUND", Some("model"));
     let ids = client.render(pb::RenderRequest { return_token_ids: true, ..hello() }).await;
-    is_failed(ids, Code::FailedPrecondition, "NO_TOKENIZER", None);
+    is_failed(ids, Code::FailedPrecondition, "NO_TOKENIZER", Some("model"));
     is_failed(
         client.render(request(conversation(vec![]))).await,
         Code::InvalidArgument,

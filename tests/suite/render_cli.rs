@@ -41,7 +41,7 @@ fn every_line_gets_its_answer_in_order() {
         json!({"model": path, "messages": []}).to_string(),
         json!({"model": path, "messages": [image]}).to_string(),
         json!({"model": path, "messages": [{"role": "a"}], "colour": "red"}).to_string(),
-        json!({"model": path, "messages": [{"role": "a"}], "adapter": "plain", "tools": []}).to_string(),
+        json!({"model": path, "messages": [{"role": "a"}], "adapter": "plain", "tools": [{"name": "f"}]}).to_string(),
     ];
     let answers = lines(&(requests.join("\n") + "\n"));
     assert_eq!(answers.len(), requests.len());
@@ -50,9 +50,46 @@ fn every_line_gets_its_answer_in_order() {
     assert_eq!(error(&answers[1]), (json!("INVALID_REQUEST"), json!("request")));
     assert_eq!(error(&answers[2]), (json!("INVALID_REQUEST"), json!("messages")));
     assert_eq!(answers[3]["hf_messages"], json!([{"role": "u", "content": [{"type": "image", "base64": "QQ=="}]}]));
-    assert_eq!(error(&answers[4]), (json!("INVALID_REQUEST"), json!("request")));
-    assert!(answers[4]["error"]["message"].as_str().is_some_and(|message| message.contains("colour")));
+    assert_eq!(error(&answers[4]), (json!("INVALID_REQUEST"), json!("colour")));
     assert_eq!(answers[5]["warnings"][0]["code"], "TOOLS_IGNORED");
+}
+
+#[test]
+fn a_field_of_the_wrong_shape_is_named() {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].role }}");
+    let wrong = [
+        ("messages", json!("hi"), "messages"),
+        ("messages", json!(["hi"]), "messages[0]"),
+        ("model", json!(5), "model"),
+        ("tools", json!([1]), "tools[0]"),
+        ("tools", json!({}), "tools"),
+        ("documents", json!([{}, "a"]), "documents[1]"),
+        ("template_args", json!([]), "template_args"),
+        ("add_generation_prompt", json!("yes"), "add_generation_prompt"),
+        ("normalization", json!("foo"), "normalization"),
+        ("control_tokens", json!(true), "control_tokens"),
+        ("render_time", json!(5), "render_time"),
+        ("render_time", json!("-9999-01-01T00:00:00"), "render_time"),
+        ("render_time", json!("2025-07-04T09:05:03+02:00[Europe/Berlin]"), "render_time"),
+        ("return", json!(["prompt"]), "return"),
+    ];
+    let requests = wrong.iter().map(|(name, value, _)| {
+        let mut request = json!({"model": model.path(), "messages": [{"role": "u"}]});
+        request[name] = value.clone();
+        request.to_string()
+    });
+    let answers = lines(&requests.collect::<Vec<_>>().join("\n"));
+    for (answer, (_, value, field)) in answers.iter().zip(&wrong) {
+        let error = (&answer["error"]["reason"], &answer["error"]["field"]);
+        assert_eq!(error, (&json!("INVALID_REQUEST"), &json!(field)), "{value}: {answer}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_before_a_request_means_nothing() {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].role }}");
+    let request = json!({"model": model.path(), "messages": [{"role": "u"}]});
+    assert_eq!(lines(&format!("\u{FEFF}{request}"))[0]["prompt"], "u");
 }
 
 #[test]

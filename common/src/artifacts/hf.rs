@@ -2,12 +2,17 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
+use std::{fs, io};
 
 use serde_json::{Map, Value};
 
 use super::{Artifacts, ArtifactsError, GenerationDefaults, Source, SpecialTokens, Templates, unique};
 
 pub(super) const TOKENIZER: &str = "tokenizer.json";
+/// The largest known is a tenth of this.
+pub(super) const MAX_TOKENIZER: u64 = 512 << 20;
+/// Of every other file.
+const MAX_TEXT: u64 = 64 << 20;
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const CONFIG: &str = "config.json";
@@ -143,7 +148,7 @@ fn template_names(folder: &Path) -> Result<Vec<String>, ArtifactsError> {
     }
     let unreadable = |source| ArtifactsError::Read { path: path.clone(), source };
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(&path).map_err(unreadable)? {
+    for entry in fs::read_dir(&path).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.file_name();
         names.extend(file.to_string_lossy().strip_suffix(".jinja").map(str::to_owned));
     }
@@ -224,9 +229,20 @@ fn read_object(folder: &Path, file: &str) -> Result<Option<Object>, ArtifactsErr
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, ArtifactsError> {
-    match std::fs::read_to_string(path) {
+    let text = read_file(path, MAX_TEXT).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    match text {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ArtifactsError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Reads a file that is one, and no larger than any real one of its kind: a pipe would never end, nor would a device.
+pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    match metadata.is_file() {
+        false => Err(io::Error::other("it is not a regular file")),
+        true if metadata.len() > limit => Err(io::Error::other(format!("it is larger than {limit} bytes"))),
+        true => fs::read(path),
     }
 }

@@ -11,6 +11,9 @@ use tokenizers::{
 use super::literal::{Forbidden, Piece, Tokens};
 use super::{TokenizerError, encode_error};
 
+/// Bytes of the longest text: the library takes a hundred and fifty times as much memory.
+const MAX_BYTES: usize = 4 << 20;
+
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,
     /// What a line break encodes to.
@@ -25,6 +28,7 @@ impl Classic {
 
     /// The ids of the pieces of a text, one piece after the other.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
+        check(pieces.iter().map(|piece| piece.text.len()).sum())?;
         match pieces {
             [piece] if piece.is_first => {
                 Ok(guarded(|| self.encoder.encode_fast(piece.text, false))?.get_ids().to_vec())
@@ -35,6 +39,7 @@ impl Classic {
 
     /// The same with the bytes that each id came from.
     pub(super) fn tokens(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
+        check(pieces.iter().map(|piece| piece.text.len()).sum())?;
         let mut all = Tokens::default();
         for piece in pieces {
             let tokens = match piece {
@@ -69,6 +74,7 @@ impl Classic {
 
     /// A whole text in which no added token is searched for.
     pub(super) fn without_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
+        check(text.len())?;
         Ok(tokens(text, &guarded(|| self.encode_without_added(text))?))
     }
 
@@ -89,6 +95,10 @@ impl Classic {
             None => Ok(encoding),
         }
     }
+}
+
+fn check(bytes: usize) -> Result<(), TokenizerError> {
+    if bytes > MAX_BYTES { Err(TokenizerError::TooLong { bytes, limit: MAX_BYTES }) } else { Ok(()) }
 }
 
 /// The regex engine panics where it would search for too long, as in millions of spaces. That must be an error.

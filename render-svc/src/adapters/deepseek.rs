@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Input, Verdict, Warning, WarningCode};
+use super::{Input, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, blocks, kind};
 use crate::models::Model;
 use crate::python;
@@ -40,8 +40,22 @@ const MARKUP: &[&str] = &[
     "<｜read_url｜>",
 ];
 
-/// Whether the model is of the family: by its architecture, or by its name where the family names a repository.
-fn serves(model: &Model, architectures: &[&str], repository: Option<&str>) -> Verdict {
+/// What tells a family's models.
+struct Identity {
+    architectures: &'static [&'static str],
+    repository: Option<&'static str>,
+    /// Whether a template that writes DSML calls them `function_calls`; else `tool_calls`.
+    has_function_calls: bool,
+}
+
+/// Whether the model is of the family: by its architecture, by its name where the family names a repository, or by the control
+/// tokens of its template.
+fn serves(model: &Model, identity: &Identity) -> Verdict {
+    let &Identity { architectures, repository, has_function_calls } = identity;
+    let templates = &model.artifacts.templates;
+    let mut sources = templates.names().filter_map(|name| templates.get(name));
+    let writes_dsml =
+        |source: &str| source.contains("｜DSML｜") && source.contains("function_calls") == has_function_calls;
     let is = |name: &str| repository.is_some_and(|repository| repository.eq_ignore_ascii_case(name));
     match model.artifacts.architecture.as_deref() {
         Some(found) if architectures.contains(&found) => {
@@ -49,6 +63,9 @@ fn serves(model: &Model, architectures: &[&str], repository: Option<&str>) -> Ve
         }
         _ if is(&model.artifacts.name) || is(&model.id) => {
             Verdict::Serves("the model's name is the family's".to_owned())
+        }
+        _ if sources.any(writes_dsml) => {
+            Verdict::Serves("the model's chat template writes the family's DSML".to_owned())
         }
         Some(found) => {
             Verdict::Passes(format!("the model's architecture is {found:?}, not {}", architectures.join(" or ")))
@@ -281,7 +298,5 @@ fn check_continued(input: &Input<'_>, last: Option<&Turn<'_>>) -> Result<(), Inv
 
 /// The encoders have no place for documents.
 fn warnings(conversation: &Conversation) -> Vec<Warning> {
-    let text = "DeepSeek's prompt format has no place for documents: ignored".to_owned();
-    let warning = Warning { code: WarningCode::DocumentsIgnored, path: "documents".to_owned(), text };
-    Vec::from_iter(conversation.documents.is_some().then_some(warning))
+    ignored("DeepSeek's prompt format", conversation, &[WarningCode::DocumentsIgnored])
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode};
+use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
 use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
 use crate::error::Error;
 use crate::models::Model;
@@ -41,6 +41,8 @@ pub(super) const TAGGED: Adapter = Adapter {
 
 /// What the tools section and the calls are written with, beside the turn markers.
 const MARKUP: &[&str] = &["<tool_call>", "</tool_call>", "<tool_result>", "</tool_result>"];
+
+const IGNORED: &[WarningCode] = &[WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
 
 /// How turns are marked.
 struct Format {
@@ -95,7 +97,7 @@ impl Format {
         if input.add_generation_prompt {
             self.open("assistant", &mut prompt);
         }
-        Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(input.conversation) })
+        Ok(Rendering { prompt, attachments: Vec::new(), warnings: ignored(self.name, input.conversation, IGNORED) })
     }
 
     fn open(&self, role: &str, prompt: &mut String) {
@@ -250,15 +252,4 @@ fn type_name(kind: Option<&Value>) -> String {
         Some(Value::Array(kinds)) => kinds.iter().map(python::text).collect::<Vec<_>>().join(" or "),
         _ => "any".to_owned(),
     }
-}
-
-fn warnings(conversation: &Conversation) -> Vec<Warning> {
-    let ignored = |is_given: bool, code, path: &str| {
-        let text = format!("this format cannot show {path} to the model: ignored");
-        is_given.then_some(Warning { code, path: path.to_owned(), text })
-    };
-    let Conversation { messages: _, tools: _, documents, template_args } = conversation;
-    let documents = ignored(documents.is_some(), WarningCode::DocumentsIgnored, "documents");
-    let template_args = ignored(!template_args.is_empty(), WarningCode::TemplateArgsIgnored, "template_args");
-    documents.into_iter().chain(template_args).collect()
 }

@@ -15,7 +15,7 @@ mod values;
 use serde_json::Value;
 
 use self::prompt::{Options, Prompt};
-use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode};
+use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid};
 use crate::error::Error;
 use crate::models::Model;
@@ -116,15 +116,11 @@ fn has_per_layer_embeddings(model: &Model) -> bool {
 }
 
 fn warnings(conversation: &Conversation) -> Vec<Warning> {
-    let ignored: Vec<&str> = conversation.template_args.keys().map(String::as_str).collect();
-    let ignored: Vec<&str> = ignored.into_iter().filter(|name| !KNOWN_ARGS.contains(name)).collect();
-    let mut warnings = Vec::new();
-    if conversation.documents.is_some() {
-        let text = "the Gemma 4 prompt has no place for documents: ignored".to_owned();
-        warnings.push(Warning { code: WarningCode::DocumentsIgnored, path: "documents".to_owned(), text });
-    }
-    if !ignored.is_empty() {
-        let text = format!("{} mean nothing to the Gemma 4 prompt: ignored", ignored.join(", "));
+    let mut warnings = ignored("the Gemma 4 prompt", conversation, &[WarningCode::DocumentsIgnored]);
+    let given = conversation.template_args.keys().map(String::as_str);
+    let unknown: Vec<&str> = given.filter(|name| !KNOWN_ARGS.contains(name)).collect();
+    if !unknown.is_empty() {
+        let text = format!("{} mean nothing to the Gemma 4 prompt: ignored", unknown.join(", "));
         warnings.push(Warning { code: WarningCode::TemplateArgsIgnored, path: "template_args".to_owned(), text });
     }
     warnings

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use tandem_common::artifacts::is_model;
 use tandem_common::status::chain;
 
 use super::config::Config;
-use super::{Entry, LoadError, Model, Models, Settings, id, is_model};
+use super::{Entry, LoadError, Model, Models, Settings, id};
 use crate::adapters::Registry;
 
 /// Where models are looked for.
@@ -52,10 +53,11 @@ impl Library {
     pub fn open(sources: Sources, registry: Registry) -> Result<Self, LoadError> {
         let library = Self { sources, registry, table: RwLock::default(), scanning: Mutex::default() };
         library.rescan()?;
-        let models = library.models();
-        let mut problems = models.entries().filter_map(|(_, entry)| entry.model.as_ref().err());
-        match problems.next() {
-            Some(problem) if models.loaded().next().is_none() => Err(LoadError::NoneLoaded(Arc::clone(problem))),
+        match library.models().entries().map(|(_, entry)| &entry.model).min_by_key(|model| model.is_err()) {
+            Some(Err(problem)) => Err(LoadError::NoneLoaded(Arc::clone(problem))),
+            None if !library.sources.models.is_empty() => {
+                Err(LoadError::NotAModel { path: library.sources.models[0].clone() })
+            }
             _ => Ok(library),
         }
     }
@@ -89,8 +91,8 @@ fn scan(sources: &Sources, registry: &Registry, before: &Models) -> Result<(Mode
     let (mut after, mut report) = (Models::default(), Rescan::default());
     for path in paths(sources, &config)? {
         let settings = config.settings(&path);
-        let id = settings.id.clone().unwrap_or_else(|| id(&path));
-        let entry = visit(path, settings, registry, before, |outcome| outcome.of(&mut report).push(id.clone()));
+        let (outcome, id, entry) = visit(path, settings, registry, before);
+        outcome.of(&mut report).push(id.clone());
         after.add(id, entry)?;
     }
     let gone = before.entries().filter(|(id, _)| after.entry(id).is_err());
@@ -116,27 +118,38 @@ impl Outcome {
     }
 }
 
-/// The model at `path`: as it was, if nothing has changed, else read anew.
-fn visit(path: PathBuf, settings: Settings, registry: &Registry, before: &Models, tell: impl FnOnce(Outcome)) -> Entry {
+/// The model at `path` under its id: as it was, if nothing has changed or it no longer loads, else read anew.
+fn visit(path: PathBuf, settings: Settings, registry: &Registry, before: &Models) -> (Outcome, String, Entry) {
     let stamp = Stamp::of(&path, &settings);
-    let known = before.entries().map(|(_, entry)| entry).find(|entry| entry.path == path);
-    if let Some(entry) = known.filter(|entry| entry.stamp == stamp) {
-        tell(Outcome::Kept);
-        return entry.clone();
+    let known = before.entries().find(|(_, entry)| entry.path == path);
+    if let Some((id, entry)) = known.filter(|(_, entry)| entry.stamp == stamp) {
+        return (Outcome::Kept, id.to_owned(), entry.clone());
     }
-    let model = match Model::load_with(&path, &settings, registry) {
+    let id = settings.id.clone().unwrap_or_else(|| id(&path));
+    match Model::load_with(&path, &settings, registry) {
         Ok(model) => {
-            tracing::info!(model = model.id, tokenizer = model.tokenizer.is_some(), "model loaded");
-            tell(Outcome::Loaded);
-            Ok(Arc::new(model))
+            tracing::info!(model = id, tokenizer = model.tokenizer.is_ok(), "model loaded");
+            if let Some(problem) = model.tokenizer_problem() {
+                tracing::warn!(model = id, "the tokenizer cannot be used: {problem}");
+            }
+            let model = Ok(Arc::new(model));
+            (Outcome::Loaded, id, Entry { path, aliases: settings.aliases, stamp, model, problem: None })
         }
         Err(error) => {
             tracing::error!(path = %path.display(), "model not loaded: {}", chain(&error));
-            tell(Outcome::Failed);
-            known.and_then(|entry| entry.model.clone().ok()).ok_or(Arc::new(error))
+            let problem = Arc::new(error);
+            match known.filter(|(_, entry)| entry.model.is_ok()) {
+                Some((id, entry)) => {
+                    (Outcome::Failed, id.to_owned(), Entry { problem: Some(problem), ..entry.clone() })
+                }
+                None => {
+                    let model = Err(Arc::clone(&problem));
+                    let entry = Entry { path, aliases: settings.aliases, stamp, model, problem: Some(problem) };
+                    (Outcome::Failed, id, entry)
+                }
+            }
         }
-    };
-    Entry { path, aliases: settings.aliases, stamp, model }
+    }
 }
 
 /// The path of every model, once; those of the configuration first.
@@ -155,7 +168,7 @@ fn paths(sources: &Sources, config: &Config) -> Result<Vec<PathBuf>, LoadError> 
     Ok(paths)
 }
 
-/// The models at `path`: itself, or those in it.
+/// The models at `path`: itself, or those in it, if any.
 fn models_at(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     if is_model(path) {
         return Ok(vec![path.to_owned()]);
@@ -167,10 +180,7 @@ fn models_at(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     }
     found.retain(|path| is_model(path));
     found.sort();
-    match found.is_empty() {
-        true => Err(LoadError::NotAModel { path: path.to_owned() }),
-        false => Ok(found),
-    }
+    Ok(found)
 }
 
 /// Tells whether a model has changed: the names, sizes and times of its files, and what the configuration says of it.

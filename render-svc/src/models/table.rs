@@ -25,7 +25,9 @@ pub struct Entry {
     pub aliases: Vec<String>,
     /// What it was read from.
     pub(super) stamp: Stamp,
-    /// The model. The error is told to whoever asks for it.
+    /// Why its files, as they were found last, could not be loaded.
+    pub problem: Option<Arc<LoadError>>,
+    /// The model, in the last state that could be loaded. The error is told to whoever asks for it.
     pub model: Result<Arc<Model>, Arc<LoadError>>,
 }
 
@@ -34,7 +36,8 @@ impl From<Model> for Models {
     fn from(model: Model) -> Self {
         let path = model.artifacts.path.clone();
         let id = model.id.clone();
-        let entry = Entry { path, aliases: Vec::new(), stamp: Stamp::default(), model: Ok(Arc::new(model)) };
+        let entry =
+            Entry { path, aliases: Vec::new(), stamp: Stamp::default(), problem: None, model: Ok(Arc::new(model)) };
         Self { by_id: BTreeMap::from([(id, entry)]), aliases: BTreeMap::new() }
     }
 }

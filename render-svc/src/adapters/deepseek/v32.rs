@@ -1,8 +1,8 @@
 //! `deepseek-v3.2`: DeepSeek-V3.2, whose tool results follow the call in the assistant's own turn.
 
 use super::{
-    ASSISTANT, Call, EOS, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages, turns,
-    warnings,
+    ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
+    turns, warnings,
 };
 use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::Invalid;
@@ -10,10 +10,16 @@ use crate::error::Error;
 use crate::models::Model;
 use crate::python;
 
+const IDENTITY: Identity = Identity {
+    architectures: &["deepseek_v32", "deepseek32"],
+    repository: Some("deepseek-ai/DeepSeek-V3.2"),
+    has_function_calls: true,
+};
+
 pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     name: "deepseek-v3.2",
     description: "DeepSeek-V3.2's own encoder: tools and calls in DSML, thinking kept or dropped as its makers do",
-    serves: |model| super::serves(model, &["deepseek_v32", "deepseek32"], Some("deepseek-ai/DeepSeek-V3.2")),
+    serves: |model| super::serves(model, &IDENTITY),
     kind: Kind::Family,
     stops_at_images: super::stops_at_images,
     markup: super::MARKUP,

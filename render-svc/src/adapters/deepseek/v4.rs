@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::arguments::{Json, Unreadable};
 use super::{
-    ASSISTANT, Call, EOS, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages, turns,
-    warnings,
+    ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
+    turns, warnings,
 };
 use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::{Invalid, Object};
@@ -15,10 +15,13 @@ use crate::error::Error;
 use crate::models::Model;
 use crate::python;
 
+const IDENTITY: Identity =
+    Identity { architectures: &["deepseek_v4", "deepseek4"], repository: None, has_function_calls: false };
+
 pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     name: "deepseek-v4",
     description: "DeepSeek-V4's own encoder: DSML, reasoning effort, results as parts of the user's turn",
-    serves: |model| super::serves(model, &["deepseek_v4", "deepseek4"], None),
+    serves: |model| super::serves(model, &IDENTITY),
     kind: Kind::Family,
     stops_at_images: super::stops_at_images,
     markup: super::MARKUP,

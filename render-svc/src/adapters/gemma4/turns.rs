@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::media::{self, Attachments};
 use super::path::Path;
 use crate::adapters::Attachment;
-use crate::chat::{self, Content, Conversation, Invalid, Object, block_text};
+use crate::chat::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
 use crate::python::is_true;
 
@@ -273,9 +273,9 @@ impl<'a> Reader<'a> {
             Some("text") => Ok(Part::Text(block_text(block, i).map_err(|e| e.within(&parent.to_string()))?)),
             Some(kind) => match media::kind(kind) {
                 Some(kind) => Ok(Part::Media(self.attachments.shown_by(block, kind, path)?)),
-                None => Err(Error::UnknownBlock { field: path.to_string(), kind: kind.to_owned() }),
+                None => Err(unknown_block(block, i).within(&parent.to_string()).into()),
             },
-            None => Err(Invalid::new(path.to_string(), "must be an object with a \"type\"").into()),
+            None => Err(unknown_block(block, i).within(&parent.to_string()).into()),
         }
     }
 

@@ -9,12 +9,12 @@ use crate::chat::Conversation;
 /// Warns of tools, documents and arguments that the template never reads, and of tool calls whose arguments have another type than
 /// it wants.
 pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Warning> {
-    let Conversation { messages, tools, documents, template_args } = conversation;
+    let Conversation { messages, template_args, .. } = conversation;
     let mut warnings = Vec::new();
-    if tools.is_some() && !template.reads("tools") {
+    if conversation.has_tools() && !template.reads("tools") {
         warnings.push(unread(WarningCode::ToolsIgnored, "tools"));
     }
-    if documents.is_some() && !template.reads("documents") {
+    if conversation.has_documents() && !template.reads("documents") {
         warnings.push(unread(WarningCode::DocumentsIgnored, "documents"));
     }
     let unknown = template_args.keys().filter(|name| !template.reads(name));

@@ -94,7 +94,10 @@ fn block(block: chat::Block) -> Result<Value, Invalid> {
         Some(Kind::Video(chat::VideoBlock { source })) => media("video", source.map(Source::from)),
         Some(Kind::ToolUse(tool_use)) => self::tool_use(tool_use).map_err(|e| e.within("tool_use")),
         Some(Kind::ToolResult(result)) => tool_result(result).map_err(|e| e.within("tool_result")),
-        Some(Kind::OtherJson(json)) => Ok(Value::Object(object("other_json", &json)?)),
+        Some(Kind::OtherJson(json)) => match object("other_json", &json)? {
+            block if block.get("type").is_some_and(Value::is_string) => Ok(Value::Object(block)),
+            _ => Err(Invalid::new("other_json", "must have a \"type\"")),
+        },
         None => Err(Invalid::new("kind", "must be set, and known to this server")),
     }
 }

@@ -94,8 +94,7 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::SystemRewritten => pb::WarningCode::SystemRewritten,
         WarningCode::TemplateArgUnknown => pb::WarningCode::TemplateArgUnknown,
         WarningCode::ToolArgumentsType => pb::WarningCode::ToolArgumentsType,
-        WarningCode::TemplateIgnored => pb::WarningCode::TemplateIgnored,
-        WarningCode::ControlTokensIgnored => pb::WarningCode::ControlTokensIgnored,
+        WarningCode::OptionIgnored => pb::WarningCode::OptionIgnored,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
@@ -169,12 +168,15 @@ fn template_info(template: &ChatTemplate) -> pb::TemplateInfo {
 }
 
 fn template_problem(error: &CompileError) -> pb::TemplateProblem {
-    let (kind, line) = match error {
-        CompileError::Syntax { line, .. } => (pb::TemplateProblemKind::Syntax, *line),
-        CompileError::Unsupported { line, .. } => (pb::TemplateProblemKind::Unsupported, *line),
-        CompileError::TooComplex { line, .. } => (pb::TemplateProblemKind::TooComplex, *line),
+    use pb::TemplateProblemKind as Kind;
+    let (kind, line, message) = match error {
+        CompileError::Syntax { line, message } => (Kind::Syntax, *line, message.clone()),
+        CompileError::Unsupported { line, construct } => {
+            (Kind::Unsupported, *line, format!("{construct} is not supported"))
+        }
+        CompileError::TooComplex { line, what, max } => (Kind::TooComplex, *line, format!("{what} exceeds {max}")),
     };
-    pb::TemplateProblem { kind: kind.into(), line, message: error.to_string() }
+    pb::TemplateProblem { kind: kind.into(), line, message }
 }
 
 pub(in crate::grpc) fn adapter_info(adapter: &Adapter) -> pb::AdapterInfo {
@@ -187,17 +189,15 @@ pub(in crate::grpc) fn adapter_info(adapter: &Adapter) -> pb::AdapterInfo {
 }
 
 pub(in crate::grpc) fn model_info(id: &str, entry: &Entry) -> pb::ModelInfo {
-    let info = match &entry.model {
-        Ok(model) => loaded_model(model),
-        Err(error) => pb::ModelInfo { problem: chain(error.as_ref()), ..pb::ModelInfo::default() },
-    };
-    pb::ModelInfo { id: id.to_owned(), aliases: entry.aliases.clone(), ..info }
+    let info = entry.model.as_ref().map(|model| loaded_model(model)).unwrap_or_default();
+    let problem = entry.problem.as_ref().map(|error| chain(error.as_ref())).unwrap_or_default();
+    pb::ModelInfo { id: id.to_owned(), aliases: entry.aliases.clone(), problem, ..info }
 }
 
 fn loaded_model(model: &Model) -> pb::ModelInfo {
     let special = |(name, text): (&String, &Value)| {
         let text = text.as_str()?;
-        let id = model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.token_to_id(text));
+        let id = model.tokenizer.as_ref().ok().and_then(|tokenizer| tokenizer.token_to_id(text));
         Some(pb::SpecialToken { name: name.clone(), text: text.to_owned(), id })
     };
     pb::ModelInfo {
@@ -212,6 +212,7 @@ fn loaded_model(model: &Model) -> pb::ModelInfo {
         aliases: Vec::new(),
         templates: model.templates.iter().map(|template| template.name.clone()).collect(),
         problem: String::new(),
+        tokenizer_problem: model.tokenizer_problem().unwrap_or_default(),
     }
 }
 
