@@ -11,6 +11,8 @@ use tandem_common::tokenizer::Encoding;
 use tandem_tests::{corpus, repository};
 use tempfile::TempDir;
 
+use crate::corpus::request;
+
 const START: u32 = 256;
 const END: u32 = 257;
 const THINK: u32 = 258;
@@ -236,7 +238,7 @@ fn the_corpus_has_the_ids_of_transformers() {
             let models = real_model(&corpus, &name, slug, &tokens);
             for (id, case) in cases.as_object().expect("an object").iter().filter(|(_, case)| case["error"].is_null()) {
                 let expected = if case["ids_sanitized"] == "same" { &case["ids"] } else { &case["ids_sanitized"] };
-                let answer = answer(&models, conversation(&corpus, id));
+                let answer = answer(&models, request(&corpus, id));
                 if answer["token_ids"] != *expected {
                     different.push(format!("{name} {slug} {id}\n{answer}\n{expected}"));
                 }
@@ -268,15 +270,4 @@ fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> Models {
     let real = repository().join(format!(".tandem/tokenizers/{name}/tokenizer.json"));
     std::os::unix::fs::symlink(real, folder.path().join("tokenizer.json")).expect("a link");
     Model::load(folder.path()).expect("a sound model").into()
-}
-
-/// A conversation of the corpus as a request.
-fn conversation(corpus: &Path, id: &str) -> Value {
-    let mut request = read(&corpus.join(format!("conversations/{id}.json")));
-    let object = request.as_object_mut().expect("an object");
-    object.retain(|key, _| !["id", "tags"].contains(&key.as_str()));
-    request["adapter"] = "tokenizer-template".into();
-    request["normalization"] = "none".into();
-    request["render_time"] = "2025-07-04T09:05:03".into();
-    request
 }

@@ -6,6 +6,7 @@ mod binaries;
 mod blocks;
 mod capabilities;
 mod control_tokens;
+mod corpus;
 mod deepseek;
 mod differential;
 mod encoders;
