@@ -1,8 +1,10 @@
 //! Chat templates: Jinja2 as Hugging Face transformers runs it, byte for byte.
 //!
-//! A template is read by our own [`lexer`] and [`parser`], which follow Jinja2's grammar, [`scope`] works out what each
-//! name means, and [`codegen`] makes instructions for minijinja's machine. What the instructions do to values is
-//! Python: [`value`] and [`python`]. [`apply`] is what transformers does around a template.
+//! A template is read by our own [`lexer`] and [`parser`], which follow Jinja2's grammar and give a syntax tree
+//! ([`ast`]). [`scope`] works out what each name means, and [`compiler`] makes a [`program`]: a tree in which names are
+//! places and filters, tests and operators are functions, with all computed that is constant. [`machine`] walks it and
+//! puts the text out. What happens to values is Python: [`value`], on top of minijinja's, and [`python`], with
+//! [`filters`], tests ([`predicates`]) and [`globals`]. [`apply`] is what transformers does around a template.
 //!
 //! Templates and conversations are untrusted. A template sees nothing but the conversation: no clock, no environment,
 //! no files. What it may use is bounded by [`Limits`], and every bound is an error of its own.
@@ -11,7 +13,7 @@ mod apply;
 mod ast;
 mod budget;
 mod clock;
-mod codegen;
+mod compiler;
 mod error;
 mod facts;
 mod filters;
@@ -20,9 +22,9 @@ mod lexer;
 mod machine;
 mod parser;
 mod predicates;
+mod program;
 mod python;
 mod scope;
-mod tracking;
 mod unicode;
 mod value;
 
@@ -40,7 +42,7 @@ pub use facts::ArgumentsShape;
 #[derive(Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
-    program: Arc<codegen::Program>,
+    program: Arc<program::Program>,
     facts: Arc<facts::Facts>,
 }
 
@@ -50,7 +52,7 @@ impl ChatTemplate {
         let (program, facts) = budget::with_compiler_stack(|| {
             let _meter = budget::Meter::start(&Limits::default());
             let template = parser::parse(source)?;
-            let program = codegen::compile(&template, false)?;
+            let program = compiler::compile(&template)?;
             let facts = facts::Facts::of(&template, &program);
             Ok((program, facts))
         })?;
@@ -83,14 +85,6 @@ impl ChatTemplate {
     pub fn apply(&self, input: &Input<'_>, limits: &Limits) -> Result<Applied, RenderError> {
         apply::apply(&self.program, &self.source, input, limits)
     }
-}
-
-/// The same template as code that is slower and tells more of what went wrong.
-fn explaining_program(source: &str) -> Result<codegen::Program, CompileError> {
-    budget::with_compiler_stack(|| {
-        let _meter = budget::Meter::start(&Limits::default());
-        codegen::compile(&parser::parse(source)?, true)
-    })
 }
 
 impl fmt::Debug for ChatTemplate {

@@ -1,16 +1,15 @@
 //! What transformers does around a template in `apply_chat_template`.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use minijinja::{Error, Value};
+use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
-use super::codegen::Program;
-use super::error::{Fallible, RenderError, is_vague};
+use super::error::{Fallible, RenderError};
+use super::program::Program;
 use super::python::{number, text};
 use super::value::{Dict, Namespaces, Seq, SeqKind, none};
-use super::{Applied, Input, Limits, budget, clock, globals, machine, tracking};
+use super::{Applied, Input, Limits, budget, clock, machine};
 
 /// What marks the end of the final message while it is rendered.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -20,7 +19,7 @@ const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 pub(super) fn apply(
-    program: &Arc<Program>,
+    program: &Program,
     source: &str,
     input: &Input<'_>,
     limits: &Limits,
@@ -28,7 +27,7 @@ pub(super) fn apply(
     check(input)?;
     let mut messages = prepare(input.messages)?;
     let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
-    let mut applied = render(program, source, &messages, input, limits)?;
+    let mut applied = run(program, &messages, input, limits)?;
     if let Some(final_text) = continued {
         cut_at_mark(&mut applied, &final_text)?;
     }
@@ -163,36 +162,15 @@ fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderErro
     Ok(())
 }
 
-fn render(
-    program: &Arc<Program>,
-    source: &str,
-    messages: &Messages<'_>,
-    input: &Input<'_>,
-    limits: &Limits,
-) -> Result<Applied, RenderError> {
-    match run(program, messages, input, limits) {
-        Err(error) if is_vague(&error) => Err(explain(source, messages, input, limits).unwrap_or(error).into()),
-        result => Ok(result?),
-    }
-}
-
-/// The same error again, from code that knows more of what went wrong.
-fn explain(source: &str, messages: &Messages<'_>, input: &Input<'_>, limits: &Limits) -> Option<Error> {
-    let program = Arc::new(super::explaining_program(source).ok()?);
-    run(&program, messages, input, limits).err()
-}
-
-fn run(program: &Arc<Program>, messages: &Messages<'_>, input: &Input<'_>, limits: &Limits) -> Fallible<Applied> {
+fn run(program: &Program, messages: &Messages<'_>, input: &Input<'_>, limits: &Limits) -> Fallible<Applied> {
     let _meter = budget::Meter::start(limits);
     let _namespaces = Namespaces::start();
-    tracking::start();
     clock::set(input.now);
-    let text = machine::run(program, |name| context(name, messages, input))?;
-    let generation_spans = tracking::spans(&text);
+    let (text, generation_spans) = machine::run(program, |name| context(name, messages, input))?;
     Ok(Applied { text, generation_spans })
 }
 
-/// The value of a name that the template uses: an argument, a special token, or a global function.
+/// The value of a name that the template uses, if the conversation gives it one: an argument or a special token.
 fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<Option<Value>> {
     let given = |value: Option<&Json>| value.map_or_else(|| Ok(none()), to_value);
     Ok(Some(match name {
@@ -205,7 +183,7 @@ fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<O
         "add_generation_prompt" => Value::from(input.add_generation_prompt),
         _ => match lookup(input.args, name).or_else(|| lookup(input.special_tokens, name)) {
             Some(value) => to_value(value)?,
-            None => return Ok(globals::find(name)),
+            None => return Ok(None),
         },
     }))
 }

@@ -1,6 +1,4 @@
-//! What can go wrong: at compile time, at render time, and the typed causes that travel inside minijinja's error type.
-
-use minijinja::{Error, ErrorKind};
+//! What can go wrong: at compile time, at render time, and inside of a render.
 
 /// Why a template cannot be used. Every variant names the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,73 +95,81 @@ pub enum Limit {
     Integer,
 }
 
-/// What an error says if nothing is known of the value that is missing.
-const UNKNOWN_VALUE: &str = "value is undefined";
-
-/// The error of using a value that is undefined for a reason that is not known.
-pub(crate) fn undefined() -> Error {
-    fail(UNKNOWN_VALUE)
+/// What a run-time operation failed with.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{cause}")]
+pub(crate) struct Error {
+    cause: Box<Cause>,
+    /// Counted from 1; 0 while it is not known.
+    line: u32,
 }
 
-/// Whether code that explains more could say what is undefined.
-pub(crate) fn is_vague(error: &Error) -> bool {
-    error.kind() == ErrorKind::UndefinedError || error.detail() == Some(UNKNOWN_VALUE)
-}
-
-/// The typed cause of a run-time error; it is the `source` of the minijinja error that carries it.
-#[derive(Debug, thiserror::Error)]
+/// Why it failed.
+#[derive(Debug, Clone, thiserror::Error)]
 enum Cause {
-    #[error("raised by the template")]
+    /// What Python would raise as TypeError, ValueError, UndefinedError, ...
+    #[error("{0}")]
+    Ordinary(String),
+    /// The template called `raise_exception`.
+    #[error("{0}")]
     Raised(String),
     #[error("{0}")]
     Limit(Limit),
 }
 
+impl Error {
+    fn new(cause: Cause) -> Self {
+        Self { cause: Box::new(cause), line: 0 }
+    }
+
+    /// The same error at this line, unless it has one already.
+    #[cold]
+    pub(crate) fn at(mut self, line: u32) -> Self {
+        if self.line == 0 {
+            self.line = line;
+        }
+        self
+    }
+
+    /// Whether it is a limit or the template's own error, which no operation may swallow and turn into a value.
+    pub(crate) fn is_fatal(&self) -> bool {
+        !matches!(*self.cause, Cause::Ordinary(_))
+    }
+}
+
 /// The result of every run-time operation.
 pub(crate) type Fallible<T> = Result<T, Error>;
 
-/// An ordinary run-time error: what Python would raise as TypeError, ValueError, UndefinedError, ...
+/// An ordinary run-time error.
+#[cold]
 pub(crate) fn fail(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, message.into())
+    Error::new(Cause::Ordinary(message.into()))
 }
 
 /// The error that `raise_exception(message)` makes.
+#[cold]
 pub(crate) fn raised(message: String) -> Error {
-    fail("raised by the template").with_source(Cause::Raised(message))
+    Error::new(Cause::Raised(message))
 }
 
 /// The error for a limit that was hit.
+#[cold]
 pub(crate) fn limit(limit: Limit) -> Error {
-    fail(limit.to_string()).with_source(Cause::Limit(limit))
+    Error::new(Cause::Limit(limit))
+}
+
+/// The error of using a value that is undefined for a reason that is not known.
+pub(crate) fn undefined() -> Error {
+    fail("value is undefined")
 }
 
 impl From<Error> for RenderError {
     fn from(error: Error) -> Self {
-        let line = error.line().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
-        match cause(&error) {
-            Some(Cause::Raised(message)) => Self::Raised { message: message.clone(), line },
-            Some(Cause::Limit(limit)) => Self::Limit { limit: *limit, line },
-            None => Self::Runtime { message: describe(&error), line },
+        let line = error.line;
+        match *error.cause {
+            Cause::Raised(message) => Self::Raised { message, line },
+            Cause::Limit(limit) => Self::Limit { limit, line },
+            Cause::Ordinary(message) => Self::Runtime { message, line },
         }
     }
-}
-
-fn cause(error: &Error) -> Option<&Cause> {
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        if let Some(cause) = source.downcast_ref::<Cause>() {
-            return Some(cause);
-        }
-        next = source.source();
-    }
-    None
-}
-
-fn describe(error: &Error) -> String {
-    error.detail().map_or_else(|| error.kind().to_string(), str::to_owned)
-}
-
-/// Whether an error is a limit or the template's own, which no operation may swallow and turn into a value.
-pub(crate) fn is_fatal(error: &Error) -> bool {
-    cause(error).is_some()
 }

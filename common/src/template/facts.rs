@@ -7,7 +7,7 @@ use std::collections::HashSet;
 pub use arguments::ArgumentsShape;
 
 use super::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
-use super::codegen::Program;
+use super::program::Program;
 
 /// Between two pieces of text in [`Facts::literal_text`], so that nothing is found across them.
 const SEPARATOR: &str = "\0";
@@ -24,7 +24,7 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn of(template: &[Stmt], program: &Program) -> Self {
-        let mut reads: Vec<String> = program.context.iter().map(|slot| program.names[*slot as usize].clone()).collect();
+        let mut reads: Vec<String> = program.context.iter().map(|used| used.name.to_string()).collect();
         reads.sort_unstable();
         Self { reads, literal_text: literal_text(template), arguments: arguments::shape(template) }
     }

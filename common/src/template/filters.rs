@@ -11,78 +11,69 @@ mod sequences;
 mod texts;
 mod wrap;
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::error::{Fallible, fail};
-use super::machine::Op;
+use super::machine::Machine;
+use super::program::Filter;
 use super::python::attribute;
 use super::python::call::Args;
 use super::value::{Obj, Py, is_undefined, obj, py};
 
-/// A filter: its operand is the first argument.
-type Filter = fn(&mut State<'_, '_>, &Value, &Args<'_>) -> Fallible<Value>;
-
-/// Reads a filter's arguments and applies it.
-macro_rules! op {
-    ($filter:path) => {
-        |state, values| apply_filter(state, values, $filter)
-    };
-}
-
-/// The filters, each under its name with "|" in front.
-pub(crate) const OPS: &[(&str, Op)] = &[
-    ("|abs", op!(numbers::abs)),
-    ("|attr", op!(basic::attr)),
-    ("|batch", op!(sequences::batch)),
-    ("|capitalize", op!(texts::capitalize)),
-    ("|center", op!(texts::center)),
-    ("|count", op!(basic::length_of)),
-    ("|d", op!(basic::default)),
-    ("|default", op!(basic::default)),
-    ("|dictsort", op!(sequences::dictsort)),
-    ("|e", op!(html::escape)),
-    ("|escape", op!(html::escape)),
-    ("|filesizeformat", op!(numbers::filesizeformat)),
-    ("|first", op!(sequences::first)),
-    ("|float", op!(numbers::float)),
-    ("|forceescape", op!(html::forceescape)),
-    ("|format", op!(texts::format)),
-    ("|groupby", op!(sequences::groupby)),
-    ("|indent", op!(texts::indent)),
-    ("|int", op!(numbers::int)),
-    ("|items", op!(basic::items)),
-    ("|join", op!(sequences::join)),
-    ("|last", op!(sequences::last)),
-    ("|length", op!(basic::length_of)),
-    ("|list", op!(sequences::list_of)),
-    ("|lower", op!(texts::lower)),
-    ("|map", op!(select::map)),
-    ("|max", op!(sequences::max)),
-    ("|min", op!(sequences::min)),
-    ("|pprint", op!(pretty::pprint)),
-    ("|reject", op!(select::reject)),
-    ("|rejectattr", op!(select::rejectattr)),
-    ("|replace", op!(texts::replace)),
-    ("|reverse", op!(sequences::reverse)),
-    ("|round", op!(numbers::round)),
-    ("|safe", op!(html::safe)),
-    ("|select", op!(select::select)),
-    ("|selectattr", op!(select::selectattr)),
-    ("|slice", op!(sequences::slice)),
-    ("|sort", op!(sequences::sort)),
-    ("|string", op!(basic::string)),
-    ("|striptags", op!(html::striptags)),
-    ("|sum", op!(sequences::sum)),
-    ("|title", op!(texts::title)),
-    ("|tojson", op!(json::tojson)),
-    ("|trim", op!(texts::trim)),
-    ("|truncate", op!(texts::truncate)),
-    ("|unique", op!(sequences::unique)),
-    ("|upper", op!(texts::upper)),
-    ("|urlencode", op!(html::urlencode)),
-    ("|wordcount", op!(texts::wordcount)),
-    ("|wordwrap", op!(wrap::wordwrap)),
-    ("|xmlattr", op!(html::xmlattr)),
+/// The filters by name, in order.
+const FILTERS: &[(&str, Filter)] = &[
+    ("abs", numbers::abs),
+    ("attr", basic::attr),
+    ("batch", sequences::batch),
+    ("capitalize", texts::capitalize),
+    ("center", texts::center),
+    ("count", basic::length_of),
+    ("d", basic::default),
+    ("default", basic::default),
+    ("dictsort", sequences::dictsort),
+    ("e", html::escape),
+    ("escape", html::escape),
+    ("filesizeformat", numbers::filesizeformat),
+    ("first", sequences::first),
+    ("float", numbers::float),
+    ("forceescape", html::forceescape),
+    ("format", texts::format),
+    ("groupby", sequences::groupby),
+    ("indent", texts::indent),
+    ("int", numbers::int),
+    ("items", basic::items),
+    ("join", sequences::join),
+    ("last", sequences::last),
+    ("length", basic::length_of),
+    ("list", sequences::list_of),
+    ("lower", texts::lower),
+    ("map", select::map),
+    ("max", sequences::max),
+    ("min", sequences::min),
+    ("pprint", pretty::pprint),
+    ("reject", select::reject),
+    ("rejectattr", select::rejectattr),
+    ("replace", texts::replace),
+    ("reverse", sequences::reverse),
+    ("round", numbers::round),
+    ("safe", html::safe),
+    ("select", select::select),
+    ("selectattr", select::selectattr),
+    ("slice", sequences::slice),
+    ("sort", sequences::sort),
+    ("string", basic::string),
+    ("striptags", html::striptags),
+    ("sum", sequences::sum),
+    ("title", texts::title),
+    ("tojson", json::tojson),
+    ("trim", texts::trim),
+    ("truncate", texts::truncate),
+    ("unique", sequences::unique),
+    ("upper", texts::upper),
+    ("urlencode", html::urlencode),
+    ("wordcount", texts::wordcount),
+    ("wordwrap", wrap::wordwrap),
+    ("xmlattr", html::xmlattr),
 ];
 
 /// Filters of Jinja2 that are refused: one is not deterministic, the other is for web pages.
@@ -90,32 +81,18 @@ pub(crate) fn is_unsupported(name: &str) -> bool {
     matches!(name, "random" | "urlize")
 }
 
-/// The operation of a filter.
-pub(crate) fn op_name(name: &str) -> Option<&'static str> {
-    OPS.iter().map(|(op, _)| *op).find(|op| &op[1..] == name)
-}
-
-fn apply_filter(state: &mut State<'_, '_>, values: &[Value], filter: Filter) -> Fallible<Value> {
-    let Some((value, operands)) = values.split_first() else {
-        return Err(fail("a filter needs a value"));
-    };
-    filter(state, value, &Args::read(operands)?)
+/// The filter of that name.
+pub(crate) fn find(name: &str) -> Option<Filter> {
+    let at = FILTERS.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;
+    Some(FILTERS[at].1)
 }
 
 /// Applies a filter by its name, as `map` does.
-fn apply(state: &mut State<'_, '_>, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    let op = name.as_str().and_then(|name| OPS.iter().find(|(op, _)| &op[1..] == name));
-    let Some((_, op)) = op else {
-        return Err(fail(format!("No filter named '{name}'.")));
-    };
-    let (keywords, values): (Vec<_>, Vec<_>) = args.keywords.iter().cloned().unzip();
-    let mut operands = args.after(value).positional.into_owned();
-    operands.extend(values);
-    if !keywords.is_empty() {
-        let spec = super::python::call::CallSpec { keywords, splat: false, keyword_splat: false };
-        operands.push(Obj::CallSpec(spec).value());
+fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    match name.as_str().and_then(find) {
+        Some(filter) => filter(machine, value, args),
+        None => Err(fail(format!("No filter named '{name}'."))),
     }
-    op(state, &operands)
 }
 
 /// Looks up an attribute by a path such as `user.name` or `items.0`.
@@ -130,10 +107,10 @@ impl Path {
         })
     }
 
-    fn get(&self, state: &mut State<'_, '_>, value: &Value, default: Option<&Value>) -> Fallible<Value> {
+    fn get(&self, machine: &mut Machine, value: &Value, default: Option<&Value>) -> Fallible<Value> {
         let mut value = value.clone();
         for part in &self.0 {
-            value = attribute::item(state, &value, part)?;
+            value = attribute::item(machine, &value, part)?;
             if let Some(default) = default
                 && is_undefined(&value)
             {

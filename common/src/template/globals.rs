@@ -1,10 +1,11 @@
 //! The functions that every template can call.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::budget;
 use super::clock;
 use super::error::{Fallible, fail, raised};
+use super::machine::Machine;
 use super::python::call::{Args, int_arg, required, text_arg};
 use super::python::repr;
 use super::value::{
@@ -34,12 +35,12 @@ pub(crate) fn is_unsupported(name: &str) -> bool {
     name == "lipsum"
 }
 
-pub(crate) fn call(state: &mut State<'_, '_>, builtin: Builtin, args: &Args<'_>) -> Fallible<Value> {
+pub(crate) fn call(machine: &mut Machine, builtin: Builtin, args: &Args<'_>) -> Fallible<Value> {
     match builtin {
         Builtin::Range => range(args),
         Builtin::Dict => Dict::value(entries("dict", args)?),
         Builtin::Namespace => namespace(args),
-        Builtin::RaiseException => raise_exception(state, args),
+        Builtin::RaiseException => raise_exception(machine, args),
         Builtin::StrftimeNow => strftime_now(args),
         Builtin::Cycler => cycler(args),
         Builtin::Joiner => {
@@ -105,10 +106,10 @@ fn source_entries(source: &Value) -> Fallible<Vec<(Value, Value)>> {
     Ok(entries)
 }
 
-fn raise_exception(state: &mut State<'_, '_>, args: &Args<'_>) -> Fallible<Value> {
+fn raise_exception(machine: &mut Machine, args: &Args<'_>) -> Fallible<Value> {
     let [message] = args.bind("raise_exception", ["message"])?;
     let message = required(message, "raise_exception", "message")?;
-    Err(raised(repr::to_str(state, &message)?))
+    Err(raised(repr::to_str(machine, &message)?))
 }
 
 fn strftime_now(args: &Args<'_>) -> Fallible<Value> {

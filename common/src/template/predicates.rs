@@ -1,128 +1,165 @@
 //! Jinja2's tests: what follows `is`.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::error::{Fallible, fail};
 use super::filters;
-use super::machine::Op;
+use super::machine::Machine;
+use super::program::{Check, Test};
 use super::python::call::{self, Args};
 use super::python::{arithmetic, equal, order, repr, text};
 use super::value::{Obj, Py, is_iterable, is_undefined, length, obj, py, seq};
 
-/// The tests, each under its name with "is:" in front.
-pub(crate) const OPS: &[(&str, Op)] = &[
-    ("is:boolean", |_, values| simple(values, |value| matches!(py(value), Py::Bool(_)))),
-    ("is:callable", |_, values| simple(values, call::is_callable)),
-    ("is:defined", |_, values| simple(values, |value| !is_undefined(value))),
-    ("is:divisibleby", |state, values| {
-        let [left, right] = two(values, "num")?;
-        let rest = arithmetic::modulo(state, &left, &right)?;
-        Ok(equal::equal(&rest, &Value::from(0))?.into())
-    }),
-    ("is:==", equals),
-    ("is:eq", equals),
-    ("is:equalto", equals),
-    ("is:escaped", |_, values| simple(values, Value::is_safe)),
-    ("is:even", |state, values| parity(state, values, 0)),
-    ("is:odd", |state, values| parity(state, values, 1)),
-    ("is:false", |_, values| simple(values, |value| matches!(py(value), Py::Bool(false)))),
-    ("is:true", |_, values| simple(values, |value| matches!(py(value), Py::Bool(true)))),
-    ("is:filter", |_, values| named(values, |name| filters::op_name(name).is_some() || filters::is_unsupported(name))),
-    ("is:test", |_, values| named(values, |name| op_name(name).is_some())),
-    ("is:float", |_, values| simple(values, |value| matches!(py(value), Py::Float(_)))),
-    ("is:integer", |_, values| simple(values, is_integer)),
-    ("is:number", |_, values| {
-        simple(values, |value| is_integer(value) || matches!(py(value), Py::Float(_) | Py::Bool(_)))
-    }),
-    ("is:ge", |_, values| ordered(values, ">=")),
-    ("is:>=", |_, values| ordered(values, ">=")),
-    ("is:gt", |_, values| ordered(values, ">")),
-    ("is:>", |_, values| ordered(values, ">")),
-    ("is:greaterthan", |_, values| ordered(values, ">")),
-    ("is:le", |_, values| ordered(values, "<=")),
-    ("is:<=", |_, values| ordered(values, "<=")),
-    ("is:lt", |_, values| ordered(values, "<")),
-    ("is:<", |_, values| ordered(values, "<")),
-    ("is:lessthan", |_, values| ordered(values, "<")),
-    ("is:in", |_, values| {
-        let [item, container] = two(values, "seq")?;
-        Ok(equal::contains(&container, &item)?.into())
-    }),
-    ("is:iterable", |_, values| simple(values, is_iterable_or_loop)),
-    ("is:lower", |state, values| cased(state, values, text::is_lower)),
-    ("is:upper", |state, values| cased(state, values, text::is_upper)),
-    ("is:mapping", |_, values| simple(values, |value| matches!(obj(value), Some(Obj::Dict(_))))),
-    ("is:!=", differs),
-    ("is:ne", differs),
-    ("is:none", |_, values| simple(values, Value::is_none)),
-    ("is:sameas", |_, values| {
-        let [left, right] = two(values, "other")?;
-        Ok(equal::is_same(&left, &right).into())
-    }),
-    ("is:sequence", |_, values| simple(values, is_sequence)),
-    ("is:string", |_, values| simple(values, |value| value.as_str().is_some())),
-    ("is:undefined", |_, values| simple(values, is_undefined)),
+/// What a test does.
+#[derive(Clone, Copy)]
+pub(crate) enum Predicate {
+    /// Looks at the value alone.
+    Check(Check),
+    /// Anything else.
+    Test(Test),
+}
+
+use Predicate::{Check as Is, Test as By};
+
+/// The tests by name, in order.
+const TESTS: &[(&str, Predicate)] = &[
+    ("!=", By(differs)),
+    ("<", By(less)),
+    ("<=", By(at_most)),
+    ("==", By(equals)),
+    (">", By(greater)),
+    (">=", By(at_least)),
+    ("boolean", Is(|value| matches!(py(value), Py::Bool(_)))),
+    ("callable", Is(call::is_callable)),
+    ("defined", Is(|value| !is_undefined(value))),
+    ("divisibleby", By(divisible)),
+    ("eq", By(equals)),
+    ("equalto", By(equals)),
+    ("escaped", Is(Value::is_safe)),
+    ("even", By(|machine, value, args| parity(machine, value, args, 0))),
+    ("false", Is(|value| matches!(py(value), Py::Bool(false)))),
+    (
+        "filter",
+        By(|_, value, args| named(value, args, |name| filters::find(name).is_some() || filters::is_unsupported(name))),
+    ),
+    ("float", Is(|value| matches!(py(value), Py::Float(_)))),
+    ("ge", By(at_least)),
+    ("greaterthan", By(greater)),
+    ("gt", By(greater)),
+    ("in", By(contained)),
+    ("integer", Is(is_integer)),
+    ("iterable", Is(is_iterable_or_loop)),
+    ("le", By(at_most)),
+    ("lessthan", By(less)),
+    ("lower", By(|machine, value, args| cased(machine, value, args, text::is_lower))),
+    ("lt", By(less)),
+    ("mapping", Is(|value| matches!(obj(value), Some(Obj::Dict(_))))),
+    ("ne", By(differs)),
+    ("none", Is(Value::is_none)),
+    ("number", Is(|value| is_integer(value) || matches!(py(value), Py::Float(_) | Py::Bool(_)))),
+    ("odd", By(|machine, value, args| parity(machine, value, args, 1))),
+    ("sameas", By(same)),
+    ("sequence", Is(is_sequence)),
+    ("string", Is(|value| value.as_str().is_some())),
+    ("test", By(|_, value, args| named(value, args, |name| find(name).is_some()))),
+    ("true", Is(|value| matches!(py(value), Py::Bool(true)))),
+    ("undefined", Is(is_undefined)),
+    ("upper", By(|machine, value, args| cased(machine, value, args, text::is_upper))),
 ];
 
-/// The operation of a test.
-pub(crate) fn op_name(name: &str) -> Option<&'static str> {
-    OPS.iter().map(|(op, _)| *op).find(|op| &op[3..] == name)
+/// The test of that name.
+pub(crate) fn find(name: &str) -> Option<Predicate> {
+    let at = TESTS.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;
+    Some(TESTS[at].1)
+}
+
+impl Predicate {
+    /// Whether the value passes.
+    pub(crate) fn holds(self, machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+        match self {
+            Self::Check(holds) => {
+                alone(value, args)?;
+                Ok(holds(value))
+            }
+            Self::Test(test) => test(machine, value, args),
+        }
+    }
 }
 
 /// Applies a test by its name.
-pub(crate) fn apply(state: &mut State<'_, '_>, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    let op = name.as_str().and_then(|name| OPS.iter().find(|(op, _)| &op[3..] == name));
-    let Some((_, op)) = op else {
+pub(crate) fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    let Some(predicate) = name.as_str().and_then(find) else {
         return Err(fail(format!("No test named '{name}'.")));
     };
-    let args = args.after(value);
     if !args.keywords.is_empty() {
         return Err(fail(format!("the test '{name}' takes no keyword arguments here")));
     }
-    Ok(op(state, &args.positional)?.is_true())
+    predicate.holds(machine, value, args)
 }
 
-fn simple(values: &[Value], holds: impl Fn(&Value) -> bool) -> Fallible<Value> {
-    if let [value] = values {
-        return Ok(holds(value).into());
+/// An error if there are arguments.
+pub(crate) fn alone(value: &Value, args: &Args<'_>) -> Fallible<()> {
+    if args.positional.is_empty() && args.keywords.is_empty() {
+        return Ok(());
     }
-    let [value] = Args::read(values)?.bind("test", [""])?;
-    Ok(holds(&value.unwrap_or_default()).into())
+    args.after(value).bind("test", [""]).map(drop)
 }
 
-fn two(values: &[Value], name: &str) -> Fallible<[Value; 2]> {
-    let [value, other] = Args::read(values)?.bind("test", ["", name])?;
-    Ok([value.unwrap_or_default(), call::required(other, "test", name)?])
+/// The one argument.
+fn argument(value: &Value, args: &Args<'_>, name: &str) -> Fallible<Value> {
+    let [_, other] = args.after(value).bind("test", ["", name])?;
+    call::required(other, "test", name)
 }
 
-/// Operators take their operands by position only.
-fn operands(values: &[Value]) -> Fallible<[Value; 2]> {
-    let args = Args::read(values)?;
+/// The other operand of an operator, which takes it by position only.
+fn operand<'a>(args: &'a Args<'_>) -> Fallible<&'a Value> {
     match args.only_positional("operator")? {
-        [left, right] => Ok([left.clone(), right.clone()]),
-        other => Err(fail(format!("expected 2 arguments, got {}", other.len()))),
+        [right] => Ok(right),
+        other => Err(fail(format!("expected 2 arguments, got {}", other.len() + 1))),
     }
 }
 
-fn equals(_: &mut State<'_, '_>, values: &[Value]) -> Fallible<Value> {
-    let [left, right] = operands(values)?;
-    Ok(equal::equal(&left, &right)?.into())
+fn equals(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    equal::equal(value, operand(args)?)
 }
 
-fn differs(_: &mut State<'_, '_>, values: &[Value]) -> Fallible<Value> {
-    let [left, right] = operands(values)?;
-    Ok((!equal::equal(&left, &right)?).into())
+fn differs(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    Ok(!equal::equal(value, operand(args)?)?)
 }
 
-fn ordered(values: &[Value], op: &str) -> Fallible<Value> {
-    let [left, right] = operands(values)?;
-    Ok(order::compare(&left, &right, op)?.into())
+fn less(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    order::compare(value, operand(args)?, "<")
 }
 
-fn parity(state: &mut State<'_, '_>, values: &[Value], rest: i64) -> Fallible<Value> {
-    let [value] = Args::read(values)?.bind("test", [""])?;
-    let found = arithmetic::modulo(state, &value.unwrap_or_default(), &Value::from(2))?;
-    Ok(equal::equal(&found, &Value::from(rest))?.into())
+fn at_most(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    order::compare(value, operand(args)?, "<=")
+}
+
+fn greater(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    order::compare(value, operand(args)?, ">")
+}
+
+fn at_least(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    order::compare(value, operand(args)?, ">=")
+}
+
+fn contained(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    equal::contains(&argument(value, args, "seq")?, value)
+}
+
+fn same(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    Ok(equal::is_same(value, &argument(value, args, "other")?))
+}
+
+fn divisible(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    let rest = arithmetic::modulo(machine, value, &argument(value, args, "num")?)?;
+    equal::equal(&rest, &Value::from(0))
+}
+
+fn parity(machine: &mut Machine, value: &Value, args: &Args<'_>, rest: i64) -> Fallible<bool> {
+    alone(value, args)?;
+    let found = arithmetic::modulo(machine, value, &Value::from(2))?;
+    equal::equal(&found, &Value::from(rest))
 }
 
 fn is_integer(value: &Value) -> bool {
@@ -141,15 +178,14 @@ fn is_sequence(value: &Value) -> bool {
     }
 }
 
-fn cased(state: &mut State<'_, '_>, values: &[Value], holds: fn(&str) -> bool) -> Fallible<Value> {
-    let [value] = Args::read(values)?.bind("test", [""])?;
-    Ok(holds(&repr::to_str(state, &value.unwrap_or_default())?).into())
+fn cased(machine: &mut Machine, value: &Value, args: &Args<'_>, holds: fn(&str) -> bool) -> Fallible<bool> {
+    alone(value, args)?;
+    Ok(holds(&repr::to_str(machine, value)?))
 }
 
 /// Whether a name is known; what cannot be a dict key is an error.
-fn named(values: &[Value], known: impl Fn(&str) -> bool) -> Fallible<Value> {
-    let [value] = Args::read(values)?.bind("test", [""])?;
-    let value = value.unwrap_or_default();
-    super::value::hash(&value)?;
-    Ok(value.as_str().is_some_and(known).into())
+fn named(value: &Value, args: &Args<'_>, known: impl Fn(&str) -> bool) -> Fallible<bool> {
+    alone(value, args)?;
+    super::value::hash(value)?;
+    Ok(value.as_str().is_some_and(known))
 }

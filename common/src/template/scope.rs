@@ -9,50 +9,16 @@ mod mentions;
 use std::collections::{HashMap, HashSet};
 
 use super::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
-use super::error::CompileError;
+use super::program::Local;
 
 pub(crate) use mentions::{line_of, mentions};
 
-/// A variable: an index into the program's slots.
-pub(crate) type Slot = u32;
+/// A variable: an index into [`Scopes`].
+pub(crate) type Slot = usize;
 /// A scope: an index into [`Scopes`].
 pub(crate) type ScopeId = usize;
-/// The template's own code, or one macro: what runs in one frame of the machine.
+/// The template's own code, or one macro: what has variables of its own when it runs.
 pub(crate) type FunctionId = usize;
-
-/// Slots that a template may use.
-const MAX_SLOTS: usize = 4096;
-const SLOT_DIGITS: usize = 3;
-
-/// All slot names, one after the other: "000", "001", ...
-static SLOT_NAMES: [u8; MAX_SLOTS * SLOT_DIGITS] = slot_names();
-
-const fn slot_names() -> [u8; MAX_SLOTS * SLOT_DIGITS] {
-    let mut names = [0; MAX_SLOTS * SLOT_DIGITS];
-    let mut slot = 0;
-    while slot < MAX_SLOTS {
-        let mut digit = 0;
-        while digit < SLOT_DIGITS {
-            let shift = 4 * (SLOT_DIGITS - 1 - digit);
-            names[slot * SLOT_DIGITS + digit] = b"0123456789abcdef"[(slot >> shift) & 15];
-            digit += 1;
-        }
-        slot += 1;
-    }
-    names
-}
-
-/// What the machine calls a slot.
-pub(crate) fn slot_name(slot: Slot) -> &'static str {
-    let start = slot as usize * SLOT_DIGITS;
-    let name = SLOT_NAMES.get(start..start + SLOT_DIGITS).unwrap_or_default();
-    std::str::from_utf8(name).unwrap_or_default()
-}
-
-/// The slot of that name.
-pub(crate) fn slot_of(name: &str) -> Option<Slot> {
-    Slot::from_str_radix(name, 16).ok()
-}
 
 /// How a variable gets its value when its scope is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +37,7 @@ pub(crate) enum Start {
 struct Variable {
     name: Name,
     function: FunctionId,
+    local: Local,
     /// The scope that the name belongs to, if it is not hidden or of the context.
     scope: Option<ScopeId>,
     start: Start,
@@ -93,14 +60,18 @@ struct Scope {
 pub(crate) struct Scopes {
     scopes: Vec<Scope>,
     variables: Vec<Variable>,
-    context: HashMap<Name, Slot>,
+    /// How many places each function has.
+    locals: Vec<Local>,
+    context: HashMap<Name, u32>,
+    /// The names of the context in the order of their places.
+    context_names: Vec<Name>,
 }
 
 /// Where a name's value is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the context; every function sees it.
-    Context(Slot),
+    /// In the context, at this place; every function sees it.
+    Context(u32),
     /// In a variable of a function.
     Variable(Slot, FunctionId),
 }
@@ -118,44 +89,53 @@ impl Scopes {
         self.scopes.len() - 1
     }
 
-    /// The names of all slots, by slot.
-    pub(crate) fn slot_names(&self) -> Vec<String> {
-        self.variables.iter().map(|variable| variable.name.to_string()).collect()
+    /// The names of the context, by place.
+    pub(crate) fn context_names(&self) -> &[Name] {
+        &self.context_names
     }
 
-    /// The slots of the context.
-    pub(crate) fn context_slots(&self) -> Vec<Slot> {
-        let mut slots: Vec<Slot> = self.context.values().copied().collect();
-        slots.sort_unstable();
-        slots
+    /// How many variables a function has.
+    pub(crate) fn count_of(&self, function: FunctionId) -> usize {
+        self.locals.get(function).map_or(0, |count| *count as usize)
     }
 
-    /// An error if the template has more variables than there are slots.
-    pub(crate) fn check_size(&self) -> Result<(), CompileError> {
-        if self.variables.len() > MAX_SLOTS {
-            return Err(CompileError::TooComplex { line: 1, what: "the number of variables", max: MAX_SLOTS });
+    /// A new place for a variable of a function.
+    pub(crate) fn new_local(&mut self, function: FunctionId) -> Local {
+        if self.locals.len() <= function {
+            self.locals.resize(function + 1, 0);
         }
-        Ok(())
+        let local = self.locals[function];
+        self.locals[function] += 1;
+        local
+    }
+
+    /// The place of a variable in its own function.
+    pub(crate) fn local(&self, slot: Slot) -> Local {
+        self.info(slot).local
+    }
+
+    /// The name of a variable.
+    pub(crate) fn name(&self, slot: Slot) -> &str {
+        &self.info(slot).name
     }
 
     /// A variable that no name refers to.
     pub(crate) fn hidden(&mut self, function: FunctionId) -> Slot {
-        self.new_variable("", function)
+        self.new_variable("".into(), function, None, Start::Given)
     }
 
-    fn new_variable(&mut self, name: &str, function: FunctionId) -> Slot {
-        self.variables.push(Variable { name: name.into(), function, scope: None, start: Start::Given });
-        (self.variables.len() - 1) as Slot
+    fn new_variable(&mut self, name: Name, function: FunctionId, scope: Option<ScopeId>, start: Start) -> Slot {
+        let local = self.new_local(function);
+        self.variables.push(Variable { name, function, local, scope, start });
+        self.variables.len() - 1
     }
 
     fn info(&self, slot: Slot) -> &Variable {
-        &self.variables[slot as usize]
+        &self.variables[slot]
     }
 
     fn define(&mut self, scope: ScopeId, name: &Name, start: Start) -> Slot {
-        let (function, scope_id) = (self.scopes[scope].function, Some(scope));
-        self.variables.push(Variable { name: name.clone(), function, scope: scope_id, start });
-        let slot = (self.variables.len() - 1) as Slot;
+        let slot = self.new_variable(name.clone(), self.scopes[scope].function, Some(scope), start);
         let scope = &mut self.scopes[scope];
         scope.slots.insert(name.clone(), slot);
         scope.variables.push(slot);
@@ -210,35 +190,35 @@ impl Scopes {
                 None => Start::Context,
             };
             if let Some(&slot) = self.scopes[scope].slots.get(&name) {
-                self.variables[slot as usize].start = start;
+                self.variables[slot].start = start;
             }
         }
     }
 
-    fn context_slot(&mut self, name: &Name) -> Slot {
-        if let Some(&slot) = self.context.get(name) {
-            return slot;
+    fn context_place(&mut self, name: &Name) -> Place {
+        let next = self.context_names.len() as u32;
+        let place = *self.context.entry(name.clone()).or_insert(next);
+        if place == next {
+            self.context_names.push(name.clone());
         }
-        let slot = self.new_variable(name, 0);
-        self.context.insert(name.clone(), slot);
-        slot
+        Place::Context(place)
     }
 
     /// Where to read a name.
     pub(crate) fn place(&mut self, scope: ScopeId, name: &Name) -> Place {
         match self.find(Some(scope), name) {
             Some((_, slot)) => self.kept_at(slot),
-            None => Place::Context(self.context_slot(name)),
+            None => self.context_place(name),
         }
     }
 
     /// Where a variable is kept: one that is never assigned needs no copy of what the context has.
     fn kept_at(&mut self, slot: Slot) -> Place {
-        let Variable { name, function, scope, start } = self.info(slot);
+        let Variable { name, function, scope, start, .. } = self.info(slot);
         let assigned = scope.is_none_or(|scope| self.scopes[scope].assigned.contains(name));
         if *start == Start::Context && !assigned {
             let name = name.clone();
-            return Place::Context(self.context_slot(&name));
+            return self.context_place(&name);
         }
         Place::Variable(slot, *function)
     }
@@ -253,19 +233,21 @@ impl Scopes {
         self.find(Some(scope), name).map(|(_, slot)| slot)
     }
 
-    /// What to put into the scope's variables when it is entered.
-    pub(crate) fn starts(&mut self, scope: ScopeId) -> Vec<(Slot, Place)> {
+    /// What to put into the scope's variables when it is entered; nothing if that is nothing.
+    pub(crate) fn starts(&mut self, scope: ScopeId) -> Vec<(Slot, Option<Place>)> {
         let mut places = Vec::new();
         for slot in self.scopes[scope].variables.clone() {
             match self.info(slot).start {
                 Start::Context => {
                     let name = self.info(slot).name.clone();
                     if self.scopes[scope].assigned.contains(&name) {
-                        places.push((slot, Place::Context(self.context_slot(&name))));
+                        let place = self.context_place(&name);
+                        places.push((slot, Some(place)));
                     }
                 }
-                Start::Copy(outer) => places.push((slot, self.kept_at(outer))),
-                Start::Given | Start::Undefined => {}
+                Start::Copy(outer) => places.push((slot, Some(self.kept_at(outer)))),
+                Start::Undefined => places.push((slot, None)),
+                Start::Given => {}
             }
         }
         places

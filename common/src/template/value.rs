@@ -19,22 +19,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use minijinja::Value;
-use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
+use minijinja::value::{Object, ObjectRepr, ValueKind};
 
 pub(crate) use bigint::{BigInt, as_digits, int_value};
-pub(crate) use callable::{Builtin, Counter, CounterKind, Macro, MacroSpec, Method};
+pub(crate) use callable::{Builtin, Counter, CounterKind, Macro, MacroSpec, Method, Shared};
 pub(crate) use dict::{Dict, KeySet, View, ViewKind, hash};
 pub(crate) use generator::{Generator, GeneratorKind};
 pub(crate) use iterate::{Items, Range, is_iterable, iterate, length, to_vec};
-pub(crate) use looping::{Loop, LoopDriver};
+pub(crate) use looping::Loop;
 pub(crate) use namespace::{Namespace, Namespaces};
 pub(crate) use sequence::{Seq, SeqKind};
 pub(crate) use undefined::Undefined;
 
 use super::budget;
 use super::error::{Fallible, Limit, limit};
-use super::python::attribute::object_key;
-use super::python::call::CallSpec;
 
 /// How deep lists, dicts and the like may nest in each other. JSON parsers stop at 128.
 pub(crate) const MAX_NESTING: u16 = 256;
@@ -51,17 +49,12 @@ pub(crate) enum Obj {
     BigInt(BigInt),
     Namespace(Arc<Namespace>),
     Loop(Loop),
-    Driver(LoopDriver),
     Macro(Macro),
     Method(Method),
     Builtin(Builtin),
     Counter(Counter),
     /// A macro argument that was not passed.
     Missing,
-    /// How the values of a call are to be read; only ever the last operand of an operation.
-    CallSpec(CallSpec),
-    /// What a macro takes; only ever an operand of the operation that makes the macro.
-    MacroSpec(Arc<MacroSpec>),
 }
 
 impl Obj {
@@ -103,20 +96,6 @@ impl Object for Obj {
 
     fn is_true(self: &Arc<Self>) -> bool {
         self.truthy()
-    }
-
-    /// Only loop drivers and unpacked sequences reach minijinja's own iteration.
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        match self.as_ref() {
-            Self::Driver(driver) => Enumerator::Iter(Box::new(driver.start())),
-            Self::Seq(seq) => Enumerator::Values(seq.items().to_vec()),
-            _ => Enumerator::NonEnumerable,
-        }
-    }
-
-    /// What the machine's own attribute instruction finds. An error becomes a value that the machine raises.
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        Some(object_key(self, key).unwrap_or_else(Value::from))
     }
 
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,12 +267,12 @@ pub(crate) fn object_type_name(object: &Obj) -> &'static str {
         Obj::Generator(generator) => generator.type_name(),
         Obj::BigInt(_) => "int",
         Obj::Namespace(_) => "TemplateNamespace",
-        Obj::Loop(_) | Obj::Driver(_) => "LoopContext",
+        Obj::Loop(_) => "LoopContext",
         Obj::Macro(_) => "Macro",
         Obj::Method(_) => "builtin_function_or_method",
         Obj::Builtin(builtin) => builtin.type_name(),
         Obj::Counter(counter) => counter.type_name(),
-        Obj::Undefined(_) | Obj::Missing | Obj::CallSpec(_) | Obj::MacroSpec(_) => "Undefined",
+        Obj::Undefined(_) | Obj::Missing => "Undefined",
     }
 }
 

@@ -445,7 +445,7 @@ impl<'a> Trace<'a> {
                 self.uses(origin, Need::None)
             }
             // Applying a filter that does not exist fails, so this is no way to treat anything.
-            _ if filters::op_name(name).is_none() => {}
+            _ if filters::find(name).is_none() => {}
             _ => self.uses(origin, Need::Text),
         }
         if PASS_CALLS_ON.contains(&name) { origin & CALLS } else { NOTHING }

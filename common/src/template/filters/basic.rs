@@ -1,9 +1,10 @@
 //! Filters that take any value.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::attribute;
 use super::super::python::call::{Args, required};
 use super::super::python::repr;
@@ -12,7 +13,7 @@ use super::super::value::{
 };
 use super::{flag, is_mapping};
 
-pub(super) fn default(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn default(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [default, boolean] = args.bind("default", ["default_value", "boolean"])?;
     if is_undefined(value) || (flag(boolean) && !value.is_true()) {
         return Ok(default.unwrap_or_else(|| Value::from("")));
@@ -20,10 +21,10 @@ pub(super) fn default(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> 
     Ok(value.clone())
 }
 
-pub(super) fn length_of(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn length_of(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("length", [])?;
     if let Some(Obj::Loop(object)) = obj(value) {
-        return Ok(Value::from(object.length(state)?));
+        return Ok(Value::from(object.length(machine)?));
     }
     budget::scan(value.as_str().map_or(0, str::len))?;
     match length(value) {
@@ -32,15 +33,15 @@ pub(super) fn length_of(state: &mut State<'_, '_>, value: &Value, args: &Args<'_
     }
 }
 
-pub(super) fn string(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn string(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("string", [])?;
     match value.as_str() {
         Some(_) => Ok(value.clone()),
-        None => text(repr::to_str(state, value)?),
+        None => text(repr::to_str(machine, value)?),
     }
 }
 
-pub(super) fn items(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn items(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("items", [])?;
     Generator::value(GeneratorKind::Function("do_items"), |items| {
         if is_undefined(value) {
@@ -57,7 +58,7 @@ pub(super) fn items(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fa
 }
 
 /// Like `value.name`, but never an item.
-pub(super) fn attr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn attr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [name] = args.bind("attr", ["name"])?;
     let name = required(name, "attr", "name")?;
     if name.as_str().is_none() {
@@ -66,5 +67,5 @@ pub(super) fn attr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     if is_mapping(value) && super::super::python::methods::find(value, name.as_str().unwrap_or_default()).is_none() {
         return Ok(Undefined::Member { owner: type_name(value), name }.value());
     }
-    attribute::attribute(state, value, &name)
+    attribute::attribute(machine, value, &name)
 }

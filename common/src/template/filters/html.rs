@@ -1,36 +1,37 @@
 //! Filters for markup and addresses.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::lexer::is_space;
+use super::super::machine::Machine;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
 use super::super::value::{Py, dict, is_iterable, is_undefined, iterate, py, safe_text, text, to_vec};
 use super::entities;
 
-pub(super) fn safe(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn safe(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("safe", [])?;
-    safe_text(repr::to_str(state, value)?)
+    safe_text(repr::to_str(machine, value)?)
 }
 
-pub(super) fn escape(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn escape(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("escape", [])?;
     if value.is_safe() {
         return Ok(value.clone());
     }
-    safe_text(repr::escape_html(&repr::to_str(state, value)?)?)
+    safe_text(repr::escape_html(&repr::to_str(machine, value)?)?)
 }
 
-pub(super) fn forceescape(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn forceescape(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("forceescape", [])?;
-    safe_text(repr::escape_html(&repr::to_str(state, value)?)?)
+    safe_text(repr::escape_html(&repr::to_str(machine, value)?)?)
 }
 
-pub(super) fn striptags(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn striptags(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("striptags", [])?;
-    let content = without_tags(&repr::to_str(state, value)?);
+    let content = without_tags(&repr::to_str(machine, value)?);
     let words: Vec<&str> = content.split(is_space).filter(|word| !word.is_empty()).collect();
     text(entities::unescape(&words.join(" ")))
 }
@@ -50,7 +51,7 @@ fn without_tags(content: &str) -> String {
     out
 }
 
-pub(super) fn xmlattr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn xmlattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [space] = args.bind("xmlattr", ["autospace"])?;
     let Some(attributes) = dict(value) else {
         return Err(fail("the filter 'xmlattr' needs a mapping"));
@@ -64,7 +65,7 @@ pub(super) fn xmlattr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>)
         out.push(" ")?;
         out.push(&repr::escape_html(name)?)?;
         out.push("=\"")?;
-        let content = repr::to_str(state, item)?;
+        let content = repr::to_str(machine, item)?;
         out.push(&if item.is_safe() { content } else { repr::escape_html(&content)? })?;
         out.push("\"")?;
     }
@@ -73,23 +74,23 @@ pub(super) fn xmlattr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>)
     text(if spaced { out } else { out.trim_start_matches(' ').to_owned() })
 }
 
-pub(super) fn urlencode(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn urlencode(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("urlencode", [])?;
     if matches!(py(value), Py::Str(_)) || !is_iterable(value) {
-        return text(quote(&repr::to_str(state, value)?, false)?);
+        return text(quote(&repr::to_str(machine, value)?, false)?);
     }
     let mut parts = Vec::new();
-    let mut add = |state: &mut State<'_, '_>, key: &Value, item: &Value| -> Fallible<()> {
-        let (key, item) = (repr::to_str(state, key)?, repr::to_str(state, item)?);
+    let mut add = |machine: &mut Machine, key: &Value, item: &Value| -> Fallible<()> {
+        let (key, item) = (repr::to_str(machine, key)?, repr::to_str(machine, item)?);
         parts.push(format!("{}={}", quote(&key, true)?, quote(&item, true)?));
         Ok(())
     };
     match dict(value) {
-        Some(entries) => entries.entries().iter().try_for_each(|(key, item)| add(state, key, item))?,
+        Some(entries) => entries.entries().iter().try_for_each(|(key, item)| add(machine, key, item))?,
         None => {
             for pair in iterate(value)? {
                 match to_vec(&pair?)?.as_slice() {
-                    [key, item] => add(state, key, item)?,
+                    [key, item] => add(machine, key, item)?,
                     _ => return Err(fail("the filter 'urlencode' needs pairs")),
                 }
             }

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::call::{Args, int_arg, or_none};
 use super::super::python::json::{Style, dumps};
 use super::super::value::{Py, py, text, to_vec, type_name};
@@ -14,7 +15,7 @@ use super::flag;
 /// Deeper indentation than this is refused.
 const MAX_INDENT: usize = 1 << 20;
 
-pub(super) fn tojson(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn tojson(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = args.bind("tojson", names)?;
     let indent = or_none(indent).map(|indent| indentation(&indent)).transpose()?;

@@ -1,17 +1,18 @@
 //! Filters for numbers.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
 use super::super::budget;
-use super::super::error::{Fallible, fail, is_fatal};
+use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::arithmetic::{self, as_float};
 use super::super::python::call::{Args, defined, int_arg, or_none};
 use super::super::python::number;
 use super::super::value::{Py, as_digits, int_value, py, text, type_name};
 use super::flag;
 
-pub(super) fn abs(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn abs(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("abs", [])?;
     match (py(defined(value)?), as_digits(value)) {
         (Py::Float(float), _) => Ok(Value::from(float.abs())),
@@ -24,12 +25,12 @@ pub(super) fn abs(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fall
 /// The default, unless the error must not be swallowed.
 fn or_default(result: Fallible<Value>, default: impl FnOnce() -> Value) -> Fallible<Value> {
     match result {
-        Err(error) if !is_fatal(&error) => Ok(default()),
+        Err(error) if !error.is_fatal() => Ok(default()),
         result => result,
     }
 }
 
-pub(super) fn int(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn int(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [default, base] = args.bind("int", ["default", "base"])?;
     let default = || default.unwrap_or_else(|| Value::from(0));
     let base = base.map_or(Ok(10), |base| int_arg(&base))?;
@@ -37,7 +38,7 @@ pub(super) fn int(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fall
     match py(value) {
         Py::Str(content) => match number::parse_int(content, u32::try_from(base).unwrap_or(u32::MAX)) {
             Ok(int) => Ok(int),
-            Err(error) if is_fatal(&error) => Err(error),
+            Err(error) if error.is_fatal() => Err(error),
             Err(_) => match number::parse_float(content) {
                 Some(float) => or_default(number::truncate(float), default),
                 None => Ok(default()),
@@ -53,7 +54,7 @@ pub(super) fn int(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fall
     }
 }
 
-pub(super) fn float(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn float(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [default] = args.bind("float", ["default"])?;
     budget::walk(value.as_str().map_or(0, str::len))?;
     let float = match py(value) {
@@ -64,7 +65,7 @@ pub(super) fn float(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fa
     Ok(float.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0)))
 }
 
-pub(super) fn round(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn round(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [precision, method] = args.bind("round", ["precision", "method"])?;
     let precision = precision.unwrap_or_else(|| Value::from(0));
     let method = method.unwrap_or_else(|| Value::from("common"));
@@ -102,7 +103,7 @@ fn round_by(value: &Value, precision: &Value, round: fn(f64) -> f64) -> Fallible
     arithmetic::divide(&rounded, &unit)
 }
 
-pub(super) fn filesizeformat(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn filesizeformat(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     const DECIMAL: [&str; 8] = ["kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"];
     const BINARY: [&str; 8] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
     let [binary] = args.bind("filesizeformat", ["binary"])?;

@@ -2,11 +2,12 @@
 
 use std::cmp::Ordering;
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::Fallible;
 use super::super::lexer::is_space;
+use super::super::machine::Machine;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
 use super::super::python::{order, text};
@@ -15,7 +16,7 @@ use super::super::value::{Dict, Obj, Py, Seq, SeqKind, obj, py, text as new_text
 /// Characters that a line should not exceed.
 const WIDTH: usize = 80;
 
-pub(super) fn pprint(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn pprint(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("pprint", [])?;
     let mut printer = Printer { out: Text::new() };
     printer.value(value, Place { indent: 0, after: 0, level: 0 })?;
@@ -244,7 +245,7 @@ fn insertion_point(entries: &[(Value, Value)], key: &Value) -> Fallible<usize> {
 
 fn is_before(left: &Value, right: &Value) -> Fallible<bool> {
     match order::compare(left, right, "<") {
-        Err(error) if super::super::error::is_fatal(&error) => Err(error),
+        Err(error) if error.is_fatal() => Err(error),
         Err(_) => Ok(type_name(left).cmp(type_name(right)) == Ordering::Less),
         result => result,
     }

@@ -1,15 +1,16 @@
 //! Filters that take tests or other filters: `map`, `select`, `reject` and their relatives.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::predicates;
 use super::super::python::call::Args;
 use super::super::value::{Generator, GeneratorKind, iterate};
 use super::{Path, apply};
 
-pub(super) fn map(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn map(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     Generator::value(GeneratorKind::Function("sync_do_map"), |out| {
         if !value.is_true() {
             return Ok(());
@@ -17,7 +18,7 @@ pub(super) fn map(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> 
         let mapping = Mapping::read(args)?;
         for item in iterate(value)? {
             budget::steps(1)?;
-            let item = mapping.apply(state, &item?)?;
+            let item = mapping.apply(machine, &item?)?;
             budget::alloc_values(1)?;
             out.push(item);
         }
@@ -44,38 +45,32 @@ impl<'a> Mapping<'a> {
         Ok(Self::Attribute(Path::parse(&attribute.unwrap_or_default()), default))
     }
 
-    fn apply(&self, state: &mut State<'_, '_>, item: &Value) -> Fallible<Value> {
+    fn apply(&self, machine: &mut Machine, item: &Value) -> Fallible<Value> {
         match self {
-            Self::Attribute(path, default) => path.get(state, item, default.as_ref()),
-            Self::Filter(name, args) => apply(state, name, item, args),
+            Self::Attribute(path, default) => path.get(machine, item, default.as_ref()),
+            Self::Filter(name, args) => apply(machine, name, item, args),
         }
     }
 }
 
-pub(super) fn select(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(state, value, args, false, true)
+pub(super) fn select(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(machine, value, args, false, true)
 }
 
-pub(super) fn reject(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(state, value, args, false, false)
+pub(super) fn reject(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(machine, value, args, false, false)
 }
 
-pub(super) fn selectattr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(state, value, args, true, true)
+pub(super) fn selectattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(machine, value, args, true, true)
 }
 
-pub(super) fn rejectattr(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(state, value, args, true, false)
+pub(super) fn rejectattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(machine, value, args, true, false)
 }
 
 /// The items for which a test (of an attribute) gives `wanted`.
-fn choose(
-    state: &mut State<'_, '_>,
-    value: &Value,
-    args: &Args<'_>,
-    by_attribute: bool,
-    wanted: bool,
-) -> Fallible<Value> {
+fn choose(machine: &mut Machine, value: &Value, args: &Args<'_>, by_attribute: bool, wanted: bool) -> Fallible<Value> {
     Generator::value(GeneratorKind::Function("select_or_reject"), |out| {
         if !value.is_true() {
             return Ok(());
@@ -84,7 +79,7 @@ fn choose(
         for item in iterate(value)? {
             budget::steps(1)?;
             let item = item?;
-            if choice.holds(state, &item)? == wanted {
+            if choice.holds(machine, &item)? == wanted {
                 budget::alloc_values(1)?;
                 out.push(item);
             }
@@ -113,10 +108,10 @@ impl<'a> Choice<'a> {
         Ok(Self { path, test })
     }
 
-    fn holds(&self, state: &mut State<'_, '_>, item: &Value) -> Fallible<bool> {
-        let value = self.path.get(state, item, None)?;
+    fn holds(&self, machine: &mut Machine, item: &Value) -> Fallible<bool> {
+        let value = self.path.get(machine, item, None)?;
         match &self.test {
-            Some((name, args)) => predicates::apply(state, name, &value, args),
+            Some((name, args)) => predicates::apply(machine, name, &value, args),
             None => Ok(value.is_true()),
         }
     }

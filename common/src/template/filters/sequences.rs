@@ -1,9 +1,10 @@
 //! Filters for lists and other iterables.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::call::{Args, int_arg, or_none, required};
 use super::super::python::{arithmetic, equal, order, repr};
 use super::super::value::{
@@ -12,17 +13,17 @@ use super::super::value::{
 };
 use super::{Path, flag, ignore_case};
 
-pub(super) fn list_of(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn list_of(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("list", [])?;
     Seq::charged_for(SeqKind::List, to_vec(value)?)
 }
 
-pub(super) fn first(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn first(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("first", [])?;
     iterate(value)?.next().unwrap_or_else(|| Ok(Undefined::because("No first item, sequence was empty.")))
 }
 
-pub(super) fn last(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn last(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("last", [])?;
     let items = reversed(value)?;
     Ok(items.into_iter().next().unwrap_or_else(|| Undefined::because("No last item, sequence was empty.")))
@@ -40,7 +41,7 @@ fn reversed(value: &Value) -> Fallible<Vec<Value>> {
     }
 }
 
-pub(super) fn reverse(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn reverse(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("reverse", [])?;
     match py(value) {
         Py::Str(content) => {
@@ -78,10 +79,10 @@ fn reversed_type(value: &Value) -> &'static str {
     }
 }
 
-pub(super) fn join(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn join(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [separator, attribute] = args.bind("join", ["d", "attribute"])?;
     let separator = match separator {
-        Some(separator) => repr::to_str(state, &separator)?,
+        Some(separator) => repr::to_str(machine, &separator)?,
         None => String::new(),
     };
     let path = or_none(attribute).map(|attribute| Path::parse(&attribute));
@@ -90,20 +91,20 @@ pub(super) fn join(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
         let mut item = item?;
         budget::steps(1)?;
         if let Some(path) = &path {
-            item = path.get(state, &item, None)?;
+            item = path.get(machine, &item, None)?;
         }
         if at > 0 {
             out.push(&separator)?;
         }
         match item.as_str() {
             Some(content) => out.push(content)?,
-            None => out.push(&repr::to_str(state, &item)?)?,
+            None => out.push(&repr::to_str(machine, &item)?)?,
         }
     }
     text(out.finish())
 }
 
-pub(super) fn sum(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn sum(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [attribute, start] = args.bind("sum", ["attribute", "start"])?;
     let path = or_none(attribute).map(|attribute| Path::parse(&attribute));
     let mut sum = start.unwrap_or_else(|| Value::from(0));
@@ -114,29 +115,29 @@ pub(super) fn sum(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> 
         let mut item = item?;
         budget::steps(1)?;
         if let Some(path) = &path {
-            item = path.get(state, &item, None)?;
+            item = path.get(machine, &item, None)?;
         }
         sum = arithmetic::add(&sum, &item)?;
     }
     Ok(sum)
 }
 
-pub(super) fn min(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    extreme(state, value, args, "<")
+pub(super) fn min(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    extreme(machine, value, args, "<")
 }
 
-pub(super) fn max(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    extreme(state, value, args, ">")
+pub(super) fn max(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    extreme(machine, value, args, ">")
 }
 
-fn extreme(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>, op: &str) -> Fallible<Value> {
+fn extreme(machine: &mut Machine, value: &Value, args: &Args<'_>, op: &str) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("min", ["case_sensitive", "attribute"])?;
     let keys = Keys::new(attribute, flag(case_sensitive));
     let mut best: Option<(Value, Value)> = None;
     for item in iterate(value)? {
         let item = item?;
         budget::steps(1)?;
-        let key = keys.of(state, &item)?;
+        let key = keys.of(machine, &item)?;
         let better = match &best {
             Some((best, _)) => order::compare(&key, best, op)?,
             None => true,
@@ -159,24 +160,24 @@ impl Keys {
         Self { path: Path::parse(&attribute.unwrap_or_else(none)), ignore_case: !case_sensitive }
     }
 
-    fn of(&self, state: &mut State<'_, '_>, item: &Value) -> Fallible<Value> {
-        self.of_or(state, item, None)
+    fn of(&self, machine: &mut Machine, item: &Value) -> Fallible<Value> {
+        self.of_or(machine, item, None)
     }
 
-    fn of_or(&self, state: &mut State<'_, '_>, item: &Value, default: Option<&Value>) -> Fallible<Value> {
-        let key = self.path.get(state, item, default)?;
+    fn of_or(&self, machine: &mut Machine, item: &Value, default: Option<&Value>) -> Fallible<Value> {
+        let key = self.path.get(machine, item, default)?;
         Ok(if self.ignore_case { ignore_case(key) } else { key })
     }
 }
 
-pub(super) fn sort(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn sort(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [reverse, case_sensitive, attribute] = args.bind("sort", ["reverse", "case_sensitive", "attribute"])?;
     let paths = sort_paths(attribute);
     let keys: Vec<Keys> = paths.into_iter().map(|path| Keys::new(Some(path), flag(case_sensitive.clone()))).collect();
     let mut items = Vec::new();
     for item in iterate(value)? {
         let item = item?;
-        let parts = keys.iter().map(|keys| keys.of(state, &item)).collect::<Fallible<Vec<_>>>()?;
+        let parts = keys.iter().map(|keys| keys.of(machine, &item)).collect::<Fallible<Vec<_>>>()?;
         items.push((list(parts)?, item));
     }
     list(order::sort(items, flag(reverse))?)
@@ -190,7 +191,7 @@ fn sort_paths(attribute: Option<Value>) -> Vec<Value> {
     }
 }
 
-pub(super) fn dictsort(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn dictsort(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [case_sensitive, by, reverse] = args.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
     let case_sensitive = flag(case_sensitive);
     let by_key = match by.as_ref().map(Value::as_str) {
@@ -213,7 +214,7 @@ pub(super) fn dictsort(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     list(order::sort(items, flag(reverse))?)
 }
 
-pub(super) fn groupby(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn groupby(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"])?;
     let attribute = required(attribute, "groupby", "attribute")?;
     let default = default.filter(|default| !default.is_none());
@@ -222,15 +223,15 @@ pub(super) fn groupby(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>)
     let mut items = Vec::new();
     for item in iterate(value)? {
         let item = item?;
-        items.push((keys.of_or(state, &item, default.as_ref())?, item));
+        items.push((keys.of_or(machine, &item, default.as_ref())?, item));
     }
     let mut groups: Vec<(Value, Value, Vec<Value>)> = Vec::new();
     for item in order::sort(items, false)? {
-        let key = keys.of_or(state, &item, default.as_ref())?;
+        let key = keys.of_or(machine, &item, default.as_ref())?;
         match groups.last_mut() {
             Some((last, _, group)) if equal::equal(last, &key)? => group.push(item),
             _ => {
-                let shown = exact.of_or(state, &item, default.as_ref())?;
+                let shown = exact.of_or(machine, &item, default.as_ref())?;
                 groups.push((key, shown, vec![item]));
             }
         }
@@ -239,7 +240,7 @@ pub(super) fn groupby(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>)
     list(groups.collect::<Fallible<_>>()?)
 }
 
-pub(super) fn unique(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn unique(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"])?;
     let keys = Keys::new(attribute, flag(case_sensitive));
     Generator::value(GeneratorKind::Function("sync_do_unique"), |out| {
@@ -247,7 +248,7 @@ pub(super) fn unique(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) 
         for item in iterate(value)? {
             let item = item?;
             budget::alloc_values(2)?;
-            if seen.insert(keys.of(state, &item)?)? {
+            if seen.insert(keys.of(machine, &item)?)? {
                 out.push(item);
             }
         }
@@ -255,7 +256,7 @@ pub(super) fn unique(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) 
     })
 }
 
-pub(super) fn batch(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn batch(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"])?;
     let count = required(count, "batch", "linecount")?;
     Generator::value(GeneratorKind::Function("do_batch"), |out| {
@@ -277,7 +278,7 @@ pub(super) fn batch(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fa
     })
 }
 
-pub(super) fn slice(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn slice(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [count, fill] = args.bind("slice", ["slices", "fill_with"])?;
     let count = required(count, "slice", "slices")?;
     Generator::value(GeneratorKind::Function("sync_do_slice"), |out| {

@@ -1,9 +1,10 @@
 //! Filters for texts.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
 use super::super::python::{arithmetic, printf, repr, text};
 use super::super::unicode;
@@ -11,45 +12,45 @@ use super::super::value::{Dict, length as value_len, text as new_text, text_like
 use super::flag;
 
 /// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
-fn soft_str(state: &mut State<'_, '_>, value: &Value) -> Fallible<Value> {
+fn soft_str(machine: &mut Machine, value: &Value) -> Fallible<Value> {
     match value.as_str() {
         Some(content) => {
             budget::walk(content.len())?;
             Ok(value.clone())
         }
-        None => new_text(repr::to_str(state, value)?),
+        None => new_text(repr::to_str(machine, value)?),
     }
 }
 
 /// A filter that turns one text into another of the same kind.
 fn change(
-    state: &mut State<'_, '_>,
+    machine: &mut Machine,
     value: &Value,
     args: &Args<'_>,
     name: &str,
     change: impl FnOnce(&str) -> String,
 ) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
-    let content = soft_str(state, value)?;
+    let content = soft_str(machine, value)?;
     text_like(&content, change(content.as_str().unwrap_or_default()))
 }
 
-pub(super) fn upper(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    change(state, value, args, "upper", str::to_uppercase)
+pub(super) fn upper(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(machine, value, args, "upper", str::to_uppercase)
 }
 
-pub(super) fn lower(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    change(state, value, args, "lower", str::to_lowercase)
+pub(super) fn lower(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(machine, value, args, "lower", str::to_lowercase)
 }
 
-pub(super) fn capitalize(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    change(state, value, args, "capitalize", text::capitalize)
+pub(super) fn capitalize(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(machine, value, args, "capitalize", text::capitalize)
 }
 
 /// Unlike Python's method, only white space, hyphens and opening brackets begin a word.
-pub(super) fn title(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn title(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("title", [])?;
-    let content = soft_str(state, value)?;
+    let content = soft_str(machine, value)?;
     new_text(title_case(content.as_str().unwrap_or_default()))
 }
 
@@ -68,45 +69,45 @@ fn title_case(content: &str) -> String {
     out
 }
 
-pub(super) fn trim(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn trim(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [chars] = args.bind("trim", ["chars"])?;
     let chars = or_none(chars);
     let chars = chars.as_ref().map(|chars| text_arg(chars, "strip")).transpose()?;
-    let content = soft_str(state, value)?;
+    let content = soft_str(machine, value)?;
     let stripped = text::strip(content.as_str().unwrap_or_default(), chars, true, true);
     text_part(&content, stripped)
 }
 
-pub(super) fn replace(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn replace(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [old, new, count] = args.bind("replace", ["old", "new", "count"])?;
     let (Some(old), Some(new)) = (old, new) else {
         return Err(fail("replace() missing required arguments"));
     };
     let count = or_none(count).map_or(Ok(-1), |count| int_arg(&count))?;
-    let (old, new) = (repr::to_str(state, &old)?, repr::to_str(state, &new)?);
-    let content = repr::to_str(state, value)?;
+    let (old, new) = (repr::to_str(machine, &old)?, repr::to_str(machine, &new)?);
+    let content = repr::to_str(machine, value)?;
     new_text(text::replace(&content, &old, &new, usize::try_from(count).ok())?)
 }
 
-pub(super) fn center(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn center(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [width] = args.bind("center", ["width"])?;
     let width = width.map_or(Ok(80), |width| int_arg(&width))?;
-    let content = soft_str(state, value)?;
+    let content = soft_str(machine, value)?;
     let centered = text::justify(content.as_str().unwrap_or_default(), width, ' ', text::Side::Center)?;
     text_like(&content, centered)
 }
 
-pub(super) fn format(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn format(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let values = match (args.positional.is_empty(), args.keywords.is_empty()) {
         (false, false) => return Err(fail("can't handle positional and keyword arguments at the same time")),
         (_, true) => tuple(args.positional.to_vec())?,
         (true, false) => Dict::value(args.keywords.clone())?,
     };
-    let content = soft_str(state, value)?;
-    printf::format(state, &content, &values)
+    let content = soft_str(machine, value)?;
+    printf::format(machine, &content, &values)
 }
 
-pub(super) fn indent(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn indent(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [width, first, blank] = args.bind("indent", ["width", "first", "blank"])?;
     let width = width.unwrap_or_else(|| Value::from(4));
     let indention = match width.as_str() {
@@ -135,7 +136,7 @@ pub(super) fn indent(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> F
     text_like(value, out.finish())
 }
 
-pub(super) fn truncate(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn truncate(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [length, killwords, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let length = length.map_or(Ok(255), |length| int_arg(&length))?;
     let end = end.unwrap_or_else(|| Value::from("..."));
@@ -158,9 +159,9 @@ pub(super) fn truncate(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) ->
     new_text(format!("{cut}{end}"))
 }
 
-pub(super) fn wordcount(state: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn wordcount(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("wordcount", [])?;
-    let content = soft_str(state, value)?;
+    let content = soft_str(machine, value)?;
     let in_word = |c: char| c == '_' || unicode::is_alpha(c) || unicode::is_numeric(c);
     let words = content.as_str().unwrap_or_default().split(|c| !in_word(c)).filter(|word| !word.is_empty());
     Ok(Value::from(words.count()))

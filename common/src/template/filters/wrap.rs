@@ -1,9 +1,10 @@
 //! `wordwrap`: Python's `textwrap.wrap`, paragraph by paragraph.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
 use super::super::python::text::lines;
 use super::super::unicode;
@@ -12,7 +13,7 @@ use super::super::value::text;
 /// White space that `textwrap` breaks at.
 const SPACE: [char; 6] = ['\t', '\n', '\x0b', '\x0c', '\r', ' '];
 
-pub(super) fn wordwrap(_: &mut State<'_, '_>, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn wordwrap(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let names = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
     let [width, break_long, separator, on_hyphens] = args.bind("wordwrap", names)?;
     let width = width.map_or(Ok(79), |width| int_arg(&width))?;

@@ -1,10 +1,11 @@
 //! `+`, `-`, `*`, `/`, `//`, `%`, `**` and signs.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
 use super::super::budget;
-use super::super::error::{Fallible, Limit, fail, limit};
+use super::super::error::{Error, Fallible, Limit, fail, limit};
+use super::super::machine::Machine;
 use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, joined, list, py, safe_text, tuple, type_name};
 use super::{printf, repr};
 
@@ -50,7 +51,7 @@ pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
     })
 }
 
-fn too_large() -> minijinja::Error {
+fn too_large() -> Error {
     fail("int too large to convert to float")
 }
 
@@ -62,21 +63,6 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
     }
     let (left, right) = (type_name(left), type_name(right));
     Err(fail(format!("unsupported operand type(s) for {op}: '{left}' and '{right}'")))
-}
-
-/// `a + b + c ...`: parts of one text are put together at once.
-pub(crate) fn sum(values: &[Value]) -> Fallible<Value> {
-    let Some((first, rest)) = values.split_first() else {
-        return Ok(Value::from(0));
-    };
-    if !rest.is_empty() && values.iter().all(is_plain_text) {
-        return joined(values.iter().filter_map(Value::as_str));
-    }
-    rest.iter().try_fold(first.clone(), |sum, value| add(&sum, value))
-}
-
-fn is_plain_text(value: &Value) -> bool {
-    value.as_str().is_some() && !value.is_safe()
 }
 
 /// `left + right`.
@@ -272,9 +258,9 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
 }
 
 /// `left % right`, which on texts fills in values.
-pub(crate) fn modulo(state: &mut State<'_, '_>, left: &Value, right: &Value) -> Fallible<Value> {
+pub(crate) fn modulo(machine: &mut Machine, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
-        return printf::format(state, left, right);
+        return printf::format(machine, left, right);
     }
     match pair(left, right)? {
         None => unsupported("%", left, right),

@@ -1,22 +1,25 @@
 //! `value.name`, `value[key]` and `value[a:b:c]`, by the rules of Jinja2's sandbox.
 
-use minijinja::{State, Value};
+use std::borrow::Cow;
+
+use minijinja::Value;
 
 use super::super::budget;
-use super::super::error::{Fallible, fail};
+use super::super::error::{Fallible, fail, undefined};
+use super::super::machine::Machine;
 use super::super::value::{
-    Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, object_type_name, py,
-    text_like, tuple, type_name,
+    Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py, text_like, tuple,
+    type_name,
 };
 use super::call::int_arg;
 use super::methods;
 
 /// `value.name`: an attribute, else an item of that name, else undefined.
-pub(crate) fn attribute(state: &mut State<'_, '_>, value: &Value, name: &Value) -> Fallible<Value> {
+pub(crate) fn attribute(machine: &mut Machine, value: &Value, name: &Value) -> Fallible<Value> {
     let Some(text) = name.as_str() else {
-        return item(state, value, name);
+        return item(machine, value, name);
     };
-    if let Some(found) = python_attribute(state, value, text)? {
+    if let Some(found) = python_attribute(machine, value, text)? {
         return Ok(found);
     }
     match py(value) {
@@ -34,41 +37,29 @@ pub(crate) fn is_special(name: &str) -> bool {
     name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || methods::is_method(name)
 }
 
-/// `value.name` for a name that is not special.
-pub(crate) fn key(state: &mut State<'_, '_>, value: &Value, name: &Value) -> Fallible<Value> {
-    match (obj(value), name.as_str()) {
-        (Some(Obj::Loop(object)), Some(text)) => {
-            Ok(object.attribute(state, text)?.unwrap_or_else(|| missing(value, name)))
-        }
-        (Some(object), Some(text)) => object_key(object, text),
-        _ => attribute(state, value, name),
+/// `value.name` for a name that is not special, or nothing if there is none. What a dict holds is not copied.
+pub(crate) fn key<'v>(machine: &mut Machine, value: &'v Value, name: &str) -> Fallible<Option<Cow<'v, Value>>> {
+    match obj(value) {
+        Some(Obj::Dict(entries)) => Ok(entries.get_str(name).map(Cow::Borrowed)),
+        Some(Obj::Undefined(undefined)) => Err(undefined.error()),
+        Some(object) => Ok(object_attribute(machine, object, name)?.map(Cow::Owned)),
+        None if value.is_undefined() => Err(undefined()),
+        None => Ok(None),
     }
 }
 
-/// The same of an object, where `loop` is not asked what needs its `if` to be run.
-pub(crate) fn object_key(object: &Obj, name: &str) -> Fallible<Value> {
-    budget::steps(1)?;
-    let found = match object {
-        Obj::Dict(entries) => entries.get_str(name).cloned(),
-        Obj::Loop(object) => object.plain_attribute(name),
-        Obj::Undefined(undefined) => return Err(undefined.error()),
-        object => plain_attribute(object, name)?,
-    };
-    Ok(found.unwrap_or_else(|| Undefined::Member { owner: object_type_name(object), name: Value::from(name) }.value()))
-}
-
 /// `value[key]`: an item, else an attribute of that name, else undefined.
-pub(crate) fn item(state: &mut State<'_, '_>, value: &Value, key: &Value) -> Fallible<Value> {
+pub(crate) fn item(machine: &mut Machine, value: &Value, key: &Value) -> Fallible<Value> {
     if let Some(found) = subscript(value, key)? {
         return Ok(found);
     }
     match key.as_str() {
-        Some(name) => Ok(python_attribute(state, value, name)?.unwrap_or_else(|| missing(value, key))),
+        Some(name) => Ok(python_attribute(machine, value, name)?.unwrap_or_else(|| missing(value, key))),
         None => Ok(missing(value, key)),
     }
 }
 
-fn missing(value: &Value, name: &Value) -> Value {
+pub(crate) fn missing(value: &Value, name: &Value) -> Value {
     Undefined::Member { owner: type_name(value), name: name.clone() }.value()
 }
 
@@ -114,7 +105,7 @@ fn char_at(value: &Value, content: &str, key: &Value) -> Fallible<Option<Value>>
 }
 
 /// An attribute that values of this type have in Python. Those that the sandbox withholds are undefined.
-fn python_attribute(state: &mut State<'_, '_>, value: &Value, name: &str) -> Fallible<Option<Value>> {
+fn python_attribute(machine: &mut Machine, value: &Value, name: &str) -> Fallible<Option<Value>> {
     if let Some(name) = methods::find(value, name) {
         return Ok(Some(Obj::Method(Method { receiver: value.clone(), name }).value()));
     }
@@ -123,7 +114,7 @@ fn python_attribute(state: &mut State<'_, '_>, value: &Value, name: &str) -> Fal
         return Ok(Some(Undefined::because(reason)));
     }
     match py(value) {
-        Py::Obj(object) => object_attribute(state, object, name),
+        Py::Obj(object) => object_attribute(machine, object, name),
         Py::Int(_) | Py::Bool(_) => number_attribute(value, name),
         Py::Float(float) => Ok(match name {
             "real" => Some(Value::from(float)),
@@ -145,9 +136,9 @@ fn number_attribute(value: &Value, name: &str) -> Fallible<Option<Value>> {
     }
 }
 
-fn object_attribute(state: &mut State<'_, '_>, object: &Obj, name: &str) -> Fallible<Option<Value>> {
+fn object_attribute(machine: &mut Machine, object: &Obj, name: &str) -> Fallible<Option<Value>> {
     match object {
-        Obj::Loop(object) => object.attribute(state, name),
+        Obj::Loop(object) => object.attribute(machine, name),
         object => plain_attribute(object, name),
     }
 }
@@ -173,7 +164,7 @@ fn plain_attribute(object: &Obj, name: &str) -> Fallible<Option<Value>> {
 }
 
 fn macro_attribute(object: &super::super::value::Macro, name: &str) -> Fallible<Option<Value>> {
-    let spec = &object.spec;
+    let spec = object.spec();
     Ok(Some(match name {
         "name" => spec.name.as_deref().map_or_else(super::super::value::none, Value::from),
         "arguments" => tuple(spec.params.clone())?,

@@ -2,25 +2,16 @@
 
 use std::borrow::Cow;
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::globals;
+use super::super::machine::Machine;
 use super::super::value::{
-    CounterKind, Dict, Loop, Macro, MacroSpec, Obj, Py, Undefined, dict, is_undefined, iterate, obj, py, tuple,
-    type_name,
+    CounterKind, Dict, Loop, Macro, MacroSpec, Obj, Py, Undefined, dict, is_undefined, iterate, py, tuple, type_name,
 };
 use super::{attribute, methods};
-
-/// How the last values of an operation are to be read as arguments: positional ones first, then the list of `*args`,
-/// then the values of the keywords, then the dict of `**kwargs`.
-#[derive(Debug)]
-pub(crate) struct CallSpec {
-    pub(crate) keywords: Vec<Value>,
-    pub(crate) splat: bool,
-    pub(crate) keyword_splat: bool,
-}
 
 /// The arguments of a call.
 #[derive(Debug)]
@@ -30,14 +21,6 @@ pub(crate) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Reads the operands of a call.
-    pub(crate) fn read(operands: &'a [Value]) -> Fallible<Self> {
-        match operands.split_last() {
-            Some((last, values)) if let Some(Obj::CallSpec(spec)) = obj(last) => spec.read(values),
-            _ => Ok(Self::of(operands)),
-        }
-    }
-
     /// Positional arguments only.
     pub(crate) fn of(positional: &'a [Value]) -> Self {
         Self { positional: Cow::Borrowed(positional), keywords: Vec::new() }
@@ -95,34 +78,17 @@ pub(crate) fn required(value: Option<Value>, function: &str, name: &str) -> Fall
     value.ok_or_else(|| fail(format!("{function}() missing required argument: '{name}'")))
 }
 
-impl CallSpec {
-    fn read<'a>(&self, values: &'a [Value]) -> Fallible<Args<'a>> {
-        let (values, keyword_splat) = split_last_if(values, self.keyword_splat);
-        let (values, keyword_values) = values.split_at(values.len().saturating_sub(self.keywords.len()));
-        let (positional, splat) = split_last_if(values, self.splat);
-        let mut args = Args::of(positional);
-        if let Some(splat) = splat {
-            for item in iterate(splat)? {
-                budget::alloc_values(1)?;
-                args.positional.to_mut().push(item?);
-            }
-        }
-        args.keywords = self.keywords.iter().cloned().zip(keyword_values.iter().cloned()).collect();
-        if let Some(splat) = keyword_splat {
-            add_keywords(&mut args.keywords, splat)?;
-        }
-        Ok(args)
+/// Adds the items of `*args`.
+pub(crate) fn add_positional(positional: &mut Vec<Value>, splat: &Value) -> Fallible<()> {
+    for item in iterate(splat)? {
+        budget::alloc_values(1)?;
+        positional.push(item?);
     }
+    Ok(())
 }
 
-fn split_last_if(values: &[Value], condition: bool) -> (&[Value], Option<&Value>) {
-    match values.split_last() {
-        Some((last, rest)) if condition => (rest, Some(last)),
-        _ => (values, None),
-    }
-}
-
-fn add_keywords(keywords: &mut Vec<(Value, Value)>, splat: &Value) -> Fallible<()> {
+/// Adds the entries of `**kwargs`.
+pub(crate) fn add_keywords(keywords: &mut Vec<(Value, Value)>, splat: &Value) -> Fallible<()> {
     let Some(entries) = dict(splat) else {
         return Err(fail(format!("argument after ** must be a mapping, not {}", type_name(splat))));
     };
@@ -141,13 +107,13 @@ fn add_keywords(keywords: &mut Vec<(Value, Value)>, splat: &Value) -> Fallible<(
 }
 
 /// `callee(args)`.
-pub(crate) fn call(state: &mut State<'_, '_>, callee: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(crate) fn call(machine: &mut Machine, callee: &Value, args: &Args<'_>) -> Fallible<Value> {
     match py(callee) {
         Py::Undefined(undefined) => Err(undefined.error()),
-        Py::Obj(Obj::Method(method)) => methods::call(state, &method.receiver, method.name, args),
-        Py::Obj(Obj::Macro(object)) => call_macro(state, object, args),
-        Py::Obj(Obj::Builtin(builtin)) => globals::call(state, *builtin, args),
-        Py::Obj(Obj::Loop(object)) => recurse(state, object, args),
+        Py::Obj(Obj::Method(method)) => methods::call(machine, &method.receiver, method.name, args),
+        Py::Obj(Obj::Macro(object)) => call_macro(machine, object, args),
+        Py::Obj(Obj::Builtin(builtin)) => globals::call(machine, *builtin, args),
+        Py::Obj(Obj::Loop(object)) => recurse(machine, object, args),
         Py::Obj(Obj::Counter(counter)) if counter.kind == CounterKind::Joiner => {
             args.bind::<0>("joiner", [])?;
             Ok(counter.join())
@@ -157,22 +123,17 @@ pub(crate) fn call(state: &mut State<'_, '_>, callee: &Value, args: &Args<'_>) -
 }
 
 /// `callee(a, b, ...)`.
-pub(crate) fn call_positional(state: &mut State<'_, '_>, callee: &Value, args: &[Value]) -> Fallible<Value> {
-    call(state, callee, &Args::of(args))
+pub(crate) fn call_positional(machine: &mut Machine, callee: &Value, args: &[Value]) -> Fallible<Value> {
+    call(machine, callee, &Args::of(args))
 }
 
 /// `receiver.name(args)`, without making a value of `receiver.name` if it is a method.
-pub(crate) fn call_method(
-    state: &mut State<'_, '_>,
-    receiver: &Value,
-    name: &Value,
-    args: &Args<'_>,
-) -> Fallible<Value> {
+pub(crate) fn call_method(machine: &mut Machine, receiver: &Value, name: &Value, args: &Args<'_>) -> Fallible<Value> {
     if let Some(method) = name.as_str().and_then(|name| methods::find(receiver, name)) {
-        return methods::call(state, receiver, method, args);
+        return methods::call(machine, receiver, method, args);
     }
-    let callee = attribute::attribute(state, receiver, name)?;
-    call(state, &callee, args)
+    let callee = attribute::attribute(machine, receiver, name)?;
+    call(machine, &callee, args)
 }
 
 /// Whether a value can be called.
@@ -187,27 +148,21 @@ pub(crate) fn is_callable(value: &Value) -> bool {
 }
 
 /// `loop(items)`.
-fn recurse(state: &mut State<'_, '_>, object: &Loop, args: &Args<'_>) -> Fallible<Value> {
+fn recurse(machine: &mut Machine, object: &Loop, args: &Args<'_>) -> Fallible<Value> {
     let [items] = args.bind("loop", ["iterable"])?;
     let items = required(items, "loop", "iterable")?;
     let Some(function) = &object.recurse else {
         return Err(fail("the loop must have the 'recursive' marker to be called recursively"));
     };
-    call_positional(state, function, &[items, Value::from(object.depth0 + 1)])
+    call_positional(machine, function, &[items, Value::from(object.depth0 + 1)])
 }
 
-fn call_macro(state: &mut State<'_, '_>, object: &Macro, args: &Args<'_>) -> Fallible<Value> {
-    let values = macro_args(&object.spec, args)?;
-    budget::steps(object.spec.weight)?;
-    let result = budget::recurse(|| object.native.call(state, &values))?;
-    if let Some(text) = result.as_str() {
-        budget::alloc(text.len())?;
-        budget::track(&result);
-    }
-    Ok(result)
+fn call_macro(machine: &mut Machine, object: &Macro, args: &Args<'_>) -> Fallible<Value> {
+    let values = macro_args(object.spec(), args)?;
+    machine.call(object, values)
 }
 
-/// What minijinja's macro takes: a value per parameter, then the special ones that the body uses.
+/// What a macro's code takes: a value per parameter, then the special ones that the body uses.
 fn macro_args(spec: &MacroSpec, args: &Args<'_>) -> Fallible<Vec<Value>> {
     let mut keywords = args.keywords.clone();
     let count = spec.params.len();

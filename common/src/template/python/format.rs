@@ -1,8 +1,9 @@
 //! `'{} {name.attribute[0]!r:>10}'.format(...)`, as the sandbox runs it.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::attribute;
 use super::repr::{self, Text};
 use super::spec::Spec;
@@ -12,24 +13,24 @@ const MAX_DEPTH: u8 = 2;
 
 /// Fills arguments into a template text.
 pub(crate) fn format(
-    state: &mut State<'_, '_>,
+    machine: &mut Machine,
     template: &str,
     positional: &[Value],
     named: &[(Value, Value)],
 ) -> Fallible<String> {
-    let mut formatter = Formatter { state, positional, named, next: Some(0) };
+    let mut formatter = Formatter { machine, positional, named, next: Some(0) };
     formatter.text(template, MAX_DEPTH)
 }
 
-struct Formatter<'a, 't, 'e> {
-    state: &'a mut State<'t, 'e>,
+struct Formatter<'a> {
+    machine: &'a mut Machine,
     positional: &'a [Value],
     named: &'a [(Value, Value)],
     /// The number of the next `{}`; nothing once a field was numbered by hand.
     next: Option<usize>,
 }
 
-impl Formatter<'_, '_, '_> {
+impl Formatter<'_> {
     fn text(&mut self, template: &str, depth: u8) -> Fallible<String> {
         let mut out = Text::new();
         let mut rest = template;
@@ -72,7 +73,7 @@ impl Formatter<'_, '_, '_> {
     fn convert(&mut self, value: Value, conversion: &str, given: bool) -> Fallible<Value> {
         match conversion {
             "" if !given => Ok(value),
-            "s" => Ok(Value::from(repr::to_str(self.state, &value)?)),
+            "s" => Ok(Value::from(repr::to_str(self.machine, &value)?)),
             "r" | "a" => Ok(Value::from(repr::repr(&value)?)),
             _ => Err(fail(format!("Unknown conversion specifier {conversion}"))),
         }
@@ -85,13 +86,13 @@ impl Formatter<'_, '_, '_> {
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
-                value = attribute::attribute(self.state, &value, &Value::from(&after[..end]))?;
+                value = attribute::attribute(self.machine, &value, &Value::from(&after[..end]))?;
                 rest = &after[end..];
             } else {
                 let after = rest.strip_prefix('[').ok_or_else(|| fail("Only '.' or '[' may follow ']'"))?;
                 let end = after.find(']').ok_or_else(|| fail("Missing ']' in format string"))?;
                 let key = after[..end].parse::<i64>().map_or_else(|_| Value::from(&after[..end]), Value::from);
-                value = attribute::item(self.state, &value, &key)?;
+                value = attribute::item(self.machine, &value, &key)?;
                 rest = &after[end + 1..];
             }
         }

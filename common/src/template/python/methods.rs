@@ -6,9 +6,10 @@ mod objects;
 mod sequences;
 mod texts;
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
-use super::super::error::{Fallible, fail};
+use super::super::error::{Error, Fallible, fail};
+use super::super::machine::Machine;
 use super::super::value::{Builtin, CounterKind, Obj, Py, py};
 use super::call::Args;
 
@@ -86,14 +87,9 @@ fn object_names(object: &Obj) -> &'static [&'static str] {
 }
 
 /// `receiver.name(args)`, for a name that [`find`] gave.
-pub(crate) fn call(
-    state: &mut State<'_, '_>,
-    receiver: &Value,
-    name: &'static str,
-    args: &Args<'_>,
-) -> Fallible<Value> {
+pub(crate) fn call(machine: &mut Machine, receiver: &Value, name: &'static str, args: &Args<'_>) -> Fallible<Value> {
     match py(receiver) {
-        Py::Str(text) => texts::call(state, receiver, text, name, args),
+        Py::Str(text) => texts::call(machine, receiver, text, name, args),
         Py::Int(_) | Py::Bool(_) | Py::Float(_) | Py::Obj(Obj::BigInt(_)) => numbers::call(receiver, name, args),
         Py::Obj(Obj::Dict(dict)) => dicts::call(receiver, dict, name, args),
         Py::Obj(Obj::Seq(_) | Obj::Range(_)) => sequences::call(receiver, name, args),
@@ -103,6 +99,6 @@ pub(crate) fn call(
 }
 
 /// For names that are in a table but not in its function.
-fn unknown(name: &str) -> minijinja::Error {
+fn unknown(name: &str) -> Error {
     fail(format!("the method '{name}' is not supported"))
 }

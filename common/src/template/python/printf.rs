@@ -1,9 +1,10 @@
 //! `'...%s...' % values`.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::value::{Obj, Py, as_digits, obj, py, safe_text, seq, text, type_name};
 use super::arithmetic::as_float;
 use super::call::defined;
@@ -12,20 +13,20 @@ use super::repr::{self, Text};
 use super::spec::Spec;
 
 /// Fills values into a template text.
-pub(crate) fn format(state: &mut State<'_, '_>, template: &Value, values: &Value) -> Fallible<Value> {
+pub(crate) fn format(machine: &mut Machine, template: &Value, values: &Value) -> Fallible<Value> {
     let Some(content) = template.as_str() else {
         return Err(fail("not a text"));
     };
     budget::scan(content.len())?;
-    let mut printer = Printer { state, rest: content, values, next: 0, out: Text::new(), escape: template.is_safe() };
+    let mut printer = Printer { machine, rest: content, values, next: 0, out: Text::new(), escape: template.is_safe() };
     printer.run()?;
     printer.check_all_used()?;
     let out = printer.out.finish();
     if template.is_safe() { safe_text(out) } else { text(out) }
 }
 
-struct Printer<'a, 's, 't, 'e> {
-    state: &'a mut State<'t, 'e>,
+struct Printer<'a, 's> {
+    machine: &'a mut Machine,
     rest: &'s str,
     values: &'s Value,
     /// How many positional values have been used.
@@ -42,7 +43,7 @@ struct Conversion {
     kind: char,
 }
 
-impl Printer<'_, '_, '_, '_> {
+impl Printer<'_, '_> {
     fn run(&mut self) -> Fallible<()> {
         while let Some(at) = self.rest.find('%') {
             let (before, after) = self.rest.split_at(at);
@@ -173,7 +174,7 @@ impl Printer<'_, '_, '_, '_> {
     }
 
     fn text_of(&mut self, value: &Value) -> Fallible<String> {
-        let text = repr::to_str(self.state, value)?;
+        let text = repr::to_str(self.machine, value)?;
         if value.is_safe() { Ok(text) } else { self.escaped(text) }
     }
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, Limit, limit};
+use super::super::machine::Machine;
 use super::super::unicode;
 use super::super::value::{self, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
 use super::number;
@@ -30,14 +31,14 @@ impl Text {
 }
 
 /// Python's `str(value)`.
-pub(crate) fn to_str(state: &mut State<'_, '_>, value: &Value) -> Fallible<String> {
+pub(crate) fn to_str(machine: &mut Machine, value: &Value) -> Fallible<String> {
     match py(value) {
         Py::Str(text) => {
             budget::alloc(text.len())?;
             Ok(text.to_owned())
         }
         Py::Undefined(_) => Ok(String::new()),
-        Py::Obj(Obj::Loop(object)) => Ok(format!("<LoopContext {}/{}>", object.index(), object.length(state)?)),
+        Py::Obj(Obj::Loop(object)) => Ok(format!("<LoopContext {}/{}>", object.index(), object.length(machine)?)),
         _ => repr(value),
     }
 }
@@ -52,23 +53,6 @@ pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
         Py::Undefined(_) => Ok(String::new()),
         _ => repr(value),
     }
-}
-
-/// `a ~ b ~ c`: the texts of all values.
-pub(crate) fn concat(state: &mut State<'_, '_>, values: &[Value]) -> Fallible<Value> {
-    if values.iter().all(|value| value.as_str().is_some()) {
-        return value::joined(values.iter().filter_map(Value::as_str));
-    }
-    let mut all = Text::new();
-    for value in values {
-        match value.as_str() {
-            Some(text) => all.push(text)?,
-            None => all.push(&to_str(state, value)?)?,
-        }
-    }
-    let text = Value::from(all.finish());
-    budget::track(&text);
-    Ok(text)
 }
 
 /// Python's `repr(value)`.
@@ -128,7 +112,7 @@ fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fall
             write_entries(out, &namespace.attributes(), depth)?;
             out.push(">")
         }
-        Obj::Macro(object) => match &object.spec.name {
+        Obj::Macro(object) => match &object.spec().name {
             Some(name) => out.push(&format!("<Macro '{name}'>")),
             None => out.push("<Macro anonymous>"),
         },

@@ -3,7 +3,7 @@
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::error::{Fallible, Limit, fail, limit};
+use super::super::error::{Error, Fallible, Limit, fail, limit};
 use super::super::value::{Py, as_digits, py, type_name};
 use super::arithmetic::as_float;
 use super::text::{self, Side};
@@ -131,7 +131,7 @@ impl Spec {
         self.pad("", &content, '<')
     }
 
-    fn unknown(&self, owner: &str) -> minijinja::Error {
+    fn unknown(&self, owner: &str) -> Error {
         let kind = self.kind.unwrap_or_default();
         fail(format!("Unknown format code '{kind}' for object of type '{owner}'"))
     }

@@ -1,23 +1,53 @@
 //! Values that can be called: macros, bound methods, global functions, and the objects that some of those make.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::Fallible;
+use super::super::program::Function;
 use super::{Obj, nesting_above};
 
 /// A macro, a `caller` or a recursive loop.
 #[derive(Debug)]
 pub(crate) struct Macro {
-    /// minijinja's macro, which takes exactly the arguments that [`MacroSpec`] lays out.
-    pub(crate) native: Value,
-    pub(crate) spec: Arc<MacroSpec>,
+    pub(crate) function: Arc<Function>,
+    /// The variables that it shares with the function around it, in the order of [`Function::shared`].
+    pub(crate) shared: Vec<Arc<Shared>>,
+}
+
+impl Macro {
+    pub(crate) fn spec(&self) -> &MacroSpec {
+        &self.function.spec
+    }
+}
+
+/// A variable that several functions see, as Python's closures do: each sees what the others assign.
+#[derive(Debug)]
+pub(crate) struct Shared(Mutex<Value>);
+
+impl Shared {
+    pub(crate) fn new(value: Value) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    pub(crate) fn get(&self) -> Value {
+        self.lock().clone()
+    }
+
+    /// Sets the value and gives the old one.
+    pub(crate) fn replace(&self, value: Value) -> Value {
+        std::mem::replace(&mut *self.lock(), value)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How a macro takes its arguments.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct MacroSpec {
     /// Nothing for the body of a call block.
     pub(crate) name: Option<Arc<str>>,
@@ -124,7 +154,7 @@ impl Counter {
         *self.lock() = 0;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+    fn lock(&self) -> MutexGuard<'_, usize> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

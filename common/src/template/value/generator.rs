@@ -5,10 +5,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use minijinja::{Error, Value};
+use minijinja::Value;
 
 use super::super::budget;
-use super::super::error::{Fallible, is_fatal};
+use super::super::error::{Error, Fallible};
 use super::{Obj, nesting_above};
 
 /// What Python calls an iterator.
@@ -39,7 +39,7 @@ impl Generator {
     pub(crate) fn value(kind: GeneratorKind, produce: impl FnOnce(&mut Vec<Value>) -> Fallible<()>) -> Fallible<Value> {
         let mut items = Vec::new();
         let error = match produce(&mut items) {
-            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) if error.is_fatal() => return Err(error),
             result => result.err(),
         };
         budget::alloc_values(items.len() + 2)?;

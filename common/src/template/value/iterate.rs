@@ -57,7 +57,7 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    pub(super) fn new(value: Value) -> Self {
+    pub(crate) fn new(value: Value) -> Self {
         Self { value, at: 0 }
     }
 

@@ -1,99 +1,22 @@
-//! The `loop` variable of a `for` block, and what drives the block's rounds.
+//! The `loop` variable of a `for` block, which also drives the block's rounds.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::machine::Machine;
 use super::super::python::call::call_positional;
 use super::super::python::equal::equal_items;
-use super::{Items, Obj, Seq, Undefined, length, nesting, nesting_above, none, seq};
-
-/// What minijinja's loop instruction iterates over. It charges every round what the body costs.
-#[derive(Debug)]
-pub(crate) struct LoopDriver {
-    rounds: Rounds,
-    /// Steps per round.
-    weight: usize,
-}
-
-#[derive(Debug)]
-enum Rounds {
-    /// One round per item of a value.
-    Items(Value),
-    /// One round per item, counted by the `loop` variable.
-    Counted(Value),
-    /// Rounds without items, until the body leaves the loop.
-    Endless,
-}
-
-impl LoopDriver {
-    pub(crate) fn over(value: &Value, weight: usize) -> Self {
-        Self { rounds: Rounds::Items(value.clone()), weight }
-    }
-
-    pub(crate) fn counted(object: &Value, weight: usize) -> Self {
-        Self { rounds: Rounds::Counted(object.clone()), weight }
-    }
-
-    pub(crate) fn endless(weight: usize) -> Self {
-        Self { rounds: Rounds::Endless, weight }
-    }
-
-    pub(super) fn start(&self) -> Driving {
-        let source = match &self.rounds {
-            Rounds::Items(value) => Source::Items(Items::new(value.clone())),
-            Rounds::Counted(object) => Source::Counted(object.clone()),
-            Rounds::Endless => Source::Endless,
-        };
-        Driving { weight: self.weight, source }
-    }
-}
-
-/// The rounds of a loop that runs.
-#[derive(Debug)]
-pub(super) struct Driving {
-    weight: usize,
-    source: Source,
-}
-
-#[derive(Debug)]
-enum Source {
-    Items(Items),
-    Counted(Value),
-    Endless,
-}
-
-impl Iterator for Driving {
-    type Item = Value;
-
-    fn next(&mut self) -> Option<Value> {
-        if let Err(error) = budget::steps(self.weight) {
-            return Some(Value::from(error));
-        }
-        let item = match &mut self.source {
-            Source::Items(items) => items.next()?,
-            Source::Counted(object) => counted(object)?.next_unfiltered().transpose()?,
-            Source::Endless => Ok(none()),
-        };
-        Some(item.unwrap_or_else(Value::from))
-    }
-}
-
-fn counted(object: &Value) -> Option<&Loop> {
-    match super::obj(object)? {
-        Obj::Loop(object) => Some(object),
-        _ => None,
-    }
-}
+use super::{Items, Seq, Undefined, length, nesting, nesting_above, seq};
 
 /// Python's `LoopContext`.
 #[derive(Debug)]
 pub(crate) struct Loop {
     iterable: Value,
-    /// The `if` of the loop, as a macro that prints something for an item that passes.
+    /// The `if` of the loop, as a function of an item.
     filter: Option<Value>,
     /// The loop itself as a macro, if it is recursive.
     pub(crate) recurse: Option<Value>,
@@ -171,42 +94,45 @@ impl Loop {
         item
     }
 
-    /// Begins the next round.
-    pub(crate) fn next(&self, state: &mut State<'_, '_>) -> Fallible<Option<Value>> {
+    /// Begins the next round; gives its item.
+    pub(crate) fn next(&self, machine: &mut Machine) -> Fallible<Option<Value>> {
+        if self.filter.is_none() {
+            return self.next_unfiltered();
+        }
         let ahead = self.lock().after.take();
         let next = match ahead {
             Some(next) => next,
-            None => self.pull(state)?,
+            None => self.pull(machine)?,
         };
         self.lock().remember(next.as_ref());
         Ok(self.begin_round(next))
     }
 
     /// The next item that passes the loop's `if`.
-    fn pull(&self, state: &mut State<'_, '_>) -> Fallible<Option<Value>> {
+    fn pull(&self, machine: &mut Machine) -> Fallible<Option<Value>> {
         loop {
             let item = self.lock().items.next().transpose()?;
             let (Some(filter), Some(item)) = (&self.filter, &item) else {
                 return Ok(item);
             };
             budget::steps(1)?;
-            if call_positional(state, filter, std::slice::from_ref(item))?.is_true() {
+            if call_positional(machine, filter, std::slice::from_ref(item))?.is_true() {
                 return Ok(Some(item.clone()));
             }
         }
     }
 
     /// Whether this is the last round.
-    fn is_last(&self, state: &mut State<'_, '_>) -> Fallible<bool> {
+    fn is_last(&self, machine: &mut Machine) -> Fallible<bool> {
         // The length of a text is not known without counting.
         let countable = self.filter.is_none() && self.iterable.as_str().is_none();
         match countable.then(|| length(&self.iterable)).flatten() {
             Some(len) => Ok(self.index() >= len),
-            None => Ok(self.peek(state)?.is_none()),
+            None => Ok(self.peek(machine)?.is_none()),
         }
     }
 
-    fn peek(&self, state: &mut State<'_, '_>) -> Fallible<Option<Value>> {
+    fn peek(&self, machine: &mut Machine) -> Fallible<Option<Value>> {
         if let Some(items) = self.listed() {
             return Ok(items.get(self.index()).cloned());
         }
@@ -214,7 +140,7 @@ impl Loop {
         match ahead {
             Some(next) => Ok(next),
             None => {
-                let next = self.pull(state)?;
+                let next = self.pull(machine)?;
                 self.lock().after = Some(next.clone());
                 Ok(next)
             }
@@ -222,21 +148,21 @@ impl Loop {
     }
 
     /// The number of rounds; a generator is consumed to find out.
-    pub(crate) fn length(&self, state: &mut State<'_, '_>) -> Fallible<usize> {
+    pub(crate) fn length(&self, machine: &mut Machine) -> Fallible<usize> {
         if let Some(len) = self.lock().length {
             return Ok(len);
         }
         let len = match length(&self.iterable) {
             Some(len) if self.filter.is_none() => len,
-            _ => self.count_rest(state)?,
+            _ => self.count_rest(machine)?,
         };
         self.lock().length = Some(len);
         Ok(len)
     }
 
-    fn count_rest(&self, state: &mut State<'_, '_>) -> Fallible<usize> {
+    fn count_rest(&self, machine: &mut Machine) -> Fallible<usize> {
         let mut rest = Vec::new();
-        while let Some(item) = self.pull(state)? {
+        while let Some(item) = self.pull(machine)? {
             budget::alloc_values(1)?;
             rest.push(item);
         }
@@ -248,20 +174,20 @@ impl Loop {
     }
 
     /// An attribute of the `loop` variable, if it has one of that name.
-    pub(crate) fn attribute(&self, state: &mut State<'_, '_>, name: &str) -> Fallible<Option<Value>> {
+    pub(crate) fn attribute(&self, machine: &mut Machine, name: &str) -> Fallible<Option<Value>> {
         let index = || self.index() as i64;
         Ok(Some(match name {
-            "last" => Value::from(self.is_last(state)?),
-            "length" => Value::from(self.length(state)?),
-            "revindex" => Value::from(self.length(state)? as i64 - index() + 1),
-            "revindex0" => Value::from(self.length(state)? as i64 - index()),
-            "nextitem" => self.peek(state)?.unwrap_or_else(|| Undefined::because("there is no next item")),
+            "last" => Value::from(self.is_last(machine)?),
+            "length" => Value::from(self.length(machine)?),
+            "revindex" => Value::from(self.length(machine)? as i64 - index() + 1),
+            "revindex0" => Value::from(self.length(machine)? as i64 - index()),
+            "nextitem" => self.peek(machine)?.unwrap_or_else(|| Undefined::because("there is no next item")),
             _ => return Ok(self.plain_attribute(name)),
         }))
     }
 
     /// An attribute that tells of this round and those before it.
-    pub(crate) fn plain_attribute(&self, name: &str) -> Option<Value> {
+    fn plain_attribute(&self, name: &str) -> Option<Value> {
         Some(match name {
             "first" => Value::from(self.index() == 1),
             "index0" => Value::from(self.index() as i64 - 1),

@@ -1,8 +1,8 @@
 //! Values that are not there, remembering what was asked for so that errors can name it.
 
-use minijinja::{Error, Value};
+use minijinja::Value;
 
-use super::super::error::{fail, undefined};
+use super::super::error::{Error, fail, undefined};
 use super::Obj;
 
 /// Why a value is undefined.

@@ -1,9 +1,10 @@
 //! Methods of texts.
 
-use minijinja::{State, Value};
+use minijinja::Value;
 
 use super::super::super::budget;
 use super::super::super::error::{Fallible, fail};
+use super::super::super::machine::Machine;
 use super::super::super::unicode;
 use super::super::super::value::{
     Dict, Py, dict, iterate, list, none, py, seq, text_like, text_part, tuple, type_name,
@@ -66,7 +67,7 @@ pub(super) const NAMES: &[&str] = &[
 ];
 
 pub(super) fn call(
-    state: &mut State<'_, '_>,
+    machine: &mut Machine,
     receiver: &Value,
     content: &str,
     name: &'static str,
@@ -79,8 +80,8 @@ pub(super) fn call(
     }
     let receiver = Receiver { value: receiver, content, name };
     match name {
-        "format" => receiver.like(format::format(state, content, &args.positional, &args.keywords)?),
-        "format_map" => format_map(state, &receiver, args),
+        "format" => receiver.like(format::format(machine, content, &args.positional, &args.keywords)?),
+        "format_map" => format_map(machine, &receiver, args),
         "split" => receiver.split(args, text::split),
         "rsplit" => receiver.split(args, text::rsplit),
         "splitlines" => receiver.splitlines(args),
@@ -89,7 +90,7 @@ pub(super) fn call(
         "maketrans" => make_translation(args.only_positional(name)?),
         "translate" => {
             let [table] = args.bind(name, [""])?;
-            receiver.translate(state, &required(table, name, "table")?)
+            receiver.translate(machine, &required(table, name, "table")?)
         }
         "expandtabs" => receiver.expand_tabs(args),
         _ => receiver.call_positional(args.only_positional(name)?),
@@ -128,11 +129,11 @@ fn number_keys(table: &Value) -> Fallible<Value> {
     Dict::value(table.entries().iter().map(number).collect::<Fallible<_>>()?)
 }
 
-fn format_map(state: &mut State<'_, '_>, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
+fn format_map(machine: &mut Machine, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
     let [mapping] = args.bind("format_map", [""])?;
     let mapping = required(mapping, "format_map", "mapping")?;
     let entries = dict(&mapping).map(Dict::entries).ok_or_else(|| fail("format_map() argument must be a mapping"))?;
-    receiver.like(format::format(state, receiver.content, &[], entries)?)
+    receiver.like(format::format(machine, receiver.content, &[], entries)?)
 }
 
 /// A text on which a method is called.
@@ -157,13 +158,13 @@ impl Receiver<'_> {
     }
 
     /// Every character becomes what the table has under its number.
-    fn translate(&self, state: &mut State<'_, '_>, table: &Value) -> Fallible<Value> {
+    fn translate(&self, machine: &mut Machine, table: &Value) -> Fallible<Value> {
         if dict(table).is_none() && seq(table).is_none() && table.as_str().is_none() {
             return Err(fail(format!("'{}' object is not subscriptable", type_name(table))));
         }
         let mut out = repr::Text::new();
         for c in self.content.chars() {
-            let found = attribute::item(state, table, &Value::from(u32::from(c)))?;
+            let found = attribute::item(machine, table, &Value::from(u32::from(c)))?;
             match py(&found) {
                 Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
                 Py::None => {}

@@ -1,0 +1,92 @@
+//! Calls, filters and tests.
+
+use minijinja::Value;
+
+use super::super::ast::{self, Expr, ExprKind, Name};
+use super::super::error::CompileError;
+use super::super::filters;
+use super::super::predicates::{self, Predicate};
+use super::super::program::{Args, Node, NodeKind};
+use super::{Compiler, Frame, Made};
+
+impl Compiler {
+    /// A call; `caller` is the body of a call block.
+    pub(super) fn call(
+        &mut self,
+        frame: Frame,
+        callee: &Expr,
+        args: &ast::Args,
+        caller: Option<Node>,
+    ) -> Made<NodeKind> {
+        match &callee.kind {
+            // The method is looked up together with the call unless the arguments could show the difference.
+            ExprKind::Attribute(receiver, name) if !args.iter().any(Expr::has_call) => {
+                let receiver = Box::new(self.expr(frame, receiver)?);
+                Ok(NodeKind::Method(receiver, Value::from(&**name), Box::new(self.args(frame, args, caller)?)))
+            }
+            _ => {
+                let callee = Box::new(self.expr(frame, callee)?);
+                Ok(NodeKind::Call(callee, Box::new(self.args(frame, args, caller)?)))
+            }
+        }
+    }
+
+    fn args(&mut self, frame: Frame, args: &ast::Args, caller: Option<Node>) -> Made<Args> {
+        let positional = args.positional.iter().map(|arg| self.expr(frame, arg)).collect::<Made<_>>()?;
+        let splat = args.splat.as_deref().map(|splat| self.expr(frame, splat)).transpose()?;
+        let mut keywords = Vec::with_capacity(args.keywords.len());
+        for (name, value) in &args.keywords {
+            keywords.push((Value::from(&**name), self.expr(frame, value)?));
+        }
+        keywords.extend(caller.map(|caller| (Value::from("caller"), caller)));
+        let keyword_splat = args.keyword_splat.as_deref().map(|splat| self.expr(frame, splat)).transpose()?;
+        Ok(Args { positional, splat, keywords, keyword_splat })
+    }
+
+    pub(super) fn filter(&mut self, frame: Frame, operand: &Expr, name: &Name, args: &ast::Args) -> Made<NodeKind> {
+        let line = self.line;
+        self.check_filter(frame, name, line)?;
+        let operand = self.expr(frame, operand)?;
+        self.filtered(frame, operand, name, args)
+    }
+
+    /// A filter of a value that is there already.
+    pub(super) fn filtered(&mut self, frame: Frame, operand: Node, name: &Name, args: &ast::Args) -> Made<NodeKind> {
+        let args = self.args(frame, args, None)?;
+        Ok(match filters::find(name) {
+            Some(filter) => NodeKind::Filter(filter, Box::new(operand), Box::new(args)),
+            None => NodeKind::Fail(parts(operand, args), format!("No filter named '{name}' found.")),
+        })
+    }
+
+    pub(super) fn check_filter(&self, frame: Frame, name: &Name, line: u32) -> Made<()> {
+        if filters::is_unsupported(name) {
+            return Err(CompileError::Unsupported { line, construct: format!("the filter '{name}'") });
+        }
+        if frame.soft || filters::find(name).is_some() {
+            return Ok(());
+        }
+        Err(CompileError::Syntax { line, message: format!("No filter named '{name}'.") })
+    }
+
+    pub(super) fn test(&mut self, frame: Frame, operand: &Expr, name: &Name, args: &ast::Args) -> Made<NodeKind> {
+        let predicate = predicates::find(name);
+        if predicate.is_none() && !frame.soft {
+            return self.fail(format!("No test named '{name}'."));
+        }
+        let operand = self.expr(frame, operand)?;
+        let args = self.args(frame, args, None)?;
+        Ok(match predicate {
+            Some(Predicate::Check(check)) if args.is_empty() => NodeKind::Check(check, Box::new(operand)),
+            Some(predicate) => NodeKind::Test(predicate, Box::new(operand), Box::new(args)),
+            None => NodeKind::Fail(parts(operand, args), format!("No test named '{name}' found.")),
+        })
+    }
+}
+
+/// Everything that must be evaluated before a failure.
+fn parts(operand: Node, args: Args) -> Vec<Node> {
+    let keywords = args.keywords.into_iter().map(|(_, value)| value);
+    let splats = args.splat.into_iter().chain(args.keyword_splat);
+    std::iter::once(operand).chain(args.positional).chain(keywords).chain(splats).collect()
+}

@@ -1,0 +1,243 @@
+//! Statements.
+
+use super::super::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
+use super::super::error::CompileError;
+use super::super::program::{Node, NodeKind, Step, Target};
+use super::super::scope::{line_of, mentions};
+use super::expressions::text;
+use super::{Compiler, Frame, Made};
+
+type Done = Made<()>;
+
+impl Compiler {
+    pub(super) fn body(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+        body.iter().try_for_each(|stmt| self.stmt(frame, stmt, steps))
+    }
+
+    fn stmt(&mut self, frame: Frame, stmt: &Stmt, steps: &mut Vec<Step>) -> Done {
+        self.line = stmt.line;
+        self.size += 1;
+        match &stmt.kind {
+            StmtKind::Data(text) => print_text(text, steps),
+            StmtKind::Print(expr) => {
+                let node = self.expr(frame, expr)?;
+                print(node, steps);
+            }
+            StmtKind::For(node) => self.for_loop(frame, node, steps)?,
+            StmtKind::If(branches, otherwise) => steps.push(self.condition(frame.soft(), branches, otherwise)?),
+            StmtKind::Set(target, value) => self.set(frame, target, value, steps)?,
+            StmtKind::SetBlock(target, filter, body) => self.set_block(frame, target, filter.as_ref(), body, steps)?,
+            StmtKind::With(assignments, body) => self.with(frame, assignments, body, steps)?,
+            StmtKind::Macro(name, function) => self.define(frame, name, function, steps)?,
+            StmtKind::Call(call, function) => self.call_block(frame, call, function, steps)?,
+            StmtKind::Filter(filter, body) => self.filter_block(frame, filter, body, steps)?,
+            StmtKind::Generation(body) => self.generation(frame, body, steps)?,
+            StmtKind::Block(body) => self.block(body, steps)?,
+            StmtKind::RequiredBlock(name) => {
+                steps.push(self.failure(Vec::new(), format!("Required block '{name}' not found")));
+            }
+            StmtKind::Scope(body) => self.scope(frame, body, steps)?,
+            StmtKind::Load(source, _) => {
+                let source = self.expr(frame, source)?;
+                steps.push(self.failure(vec![source], "no loader for this environment specified".to_owned()));
+            }
+            StmtKind::Break => steps.push(Step::Break),
+            StmtKind::Continue => steps.push(Step::Continue),
+        }
+        Ok(())
+    }
+
+    fn failure(&self, parts: Vec<Node>, message: String) -> Step {
+        Step::Print(Node { kind: NodeKind::Fail(parts, message), line: self.line })
+    }
+
+    fn condition(&mut self, frame: Frame, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Made<Step> {
+        let mut made = Vec::with_capacity(branches.len());
+        for (test, body) in branches {
+            let test = self.expr(frame, test)?;
+            let mut steps = Vec::new();
+            self.body(frame, body, &mut steps)?;
+            made.push((test, steps));
+        }
+        let mut steps = Vec::new();
+        self.body(frame, otherwise, &mut steps)?;
+        Ok(Step::If(made, steps))
+    }
+
+    fn set(&mut self, frame: Frame, target: &ast::Target, value: &Expr, steps: &mut Vec<Step>) -> Done {
+        if value.has_call() {
+            self.check_namespaces(frame, target, steps)?;
+        }
+        let value = self.expr(frame, value)?;
+        steps.push(Step::Set(self.target(frame, target)?, value));
+        Ok(())
+    }
+
+    /// Jinja2 looks whether the targets are namespaces before it evaluates the value.
+    fn check_namespaces(&mut self, frame: Frame, target: &ast::Target, steps: &mut Vec<Step>) -> Done {
+        match target {
+            ast::Target::Name(_) => Ok(()),
+            ast::Target::Tuple(targets) => {
+                targets.iter().try_for_each(|target| self.check_namespaces(frame, target, steps))
+            }
+            ast::Target::Attribute(name, _) => {
+                let kind = self.name(frame, name)?;
+                steps.push(Step::CheckNamespace(Node { kind, line: self.line }));
+                Ok(())
+            }
+        }
+    }
+
+    /// Where an assignment in this frame puts its value.
+    pub(super) fn target(&mut self, frame: Frame, target: &ast::Target) -> Made<Target> {
+        match target {
+            ast::Target::Name(name) => match self.scopes.assigned_slot(frame.scope, name) {
+                Some(slot) => Ok(Target::Variable(self.scopes.local(slot))),
+                None => Ok(Target::Unpack(Vec::new())),
+            },
+            ast::Target::Tuple(targets) => {
+                Ok(Target::Unpack(targets.iter().map(|target| self.target(frame, target)).collect::<Made<_>>()?))
+            }
+            ast::Target::Attribute(name, attribute) => {
+                let kind = self.name(frame, name)?;
+                Ok(Target::Attribute(Box::new(Node { kind, line: self.line }), (&**attribute).into()))
+            }
+        }
+    }
+
+    fn define(&mut self, frame: Frame, name: &Name, function: &ast::Function, steps: &mut Vec<Step>) -> Done {
+        let function = self.macro_function(frame, Some(name), function)?;
+        if let Some(slot) = self.scopes.assigned_slot(frame.scope, name) {
+            steps.push(Step::Define(self.scopes.local(slot), function));
+        }
+        Ok(())
+    }
+
+    fn set_block(
+        &mut self,
+        frame: Frame,
+        target: &ast::Target,
+        filter: Option<&Expr>,
+        body: &[Stmt],
+        steps: &mut Vec<Step>,
+    ) -> Done {
+        let value = self.captured(frame, filter, body, steps)?;
+        steps.push(Step::Set(self.target(frame, target)?, value));
+        Ok(())
+    }
+
+    fn filter_block(&mut self, frame: Frame, filter: &Expr, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+        let value = self.captured(frame, Some(filter), body, steps)?;
+        steps.push(Step::PrintText(value));
+        Ok(())
+    }
+
+    /// What a body puts out, filtered.
+    fn captured(&mut self, frame: Frame, filter: Option<&Expr>, body: &[Stmt], steps: &mut Vec<Step>) -> Made<Node> {
+        let inner = self.inner(frame, body);
+        if let Some(filter) = filter {
+            self.scopes.visit_expr(inner.scope, filter);
+        }
+        let line = self.line;
+        self.enter_scope(inner.scope, steps);
+        let mut made = Vec::new();
+        self.body(inner, body, &mut made)?;
+        let (local, place) = self.hidden();
+        steps.push(Step::Capture(local, made));
+        let text = self.load_at(place, line);
+        match filter {
+            Some(filter) => self.filters(inner, filter, text),
+            None => Ok(text),
+        }
+    }
+
+    /// Filters over what was captured.
+    fn filters(&mut self, frame: Frame, filter: &Expr, captured: Node) -> Made<Node> {
+        let ExprKind::Filter(operand, name, args) = &filter.kind else {
+            return Ok(captured);
+        };
+        let operand = match operand {
+            Some(operand) => self.filters(frame, operand, captured)?,
+            None => captured,
+        };
+        self.line = filter.line;
+        self.check_filter(frame, name, filter.line)?;
+        let kind = self.filtered(frame, operand, name, args)?;
+        Ok(Node { kind, line: filter.line })
+    }
+
+    fn with(
+        &mut self,
+        frame: Frame,
+        assignments: &[(ast::Target, Expr)],
+        body: &[Stmt],
+        steps: &mut Vec<Step>,
+    ) -> Done {
+        let scope = self.scopes.open(Some(frame.scope), self.function_id());
+        assignments.iter().for_each(|(target, _)| self.scopes.declare_target(scope, target));
+        self.scopes.visit_all(scope, body);
+        self.enter_scope(scope, steps);
+        let inner = Frame { scope, soft: false };
+        for (target, value) in assignments {
+            let value = self.expr(frame, value)?;
+            steps.push(Step::Set(self.target(inner, target)?, value));
+        }
+        self.body(inner, body, steps)
+    }
+
+    fn scope(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+        let inner = self.inner(frame, body);
+        self.enter_scope(inner.scope, steps);
+        self.body(inner, body, steps)
+    }
+
+    fn call_block(&mut self, frame: Frame, call: &Expr, function: &ast::Function, steps: &mut Vec<Step>) -> Done {
+        let ExprKind::Call(callee, args) = &call.kind else {
+            return self.fail("expected call".to_owned());
+        };
+        let function = self.macro_function(frame, None, function)?;
+        let (local, place) = self.hidden();
+        steps.push(Step::Define(local, function));
+        let caller = self.load_at(place, call.line);
+        self.line = call.line;
+        let kind = self.call(frame, callee, args, Some(caller))?;
+        steps.push(Step::PrintText(Node { kind, line: call.line }));
+        Ok(())
+    }
+
+    /// A block whose span in the output is noted.
+    fn generation(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+        let inner = self.inner(frame, body);
+        self.enter_scope(inner.scope, steps);
+        let mut made = Vec::new();
+        self.body(inner, body, &mut made)?;
+        steps.push(Step::Generation(made));
+        Ok(())
+    }
+
+    /// A named block sees the template's own variables, but not those of loops and the like around it.
+    fn block(&mut self, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+        for name in ["super", "self"] {
+            if mentions(body, name) {
+                let line = line_of(body, name).unwrap_or(self.line);
+                return Err(CompileError::Unsupported { line, construct: format!("the variable '{name}'") });
+            }
+        }
+        self.scope(Frame { scope: 0, soft: false }, body, steps)
+    }
+}
+
+/// Puts out a text of the template; texts that follow each other become one.
+fn print_text(text: &str, steps: &mut Vec<Step>) {
+    match steps.last_mut() {
+        Some(Step::Text(before)) => before.push_str(text),
+        _ => steps.push(Step::Text(text.to_owned())),
+    }
+}
+
+fn print(node: Node, steps: &mut Vec<Step>) {
+    match text(&node) {
+        Some(text) => print_text(text, steps),
+        None => steps.push(Step::Print(node)),
+    }
+}

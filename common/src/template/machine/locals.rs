@@ -1,0 +1,66 @@
+//! The variables of a running function.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use minijinja::Value;
+
+use super::super::program::{Function, Local};
+use super::super::value::Shared;
+
+/// The variables of a running function. One that no code has set is [`Value::UNDEFINED`].
+#[derive(Debug, Default)]
+pub(crate) struct Locals {
+    context: Arc<Vec<Value>>,
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug)]
+enum Variable {
+    Own(Value),
+    /// Other functions see it too.
+    Shared(Arc<Shared>),
+}
+
+impl Locals {
+    pub(super) fn new(context: Arc<Vec<Value>>, function: &Function, args: Vec<Value>, shared: &[Arc<Shared>]) -> Self {
+        let mut variables = Vec::with_capacity(function.locals);
+        variables.extend(args.into_iter().map(Variable::Own));
+        variables.resize_with(function.locals, || Variable::Own(Value::UNDEFINED));
+        for (&(_, own), shared) in function.shared.iter().zip(shared) {
+            variables[own as usize] = Variable::Shared(shared.clone());
+        }
+        Self { context, variables }
+    }
+
+    pub(super) fn context(&self, place: u32) -> &Value {
+        &self.context[place as usize]
+    }
+
+    pub(super) fn get(&self, local: Local) -> Cow<'_, Value> {
+        match &self.variables[local as usize] {
+            Variable::Own(value) => Cow::Borrowed(value),
+            Variable::Shared(shared) => Cow::Owned(shared.get()),
+        }
+    }
+
+    pub(super) fn set(&mut self, local: Local, value: Value) {
+        match &mut self.variables[local as usize] {
+            Variable::Own(own) => *own = value,
+            Variable::Shared(shared) => drop(shared.replace(value)),
+        }
+    }
+
+    /// Makes a variable one that other functions see; true if it was not one before.
+    pub(super) fn share(&mut self, local: Local) -> (Arc<Shared>, bool) {
+        let variable = &mut self.variables[local as usize];
+        match variable {
+            Variable::Shared(shared) => (shared.clone(), false),
+            Variable::Own(value) => {
+                let shared = Arc::new(Shared::new(std::mem::take(value)));
+                *variable = Variable::Shared(shared.clone());
+                (shared, true)
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Runs statements.
+
+use minijinja::Value;
+
+use super::super::error::{Fallible, fail};
+use super::super::program::{Local, Node, Step, Target};
+use super::super::value::{Namespace, Obj, Py, dict, is_iterable, iterate, obj, py, type_name};
+use super::{Locals, Machine};
+
+/// How a body ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// At its end.
+    Next,
+    Break,
+    Continue,
+}
+
+impl Machine {
+    pub(super) fn run(&mut self, locals: &mut Locals, steps: &[Step]) -> Fallible<Flow> {
+        for step in steps {
+            let flow = self.step(locals, step)?;
+            if flow != Flow::Next {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    fn step(&mut self, locals: &mut Locals, step: &Step) -> Fallible<Flow> {
+        match step {
+            Step::Text(text) => self.write_text(text)?,
+            Step::Print(node) => self.print(locals, node)?,
+            Step::PrintText(node) => {
+                let value = self.eval(locals, node)?;
+                self.write_only_text(&value).map_err(|error| error.at(node.line))?;
+            }
+            Step::If(branches, otherwise) => return self.condition(locals, branches, otherwise),
+            Step::Set(target, node) => {
+                let value = self.eval(locals, node)?.into_owned();
+                self.assign(locals, target, value, node.line)?;
+            }
+            Step::CheckNamespace(node) => self.check_namespace(locals, node)?,
+            Step::Enter(starts) => self.enter(locals, starts)?,
+            Step::Define(local, function) => {
+                let value = self.function(locals, function)?;
+                locals.set(*local, value);
+            }
+            Step::For(node) => return self.run_loop(locals, node),
+            Step::Capture(local, body) => return self.capture(locals, *local, body),
+            Step::Generation(body) => return self.generation(|machine| machine.run(locals, body)),
+            Step::Break => return Ok(Flow::Break),
+            Step::Continue => return Ok(Flow::Continue),
+        }
+        Ok(Flow::Next)
+    }
+
+    fn condition(&mut self, locals: &mut Locals, branches: &[(Node, Vec<Step>)], otherwise: &[Step]) -> Fallible<Flow> {
+        for (test, body) in branches {
+            if self.truth(locals, test)? {
+                return self.run(locals, body);
+            }
+        }
+        self.run(locals, otherwise)
+    }
+
+    fn enter(&mut self, locals: &mut Locals, starts: &[(Local, Option<Node>)]) -> Fallible<()> {
+        for (local, start) in starts {
+            let value = match start {
+                Some(node) => self.eval(locals, node)?.into_owned(),
+                None => Value::UNDEFINED,
+            };
+            locals.set(*local, value);
+        }
+        Ok(())
+    }
+
+    fn capture(&mut self, locals: &mut Locals, local: Local, body: &[Step]) -> Fallible<Flow> {
+        let (flow, text) = self.captured(|machine| machine.run(locals, body))?;
+        locals.set(local, text);
+        Ok(flow)
+    }
+
+    fn check_namespace(&mut self, locals: &Locals, node: &Node) -> Fallible<()> {
+        let value = self.eval(locals, node)?;
+        match obj(&value) {
+            Some(Obj::Namespace(_)) => Ok(()),
+            _ => Err(fail("cannot assign attribute on non-namespace object").at(node.line)),
+        }
+    }
+
+    pub(super) fn assign(&mut self, locals: &mut Locals, target: &Target, value: Value, line: u32) -> Fallible<()> {
+        match target {
+            Target::Variable(local) => {
+                locals.set(*local, value);
+                Ok(())
+            }
+            Target::Unpack(targets) => {
+                let items = unpack(&value, targets.len()).map_err(|error| error.at(line))?;
+                targets.iter().zip(items).try_for_each(|(target, item)| self.assign(locals, target, item, line))
+            }
+            Target::Attribute(owner, name) => {
+                let owner = self.eval(locals, owner)?;
+                namespace(&owner).and_then(|it| it.set(name, value)).map_err(|error| error.at(line))
+            }
+        }
+    }
+}
+
+/// The items of a value, which must be exactly `count`.
+fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
+    if !is_iterable(value) {
+        return Err(fail(format!("cannot unpack non-iterable {} object", type_name(value))));
+    }
+    let mut items = Vec::with_capacity(count);
+    for item in iterate(value)? {
+        if items.len() == count {
+            return Err(fail(format!("too many values to unpack (expected {count})")));
+        }
+        items.push(item?);
+    }
+    if items.len() < count {
+        return Err(fail(format!("not enough values to unpack (expected {count}, got {})", items.len())));
+    }
+    Ok(items)
+}
+
+/// The namespace in a value whose attribute is assigned.
+fn namespace(value: &Value) -> Fallible<&Namespace> {
+    match py(value) {
+        Py::Obj(Obj::Namespace(namespace)) => Ok(namespace),
+        _ if dict(value).is_some() => Err(fail("cannot assign an item of a dict, only attributes of a namespace")),
+        _ => Err(fail("cannot assign attribute on non-namespace object")),
+    }
+}

@@ -1,0 +1,200 @@
+//! A template, ready to run: a tree of steps and nodes in which every name is a variable's place and every filter, test
+//! and operator is a function.
+
+use std::fmt;
+use std::sync::Arc;
+
+use minijinja::Value;
+
+use super::error::Fallible;
+use super::machine::Machine;
+use super::predicates::Predicate;
+use super::python::call;
+use super::value::MacroSpec;
+
+/// A variable's place among those of its function.
+pub(crate) type Local = u32;
+
+/// A filter or the like: its operand, then its arguments.
+pub(crate) type Filter = fn(&mut Machine, &Value, &call::Args<'_>) -> Fallible<Value>;
+/// A test: its operand, then its arguments.
+pub(crate) type Test = fn(&mut Machine, &Value, &call::Args<'_>) -> Fallible<bool>;
+/// A test without arguments that looks at the value alone.
+pub(crate) type Check = fn(&Value) -> bool;
+/// An operator with one operand.
+pub(crate) type Unary = fn(&Value) -> Fallible<Value>;
+/// An operator with two operands.
+pub(crate) type Binary = fn(&mut Machine, &Value, &Value) -> Fallible<Value>;
+/// A comparison.
+pub(crate) type Comparison = fn(&Value, &Value) -> Fallible<bool>;
+
+/// A template, ready to run.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The template's own code.
+    pub(crate) main: Arc<Function>,
+    /// What is looked up outside of the template, by place in the context.
+    pub(crate) context: Vec<ContextName>,
+}
+
+/// A name that is looked up outside of the template.
+#[derive(Debug)]
+pub(crate) struct ContextName {
+    pub(crate) name: Box<str>,
+    /// What it is if the conversation gives nothing by this name.
+    pub(crate) default: Value,
+}
+
+/// Code with variables of its own: the template, a macro, a call block, a recursive loop, the `if` of a counted loop.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// How it takes its arguments, which go into the first variables.
+    pub(crate) spec: MacroSpec,
+    /// How many variables it has.
+    pub(crate) locals: usize,
+    /// The variables of the function around it that it shares, and what it calls them itself.
+    pub(crate) shared: Vec<(Local, Local)>,
+    pub(crate) body: Vec<Step>,
+    /// What it gives, if not the text that it puts out.
+    pub(crate) result: Option<Node>,
+}
+
+/// An expression.
+pub(crate) struct Node {
+    pub(crate) kind: NodeKind,
+    pub(crate) line: u32,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("line", &self.line).finish_non_exhaustive()
+    }
+}
+
+/// What kind of expression.
+pub(crate) enum NodeKind {
+    Const(Value),
+    /// And what it is while no code has set it.
+    Variable(Local, Value),
+    /// A parameter that may have no value yet while defaults are evaluated.
+    Param(Local),
+    Context(u32),
+    /// `x.name` and `x['name']` for a name that is no attribute in Python.
+    Key(Box<Node>, Value),
+    Attribute(Box<Node>, Value),
+    Item(Box<[Node; 2]>),
+    /// The operand and three bounds.
+    Slice(Box<[Node; 4]>),
+    Not(Box<Node>),
+    Unary(Unary, Box<Node>),
+    Binary(Binary, Box<[Node; 2]>),
+    /// `a + b + c`.
+    Sum(Vec<Node>),
+    /// `a ~ b ~ c`.
+    Concat(Vec<Node>),
+    And(Box<[Node; 2]>),
+    Or(Box<[Node; 2]>),
+    Compare(Comparison, Box<[Node; 2]>),
+    /// `x == 'text'`, or `!=` if the flag is false.
+    IsText(Box<Node>, Box<str>, bool),
+    /// `a < b < c`.
+    Chain(Box<Node>, Vec<(Comparison, Node)>),
+    /// Test, then, otherwise.
+    If(Box<[Node; 3]>),
+    List(Vec<Node>),
+    Tuple(Vec<Node>),
+    Dict(Vec<[Node; 2]>),
+    Call(Box<Node>, Box<Args>),
+    /// `x.name(...)`.
+    Method(Box<Node>, Value, Box<Args>),
+    Filter(Filter, Box<Node>, Box<Args>),
+    Test(Predicate, Box<Node>, Box<Args>),
+    Check(Check, Box<Node>),
+    /// Evaluates its parts and fails.
+    Fail(Vec<Node>, String),
+}
+
+/// The arguments of a call, filter or test.
+#[derive(Debug, Default)]
+pub(crate) struct Args {
+    pub(crate) positional: Vec<Node>,
+    pub(crate) splat: Option<Node>,
+    pub(crate) keywords: Vec<(Value, Node)>,
+    pub(crate) keyword_splat: Option<Node>,
+}
+
+impl Args {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.positional.is_empty() && self.keywords.is_empty() && self.splat.is_none() && self.keyword_splat.is_none()
+    }
+
+    /// Every argument.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
+        let keywords = self.keywords.iter().map(|(_, value)| value);
+        self.positional.iter().chain(&self.splat).chain(keywords).chain(&self.keyword_splat)
+    }
+}
+
+/// A statement.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Text(String),
+    Print(Node),
+    /// Puts out what call and filter blocks give, which must be a text.
+    PrintText(Node),
+    If(Vec<(Node, Vec<Step>)>, Vec<Step>),
+    Set(Target, Node),
+    /// Fails unless the value is a namespace.
+    CheckNamespace(Node),
+    /// Gives the variables of a scope their first values; nothing unsets one.
+    Enter(Vec<(Local, Option<Node>)>),
+    Define(Local, Arc<Function>),
+    For(Box<For>),
+    /// Keeps what the body puts out in a variable.
+    Capture(Local, Vec<Step>),
+    /// Notes where in the output the body's text stands.
+    Generation(Vec<Step>),
+    Break,
+    Continue,
+}
+
+/// Where an assignment puts its value.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Variable(Local),
+    Unpack(Vec<Target>),
+    /// An attribute of a namespace.
+    Attribute(Box<Node>, Value),
+}
+
+/// A loop.
+#[derive(Debug)]
+pub(crate) struct For {
+    pub(crate) iter: Node,
+    pub(crate) filter: Filtering,
+    /// The variable `loop`, if the body uses it.
+    pub(crate) counter: Option<Local>,
+    pub(crate) recursion: Option<Recursion>,
+    pub(crate) target: Target,
+    pub(crate) body: Vec<Step>,
+    pub(crate) otherwise: Vec<Step>,
+    /// Steps that a round costs.
+    pub(crate) weight: usize,
+}
+
+/// The `if` of a loop.
+#[derive(Debug)]
+pub(crate) enum Filtering {
+    None,
+    /// The item goes to the target before the test is evaluated.
+    Test(Target, Node),
+    /// The loop variable looks ahead, so it must be able to call the test.
+    Function(Arc<Function>),
+}
+
+/// Where a recursive loop's function finds itself and what it was called with.
+#[derive(Debug)]
+pub(crate) struct Recursion {
+    pub(crate) function: Node,
+    pub(crate) depth: Local,
+}
