@@ -25,10 +25,10 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         serde_json::from_str(text).map_err(|e| Invalid::new("request", format!("must be a JSON object: {e}")))?;
     let mut fields = Fields(object);
     let conversation = Conversation {
-        messages: fields.take("messages", "a list")?.unwrap_or_default(),
-        tools: fields.take("tools", "a list")?.map(Value::Array),
-        documents: fields.take("documents", "a list")?.map(Value::Array),
-        template_args: fields.take("template_args", "an object")?.unwrap_or_default(),
+        messages: fields.list("messages")?.unwrap_or_default(),
+        tools: fields.list("tools")?.map(Value::Array),
+        documents: fields.list("documents")?.map(Value::Array),
+        template_args: fields.object("template_args")?.unwrap_or_default(),
     };
     let render_time: Option<String> = fields.take("render_time", "a time such as \"2025-07-04T09:05:03\"")?;
     let options = RenderOptions {
@@ -63,14 +63,30 @@ struct Fields(Object);
 
 impl Fields {
     /// A field, which null leaves out.
-    fn take<T: DeserializeOwned>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, Invalid> {
-        match self.0.swap_remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match serde_json::from_value(value) {
-                Ok(value) => Ok(Some(value)),
-                Err(_) => Err(Invalid::new(name, format!("must be {wanted}"))),
-            },
+    fn value(&mut self, name: &str) -> Option<Value> {
+        self.0.swap_remove(name).filter(|value| !value.is_null())
+    }
+
+    fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, Invalid> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Array(items)) => Ok(Some(items)),
+            Some(_) => Err(Invalid::new(name, "must be a list")),
         }
+    }
+
+    fn object(&mut self, name: &str) -> Result<Option<Object>, Invalid> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(_) => Err(Invalid::new(name, "must be an object")),
+        }
+    }
+
+    /// A small field; the large ones are not read twice.
+    fn take<T: DeserializeOwned>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, Invalid> {
+        let value = self.value(name).map(serde_json::from_value).transpose();
+        value.map_err(|_| Invalid::new(name, format!("must be {wanted}")))
     }
 
     fn finish(self) -> Result<(), Invalid> {
