@@ -426,6 +426,33 @@ fn what_python_refuses_is_an_error() {
 }
 
 #[test]
+fn what_is_constant_is_computed_when_a_template_is_compiled() {
+    let with_key =
+        |constant: &str| format!("{{% if i < 0 %}}{{{{ {{'k': {constant}, [1]: 2}}.copy() }}}}{{% endif %}}x");
+    for constant in
+        ["'x' is equalto('a')", "'abc'|upper", "'abc'[1:]", "1 < 2 < 3", "1 if 1 else u", "[2]|first", "'a'.b"]
+    {
+        check_refused(&with_key(constant), "line 1: unhashable type: 'list'");
+    }
+    for computed in ["u", "'a'.upper()", "1 // 0", "[1]|map('string')"] {
+        check(&with_key(computed), "x");
+    }
+}
+
+#[test]
+fn functions_see_what_variables_around_them_are_when_they_are_called() {
+    check("{% macro m() %}{{ y }}{% endmacro %}[{{ m() }}]{% set y = 2 %}{{ m() }}", "[]2");
+    check(
+        "{% for x in [3, 1] %}{% macro m() %}{{ x }}{{ y }}{% endmacro %}{{ m() }} {% set y = x %}{{ m() }} {% endfor %}",
+        "3 33 1 11 ",
+    );
+    check(
+        "{% macro o(x) %}{% macro i() %}{{ x }}{{ y }}{% endmacro %}{% set y = 5 %}{{ i() }}{% endmacro %}{{ o(1) ~ o(2) }}",
+        "1525",
+    );
+}
+
+#[test]
 fn what_jinja2_cannot_compile_is_refused() {
     check_refused("{{ 1 +", "line 1: unexpected 'end of template'");
     check_refused("{{ }}", "line 1: expected an expression, got 'end of print statement'");

@@ -2,7 +2,7 @@
 //!
 //! A scope (template, loop body, macro, `with`, ...) owns the names that it assigns. A name that a scope assigns starts
 //! there as what the surrounding scope calls by that name; a name that no scope assigns is looked up in the context.
-//! Every variable gets a slot of its own, so code never mixes up two variables of the same name.
+//! Every variable has a place of its own in its function, so code never mixes up two variables of the same name.
 
 mod mentions;
 

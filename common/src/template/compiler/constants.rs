@@ -58,8 +58,8 @@ impl Compiler {
         for (key, value) in entries {
             nodes.push([self.expr(frame, key)?, self.expr(frame, value)?]);
         }
-        match constant_dict(&nodes) {
-            Some(Ok(value)) => Ok(NodeKind::Const(value)),
+        match self.constant_dict(&nodes) {
+            Some(Ok(value)) if all(nodes.iter().flatten()) => Ok(NodeKind::Const(value)),
             Some(Err(error)) if self.folds && !error.is_fatal() => {
                 self.line = line;
                 self.fail(error.to_string())
@@ -67,11 +67,27 @@ impl Compiler {
             _ => Ok(NodeKind::Dict(nodes)),
         }
     }
-}
 
-fn constant_dict(entries: &[[Node; 2]]) -> Option<Fallible<Value>> {
-    let entries = entries.iter().map(|[key, value]| Some((constant(key)?.clone(), constant(value)?.clone())));
-    Some(Dict::free_of_charge(entries.collect::<Option<_>>()?))
+    /// The dict of these entries, if all are constant; an error if it cannot be one.
+    fn constant_dict(&mut self, entries: &[[Node; 2]]) -> Option<Fallible<Value>> {
+        let mut values = Vec::with_capacity(entries.len());
+        for [key, value] in entries {
+            values.push((self.computed(key)?, self.computed(value)?));
+        }
+        Some(Dict::free_of_charge(values))
+    }
+
+    /// The value of a node that can be computed at once, whether or not it can take the node's place.
+    fn computed(&mut self, node: &Node) -> Option<Value> {
+        if let Some(value) = constant(node) {
+            return Some(value.clone());
+        }
+        if !has_constant_parts(&node.kind) {
+            return None;
+        }
+        let computed = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
+        (!matches!(py(&computed), Py::Obj(Obj::Generator(_)))).then_some(computed)
+    }
 }
 
 fn all<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> bool {

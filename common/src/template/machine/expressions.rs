@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use minijinja::Value;
 
 use super::super::error::{Fallible, fail};
+use super::super::predicates::Predicate;
 use super::super::program::{Args, Comparison, Node, NodeKind};
 use super::super::python::{attribute, call};
 use super::super::value::{Dict, Obj, Undefined, list, obj, tuple};
@@ -110,13 +111,7 @@ impl Machine {
         truth.map_err(|error| error.at(node.line))
     }
 
-    fn passes(
-        &mut self,
-        locals: &Locals,
-        test: super::super::predicates::Predicate,
-        operand: &Node,
-        args: &Args,
-    ) -> Fallible<bool> {
+    fn passes(&mut self, locals: &Locals, test: Predicate, operand: &Node, args: &Args) -> Fallible<bool> {
         let value = self.eval(locals, operand)?;
         let args = self.args(locals, args)?;
         test.holds(self, &value, &args)
