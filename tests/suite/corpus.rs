@@ -31,7 +31,7 @@ fn every_template_renders_every_conversation_as_transformers_does() {
             }
         }
     }
-    println!("{} of {cases} cases are right", cases - wrong.len());
+    eprintln!("{} of {cases} cases are right", cases - wrong.len());
     assert!(wrong.is_empty(), "{} are wrong; the first:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
     assert!(cases > 10_000, "only {cases} cases were found");
 }
