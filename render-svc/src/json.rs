@@ -15,86 +15,101 @@ use crate::clock;
 use crate::error::Error;
 use crate::render::{ControlTokens, Normalization, Output, RenderJob, RenderOptions, Rendered};
 
-/// Reads one request: the same fields as the contract's, with messages, tools and template_args as plain JSON. `now` is what
-/// templates see as the time where the request gives none.
+/// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    model: Option<String>,
+    messages: Option<Vec<Value>>,
+    tools: Option<Vec<Value>>,
+    documents: Option<Vec<Value>>,
+    template_args: Option<Object>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+    adapter: Option<String>,
+    template: Option<String>,
+    normalization: Option<Policy>,
+    control_tokens: Option<Spelling>,
+    render_time: Option<String>,
+    #[serde(rename = "return")]
+    returns: Option<Returns>,
+}
+
+/// Reads one request. `now` is what templates see as the time where the request gives none.
 ///
 /// # Errors
 /// The text is not a JSON object, or one of its fields is unknown or not of its shape, by name.
 pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
-    let object =
-        serde_json::from_str(text).map_err(|e| Invalid::new("request", format!("must be a JSON object: {e}")))?;
-    let mut fields = Fields(object);
-    let conversation = Conversation {
-        messages: fields.list("messages")?.unwrap_or_default(),
-        tools: fields.list("tools")?.map(Value::Array),
-        documents: fields.list("documents")?.map(Value::Array),
-        template_args: fields.object("template_args")?.unwrap_or_default(),
-    };
-    let render_time: Option<String> = fields.take("render_time", "a time such as \"2025-07-04T09:05:03\"")?;
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(Invalid::new("request", "must be a JSON object").into());
+    }
+    let request: Request = serde_json::from_str(text).map_err(|error| wrong(text, &error))?;
+    let returns = request.returns.unwrap_or_default();
     let options = RenderOptions {
-        add_generation_prompt: fields.take("add_generation_prompt", "true or false")?,
-        continue_final_message: fields.take("continue_final_message", "true or false")?.unwrap_or(false),
-        adapter: fields.take("adapter", "text")?,
-        now: render_time.as_deref().map_or(Ok(now), clock::parse)?,
-        normalization: fields.take("normalization", POLICIES)?.map_or(Normalization::Capability, Policy::domain),
-        template: fields.take("template", "text")?,
-        control_tokens: fields.take("control_tokens", SPELLINGS)?.map_or(ControlTokens::Tokens, Spelling::domain),
+        add_generation_prompt: request.add_generation_prompt,
+        continue_final_message: request.continue_final_message.unwrap_or(false),
+        adapter: request.adapter,
+        now: request.render_time.as_deref().map_or(Ok(now), clock::parse)?,
+        normalization: request.normalization.map_or(Normalization::Capability, Policy::domain),
+        template: request.template,
+        control_tokens: request.control_tokens.map_or(ControlTokens::Tokens, Spelling::domain),
     };
-    let returns: Returns = fields.take("return", RETURNS)?.unwrap_or_default();
-    let job = RenderJob {
-        model: fields.take("model", "text")?.unwrap_or_default(),
+    let conversation = Conversation {
+        messages: request.messages.unwrap_or_default(),
+        tools: request.tools.map(Value::Array),
+        documents: request.documents.map(Value::Array),
+        template_args: request.template_args.unwrap_or_default(),
+    };
+    Ok(RenderJob {
+        model: request.model.unwrap_or_default(),
         conversation,
         options,
         return_token_ids: returns.has(Return::TokenIds),
         return_offsets: returns.has(Return::Offsets),
-    };
-    fields.finish()?;
-    Ok(job)
+    })
 }
 
-const POLICIES: &str = "\"capability\" or \"none\"";
-const SPELLINGS: &str = "\"tokens\" or \"literal\"";
-const RETURNS: &str = "\"token_ids\", \"offsets\", or a list of these";
-const KNOWN: &str = "model, messages, tools, documents, template_args, add_generation_prompt, continue_final_message, adapter, template, \
-                     normalization, control_tokens, render_time and return";
+/// Whether a value is what a field wants.
+type Shape = fn(&Value) -> bool;
 
-/// The fields of a request that were not read yet.
-struct Fields(Object);
+/// Every field, what it wants, and whether a value is that.
+const FIELDS: &[(&str, &str, Shape)] = &[
+    ("model", "text", Value::is_string),
+    ("messages", "a list", Value::is_array),
+    ("tools", "a list", Value::is_array),
+    ("documents", "a list", Value::is_array),
+    ("template_args", "an object", Value::is_object),
+    ("add_generation_prompt", "true or false", Value::is_boolean),
+    ("continue_final_message", "true or false", Value::is_boolean),
+    ("adapter", "text", Value::is_string),
+    ("template", "text", Value::is_string),
+    ("normalization", "\"capability\" or \"none\"", is::<Policy>),
+    ("control_tokens", "\"tokens\" or \"literal\"", is::<Spelling>),
+    ("render_time", "a time such as \"2025-07-04T09:05:03\"", Value::is_string),
+    ("return", "\"token_ids\", \"offsets\", or a list of these", is::<Returns>),
+];
 
-impl Fields {
-    /// A field, which null leaves out.
-    fn value(&mut self, name: &str) -> Option<Value> {
-        self.0.swap_remove(name).filter(|value| !value.is_null())
-    }
+fn is<T: DeserializeOwned>(value: &Value) -> bool {
+    T::deserialize(value).is_ok()
+}
 
-    fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, Invalid> {
-        match self.value(name) {
-            None => Ok(None),
-            Some(Value::Array(items)) => Ok(Some(items)),
-            Some(_) => Err(Invalid::new(name, "must be a list")),
+/// What is wrong with a request that could not be read. It is read once more to find out, field by field.
+fn wrong(text: &str, error: &serde_json::Error) -> Invalid {
+    let Ok(object) = serde_json::from_str::<Object>(text) else {
+        return Invalid::new("request", format!("must be a JSON object: {error}"));
+    };
+    for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
+        match FIELDS.iter().find(|(known, ..)| known == name) {
+            None => return Invalid::new(name, format!("is no field of a request; there are {}", known_fields())),
+            Some((_, wanted, is_right)) if !is_right(value) => return Invalid::new(name, format!("must be {wanted}")),
+            Some(_) => {}
         }
     }
+    Invalid::new("request", error.to_string())
+}
 
-    fn object(&mut self, name: &str) -> Result<Option<Object>, Invalid> {
-        match self.value(name) {
-            None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(object)),
-            Some(_) => Err(Invalid::new(name, "must be an object")),
-        }
-    }
-
-    /// A small field; the large ones are not read twice.
-    fn take<T: DeserializeOwned>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, Invalid> {
-        let value = self.value(name).map(serde_json::from_value).transpose();
-        value.map_err(|_| Invalid::new(name, format!("must be {wanted}")))
-    }
-
-    fn finish(self) -> Result<(), Invalid> {
-        match self.0.keys().next() {
-            Some(name) => Err(Invalid::new(name, format!("is no field of a request; there are {KNOWN}"))),
-            None => Ok(()),
-        }
-    }
+fn known_fields() -> String {
+    FIELDS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Debug, Deserialize)]

@@ -37,7 +37,7 @@ fn every_line_gets_its_answer_in_order() {
     let image = json!({"role": "u", "content": [{"type": "image", "base64": "QQ=="}]});
     let requests = [
         good.to_string(),
-        "{".to_owned(),
+        "[]".to_owned(),
         json!({"model": path, "messages": []}).to_string(),
         json!({"model": path, "messages": [image]}).to_string(),
         json!({"model": path, "messages": [{"role": "a"}], "colour": "red"}).to_string(),
