@@ -11,7 +11,7 @@ use tandem_common::tokenizer::Encoding;
 use tandem_tests::{corpus, repository};
 use tempfile::TempDir;
 
-use crate::corpus::request;
+use crate::corpus::{read, request};
 
 const START: u32 = 256;
 const END: u32 = 257;
@@ -252,10 +252,6 @@ fn files(folder: &Path) -> Vec<(String, Value)> {
     let paths = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let named = paths.map(|path| (path.file_stem().expect("a name").to_string_lossy().into_owned(), read(&path)));
     named.collect()
-}
-
-fn read(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
 }
 
 /// A real tokenizer with one of the corpus's templates.

@@ -45,7 +45,7 @@ fn is_right(answer: &Value, golden: &Value) -> bool {
     }
 }
 
-fn read(path: &Path) -> Value {
+pub(crate) fn read(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
 }
 

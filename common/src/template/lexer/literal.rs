@@ -146,9 +146,9 @@ fn escape<'t>(text: &'t str, out: &mut String) -> Result<&'t str, Problem> {
         'r' => '\r',
         't' => '\t',
         'v' => '\x0b',
-        'x' => return hex(chars.as_str(), 2, "truncated \\xXX escape", out),
-        'u' => return hex(chars.as_str(), 4, "truncated \\uXXXX escape", out),
-        'U' => return hex(chars.as_str(), 8, "truncated \\UXXXXXXXX escape", out),
+        'x' => return hex(chars.as_str(), 2, "a \\x escape has two digits", out),
+        'u' => return hex(chars.as_str(), 4, "a \\u escape has four digits", out),
+        'U' => return hex(chars.as_str(), 8, "a \\U escape has eight digits", out),
         'N' => return Err(Problem::Unsupported("a \\N{...} escape")),
         '0'..='7' => return octal(text, out),
         c if c.is_ascii() => {
@@ -173,9 +173,9 @@ fn backslash_replaced(c: char) -> String {
     }
 }
 
-fn hex<'t>(text: &'t str, len: usize, truncated: &'static str, out: &mut String) -> Result<&'t str, Problem> {
+fn hex<'t>(text: &'t str, len: usize, problem: &'static str, out: &mut String) -> Result<&'t str, Problem> {
     let digits = text.get(..len).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or(Problem::Malformed(truncated))?;
+    let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or(Problem::Malformed(problem))?;
     push_code(code, out)?;
     Ok(&text[len..])
 }
