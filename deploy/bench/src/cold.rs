@@ -31,7 +31,12 @@ pub(crate) async fn measure(tokenizers: &Path, mut peer: Option<&mut Transformer
         };
         match theirs {
             Some(theirs) => {
-                println!("  {name:<14} tandem {}, transformers {} ({:.1} ×)", show(ours), show(theirs), ratio(theirs, ours));
+                println!(
+                    "  {name:<14} tandem {}, transformers {} ({:.1} ×)",
+                    show(ours),
+                    show(theirs),
+                    ratio(theirs, ours)
+                );
             }
             None => println!("  {name:<14} tandem {}", show(ours)),
         }

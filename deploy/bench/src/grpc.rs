@@ -17,8 +17,14 @@ pub(crate) fn message(role: &str, text: impl Into<String>) -> Message {
 fn conversation(seed: usize) -> Conversation {
     let mut messages = vec![message("system", "You are a helpful assistant. Answer briefly and name your sources.")];
     for turn in 0..4 {
-        messages.push(message("user", format!("Question {seed}.{turn}: {}", "what follows from that, and why? ".repeat(6))));
-        messages.push(message("assistant", format!("Answer {turn}: {}", "it follows from what was said above. ".repeat(6))));
+        messages.push(message(
+            "user",
+            format!("Question {seed}.{turn}: {}", "what follows from that, and why? ".repeat(6)),
+        ));
+        messages.push(message(
+            "assistant",
+            format!("Answer {turn}: {}", "it follows from what was said above. ".repeat(6)),
+        ));
     }
     messages.pop();
     Conversation { messages, ..Conversation::default() }

@@ -18,17 +18,16 @@ use crate::transformers::Transformers;
 const TOKENS: usize = 72_000;
 const MODEL: &str = "qwen3";
 
-pub(crate) async fn measure(
-    tokenizers: &Path,
-    peer: Option<&mut Transformers>,
-    how_long: Duration,
-) -> Result<()> {
+pub(crate) async fn measure(tokenizers: &Path, peer: Option<&mut Transformers>, how_long: Duration) -> Result<()> {
     let folder = tokenizers.join(MODEL);
     let service = Service::start(&folder).await?;
     let messages = Arc::new(sized(&service).await?);
     settle(&service, &messages).await?;
     let count = tokens(&service, &messages).await?;
-    println!("\nlong prompts over gRPC: {count} tokens in {} messages, {MODEL}'s tokenizer, ids returned", messages.len());
+    println!(
+        "\nlong prompts over gRPC: {count} tokens in {} messages, {MODEL}'s tokenizer, ids returned",
+        messages.len()
+    );
     for clients in [1, 8] {
         let messages = Arc::clone(&messages);
         println!("  a conversation never seen before");
@@ -102,7 +101,13 @@ fn turn(i: usize) -> Message {
     let mut text = String::new();
     for j in 0..12 {
         let n = i * 37 + j * 101;
-        text.push_str(&format!("Paragraph {n}: the {} of the {} is {}.{:03} per cent, ", word(n), word(n / 3), n % 97, n % 1000));
+        text.push_str(&format!(
+            "Paragraph {n}: the {} of the {} is {}.{:03} per cent, ",
+            word(n),
+            word(n / 3),
+            n % 97,
+            n % 1000
+        ));
         text.push_str(&format!("which {} explains in chapter {}.\n", word(n / 7), n % 40));
         text.push_str(&format!("    let {}_{} = compute(&{}, {n});\n", word(n), j, word(n / 5)));
     }
@@ -111,8 +116,22 @@ fn turn(i: usize) -> Message {
 
 fn word(n: usize) -> &'static str {
     const WORDS: [&str; 16] = [
-        "temperature", "river", "committee", "naïveté", "lattice", "harbour", "proposition", "Überschrift", "violin",
-        "merchant", "syntax", "日本語", "orchard", "velocity", "parliament", "mirror",
+        "temperature",
+        "river",
+        "committee",
+        "naïveté",
+        "lattice",
+        "harbour",
+        "proposition",
+        "Überschrift",
+        "violin",
+        "merchant",
+        "syntax",
+        "日本語",
+        "orchard",
+        "velocity",
+        "parliament",
+        "mirror",
     ];
     WORDS[n % WORDS.len()]
 }

@@ -1,12 +1,10 @@
 //! Bare minijinja, configured as people configure it for chat templates.
 
-use std::time::{Duration, Instant};
-
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, merge_maps};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
-use serde_json::Value as Json;
 use minijinja_contrib::pycompat::unknown_method_callback;
+use serde_json::Value as Json;
 
 use crate::cases::Set;
 
@@ -21,12 +19,11 @@ impl Minijinja {
         Self { environments: set.models.iter().map(|model| environment(&model.template)).collect() }
     }
 
-    /// What it makes of a request, and in what time; none where it fails.
-    pub(crate) fn render(&self, set: &Set, case: usize) -> Option<(String, Duration)> {
+    /// What it makes of a request; none where it fails.
+    pub(crate) fn render(&self, set: &Set, case: usize) -> Option<String> {
         let case = &set.cases[case];
         let environment = self.environments[case.model].as_ref()?;
         let special = &set.models[case.model].special_tokens;
-        let start = Instant::now();
         let request: Json = serde_json::from_str(&case.request).ok()?;
         let args = request.get("template_args").map(value).unwrap_or_default();
         let variables = context! {
@@ -36,8 +33,7 @@ impl Minijinja {
             add_generation_prompt => request.get("add_generation_prompt").is_none_or(|wanted| *wanted == true),
             ..merge_maps([args, value(special)]),
         };
-        let text = environment.get_template("chat").ok()?.render(variables).ok()?;
-        Some((text, start.elapsed()))
+        environment.get_template("chat").ok()?.render(variables).ok()
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn tandem(models: &[Option<Models>], set: &Set, case: usize) -> Optio
     }
 }
 
-/// The times of one system, per case and round.
+/// The times of one system, per case and round. A round is every case once, with nothing in between.
 type Measured = Vec<Vec<Duration>>;
 
 pub(crate) async fn measure(set: &Set, mut peer: Option<&mut Transformers>, rounds: usize) -> Result<()> {
@@ -38,17 +38,11 @@ pub(crate) async fn measure(set: &Set, mut peer: Option<&mut Transformers>, roun
     let bare = Minijinja::new(set);
     let empty = || vec![Vec::new(); set.cases.len()];
     let (mut ours, mut theirs, mut pythons): (Measured, Measured, Measured) = (empty(), empty(), empty());
+    let is_same = |case| tandem(&models, set, case).is_some_and(|text| bare.render(set, case).as_ref() == Some(&text));
+    let same: Vec<bool> = (0..set.cases.len()).map(is_same).collect();
     for _ in 0..rounds {
-        for case in 0..set.cases.len() {
-            let start = Instant::now();
-            let Some(text) = tandem(&models, set, case) else { continue };
-            ours[case].push(start.elapsed());
-            if let Some((other, time)) = bare.render(set, case)
-                && other == text
-            {
-                theirs[case].push(time);
-            }
-        }
+        round(&mut ours, |case| tandem(&models, set, case).is_some());
+        round(&mut theirs, |case| same[case] && bare.render(set, case).is_some());
         if let Some(peer) = peer.as_deref_mut() {
             for (case, time) in peer.round().await?.into_iter().enumerate() {
                 pythons[case].extend(time);
@@ -60,6 +54,16 @@ pub(crate) async fn measure(set: &Set, mut peer: Option<&mut Transformers>, roun
     compare("transformers", &ours, &pythons);
     compare("bare minijinja", &ours, &theirs);
     Ok(())
+}
+
+/// Measures every case once; `render` tells whether it rendered.
+fn round(measured: &mut Measured, render: impl Fn(usize) -> bool) {
+    for (case, times) in measured.iter_mut().enumerate() {
+        let start = Instant::now();
+        let is_rendered = render(case);
+        let time = start.elapsed();
+        times.extend(is_rendered.then_some(time));
+    }
 }
 
 /// What of Tandem's time is the parsing of requests.
@@ -90,5 +94,8 @@ fn compare(name: &str, ours: &Measured, theirs: &Measured) {
     println!("    {:<15} {}", "tandem", tandem.summary());
     println!("    {name:<15} {}", peer.summary());
     let times = ratio(peer.median(), tandem.median());
-    println!("    {name} takes {times:.2} × tandem's median ({} saved)", show(peer.median().saturating_sub(tandem.median())));
+    println!(
+        "    {name} takes {times:.2} × tandem's median ({} saved)",
+        show(peer.median().saturating_sub(tandem.median()))
+    );
 }

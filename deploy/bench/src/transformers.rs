@@ -72,7 +72,8 @@ fn times(value: &Value) -> Vec<Option<Duration>> {
 }
 
 fn work_of(set: &Set) -> Value {
-    let model = |model: &crate::cases::Model| json!({"template": model.template, "special_tokens": model.special_tokens});
+    let model =
+        |model: &crate::cases::Model| json!({"template": model.template, "special_tokens": model.special_tokens});
     let case = |case: &crate::cases::Case| json!({"model": case.model, "request": case.request});
     json!({
         "models": set.models.iter().map(model).collect::<Vec<_>>(),

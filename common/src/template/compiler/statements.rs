@@ -93,7 +93,7 @@ impl Compiler {
         match target {
             ast::Target::Name(name) => match self.scopes.assigned_slot(frame.scope, name) {
                 Some(slot) => Ok(Target::Variable(self.scopes.local(slot))),
-                None => Ok(Target::Unpack(Vec::new())),
+                None => self.fail(format!("'{name}' is assigned where it is not known")),
             },
             ast::Target::Tuple(targets) => {
                 Ok(Target::Unpack(targets.iter().map(|target| self.target(frame, target)).collect::<Made<_>>()?))

@@ -69,6 +69,13 @@ impl Machine {
             NodeKind::List(items) => list(self.all(locals, items)?),
             NodeKind::Tuple(items) => tuple(self.all(locals, items)?),
             NodeKind::Dict(entries) => self.dict(locals, entries),
+            _ => self.called(locals, node),
+        }
+    }
+
+    /// The value of a node that calls something.
+    fn called(&mut self, locals: &Locals, node: &Node) -> Fallible<Value> {
+        match &node.kind {
             NodeKind::Call(callee, args) => {
                 let callee = self.eval(locals, callee)?;
                 let args = self.args(locals, args)?;

@@ -128,6 +128,9 @@ fn index(entries: &[(Value, Value)]) -> Fallible<Vec<(u64, u32)>> {
 
 /// Keeps the first position and the last value of every key.
 fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Value)>> {
+    if entries.len() <= SMALL && are_distinct_texts(&entries) {
+        return Ok(entries);
+    }
     let mut keys = KeySet::default();
     let mut kept: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
     for (key, value) in entries {
@@ -140,6 +143,11 @@ fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Valu
         }
     }
     Ok(kept)
+}
+
+fn are_distinct_texts(entries: &[(Value, Value)]) -> bool {
+    let is_new = |at: usize, key: &str| entries[..at].iter().all(|(earlier, _)| earlier.as_str() != Some(key));
+    entries.iter().enumerate().all(|(at, (key, _))| key.as_str().is_some_and(|key| is_new(at, key)))
 }
 
 /// Distinct keys in the order in which they came.
