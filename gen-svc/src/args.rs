@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::LogArgs;
 
-use crate::worker::{Config, DeviceChoice, DtypeChoice};
+use crate::engine::{Config, DeviceChoice, DtypeChoice};
 
 /// Runs one language model on libtorch and streams its tokens.
 #[derive(Debug, Parser)]
@@ -99,10 +99,14 @@ pub struct EngineArgs {
     /// Requests that may wait; one more is refused at once.
     #[arg(long, env = "TANDEM_MAX_QUEUE", default_value_t = 256, value_name = "REQUESTS")]
     pub max_queue: usize,
-    /// Requests that run at once. Each needs memory for its own context.
-    #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = 8, value_name = "REQUESTS")]
+    /// Outputs that are generated at once. They are computed together, and share the memory for keys and values.
+    #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = 64, value_name = "OUTPUTS")]
     pub max_running: usize,
-    /// Prompt tokens computed in one step: while one prompt is read, other requests wait this long for their next token.
+    /// Memory for keys and values, in MiB: of what runs, and of what may be asked again. When it runs out, who came last waits.
+    /// Default: a quarter of the free memory, or 4096 on a GPU, and never more than all running outputs can use.
+    #[arg(long, env = "TANDEM_KV_MEMORY_MIB", value_name = "MIB")]
+    pub kv_memory_mib: Option<u32>,
+    /// Prompt tokens computed in one step: while prompts are read, other requests wait this long for their next token.
     #[arg(long, env = "TANDEM_PREFILL_CHUNK", default_value_t = 512, value_name = "TOKENS")]
     pub prefill_chunk: usize,
     /// How long a caller may read nothing before its request is given up, in seconds.
@@ -120,6 +124,7 @@ impl From<EngineArgs> for Config {
             max_queue: args.max_queue,
             max_running: args.max_running,
             prefill_chunk: args.prefill_chunk,
+            kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             ..Self::new(args.model)
         }

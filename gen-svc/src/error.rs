@@ -147,6 +147,14 @@ pub enum Error {
         /// Why it is not.
         problem: String,
     },
+    /// Keys and values have too little room.
+    #[error("{bytes} bytes are too few for keys and values: the least is {least}; set --kv-memory-mib")]
+    KvMemory {
+        /// What there would be.
+        bytes: u64,
+        /// What is needed at least.
+        least: u64,
+    },
     /// The engine's thread could not be started.
     #[error("the engine's thread cannot be started")]
     Thread(#[source] std::io::Error),
@@ -181,6 +189,7 @@ impl Error {
             | Self::UnsupportedSetting { .. }
             | Self::TensorType { .. } => (Code::FailedPrecondition, "MODEL_UNSUPPORTED"),
             Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
+            Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
             Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),
             Self::Thread(_) => (Code::Internal, "THREAD_FAILED"),
         }

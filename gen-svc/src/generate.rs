@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use crate::args::Generate;
+use crate::engine::{Config, Engine, Event, FinishReason, Summary};
 use crate::error::Error;
 use crate::request::GenerateRequest;
-use crate::worker::{Config, Engine, Event, FinishReason, Finished};
 
 mod json;
 
@@ -114,7 +114,8 @@ impl From<Error> for Interrupted {
 struct Output {
     token_ids: Vec<u32>,
     text: String,
-    end: Finished,
+    reason: FinishReason,
+    summary: Summary,
 }
 
 /// Runs one request, and hands out its text as it comes.
@@ -125,34 +126,33 @@ fn answer(engine: &Engine, request: &[u8], write: impl FnMut(&str) -> io::Result
 }
 
 fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
-    let (mut token_ids, mut text) = (Vec::new(), String::new());
+    let (mut token_ids, mut text, mut reason) = (Vec::new(), String::new(), FinishReason::Error);
     loop {
-        let (delta, end) = match events.blocking_recv() {
+        let delta = match events.blocking_recv() {
             None => return Err(Error::EngineFailed.into()),
             Some(Event::Refused(error)) => return Err(error.into()),
             Some(Event::Accepted(_)) => continue,
-            Some(Event::Delta(delta)) => (delta, None),
-            Some(Event::Finished(mut end)) => (std::mem::take(&mut end.last), Some(end)),
+            Some(Event::Delta(delta)) => delta,
+            Some(Event::Finished(end)) => {
+                reason = end.reason;
+                end.last
+            }
+            Some(Event::Summary(_)) if reason == FinishReason::Error => return Err(Error::EngineFailed.into()),
+            Some(Event::Summary(summary)) => return Ok(Output { token_ids, text, reason, summary }),
         };
         write(&delta.text).map_err(Interrupted::Output)?;
         text += &delta.text;
         token_ids.extend(delta.token_ids);
-        if let Some(end) = end {
-            if end.reason == FinishReason::Error {
-                return Err(Error::EngineFailed.into());
-            }
-            return Ok(Output { token_ids, text, end });
-        }
     }
 }
 
 impl Output {
     fn to_json(&self) -> Value {
-        let (prompt, completion) = (self.end.prompt_tokens, self.end.completion_tokens);
+        let Summary { prompt_tokens: prompt, completion_tokens: completion, .. } = self.summary;
         json!({
             "token_ids": self.token_ids,
             "text": self.text,
-            "finish_reason": self.end.reason.name(),
+            "finish_reason": self.reason.name(),
             "usage": {
                 "prompt_tokens": prompt,
                 "completion_tokens": completion,
@@ -162,14 +162,14 @@ impl Output {
     }
 
     fn usage_line(&self) -> String {
-        let Finished { prompt_tokens, completion_tokens, reason, timings, seed, .. } = &self.end;
+        let Summary { prompt_tokens, completion_tokens, timings, seed, .. } = &self.summary;
         let (prefill, decode) = (timings.prefill.as_secs_f64(), timings.decode.as_secs_f64());
         let speed = completion_tokens.saturating_sub(1) as f64 / decode.max(1e-9);
         format!(
             "{prompt_tokens} prompt + {completion_tokens} generated = {} tokens ({}); first after {prefill:.2} s, then \
              {speed:.1} tokens/s; seed {seed}",
             prompt_tokens + completion_tokens,
-            reason.name(),
+            self.reason.name(),
         )
     }
 }

@@ -11,9 +11,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use crate::engine::{Engine, Event};
 use crate::error::Error;
 use crate::request::GenerateRequest;
-use crate::worker::{Engine, Event};
 
 mod convert;
 
@@ -80,7 +80,7 @@ impl Stream for Responses {
             }
             // Events that stop short of an end mean that the engine's thread is no more.
             let event = ready!(self.events.poll_recv(context)).unwrap_or(Event::Refused(Error::EngineFailed));
-            self.ended = matches!(event, Event::Refused(_) | Event::Finished(_));
+            self.ended = matches!(event, Event::Refused(_) | Event::Summary(_));
             match convert::responses(event) {
                 Ok(responses) => self.ready.extend(responses),
                 Err(error) => return Poll::Ready(Some(Err(error.into()))),

@@ -1,7 +1,7 @@
 //! The parts that architectures are made of.
 //!
-//! Shapes: L tokens of this call, S of the sequence so far, E hidden size, H query heads, K key/value heads, G = H / K query heads
-//! to each of those, D head size.
+//! Shapes: T tokens of a call, L of one run in it, S of that run's sequence so far, E hidden size, H query heads, K key/value heads,
+//! G = H / K query heads to each of those, D head size.
 
 use tch::{Device, Kind, Tensor};
 
@@ -39,7 +39,7 @@ impl Linear {
         Self { weight: table.shallow_clone() }
     }
 
-    /// `[L, in] -> [L, out]`
+    /// `[T, in] -> [T, out]`
     ///
     /// # Errors
     /// libtorch's.
@@ -103,14 +103,12 @@ impl Rope {
         })
     }
 
-    /// The rotation at positions `past .. past + length`.
+    /// The rotation at `positions`, `[T]`.
     ///
     /// # Errors
     /// libtorch's.
-    pub fn at(&self, past: i64, length: i64) -> Result<Rotation, Error> {
-        let options = (Kind::Float, self.frequencies.device());
-        let positions = Tensor::f_arange_start(past, past + length, options)?;
-        let angles = positions.f_outer(&self.frequencies)?.f_unsqueeze(1)?; // [L, 1, D]
+    pub fn at(&self, positions: &Tensor) -> Result<Rotation, Error> {
+        let angles = positions.f_outer(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, D]
         Ok(Rotation {
             cos: angles.f_cos()?.f_to_kind(self.dtype)?,
             sin: angles.f_sin()?.f_mul(&self.signs)?.f_to_kind(self.dtype)?,
@@ -128,7 +126,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// `[L, heads, D] -> [L, heads, D]`
+    /// `[T, heads, D] -> [T, heads, D]`
     ///
     /// # Errors
     /// libtorch's.
@@ -138,7 +136,7 @@ impl Rotation {
     }
 }
 
-/// Who may look at whom among the L tokens of a call that follow `past` others.
+/// Who may look at whom among the L tokens of a run that follow `past` others.
 #[derive(Debug)]
 pub enum Causality {
     /// One token, which sees everything: no mask.

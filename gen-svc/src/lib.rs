@@ -2,14 +2,15 @@
 
 pub mod args;
 pub mod cache;
+pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod grpc;
 pub mod layers;
 pub mod models;
 pub mod output;
+pub mod paged;
 pub mod request;
 pub mod sampling;
 pub mod serve;
 pub mod weights;
-pub mod worker;

@@ -46,7 +46,7 @@ pub struct Step {
 }
 
 /// The state of one output.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct OutputPipeline {
     tokenizer: Tokenizer,
     fates: Fates,

@@ -1,6 +1,7 @@
 //! A request: as the caller states it, and as it will run once checked against the model and completed with its defaults.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use tandem_common::artifacts::GenerationDefaults;
 use tandem_common::tokenizer::Tokenizer;
@@ -12,6 +13,8 @@ use crate::sampling::Sampling;
 const MAX_STOP_STRINGS: usize = 64;
 const MAX_STOP_STRING_BYTES: usize = 1024;
 const MAX_STOP_TOKEN_IDS: usize = 1024;
+const MAX_OUTPUTS: u32 = 16;
+const MAX_SALT_BYTES: usize = 1024;
 
 /// What to continue, and how, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +33,12 @@ pub struct GenerateRequest {
     pub return_token_ids: bool,
     /// The tokenizer that the caller used, as lower-case hex SHA-256.
     pub expected_tokenizer_sha256: Option<String>,
+    /// Outputs for the one prompt. None: one.
+    pub n: Option<u32>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Only what was computed for requests of the same salt is reused.
+    pub cache_salt: String,
 }
 
 /// A prompt.
@@ -115,6 +124,12 @@ pub struct Work {
     pub output: OutputPipeline,
     /// Return token ids with each delta.
     pub return_token_ids: bool,
+    /// How many outputs there will be.
+    pub outputs: u32,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Only what was computed for requests of the same salt is reused.
+    pub cache_salt: Arc<str>,
 }
 
 /// When an output stops, every value settled.
@@ -142,6 +157,9 @@ impl GenerateRequest {
             output_spec: None,
             return_token_ids: false,
             expected_tokenizer_sha256: None,
+            n: None,
+            priority: 0,
+            cache_salt: String::new(),
         }
     }
 
@@ -153,6 +171,12 @@ impl GenerateRequest {
         model.check_id(&self.model)?;
         self.sampling.check()?;
         self.stop.check(model.vocabulary_size)?;
+        let outputs = self.n.unwrap_or(1);
+        check((1..=MAX_OUTPUTS).contains(&outputs), "n", || format!("must be 1 to {MAX_OUTPUTS}, is {outputs}"))?;
+        let salt = self.cache_salt.len();
+        check(salt <= MAX_SALT_BYTES, "cache_salt", || {
+            format!("must have at most {MAX_SALT_BYTES} bytes, has {salt}")
+        })?;
         let prompt = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
         let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
         spec.check()?;
@@ -163,6 +187,9 @@ impl GenerateRequest {
             limits,
             prompt,
             return_token_ids: self.return_token_ids,
+            outputs,
+            priority: self.priority,
+            cache_salt: self.cache_salt.into(),
         })
     }
 }

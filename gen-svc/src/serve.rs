@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 use crate::args::Serve;
+use crate::engine::Engine;
 use crate::grpc;
-use crate::worker::Engine;
 
 /// Listens, loads the model, says so, and serves until SIGTERM.
 ///

@@ -40,6 +40,10 @@ pub struct Task {
     pub stop: Option<Stop>,
     /// Goes to the generation service as it is.
     pub return_options: Option<ReturnOptions>,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Only what was computed for tasks of the same salt is reused.
+    pub cache_salt: String,
     /// When the caller stops waiting; the generation service gets what is left.
     pub deadline: Option<Instant>,
 }
@@ -84,7 +88,7 @@ fn is_late(status: &Status) -> bool {
 }
 
 fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
-    let Task { rendered, sampling, stop, return_options, deadline } = task;
+    let Task { rendered, sampling, stop, return_options, priority, cache_salt, deadline } = task;
     let output_spec = Some(convert::output_spec(rendered.output_spec()));
     let Output::Prompt { tokens: Some(Encoding { ids, .. }), .. } = rendered.output else {
         return Err(Error::ImagesNotSupported);
@@ -97,6 +101,9 @@ fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
         output_spec,
         return_options,
         expected_tokenizer_sha256: Some(rendered.model.tokenizer()?.sha256().to_owned()),
+        n: None,
+        priority,
+        cache_salt,
     });
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.saturating_duration_since(Instant::now()));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
-use gen_svc::worker::{Config, Engine};
+use gen_svc::engine::{Config, Engine};
 use render_svc::adapters::Registry;
 use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;

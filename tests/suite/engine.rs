@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gen_svc::cache::KvCache;
+use gen_svc::cache::{BLOCK, BlockId};
+use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Model};
+use gen_svc::models::{self, Logits, Model, Run, Wanted};
 use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions, Work};
 use gen_svc::weights::{ModelFile, Placement, quant};
-use gen_svc::worker::{Config, Engine, Event, FinishReason, Finished};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::artifacts::gguf::GgmlType;
 use tandem_common::digest::hex_sha256;
 use tandem_tests::{default_model, goldens};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -73,6 +73,8 @@ struct TinyModel {
 
 const F32: u32 = 0;
 const I8: u32 = 24;
+/// As F32, with the numbers of the embedding table.
+const EMBEDDINGS: u32 = 1000;
 const VOCABULARY: u64 = 40;
 
 impl TinyModel {
@@ -163,11 +165,12 @@ impl TinyModel {
             out.extend(text(name));
             out.extend((dims.len() as u32).to_le_bytes());
             dims.iter().rev().for_each(|dim| out.extend(dim.to_le_bytes()));
-            out.extend(dtype.to_le_bytes());
+            out.extend(if *dtype == EMBEDDINGS { F32 } else { *dtype }.to_le_bytes());
             out.extend((data.len() as u64).to_le_bytes());
             let count = dims.iter().product();
             match *dtype {
                 I8 => data.extend(vec![0; count as usize]),
+                EMBEDDINGS => data.extend((0..count).flat_map(|i| value(0, i, dims.len()).to_le_bytes())),
                 _ => data.extend((0..count).flat_map(|i| value(index, i, dims.len()).to_le_bytes())),
             }
             data.resize(data.len().next_multiple_of(32), 0);
@@ -221,15 +224,16 @@ fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
 }
 
 /// The logits after every position, computed in pieces of `piece` tokens: V numbers each.
-fn logits(model: &dyn Model, ids: &[i64], piece: usize) -> Vec<Vec<f32>> {
-    let mut cache = KvCache::new(model.cache_shape());
-    let mut rows = Vec::new();
-    for piece in ids.chunks(piece) {
-        let hidden = model.forward(&Tensor::from_slice(piece), &mut cache).expect("computes");
-        let logits = model.logits(&hidden).expect("computes").to_kind(Kind::Float);
-        rows.extend(Vec::<Vec<f32>>::try_from(logits).expect("two dimensions"));
+fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
+    let blocks: Vec<BlockId> = (0..ids.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
+    model.allocate(blocks.len() as u32).expect("memory");
+    let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
+    for tokens in ids.chunks(piece) {
+        let run = Run { tokens, past, blocks: &blocks, wanted: Wanted::All };
+        model.forward(&[run], &mut logits).expect("computes");
+        rows.extend(logits.rows().map(|row| row.to_vec()));
+        past += tokens.len();
     }
-    assert_eq!(cache.length() as usize, ids.len());
     rows
 }
 
@@ -249,14 +253,14 @@ const REFERENCE: [(usize, [f32; 8]); 3] = [
     (22, [-0.22615, 0.20174, -0.20107, -0.72031, -0.31423, -1.72664, 0.84351, 0.77333]),
 ];
 
-fn tiny_prompt(length: i64) -> Vec<i64> {
-    (0..length).map(|i| (i * 7 + 3) % VOCABULARY as i64).collect()
+fn tiny_prompt(length: u32) -> Vec<u32> {
+    (0..length).map(|i| (i * 7 + 3) % VOCABULARY as u32).collect()
 }
 
 #[test]
 fn a_tiny_llama_computes_what_transformers_does() {
-    let model = load_tiny(&TinyModel::new()).expect("loads");
-    let rows = logits(model.as_ref(), &tiny_prompt(23), 23);
+    let mut model = load_tiny(&TinyModel::new()).expect("loads");
+    let rows = logits(model.as_mut(), &tiny_prompt(23), 23);
     for (position, expected) in REFERENCE {
         assert_close(&rows[position], &expected, 2e-5, &format!("position {position}"));
     }
@@ -266,8 +270,8 @@ fn a_tiny_llama_computes_what_transformers_does() {
 #[test]
 fn bf16_stays_near_f32() {
     let folder = TempDir::new().expect("a temporary folder");
-    let model = load(&TinyModel::new().write(folder.path()), Kind::BFloat16).expect("loads");
-    let rows = logits(model.as_ref(), &tiny_prompt(23), 23);
+    let mut model = load(&TinyModel::new().write(folder.path()), Kind::BFloat16).expect("loads");
+    let rows = logits(model.as_mut(), &tiny_prompt(23), 23);
     for (position, expected) in REFERENCE {
         assert_close(&rows[position], &expected, 0.05, &format!("position {position}"));
     }
@@ -275,11 +279,11 @@ fn bf16_stays_near_f32() {
 
 #[test]
 fn any_pieces_of_a_prompt_give_what_the_whole_gives() {
-    let model = load_tiny(&TinyModel::new()).expect("loads");
-    let prompt = tiny_prompt(600); // beyond the cache's first allocation, and its second
-    let whole = logits(model.as_ref(), &prompt, 600);
+    let mut model = load_tiny(&TinyModel::new()).expect("loads");
+    let prompt = tiny_prompt(600);
+    let whole = logits(model.as_mut(), &prompt, 600);
     for piece in [1, 2, 7, 256, 599] {
-        for (position, row) in logits(model.as_ref(), &prompt, piece).iter().enumerate() {
+        for (position, row) in logits(model.as_mut(), &prompt, piece).iter().enumerate() {
             assert_close(row, &whole[position], 1e-4, &format!("pieces of {piece}, position {position}"));
         }
     }
@@ -287,14 +291,14 @@ fn any_pieces_of_a_prompt_give_what_the_whole_gives() {
 
 #[test]
 fn without_an_output_tensor_the_head_is_the_embedding_table() {
-    let tied = load_tiny(&TinyModel::new().without("output.weight")).expect("loads");
-    let untied = load_tiny(&TinyModel::new()).expect("loads");
+    let mut tied = load_tiny(&TinyModel::new().without("output.weight")).expect("loads");
+    let mut untied = load_tiny(&TinyModel::new()).expect("loads");
+    let table = TinyModel::new().with("output.weight", &[VOCABULARY, 48], EMBEDDINGS);
+    let mut same = load_tiny(&table).expect("loads");
     let prompt = tiny_prompt(3);
-    let hidden =
-        |model: &dyn Model| model.forward(&Tensor::from_slice(&prompt), &mut KvCache::new(model.cache_shape()));
-    let (one, other) = (hidden(tied.as_ref()).expect("computes"), hidden(untied.as_ref()).expect("computes"));
-    assert!(one.allclose(&other, 0.0, 0.0, false));
-    assert!(!tied.logits(&one).expect("computes").allclose(&untied.logits(&one).expect("computes"), 1e-3, 1e-3, false));
+    let expected = logits(same.as_mut(), &prompt, 3);
+    assert_eq!(logits(tied.as_mut(), &prompt, 3), expected);
+    assert_ne!(logits(untied.as_mut(), &prompt, 3), expected);
 }
 
 #[test]
@@ -377,16 +381,39 @@ fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> Work {
     request.prepare(engine.model()).expect("a good request")
 }
 
+/// An output as its events add up.
+#[derive(Debug)]
+struct Answer {
+    ids: Vec<u32>,
+    reason: FinishReason,
+    summary: Summary,
+}
+
 /// Reads to the end.
-fn finish(events: &mut Receiver<Event>) -> (Vec<u32>, Finished) {
-    let mut ids = Vec::new();
+fn finish(events: &mut Receiver<Event>) -> Answer {
+    let mut outputs = finish_all(events, 1);
+    outputs.pop().expect("one")
+}
+
+/// Reads `count` outputs to the end.
+fn finish_all(events: &mut Receiver<Event>, count: usize) -> Vec<Answer> {
+    let mut ids = vec![Vec::new(); count];
+    let mut reasons = vec![None; count];
     loop {
         match events.blocking_recv().expect("an end") {
             Event::Accepted(_) => {}
-            Event::Delta(delta) => ids.extend(delta.token_ids),
+            Event::Delta(delta) => ids[delta.output as usize].extend(delta.token_ids),
             Event::Finished(end) => {
-                ids.extend(&end.last.token_ids);
-                return (ids, end);
+                ids[end.last.output as usize].extend(&end.last.token_ids);
+                reasons[end.last.output as usize] = Some(end.reason);
+            }
+            Event::Summary(summary) => {
+                let answer = |(ids, reason): (Vec<u32>, Option<FinishReason>)| Answer {
+                    ids,
+                    reason: reason.expect("each output has ended before the summary"),
+                    summary: summary.clone(),
+                };
+                return ids.into_iter().zip(reasons).map(answer).collect();
             }
             Event::Refused(error) => panic!("refused: {}", error.chain()),
         }
@@ -407,9 +434,9 @@ fn requests_that_take_turns_get_transformers_ids() {
     let submit = |ids: &[u32]| engine.submit(greedy(&engine, ids, 64), None).expect("room");
     let mut running: Vec<_> = goldens.iter().map(|golden| submit(&golden.prompt_ids)).collect();
     for (golden, events) in goldens.iter().zip(&mut running) {
-        let (ids, end) = finish(events);
-        assert_eq!(ids, golden.greedy_ids, "{}", golden.id);
-        assert_eq!(end.completion_tokens, golden.greedy_ids.len(), "{}", golden.id);
+        let answer = finish(events);
+        assert_eq!(answer.ids, golden.greedy_ids, "{}", golden.id);
+        assert_eq!(answer.summary.completion_tokens, golden.greedy_ids.len(), "{}", golden.id);
     }
 }
 
@@ -418,7 +445,7 @@ fn a_prompt_in_chunks_gets_transformers_ids() {
     let engine = real(|config| config.prefill_chunk = 7);
     for golden in goldens().iter().take(4) {
         let mut events = engine.submit(greedy(&engine, &golden.prompt_ids, 64), None).expect("room");
-        assert_eq!(finish(&mut events).0, golden.greedy_ids, "{}", golden.id);
+        assert_eq!(finish(&mut events).ids, golden.greedy_ids, "{}", golden.id);
     }
 }
 
@@ -460,10 +487,10 @@ fn a_slow_reader_holds_up_nobody_and_loses_nothing() {
     let engine = tiny(|config| config.event_buffer = 4);
     let mut slow = submit(&engine, 400, None).expect("room");
     let mut quick = submit(&engine, 400, None).expect("room");
-    let (expected, _) = finish(&mut quick);
+    let expected = finish(&mut quick).ids;
     wait_until("only the slow one runs", || engine.gauges().running == 1);
-    let (ids, end) = finish(&mut slow);
-    assert_eq!((ids, end.reason), (expected, FinishReason::Length));
+    let answer = finish(&mut slow);
+    assert_eq!((answer.ids, answer.reason), (expected, FinishReason::Length));
 }
 
 #[test]
@@ -474,9 +501,9 @@ fn a_reader_that_never_reads_is_given_up() {
     });
     let mut events = submit(&engine, 4000, None).expect("room");
     wait_until("it is given up", || engine.gauges().tokens > 0 && engine.gauges().running == 0);
-    let (ids, end) = finish(&mut events);
-    assert_eq!(end.reason, FinishReason::Cancelled);
-    assert!(ids.len() <= 4, "{} tokens were kept for nobody", ids.len());
+    let answer = finish(&mut events);
+    assert_eq!(answer.reason, FinishReason::Cancelled);
+    assert!(answer.ids.len() <= 4, "{} tokens were kept for nobody", answer.ids.len());
 }
 
 #[test]
@@ -504,9 +531,9 @@ fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     let mut waiting = [submit(&engine, 5, None).expect("room"), submit(&engine, 5, None).expect("room")];
     let refused = submit(&engine, 5, None).expect_err("no room");
     assert!(matches!(refused, Error::QueueFull { limit: 2 }), "{refused:?}");
-    assert_eq!(finish(&mut running).0.len(), 500);
+    assert_eq!(finish(&mut running).ids.len(), 500);
     for events in &mut waiting {
-        assert_eq!(finish(events).0.len(), 5);
+        assert_eq!(finish(events).ids.len(), 5);
     }
     assert_eq!(engine.gauges().queued, 0);
 }
@@ -518,9 +545,9 @@ fn a_deadline_counts_in_the_queue_and_between_steps() {
     let mut running = submit(&engine, 4000, after(400)).expect("room");
     let mut waiting = submit(&engine, 5, after(1)).expect("room");
     assert!(matches!(refusal(&mut waiting), Error::DeadlineInQueue));
-    let (ids, end) = finish(&mut running);
-    assert!(ids.len() == end.completion_tokens && ids.len() < 4000);
-    assert_eq!(end.reason, FinishReason::Deadline);
+    let answer = finish(&mut running);
+    assert!(answer.ids.len() == answer.summary.completion_tokens && answer.ids.len() < 4000);
+    assert_eq!(answer.reason, FinishReason::Deadline);
 }
 
 #[test]
@@ -531,10 +558,10 @@ fn draining_finishes_what_there_is_and_stopping_cancels_it() {
     let mut last = submit(&engine, 5, None).expect("room");
     engine.drain();
     assert!(matches!(submit(&engine, 5, None), Err(Error::Draining)));
-    assert_eq!(finish(&mut running).1.reason, FinishReason::Length);
+    assert_eq!(finish(&mut running).reason, FinishReason::Length);
     wait_until("the next one runs", || engine.gauges().queued == 1);
     engine.stop();
-    assert_eq!(finish(&mut waiting).1.reason, FinishReason::Cancelled);
+    assert_eq!(finish(&mut waiting).reason, FinishReason::Cancelled);
     assert!(matches!(refusal(&mut last), Error::Draining));
 }
 
@@ -545,6 +572,6 @@ fn the_thread_ends_with_the_last_handle() {
     let (engine, thread) = Engine::start(config).expect("loads");
     let mut events = submit(&engine, 20, None).expect("room");
     drop(engine);
-    assert_eq!(finish(&mut events).0.len(), 20, "what runs is finished first");
+    assert_eq!(finish(&mut events).ids.len(), 20, "what runs is finished first");
     thread.join().expect("no panic");
 }

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod batch;
+mod batching;
 mod binaries;
 mod blocks;
 mod capabilities;

@@ -6,14 +6,11 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 
+use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings};
 use crate::error::Error;
 use crate::output::Matched;
 use crate::request::{GenerateRequest, Input, Limits, OutputSpec, SamplingOptions, ServedModel, StopOptions};
 use crate::sampling::Sampling;
-use crate::worker::{Accepted, Delta, Event, FinishReason, Finished, Timings};
-
-/// There is one output yet.
-const OUTPUT: u32 = 0;
 
 impl TryFrom<pb::GenerateRequest> for GenerateRequest {
     type Error = Error;
@@ -27,6 +24,9 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             output_spec,
             return_options,
             expected_tokenizer_sha256,
+            n,
+            priority,
+            cache_salt,
         } = request;
         let pb::ReturnOptions { token_ids } = return_options.unwrap_or_default();
         Ok(Self {
@@ -37,6 +37,9 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             output_spec: output_spec.map(OutputSpec::try_from).transpose()?,
             return_token_ids: token_ids,
             expected_tokenizer_sha256,
+            n,
+            priority,
+            cache_salt,
         })
     }
 }
@@ -86,25 +89,27 @@ impl TryFrom<pb::OutputSpec> for OutputSpec {
     }
 }
 
-/// What an event is on the wire: several messages for the last, an error for a refusal.
+/// What an event is on the wire: two messages for an end with text, an error for a refusal.
 pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error> {
     let events = match event {
         Event::Refused(error) => return Err(error),
         Event::Accepted(accepted) => vec![PbEvent::Accepted(accepted.into())],
         Event::Delta(delta) => vec![PbEvent::Delta(delta.into())],
-        Event::Finished(finished) => last(finished),
+        Event::Finished(finished) => end(finished),
+        Event::Summary(summary) => vec![PbEvent::Summary(summary.into())],
     };
     Ok(events.into_iter().map(|event| pb::GenerateResponse { event: Some(event) }).collect())
 }
 
 impl From<Accepted> for pb::Accepted {
     fn from(accepted: Accepted) -> Self {
-        let Accepted { sampling, limits, prompt_tokens, queue } = accepted;
+        let Accepted { sampling, limits, prompt_tokens, cached_tokens, queue } = accepted;
         Self {
             sampling: Some(sampling.into()),
             stop: Some(limits.into()),
             prompt_tokens: count(prompt_tokens),
             queue_ms: milliseconds(queue),
+            cached_tokens: count(cached_tokens),
         }
     }
 }
@@ -132,32 +137,32 @@ impl From<Limits> for pb::Stop {
 
 impl From<Delta> for pb::Delta {
     fn from(delta: Delta) -> Self {
-        let Delta { text, token_ids } = delta;
-        Self { output_index: OUTPUT, text, token_ids }
+        let Delta { output, text, token_ids } = delta;
+        Self { output_index: output, text, token_ids }
     }
 }
 
-fn last(finished: Finished) -> Vec<PbEvent> {
-    let Finished { last, reason, matched, prompt_tokens, completion_tokens, timings, seed } = finished;
-    let mut events = Vec::with_capacity(3);
-    if !last.is_empty() {
-        events.push(PbEvent::Delta(last.into()));
-    }
-    events.push(PbEvent::Finished(pb::Finished {
-        output_index: OUTPUT,
+fn end(finished: Finished) -> Vec<PbEvent> {
+    let Finished { last, reason, matched } = finished;
+    let end = PbEvent::Finished(pb::Finished {
+        output_index: last.output,
         reason: pb::FinishReason::from(reason).into(),
         matched: matched.map(Into::into),
-    }));
-    events.push(PbEvent::Summary(pb::Summary {
-        usage: Some(pb::Usage {
+    });
+    if last.is_empty() { vec![end] } else { vec![PbEvent::Delta(last.into()), end] }
+}
+
+impl From<Summary> for pb::Summary {
+    fn from(summary: Summary) -> Self {
+        let Summary { prompt_tokens, cached_tokens, completion_tokens, timings, seed } = summary;
+        let usage = pb::Usage {
             prompt_tokens: count(prompt_tokens),
             completion_tokens: count(completion_tokens),
             total_tokens: count(prompt_tokens + completion_tokens),
-        }),
-        timings: Some(timings.into()),
-        seed,
-    }));
-    events
+            cached_tokens: count(cached_tokens),
+        };
+        Self { usage: Some(usage), timings: Some(timings.into()), seed }
+    }
 }
 
 impl From<FinishReason> for pb::FinishReason {

@@ -1,16 +1,15 @@
 //! Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Reference: transformers, `models/llama/modeling_llama.py`.
 //!
-//! Shapes: L tokens of this call, S of the sequence so far, E hidden size, H query heads, K key/value heads, D head size,
-//! F feed-forward size, V vocabulary.
+//! Shapes: T tokens of this call, E hidden size, H query heads, K key/value heads, D head size, F feed-forward size, V vocabulary.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
-use super::{Model, require, require_size};
-use crate::cache::{CacheShape, KvCache};
+use super::{Logits, Model, ModelShape, Run, require, require_size};
 use crate::error::Error;
-use crate::layers::{Causality, Linear, RmsNorm, Rope, Rotation};
+use crate::layers::{Linear, RmsNorm, Rope, Rotation};
+use crate::paged::{KvShape, PagedKv, Runs};
 use crate::weights::{Placement, Weights};
 
 /// The settings of `config.json` that shape the computation.
@@ -45,6 +44,15 @@ impl Config {
         Ok(config)
     }
 
+    fn kv_shape(&self, placement: Placement) -> KvShape {
+        KvShape {
+            layers: self.num_hidden_layers as usize,
+            heads: self.num_key_value_heads,
+            head_size: self.head_dim,
+            placement,
+        }
+    }
+
     fn check_sizes(&self) -> Result<(), Error> {
         require_size("hidden_size", self.hidden_size)?;
         require_size("intermediate_size", self.intermediate_size)?;
@@ -68,7 +76,7 @@ impl Config {
 /// What every layer needs to know of this call.
 struct Call {
     rotation: Rotation,
-    causality: Causality,
+    runs: Runs,
 }
 
 #[derive(Debug)]
@@ -92,16 +100,16 @@ impl Attention {
         })
     }
 
-    /// `[L, E] -> [L, E]`
-    fn forward(&self, x: &Tensor, call: &Call, layer: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
+    /// `[T, E] -> [T, E]`
+    fn forward(&self, x: &Tensor, call: &Call, kv: &PagedKv, layer: usize) -> Result<Tensor, Error> {
         let [queries, pairs] = self.heads;
-        let qkv = self.qkv.forward(x)?.f_view([-1, queries + 2 * pairs, self.head_size])?; // [L, H + 2K, D]
-        let turned = call.rotation.apply(&qkv.f_narrow(1, 0, queries + pairs)?)?; // [L, H + K, D]
-        let q = turned.f_narrow(1, 0, queries)?; // [L, H, D]
-        let k = turned.f_narrow(1, queries, pairs)?; // [L, K, D]
-        let v = qkv.f_narrow(1, queries + pairs, pairs)?; // [L, K, D]
-        let (k, v) = cache.append(layer, &k, &v)?; // [K, S, D]
-        self.output.forward(&call.causality.attend(&q, &k, &v)?)
+        let qkv = self.qkv.forward(x)?.f_view([-1, queries + 2 * pairs, self.head_size])?; // [T, H + 2K, D]
+        let turned = call.rotation.apply(&qkv.f_narrow(1, 0, queries + pairs)?)?; // [T, H + K, D]
+        let q = turned.f_narrow(1, 0, queries)?; // [T, H, D]
+        let k = turned.f_narrow(1, queries, pairs)?; // [T, K, D]
+        let v = qkv.f_narrow(1, queries + pairs, pairs)?; // [T, K, D]
+        kv.write(layer, &call.runs, &k, &v)?;
+        self.output.forward(&kv.attend(layer, &call.runs, &q)?)
     }
 }
 
@@ -122,9 +130,9 @@ impl FeedForward {
         })
     }
 
-    /// `[L, E] -> [L, E]`
+    /// `[T, E] -> [T, E]`
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let both = self.gate_up.forward(x)?; // [L, 2F]
+        let both = self.gate_up.forward(x)?; // [T, 2F]
         let gate = both.f_narrow(1, 0, self.size)?.f_silu()?;
         self.down.forward(&gate.f_mul(&both.f_narrow(1, self.size, self.size)?)?)
     }
@@ -149,9 +157,9 @@ impl Layer {
         })
     }
 
-    /// `[L, E] -> [L, E]`
-    fn forward(&self, x: &Tensor, call: &Call, layer: usize, cache: &mut KvCache) -> Result<Tensor, Error> {
-        let x = x.f_add(&self.attention.forward(&self.before_attention.forward(x)?, call, layer, cache)?)?;
+    /// `[T, E] -> [T, E]`
+    fn forward(&self, x: &Tensor, call: &Call, kv: &PagedKv, layer: usize) -> Result<Tensor, Error> {
+        let x = x.f_add(&self.attention.forward(&self.before_attention.forward(x)?, call, kv, layer)?)?;
         Ok(x.f_add(&self.feed_forward.forward(&self.before_feed_forward.forward(&x)?)?)?)
     }
 }
@@ -166,6 +174,7 @@ struct Llama {
     layers: Vec<Layer>,
     norm: RmsNorm,
     head: Linear,
+    kv: PagedKv,
 }
 
 /// Loads a Llama model. Settings that it does not have are refused here, so that computing never branches on them.
@@ -183,43 +192,56 @@ pub(super) fn load(config: &Value, weights: &Weights<'_>) -> Result<Box<dyn Mode
         layers: (0..config.num_hidden_layers).map(layer).collect::<Result<_, _>>()?,
         norm: RmsNorm::load(weights, "model.norm", config.hidden_size, config.rms_norm_eps)?,
         head,
+        kv: PagedKv::new(config.kv_shape(placement)),
         config,
         placement,
     }))
 }
 
-impl Model for Llama {
-    fn cache_shape(&self) -> CacheShape {
-        CacheShape {
-            layers: self.layers.len(),
-            heads: self.config.num_key_value_heads,
-            head_size: self.config.head_dim,
-            context: self.config.max_position_embeddings,
-            dtype: self.placement.dtype,
-            device: self.placement.device,
-        }
-    }
-
-    fn vocabulary(&self) -> usize {
-        usize::try_from(self.config.vocab_size).expect("sizes were checked when the config was read")
-    }
-
-    fn forward(&self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor, Error> {
-        let (past, length) = (cache.length(), ids.size1()?);
-        let call = Call {
-            rotation: self.rope.at(past, length)?,
-            causality: Causality::new(past, length, self.placement.dtype, self.placement.device)?,
-        };
-        cache.reserve(length)?;
-        let mut x = Tensor::f_embedding(&self.embeddings, ids, -1, false, false)?; // [L, E]
+impl Llama {
+    /// `[T, E]`, before the last norm.
+    fn hidden(&self, runs: &[Run<'_>]) -> Result<Tensor, Error> {
+        let device = self.placement.device;
+        let ids: Vec<i64> = runs.iter().flat_map(|run| run.tokens).map(|&id| i64::from(id)).collect();
+        let ids = Tensor::f_from_slice(&ids)?.f_to_device(device)?;
+        let runs = Runs::new(runs, self.placement)?;
+        let call = Call { rotation: self.rope.at(runs.positions())?, runs };
+        let mut x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
         for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(&x, &call, i, cache)?;
+            x = layer.forward(&x, &call, &self.kv, i)?;
         }
-        cache.advance(length);
         Ok(x)
     }
+}
 
-    fn logits(&self, hidden: &Tensor) -> Result<Tensor, Error> {
-        self.head.forward(&self.norm.forward(hidden)?)
+impl Model for Llama {
+    fn shape(&self) -> ModelShape {
+        ModelShape {
+            vocabulary: self.config.vocab_size as usize,
+            context: self.config.max_position_embeddings as usize,
+            block_bytes: self.kv.block_bytes(),
+        }
+    }
+
+    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+        self.kv.allocate(blocks)
+    }
+
+    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+        let hidden = self.hidden(runs)?;
+        let mut wanted = Vec::new();
+        let mut start = 0;
+        for run in runs {
+            wanted.extend(run.wanted().map(|row| start + row as i64));
+            start += run.tokens.len() as i64;
+        }
+        let values = logits.resize(wanted.len(), self.config.vocab_size as usize);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let rows = hidden.f_index_select(0, &Tensor::f_from_slice(&wanted)?.f_to_device(self.placement.device)?)?;
+        let rows = self.head.forward(&self.norm.forward(&rows)?)?; // [R, V]
+        let rows = rows.f_to_kind(Kind::Float)?.f_to_device(Device::Cpu)?;
+        Ok(rows.f_copy_data(values, values.len())?)
     }
 }

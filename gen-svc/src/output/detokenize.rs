@@ -1,7 +1,7 @@
 //! Bytes to whole characters, as they come.
 
 /// Joins bytes to text. Put together, its output is `String::from_utf8_lossy` of all the bytes, however they were cut.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
     /// The start of a character whose end has not come yet: at most three bytes.
     pending: Vec<u8>,

@@ -32,7 +32,7 @@ impl Fate {
 }
 
 /// The fate of every id, as an output's spec and the tokenizer settle it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Fates {
     end: HashSet<u32>,
     dropped: HashSet<u32>,

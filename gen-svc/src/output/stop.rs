@@ -13,7 +13,7 @@ use std::collections::HashMap;
 const ROOT: u32 = 0;
 
 /// The search for stop strings in one output.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StopMatcher {
     strings: Vec<String>,
     nodes: Vec<Node>,

@@ -1,4 +1,5 @@
-//! What a request's caller is told, in order: `Accepted`, any number of `Delta`, `Finished`; or `Refused` alone.
+//! What a request's caller is told, in order: `Accepted`, any number of `Delta`, `Finished` for each output, `Summary`; or `Refused`
+//! alone.
 
 use std::time::Duration;
 
@@ -16,8 +17,10 @@ pub enum Event {
     Accepted(Accepted),
     /// More output.
     Delta(Delta),
-    /// The end, and the last event.
+    /// The end of an output.
     Finished(Finished),
+    /// The end of the request, and the last event.
+    Summary(Summary),
 }
 
 /// The request as it runs.
@@ -29,6 +32,8 @@ pub struct Accepted {
     pub limits: Limits,
     /// Tokens in the prompt.
     pub prompt_tokens: usize,
+    /// Those of them that were computed for an earlier request.
+    pub cached_tokens: usize,
     /// Time spent in the queue.
     pub queue: Duration,
 }
@@ -36,28 +41,37 @@ pub struct Accepted {
 /// More output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delta {
+    /// Which output; 0 is the first.
+    pub output: u32,
     /// Whole characters that can no longer become part of a stop string.
     pub text: String,
     /// The tokens sampled since the last delta, if they were asked for.
     pub token_ids: Vec<u32>,
 }
 
-/// How a request ended.
+/// How an output ended.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// What was still held back, and the last token.
+    /// What was still held back, and the last token. It names the output.
     pub last: Delta,
     /// Why.
     pub reason: FinishReason,
     /// What stopped it, when the reason is `Stop`.
     pub matched: Option<Matched>,
+}
+
+/// What a request took.
+#[derive(Debug, Clone)]
+pub struct Summary {
     /// Tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Tokens generated, the one that ended it included.
+    /// Those of them that were computed for an earlier request.
+    pub cached_tokens: usize,
+    /// Tokens generated for all outputs, those that ended them included.
     pub completion_tokens: usize,
     /// Where the time went.
     pub timings: Timings,
-    /// Reproduces the output.
+    /// Reproduces the outputs.
     pub seed: u64,
 }
 

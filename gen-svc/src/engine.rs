@@ -1,28 +1,35 @@
 //! The one thread that owns the model and every tensor. Handlers give it jobs and get events, both by channel.
 //!
-//! Running requests take turns, one step each: a chunk of the prompt, or one token. Before each step a request is looked at: a
-//! caller that is gone, a deadline that has passed, or a shutdown ends it there. A caller that reads too slowly is passed over
-//! while its channel is full, so it holds nobody up and its memory stays bounded; after [`Config::reader_patience`] it is given up.
+//! Running requests are computed together, step by step: one token of each that generates, and a chunk of the prompts that are
+//! yet to be read, shared fairly. Between steps requests join and leave: a caller that is gone, a deadline that has passed, or a
+//! shutdown ends a request there. A caller that reads too slowly is passed over while its channel is full, so it holds nobody up and
+//! its memory stays bounded; after [`Config::reader_patience`] it is given up. When the memory for keys and values runs out, who came
+//! last waits again, and goes on later with the same tokens.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc as events, watch};
 use tracing::Span;
 
+use crate::cache::Usage;
 use crate::error::Error;
+use crate::models::Model;
 use crate::request::{ServedModel, Work};
 
+mod caller;
 mod event;
+mod memory;
 mod placement;
+mod schedule;
 mod sequence;
 mod thread;
 
-pub use event::{Accepted, Delta, Event, FinishReason, Finished, Timings};
+pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings};
 pub use placement::{DeviceChoice, DtypeChoice};
 use thread::EngineThread;
 
@@ -41,10 +48,12 @@ pub struct Config {
     pub threads: usize,
     /// Requests that may wait.
     pub max_queue: usize,
-    /// Requests that run at once. Each holds its own cache.
+    /// Outputs that are generated at once.
     pub max_running: usize,
-    /// Prompt tokens computed in one step.
+    /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
+    /// Bytes for keys and values. None: what is reasonable.
+    pub kv_memory: Option<u64>,
     /// Events that may wait for a caller to read them. At least 3.
     pub event_buffer: usize,
     /// How long a caller may leave its channel full.
@@ -62,8 +71,9 @@ impl Config {
             dtype: DtypeChoice::Auto,
             threads: 0,
             max_queue: 256,
-            max_running: 8,
+            max_running: 64,
             prefill_chunk: 512,
+            kv_memory: None,
             event_buffer: 64,
             reader_patience: Duration::from_secs(60),
         }
@@ -71,14 +81,18 @@ impl Config {
 }
 
 /// What the engine is doing now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Requests that wait.
     pub queued: usize,
-    /// Requests that run.
+    /// Outputs that are generated.
     pub running: usize,
     /// Tokens generated since the start, for all requests.
     pub tokens: u64,
+    /// Outputs that had to give their memory up and wait again, since the start.
+    pub preemptions: u64,
+    /// Blocks of the memory for keys and values.
+    pub kv_blocks: Usage,
 }
 
 /// A handle on the engine. When the last clone is dropped, the engine ends what it has and its thread stops.
@@ -96,8 +110,8 @@ struct Shared {
     event_buffer: usize,
     stage: watch::Sender<Stage>,
     queued: AtomicUsize,
-    running: AtomicUsize,
-    tokens: AtomicU64,
+    /// What the thread does, but for `queued`.
+    activity: Mutex<Gauges>,
 }
 
 /// How far the engine is in its life. It only goes on, never back.
@@ -120,6 +134,17 @@ struct Job {
     submitted: Instant,
     span: Span,
     events: events::Sender<Event>,
+    place: Arc<Place>,
+}
+
+/// A place in the queue, given back when the last who holds it drops it.
+#[derive(Debug)]
+struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Engine {
@@ -128,8 +153,19 @@ impl Engine {
     /// # Errors
     /// The model cannot be loaded as configured.
     pub fn start(config: Config) -> Result<(Self, JoinHandle<()>), Error> {
+        Self::start_with(config, thread::load)
+    }
+
+    /// Starts the thread with a model that `load` makes there.
+    ///
+    /// # Errors
+    /// That of `load`, or there is no memory for keys and values.
+    pub fn start_with(
+        config: Config,
+        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
+    ) -> Result<(Self, JoinHandle<()>), Error> {
         let (loaded, result) = mpsc::channel();
-        let main = move || match EngineThread::load(&config) {
+        let main = move || match load(&config).and_then(|(served, model)| EngineThread::new(&config, served, model)) {
             Ok((engine, thread)) => {
                 let _ = loaded.send(Ok(engine));
                 thread.main();
@@ -170,10 +206,10 @@ impl Engine {
     /// # Errors
     /// The queue is full, or the engine takes nothing on.
     pub fn submit(&self, work: Work, deadline: Option<Instant>) -> Result<events::Receiver<Event>, Error> {
-        self.shared.admit()?;
-        let (sender, receiver) = events::channel(self.shared.event_buffer);
+        let place = self.shared.admit()?;
+        let (sender, receiver) = events::channel(self.shared.event_buffer + 2 * work.outputs as usize);
         let span = tracing::info_span!("generation", prompt_tokens = work.prompt.len());
-        let job = Job { work, deadline, submitted: Instant::now(), span, events: sender };
+        let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
         self.jobs.send(job).map_err(|_| Error::EngineFailed)?;
         Ok(receiver)
     }
@@ -209,15 +245,16 @@ impl Shared {
     }
 
     fn gauges(&self) -> Gauges {
-        Gauges {
-            queued: self.queued.load(Ordering::Relaxed),
-            running: self.running.load(Ordering::Relaxed),
-            tokens: self.tokens.load(Ordering::Relaxed),
-        }
+        let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
+        Gauges { queued: self.queued.load(Ordering::Relaxed), ..*activity }
+    }
+
+    fn report(&self, activity: Gauges) {
+        *self.activity.lock().unwrap_or_else(PoisonError::into_inner) = activity;
     }
 
     /// Takes a place in the queue.
-    fn admit(&self) -> Result<(), Error> {
+    fn admit(self: &Arc<Self>) -> Result<Arc<Place>, Error> {
         match self.stage() {
             Stage::Serving => {}
             Stage::Draining | Stage::Stopping => return Err(Error::Draining),
@@ -225,46 +262,9 @@ impl Shared {
         }
         let room = |queued| (queued < self.max_queue).then_some(queued + 1);
         let taken = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
-        taken.map(drop).map_err(|_| Error::QueueFull { limit: self.max_queue })
-    }
-
-    fn leave_queue(&self) {
-        self.queued.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Job {
-    /// Why the request should leave the queue unserved, if it should.
-    fn over(&self, stage: Stage) -> Option<Over> {
-        if self.events.is_closed() {
-            Some(Over::Abandoned)
-        } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            Some(Over::Refused(Error::DeadlineInQueue))
-        } else if stage >= Stage::Stopping {
-            Some(Over::Refused(Error::Draining))
-        } else {
-            None
+        match taken {
+            Ok(_) => Ok(Arc::new(Place(Arc::clone(self)))),
+            Err(_) => Err(Error::QueueFull { limit: self.max_queue }),
         }
     }
-
-    /// Ends a request that never ran.
-    fn end(&self, over: Over) {
-        let _entered = self.span.enter();
-        match over {
-            Over::Abandoned => tracing::info!(finish = "cancelled", tokens = 0, "left the queue"),
-            Over::Refused(error) => {
-                tracing::info!(finish = error.kind().1, tokens = 0, "left the queue");
-                let _ = self.events.try_send(Event::Refused(error)); // the channel is empty, or its reader has just gone
-            }
-        }
-    }
-}
-
-/// How a request ends that never ran.
-#[derive(Debug)]
-enum Over {
-    /// Its caller is gone.
-    Abandoned,
-    /// Its caller is told why.
-    Refused(Error),
 }

@@ -1,0 +1,346 @@
+//! How requests share one engine: batches, prompts in chunks, reuse of what was computed, memory that runs out, priorities. The model
+//! is a function of the tokens that it reads back from its blocks, so that a block in the wrong hands changes the output.
+
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use gen_svc::cache::{BLOCK, BlockId};
+use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
+use gen_svc::error::Error;
+use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::request::{GenerateRequest, Input, SamplingOptions, ServedModel, StopOptions};
+use tandem_common::artifacts::Artifacts;
+use tandem_common::tokenizer::Tokenizer;
+use tandem_tests::default_model;
+use tokio::sync::mpsc::Receiver;
+
+const VOCABULARY: usize = 64;
+const CONTEXT: usize = 1024;
+
+/// What every step computed: for each run, the positions before it and its tokens.
+type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
+
+/// Remembers the tokens that were written to its blocks, and makes the logits of what it reads there.
+#[derive(Debug, Default)]
+struct Echo {
+    slots: Vec<u32>,
+    steps: Steps,
+    pause: Duration,
+}
+
+impl Model for Echo {
+    fn shape(&self) -> ModelShape {
+        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block_bytes: 4 * BLOCK as u64 }
+    }
+
+    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+        self.slots = vec![u32::MAX; blocks as usize * BLOCK];
+        Ok(())
+    }
+
+    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+        std::thread::sleep(self.pause);
+        self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
+        let mut rows = Vec::new();
+        for run in runs {
+            for (i, &token) in run.tokens.iter().enumerate() {
+                let position = run.past + i;
+                self.slots[slot(run.blocks, position)] = token;
+                if run.wanted().contains(&i) {
+                    let history = (0..=position).map(|position| self.slots[slot(run.blocks, position)]);
+                    rows.extend(scores(history));
+                }
+            }
+        }
+        logits.resize(rows.len() / VOCABULARY, VOCABULARY).copy_from_slice(&rows);
+        Ok(())
+    }
+}
+
+fn slot(blocks: &[BlockId], position: usize) -> usize {
+    blocks[position / BLOCK].0 as usize * BLOCK + position % BLOCK
+}
+
+/// Logits from 0 to 4 that depend on every token and its place.
+fn scores(history: impl Iterator<Item = u32>) -> Vec<f32> {
+    let hash = history.fold(7_u64, |hash, token| scramble(hash ^ u64::from(token)));
+    (0..VOCABULARY as u64).map(|id| (scramble(hash ^ id) % 4096) as f32 / 1024.0).collect()
+}
+
+/// SplitMix64's finalizer.
+fn scramble(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// An engine with memory for `blocks` blocks.
+fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+    paced(blocks, Duration::ZERO, change)
+}
+
+/// One whose every step takes `pause`.
+fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+    let mut config = Config::new(default_model());
+    config.kv_memory = Some(blocks * 4 * BLOCK as u64);
+    change(&mut config);
+    let steps = Steps::default();
+    let model = Echo { steps: Arc::clone(&steps), pause, ..Echo::default() };
+    let started = Engine::start_with(config, |_| Ok((served(), Box::new(model) as Box<dyn Model>)));
+    (started.expect("starts").0, steps)
+}
+
+fn served() -> ServedModel {
+    static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let artifacts = Artifacts::load(&default_model()).expect("a model");
+        artifacts.tokenizer().expect("a tokenizer")
+    });
+    ServedModel {
+        id: "echo".to_owned(),
+        architecture: "echo".to_owned(),
+        context_length: CONTEXT,
+        vocabulary_size: VOCABULARY,
+        dtype: "f32".to_owned(),
+        device: "cpu".to_owned(),
+        tokenizer: TOKENIZER.clone(),
+        eos_token_ids: Vec::new(),
+        defaults: SamplingOptions::default(),
+    }
+}
+
+/// A prompt of its own for each `which`.
+fn prompt(which: u64, length: usize) -> Vec<u32> {
+    (0..length as u64).map(|i| (scramble(which << 32 | i) % VOCABULARY as u64) as u32).collect()
+}
+
+/// What to ask, with temperature 1 and a seed.
+fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(1.0), seed: Some(11), ..SamplingOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(tokens), ..StopOptions::default() },
+        return_token_ids: true,
+        ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
+    }
+}
+
+fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
+    engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
+}
+
+/// A request's outputs, and what it took.
+#[derive(Debug)]
+struct Answer {
+    outputs: Vec<Vec<u32>>,
+    cached: usize,
+    summary: Summary,
+}
+
+fn finish(mut events: Receiver<Event>) -> Answer {
+    let (mut outputs, mut cached) = (Vec::<Vec<u32>>::new(), None);
+    let mut add = |output: u32, ids: &[u32]| {
+        let output = output as usize;
+        outputs.resize(outputs.len().max(output + 1), Vec::new());
+        outputs[output].extend(ids);
+    };
+    let summary = loop {
+        match events.blocking_recv().expect("a summary comes last") {
+            Event::Accepted(accepted) => cached = Some(accepted.cached_tokens),
+            Event::Delta(delta) => add(delta.output, &delta.token_ids),
+            Event::Finished(end) => {
+                assert_eq!(end.reason, FinishReason::Length);
+                add(end.last.output, &end.last.token_ids);
+            }
+            Event::Summary(summary) => break summary,
+            Event::Refused(error) => panic!("refused: {}", error.chain()),
+        }
+    };
+    Answer { outputs, cached: cached.expect("it was accepted"), summary }
+}
+
+/// What a request gets when nothing else runs, in an engine of its own.
+fn alone(request: GenerateRequest) -> Vec<Vec<u32>> {
+    let (engine, _) = engine(64, |_| {});
+    finish(submit(&engine, request)).outputs
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_many_get_together_is_what_each_gets_alone() {
+    let requests: Vec<_> =
+        (0..40).map(|i| request(&prompt(i % 13, 1 + (i as usize * 37) % 300), 1 + (i as u32 * 29) % 120)).collect();
+    let expected: Vec<_> = requests.iter().cloned().map(alone).collect();
+    for (blocks, max_running, chunk) in [(4096, 64, 512), (64, 64, 16), (64, 7, 33), (66, 3, 1000), (64, 40, 1)] {
+        let (engine, _) = engine(blocks, |config| (config.max_running, config.prefill_chunk) = (max_running, chunk));
+        let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+        for (events, expected) in running.into_iter().zip(&expected) {
+            assert_eq!(&finish(events).outputs, expected, "{blocks} blocks, {max_running} at once, chunks of {chunk}");
+        }
+        wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
+    }
+}
+
+#[test]
+fn fifty_get_their_answers_from_memory_for_two() {
+    let requests: Vec<_> = (0..50).map(|i| request(&prompt(i, 400), 100)).collect();
+    let (engine, _) = engine(2 * 500_u64.div_ceil(BLOCK as u64), |_| {});
+    let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+    for (events, request) in running.into_iter().zip(requests) {
+        assert_eq!(finish(events).outputs, alone(request));
+    }
+}
+
+#[test]
+fn who_loses_its_memory_goes_on_with_the_same_tokens() {
+    // Short prompts that all fit at first, and long answers that do not.
+    let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20), 400)).collect();
+    let (engine, _) = engine(64, |_| {});
+    let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+    for (events, request) in running.into_iter().zip(requests) {
+        assert_eq!(finish(events).outputs, alone(request));
+    }
+    assert!(engine.gauges().preemptions > 0, "memory never ran out");
+    assert_eq!(engine.gauges().kv_blocks.held, 0);
+}
+
+#[test]
+fn a_prompt_that_was_computed_is_not_computed_again() {
+    let (engine, steps) = engine(256, |_| {});
+    let ask = |request| finish(submit(&engine, request));
+    let first = ask(request(&prompt(1, 200), 40));
+    assert_eq!((first.cached, first.summary.cached_tokens), (0, 0));
+    let again = ask(request(&prompt(1, 200), 40));
+    assert_eq!((again.cached, again.summary.cached_tokens), (192, 192), "whole blocks, but never the last token");
+    assert_eq!(again.outputs, first.outputs);
+    let turn = [prompt(1, 200), first.outputs[0].clone(), prompt(2, 30)].concat();
+    steps.lock().expect("no panic").clear();
+    let next = ask(request(&turn, 5));
+    assert_eq!(next.cached, 224, "the answer's tokens count, all but the last, which was never computed");
+    assert_eq!(steps.lock().expect("no panic")[0], [(224, turn.len() - 224)]);
+    assert_eq!(next.outputs, alone(request(&turn, 5)));
+}
+
+#[test]
+fn what_was_computed_for_one_salt_is_not_found_by_another() {
+    let (engine, _) = engine(256, |_| {});
+    let salted = |salt: &str| GenerateRequest { cache_salt: salt.to_owned(), ..request(&prompt(1, 100), 5) };
+    let cached = |request| finish(submit(&engine, request)).cached;
+    assert_eq!(["a", "b", "", "a", "b", ""].map(|salt| cached(salted(salt))), [0, 0, 0, 96, 96, 96]);
+}
+
+#[test]
+fn what_was_used_last_is_forgotten_last() {
+    let (engine, _) = engine(64, |_| {});
+    let cached = |which| finish(submit(&engine, request(&prompt(which, 320), 1))).cached;
+    assert_eq!([1, 2, 3].map(cached), [0, 0, 0]);
+    assert_eq!(cached(1), 304);
+    assert_eq!(cached(4), 0, "there is room for three: the second is forgotten");
+    assert_eq!([1, 3].map(cached), [304, 304]);
+    assert!(cached(2) < 304);
+}
+
+#[test]
+fn several_outputs_share_one_prompt_and_are_what_their_seeds_say() {
+    let (engine, steps) = engine(256, |_| {});
+    let several = GenerateRequest { n: Some(4), ..request(&prompt(5, 300), 50) };
+    let answer = finish(submit(&engine, several));
+    assert_eq!(answer.outputs.len(), 4);
+    assert_eq!(answer.outputs[0], alone(request(&prompt(5, 300), 50))[0]);
+    assert!(answer.outputs[1..].iter().all(|output| *output != answer.outputs[0]));
+    assert_eq!((answer.summary.prompt_tokens, answer.summary.completion_tokens), (300, 200));
+    let prompts: Vec<_> = steps.lock().expect("no panic").iter().flatten().copied().filter(|run| run.1 > 1).collect();
+    assert_eq!(prompts, [(0, 300), (288, 12), (288, 12), (288, 12)]);
+}
+
+#[test]
+fn a_seeded_output_goes_on_elsewhere_from_its_tokens() {
+    let whole = alone(request(&prompt(9, 50), 60)).remove(0);
+    let told = [prompt(9, 50), whole[..23].to_vec()].concat();
+    assert_eq!(alone(request(&told, 37))[0], whole[23..]);
+}
+
+#[test]
+fn a_long_prompt_stalls_nobody_and_is_not_stalled() {
+    let (engine, steps) = engine(4096, |config| (config.prefill_chunk, config.event_buffer) = (32, 1000));
+    let talking = submit(&engine, request(&prompt(1, 10), 200));
+    wait_until("it generates", || engine.gauges().tokens > 3);
+    let long = submit(&engine, request(&prompt(2, 900), 1));
+    let short: Vec<_> = (3..8).map(|which| submit(&engine, request(&prompt(which, 20), 3))).collect();
+    short.into_iter().for_each(|events| drop(finish(events)));
+    assert_eq!(engine.gauges().queued, 0);
+    [talking, long].into_iter().for_each(|events| drop(finish(events)));
+    let steps = steps.lock().expect("no panic");
+    let prompts = |step: &Vec<(usize, usize)>| step.iter().filter(|run| run.1 > 1).map(|run| run.1).sum::<usize>();
+    assert!(steps.iter().all(|step| prompts(step) <= 32), "a step computes no more than a chunk of prompts");
+    let first = steps.iter().position(|step| step.iter().any(|run| run.0 == 10)).expect("it talks");
+    let talks = |step: &Vec<(usize, usize)>, at: usize| step.contains(&(10 + at, 1));
+    assert!((0..199).all(|at| talks(&steps[first + at], at)), "who generates takes part in every step");
+    let ends_at = |length| steps.iter().position(|step| step.iter().any(|run| run.0 + run.1 == length));
+    assert!(ends_at(20) < ends_at(900), "the short ones do not wait for the long one");
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_who_gave_way_loses_nothing() {
+    let (engine, _) = paced(64, Duration::from_millis(1), |config| config.max_running = 1);
+    let low = submit(&engine, request(&prompt(1, 100), 300));
+    wait_until("it generates", || engine.gauges().tokens > 5);
+    let with = |priority, which| GenerateRequest { priority, ..request(&prompt(which, 30), 5) };
+    let (middle, high) = (submit(&engine, with(3, 2)), submit(&engine, with(7, 3)));
+    let start = Instant::now();
+    let order = [high, middle, low].map(|events| (finish(events), start.elapsed()));
+    assert_eq!(engine.gauges().preemptions, 1);
+    let waited = order.each_ref().map(|(answer, _)| answer.summary.timings.queue);
+    assert!(waited[0] < waited[1], "the highest leaves the queue first");
+    assert_eq!(order[2].0.outputs, alone(request(&prompt(1, 100), 300)));
+    let equal = GenerateRequest { priority: 0, ..request(&prompt(1, 10), 5) };
+    let running = submit(&engine, request(&prompt(1, 100), 30));
+    finish(submit(&engine, equal));
+    assert_eq!(engine.gauges().preemptions, 1, "an equal priority takes nothing from anybody");
+    finish(running);
+}
+
+#[test]
+fn a_caller_that_leaves_gives_its_memory_back_within_a_step() {
+    let (engine, steps) = paced(64, Duration::from_millis(20), |_| {});
+    let mut events = submit(&engine, request(&prompt(1, 300), 500));
+    while !matches!(events.blocking_recv(), Some(Event::Delta(_))) {}
+    wait_until("its memory shows", || engine.gauges().kv_blocks.held >= 19);
+    let before = steps.lock().expect("no panic").len();
+    drop(events);
+    wait_until("its memory is free", || engine.gauges().kv_blocks.held == 0);
+    let after = steps.lock().expect("no panic").len();
+    assert!(after - before <= 2, "{} steps for nobody", after - before);
+}
+
+#[test]
+fn memory_that_holds_less_than_the_context_limits_it() {
+    let (engine, _) = engine(10, |_| {});
+    assert_eq!(engine.model().context_length, 160);
+    let long = request(&prompt(1, 160), 1).prepare(engine.model()).expect_err("no room");
+    assert!(matches!(long, Error::PromptTooLong { tokens: 160, context: 160, .. }), "{long:?}");
+    assert_eq!(finish(submit(&engine, request(&prompt(1, 150), 100))).outputs[0].len(), 10);
+    let mut config = Config::new(default_model());
+    config.kv_memory = Some(10);
+    let model = Box::new(Echo::default());
+    let none = Engine::start_with(config, |_| Ok((served(), model as Box<dyn Model>)));
+    assert!(matches!(none.expect_err("not one block"), Error::KvMemory { bytes: 10, least: 64 }));
+}
+
+#[test]
+fn requests_out_of_range_name_their_field() {
+    let (engine, _) = engine(64, |_| {});
+    let ask = |request: GenerateRequest| request.prepare(engine.model()).expect_err("out of range").to_string();
+    let good = request(&[1], 1);
+    assert_eq!(ask(GenerateRequest { n: Some(0), ..good.clone() }), "n: must be 1 to 16, is 0");
+    assert_eq!(ask(GenerateRequest { n: Some(17), ..good.clone() }), "n: must be 1 to 16, is 17");
+    let salt = "s".repeat(1025);
+    assert_eq!(ask(GenerateRequest { cache_salt: salt, ..good }), "cache_salt: must have at most 1024 bytes, has 1025");
+}
