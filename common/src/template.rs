@@ -4,7 +4,8 @@
 //! ([`ast`]). [`scope`] works out what each name means, and [`compiler`] makes a [`program`]: a tree in which names are
 //! places and filters, tests and operators are functions, with all computed that is constant. [`machine`] walks it and
 //! puts the text out. What happens to values is Python: [`value`], on top of minijinja's, and [`python`], with
-//! [`filters`], tests ([`predicates`]) and [`globals`]. [`apply`] is what transformers does around a template.
+//! [`filters`], tests ([`predicates`]) and [`globals`]. [`apply`] is what transformers does around a template. Letters may be
+//! marked, which the template does not see: [`marks`].
 //!
 //! Templates and conversations are untrusted. A template sees nothing but the conversation: no clock, no environment,
 //! no files. What it may use is bounded by [`Limits`], and every bound is an error of its own.
@@ -20,6 +21,7 @@ mod filters;
 mod globals;
 mod lexer;
 mod machine;
+mod marks;
 mod parser;
 mod predicates;
 mod program;
@@ -37,6 +39,7 @@ use serde_json::{Map, Value};
 pub use clock::LocalTime;
 pub use error::{CompileError, Limit, RenderError};
 pub use facts::ArgumentsShape;
+pub use marks::Marks;
 
 /// A compiled chat template. Cloning is cheap, and any number of threads may share one.
 #[derive(Clone)]
@@ -112,6 +115,8 @@ pub struct Input<'a> {
     pub continue_final_message: bool,
     /// What `strftime_now` sees.
     pub now: LocalTime,
+    /// How letters of the conversation are marked, which the template does not see.
+    pub marks: Option<Marks>,
 }
 
 /// A rendered conversation.

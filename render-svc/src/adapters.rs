@@ -11,7 +11,7 @@ mod tokenizer_template;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tandem_common::template::LocalTime;
+use tandem_common::template::{LocalTime, Marks};
 
 use crate::chat::Conversation;
 use crate::error::Error;
@@ -84,6 +84,8 @@ pub struct Input<'a> {
     pub template: Option<&'a str>,
     /// What templates see as now.
     pub now: LocalTime,
+    /// How letters of the conversation are marked. Letters and marked letters are to be treated alike.
+    pub marks: Option<Marks>,
 }
 
 /// What an adapter made.

@@ -1,20 +1,19 @@
 //! Which control tokens in a prompt the caller has written, so that they can be read as nothing but their letters.
 //!
-//! The prompt alone does not tell. So the conversation is rendered once more with marks around whatever could become a control
-//! token, and the control tokens of both renderings are paired. Marks can change what a template does, where it searches what
-//! was sent for control tokens (as templates do that cut `<think>…</think>` out of an answer); the prompt is always the first
-//! rendering, and where the two do not hold the same control tokens in the same order, nothing is guessed.
+//! The prompt alone does not tell. So the conversation is rendered once more with marks on the letters of whatever could become a
+//! control token, and the control tokens of both renderings are paired. Templates do not see the marks; where one changes the
+//! prompt all the same, in an operation that does see them, the prompt is still the first rendering, and if the two do not hold
+//! the same control tokens in the same order, nothing is guessed.
 //!
 //! What transformers does for `sanitize_control_tokens` differs in three ways: there the prompt is the marked rendering, so marks
 //! that a template separated from their token leave traces in it; the keys of objects are not marked; and a control token that a
 //! template puts together from two texts is not found.
 
-use std::collections::HashSet;
-use std::iter;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
+use tandem_common::template::Marks;
 use tandem_common::tokenizer::Tokenizer;
 
 use crate::chat::{Conversation, Object};
@@ -77,16 +76,16 @@ impl ControlTokens {
         &self,
         prompt: &str,
         conversation: &Conversation,
-        render: impl FnOnce(&Conversation) -> Result<String, Error>,
+        render: impl FnOnce(&Conversation, Marks) -> Result<String, Error>,
     ) -> Result<Vec<Range<usize>>, Error> {
-        let marks = Marks::unused_in(conversation).ok_or(Error::ControlTokensUnclear)?;
-        let mut marking = Marking { tokens: self, marks: &marks, marked: HashSet::new() };
+        let marks = unused_marks(conversation).ok_or(Error::ControlTokensUnclear)?;
+        let mut marking = Marking { tokens: self, marks, has_marked: false };
         let conversation = marking.conversation(conversation);
-        if marking.marked.is_empty() {
+        if !marking.has_marked {
             return Ok(Vec::new());
         }
-        let rendered = render(&conversation).map_err(|_| Error::ControlTokensUnclear)?;
-        let unmarked = marks.remove(&rendered, &marking.marked)?;
+        let rendered = render(&conversation, marks).map_err(|_| Error::ControlTokensUnclear)?;
+        let unmarked = Unmarked::of(&rendered, marks);
         let (found, paired) = (self.find(prompt), self.find(&unmarked.text));
         if !found.iter().map(|found| found.token).eq(paired.iter().map(|found| found.token)) {
             return Err(Error::ControlTokensUnclear);
@@ -100,21 +99,30 @@ impl ControlTokens {
         found.map(|found| Found { token: found.pattern().as_usize(), range: found.range() }).collect()
     }
 
-    /// The parts of `text` that are control tokens, or become one when something is joined to its start or end.
+    /// The parts of `text` that are control tokens, or become one when something is joined to them or taken out beside them.
     fn parts(&self, text: &str) -> Vec<Range<usize>> {
-        let mut parts = self.in_text(text);
-        let free_until = parts.first().map_or(text.len(), |first| first.start);
-        let free_from = parts.last().map_or(0, |last| last.end);
-        let head = self.head(&text[..free_until]);
-        let tail = self.tail(&text[free_from..]).map(|bytes| text.len() - bytes..text.len());
-        match (head, tail) {
-            (Some(head), Some(tail)) if tail.start < head => return iter::once(0..text.len()).collect(),
-            (head, tail) => {
-                parts.splice(0..0, head.map(|end| 0..end));
-                parts.extend(tail);
-            }
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for token in self.in_text(text) {
+            parts.extend(self.ends(text, start..token.start));
+            start = token.end;
+            parts.push(token);
         }
+        parts.extend(self.ends(text, start..text.len()));
         parts
+    }
+
+    /// The ends of a part of `text` that could belong to a control token, in order.
+    fn ends(&self, text: &str, part: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let free = &text[part.clone()];
+        let head = self.head(free).map(|bytes| part.start..part.start + bytes);
+        let tail = self.tail(free).map(|bytes| part.end - bytes..part.end);
+        match (head, tail) {
+            (Some(head), Some(tail)) if tail.start < head.end => [Some(head.start..tail.end), None],
+            ends => ends.into(),
+        }
+        .into_iter()
+        .flatten()
     }
 
     /// Bytes of the longest start of `text` that is the end of a control token.
@@ -138,12 +146,11 @@ fn is_proper_start(sorted: &[String], start: &str) -> bool {
     sorted.get(at).is_some_and(|text| text.starts_with(start))
 }
 
-/// Puts marks into JSON values.
+/// Marks letters in JSON values.
 struct Marking<'a> {
     tokens: &'a ControlTokens,
-    marks: &'a Marks,
-    /// Every text that was put between two marks.
-    marked: HashSet<String>,
+    marks: Marks,
+    has_marked: bool,
 }
 
 impl Marking<'_> {
@@ -175,108 +182,55 @@ impl Marking<'_> {
         let mut done = 0;
         for part in self.tokens.parts(text) {
             marked.push_str(&text[done..part.start]);
-            marked.push(self.marks.start);
-            marked.push_str(&text[part.clone()]);
-            marked.push(self.marks.end);
+            marked.push_str(&self.marks.marked(&text[part.clone()]));
             done = part.end;
-            if !self.marked.contains(&text[part.clone()]) {
-                self.marked.insert(text[part].to_owned());
-            }
+            self.has_marked = true;
         }
         marked.push_str(&text[done..]);
         marked
     }
 }
 
-/// A rendering whose marks were taken out.
+/// A rendering whose marks were taken off.
 #[derive(Debug, Default)]
 struct Unmarked {
     text: String,
-    /// The parts that stood between two marks as they were put, in order.
+    /// The parts whose letters were marked, in order.
     parts: Vec<Range<usize>>,
-    /// Where a mark stood, in order.
-    places: Vec<usize>,
 }
 
 impl Unmarked {
-    /// Whether a control token here is the user's: it was marked, in whole or in part, or a mark has kept its letters apart.
-    fn is_users(&self, range: &Range<usize>) -> bool {
-        let next = self.parts.partition_point(|part| part.end <= range.start);
-        let is_marked = self.parts.get(next).is_some_and(|part| part.start < range.end);
-        let next = self.places.partition_point(|&place| place <= range.start);
-        is_marked || self.places.get(next).is_some_and(|&place| place < range.end)
-    }
-}
-
-/// Two characters that stand nowhere in a conversation, neither themselves nor as JSON and Python escape them.
-#[derive(Debug)]
-struct Marks {
-    start: char,
-    end: char,
-}
-
-impl Marks {
-    /// Unicode's noncharacters and a private area: nothing that a text should hold, and no space to any template.
-    fn unused_in(conversation: &Conversation) -> Option<Self> {
-        let mut used = HashSet::new();
-        let Conversation { messages, tools, documents, template_args } = conversation;
-        let values = messages.iter().chain(tools).chain(documents).chain(template_args.values());
-        values.for_each(|value| collect_candidates(value, &mut used));
-        let mut unused = candidates().filter(|char| !used.contains(char));
-        Some(Self { start: unused.next()?, end: unused.next()? })
-    }
-
-    /// Takes the marks out. `known` are the texts that were marked; a mark that was separated from its text marks a place only.
-    fn remove(&self, marked: &str, known: &HashSet<String>) -> Result<Unmarked, Error> {
-        let mut out = Unmarked::default();
-        let (mut open, mut done) = (None, 0);
-        for mark in self.finder()?.find_iter(marked) {
-            out.text.push_str(&marked[done..mark.start()]);
-            done = mark.end();
-            let at = out.text.len();
-            out.places.push(at);
-            let is_start = mark.pattern().as_usize() % 2 == 0;
-            match (is_start, open.take()) {
-                (true, _) => open = Some(at),
-                (false, Some(start)) if known.contains(&out.text[start..]) => out.parts.push(start..at),
-                (false, _) => {}
+    fn of(rendered: &str, marks: Marks) -> Self {
+        let mut unmarked = Self::default();
+        for (is_marked, stretch) in marks.stretches(rendered) {
+            let start = unmarked.text.len();
+            unmarked.text.push_str(&marks.plain(stretch));
+            if is_marked {
+                unmarked.parts.push(start..unmarked.text.len());
             }
         }
-        out.text.push_str(&marked[done..]);
-        Ok(out)
+        unmarked
     }
 
-    /// Finds marks as they are, and as JSON and Python escape them. Start marks have even numbers.
-    fn finder(&self) -> Result<AhoCorasick, Error> {
-        let spellings = |mark: char| {
-            let code = u32::from(mark);
-            [mark.to_string(), format!("\\u{code:04x}"), format!("\\u{code:04X}")]
-        };
-        let patterns = spellings(self.start).into_iter().zip(spellings(self.end)).flat_map(|(start, end)| [start, end]);
-        Ok(AhoCorasick::new(patterns)?)
+    /// Whether a control token here is the user's: letters of it were marked.
+    fn is_users(&self, range: &Range<usize>) -> bool {
+        let next = self.parts.partition_point(|part| part.end <= range.start);
+        self.parts.get(next).is_some_and(|part| part.start < range.end)
     }
 }
 
-/// What marks are chosen from, all within four hexadecimal digits.
-fn candidates() -> impl Iterator<Item = char> {
-    ('\u{FDD0}'..='\u{FDEF}').chain('\u{E000}'..='\u{F8FF}')
+/// Marks whose marked letters stand nowhere in a conversation.
+fn unused_marks(conversation: &Conversation) -> Option<Marks> {
+    let Conversation { messages, tools, documents, template_args } = conversation;
+    let values = || messages.iter().chain(tools).chain(documents).chain(template_args.values());
+    Marks::ALL.into_iter().find(|&marks| !values().any(|value| are_in(marks, value)))
 }
 
-/// The candidates that a conversation holds, as they are or as an escape of four hexadecimal digits.
-fn collect_candidates(value: &Value, used: &mut HashSet<char>) {
+fn are_in(marks: Marks, value: &Value) -> bool {
     match value {
-        Value::String(text) => add_candidates(text, used),
-        Value::Array(items) => items.iter().for_each(|item| collect_candidates(item, used)),
-        Value::Object(object) => object.iter().for_each(|(key, value)| {
-            add_candidates(key, used);
-            collect_candidates(value, used);
-        }),
-        _ => {}
+        Value::String(text) => marks.are_in(text),
+        Value::Array(items) => items.iter().any(|item| are_in(marks, item)),
+        Value::Object(object) => object.iter().any(|(key, value)| marks.are_in(key) || are_in(marks, value)),
+        _ => false,
     }
-}
-
-fn add_candidates(text: &str, used: &mut HashSet<char>) {
-    used.extend(text.chars().filter(|char| matches!(char, '\u{FDD0}'..='\u{FDEF}' | '\u{E000}'..='\u{F8FF}')));
-    let escapes = text.match_indices('u').filter_map(|(at, _)| text.get(at + 1..at + 5));
-    used.extend(escapes.filter_map(|digits| char::from_u32(u32::from_str_radix(digits, 16).ok()?)));
 }

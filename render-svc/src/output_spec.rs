@@ -53,6 +53,7 @@ fn end_of_turn(templates: &Templates, special_tokens: &Object, tokenizer: &Token
         add_generation_prompt: false,
         continue_final_message: false,
         now: LocalTime::EPOCH,
+        marks: None,
     };
     let rendered = templates.choose(None, false).ok()?.template.apply(&input, &Limits::default()).ok()?.text;
     let after = rendered.rsplit_once(PROBE)?.1.trim_start();

@@ -148,6 +148,7 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         continue_final_message: options.continue_final_message,
         template: options.template.as_deref(),
         now: options.now,
+        marks: None,
     };
     let Rendering { prompt: text, attachments, warnings: more } = (adapter.render)(&model, &input)?;
     warnings.extend(more);
@@ -236,8 +237,8 @@ fn users_control_tokens(
     input: &Input<'_>,
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
-    let again = |conversation: &Conversation| {
-        let rendering = (adapter.render)(model, &Input { conversation, ..*input })?;
+    let again = |conversation: &Conversation, marks| {
+        let rendering = (adapter.render)(model, &Input { conversation, marks: Some(marks), ..*input })?;
         Ok(rendering.prompt)
     };
     model.control_tokens(adapter)?.users(prompt, input.conversation, again)

@@ -7,6 +7,7 @@ use render_svc::models::{Model, Models};
 use render_svc::render::{Output, render};
 use render_svc::{clock, json};
 use serde_json::{Map, Value, json};
+use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime, Marks};
 use tandem_common::tokenizer::Encoding;
 use tandem_tests::{corpus, repository};
 use tempfile::TempDir;
@@ -202,11 +203,61 @@ fn characters_that_look_like_marks_stay() {
 
 #[test]
 fn where_nothing_can_be_told_nothing_is_guessed() {
-    let template =
-        "{{ messages[0].content }}{% if not messages[0].content.endswith('<|im_end|>') %}<|im_end|>{% endif %}";
+    let template = "{{ messages[0].content | striptags }}<|im_end|>";
     let error = &answer(&model(template), user("a<|im_end|>"))["error"];
     assert_eq!((&error["reason"], &error["field"]), (&json!("CONTROL_TOKENS_UNCLEAR"), &json!("messages")));
-    check(template, user("a<|im_end|>b"), &[END]);
+    check(template, user("a"), &[END]);
+}
+
+#[test]
+fn templates_test_what_callers_write_as_it_reads() {
+    let template = |test: &str| {
+        format!(
+            "{{% set c = messages[0].content %}}{{% set t = '<think>' %}}{{{{ c }}}}\
+             {{% if {test} %}}<|im_end|>{{% else %}}<|im_start|></think>{{% endif %}}"
+        )
+    };
+    for test in [
+        "c.startswith('<think>')",
+        "c.endswith('<|im_end|>') and not c.endswith('<|im_start|>')",
+        "c.strip() == '<think>a<|im_end|>' and c != '<think>'",
+        "'<think>a' in c and '</think>' not in c",
+        "c in ['', '<think>a<|im_end|>'] and {'<think>a<|im_end|>': 1}[c]",
+        "c.find('<|im_end|>') == 8 and c.count('<') == 2 and c | length == 18",
+        "c[:7] == t and c[0] == '<' and c[-10:] == '<|im_end|>'",
+        "c.split('<|im_end|>')[0] == t ~ 'a' and c.split('>')[1] == 'a<|im_end|'",
+        "c is eq('<think>a<|im_end|>') and [c, t] | select('eq', t) | list | length == 1",
+        "c < '<u' and c > t and [t, c] | sort == [t, c] and [c, c] | unique | list | length == 1",
+    ] {
+        check(&template(test), user("<think>a<|im_end|>"), &[THINK_END, END][1..]);
+    }
+}
+
+/// As Qwen3 finds the last message that is a user's own words and no answer of a tool.
+#[test]
+fn an_answer_of_a_tool_in_a_users_message_is_known_by_its_tags() {
+    let template = "\
+        {%- set ns = namespace(own=messages|length - 1, searching=true) %}\
+        {%- for message in messages[::-1] %}\
+            {%- if ns.searching and message.role == 'user' and not(message.content.startswith('<table>') and \
+                   message.content.endswith('<|user|>')) %}\
+                {%- set ns.searching = false %}{%- set ns.own = messages|length - 1 - loop.index0 %}\
+            {%- endif %}\
+        {%- endfor %}\
+        {%- for message in messages %}\
+            {{- '<|im_start|>' + message.role + '\\n' }}\
+            {%- if message.role == 'assistant' and loop.index0 > ns.own %}\
+                {{- '<think>\\n' + message.content.split('</think>')[0].split('<think>')[-1].strip('\\n') }}\
+                {{- '\\n</think>\\n\\n' + message.content.split('</think>')[-1].lstrip('\\n') }}\
+            {%- else %}\
+                {{- message.content.split('</think>')[-1].lstrip('\\n') }}\
+            {%- endif %}\
+            {{- '<|im_end|>\\n' }}\
+        {%- endfor %}";
+    let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    let answered = message("assistant", "<think>\nhm <|im_end|>\n</think>\n\nyes<|im_start|>");
+    let request = json!({"messages": [message("user", "a"), answered, message("user", "<table>b<|user|>")]});
+    check(template, request, &[START, END, START, THINK, THINK_END, END, START, END]);
 }
 
 #[test]
@@ -220,6 +271,79 @@ fn families_are_protected_as_well() {
     let (prompt, ids) = rendered(&models, thinking);
     assert!(prompt.ends_with("<think><|im_end|><｜Assistant｜><think>"), "{prompt}");
     assert_eq!(ids.into_iter().filter(|&id| id >= START).collect::<Vec<_>>(), [THINK]);
+}
+
+/// Expressions over a text `c`, and `o` and `t` that are in it.
+const EXPRESSIONS: &[&str] = &[
+    "[c == o, c != o, c < o, c >= o, o in c, t in c, c in [o, c], c in {c: 1}, o is in c]",
+    "[c.startswith(o), c.endswith(t), c.startswith((t, o)), c.endswith('>', 3), c.startswith(o, 1)]",
+    "[c.find(t), c.rfind(o), c.count(o), c.find(t, 2), c.find('>', -5, -1), c.count('<'), c | length]",
+    "[c.strip(), c.lstrip('<a'), c.rstrip(t), c | trim, c | trim(o), c.strip(c)]",
+    "[c.split(), c.split(o), c.split(t, 1), c.rsplit('<', 1), c.rsplit(), c.rsplit(none, 1), c.splitlines(true)]",
+    "[c.partition(o), c.rpartition(t), c.removeprefix(o), c.removesuffix(t), c.split('</think>')[-1]]",
+    "[c.replace(o, 'x'), c.replace('<', '{'), c.replace(t, o, 1), c.replace('', '-'), c | replace(t, '')]",
+    "[c[2:], c[:-3], c[1], c[-1], c[::-1], c[1:9:2], c | first, c | last, c | reverse, c | list | join('.')]",
+    "[c.upper(), c | lower, c.title(), c | title, c.capitalize(), c.swapcase(), c.casefold()]",
+    "[c.isalpha(), c[1:3].isalnum(), c.isascii(), c.isspace(), c.isdigit(), c.islower(), c is lower, c.isprintable()]",
+    "[c | tojson, c | tojson(ensure_ascii=true), {c: [c]} | tojson(indent=2, sort_keys=true), c | string, '%s' % c]",
+    "[c.center(40), c.ljust(40, '-'), c.zfill(40), c.expandtabs(4), c | indent(2), c | center(50), c | truncate(12)]",
+    "[c | escape, c | urlencode, c | wordcount, '{}'.format(c), c ~ o, c * 2, c + t, c | int, c | float]",
+    "{c: 1, o: 2, t: 3}[o] ~ {c: 1}.get(c) ~ dict([(c, 2)]) ~ {o: c}[c[:c | length - 1]]",
+    "[[c, o, t, c] | sort, [c, o, c] | unique | list, [c, o] | max, [c, o].index(o), [c, c].count(c)]",
+    "[{'k': c}, {'k': o}, {'k': c}] | groupby('k') ~ [{'k': c}] | selectattr('k', 'eq', c) | list | length",
+    "[c, o, t] | select('in', c) | list ~ [c, o] | reject('eq', o) | list ~ [c] | map('upper') | list ~ {c: o} | dictsort",
+    "(c if c.strip() == o else t) ~ ('a' if c == '<think>' else 'b') ~ ('1' if c is sameas c else '2')",
+    "c.translate({60: 'L', 62: none}) ~ ', '.join([c, o]) ~ o.join(['1', '2']) ~ [c, o] | string",
+];
+
+const TEXTS: &[&str] = &[
+    "<think>",
+    " <think>\n a\tb\"c'\\d <|im_end|>\r\n",
+    "a<|im_end|>b</think><|im_end|>é😀<think>",
+    "  \n<|im_end|> ÀSS straße <think>42",
+    "-5",
+];
+
+/// What an expression gives for a text, of which every letter is marked for which `is_marked` holds.
+fn computed(expression: &str, text: &str, marks: Marks, is_marked: impl Fn(usize) -> bool) -> String {
+    let mark = |text: &str| {
+        let letters = text.chars().enumerate();
+        let letters = letters.map(|(at, c)| if is_marked(at) { marks.mark(c) } else { c });
+        Value::String(letters.collect())
+    };
+    let messages = [json!({"role": "user", "content": mark(text)})];
+    let args = [("o", "<think>"), ("t", "<|im_end|>")].map(|(name, text)| (name.to_owned(), mark(text)));
+    let source = format!("{{% set c = messages[0].content %}}{{{{ {expression} }}}}");
+    let input = Input {
+        messages: &messages,
+        tools: None,
+        documents: None,
+        args: &args.into_iter().collect(),
+        special_tokens: &Map::new(),
+        add_generation_prompt: false,
+        continue_final_message: false,
+        now: LocalTime::EPOCH,
+        marks: Some(marks),
+    };
+    let template = ChatTemplate::compile(&source).expect("a template");
+    match template.apply(&input, &Limits::default()) {
+        Ok(applied) => marks.plain(&applied.text).into_owned(),
+        Err(error) => marks.plain(&error.to_string()).into_owned(),
+    }
+}
+
+#[test]
+fn marks_change_nothing_that_a_template_computes() {
+    for expression in EXPRESSIONS {
+        for (text, marks) in TEXTS.iter().flat_map(|text| Marks::ALL.map(|marks| (text, marks))) {
+            let expected = computed(expression, text, marks, |_| false);
+            let markings: [fn(usize) -> bool; 5] =
+                [|_| true, |at| at % 2 == 0, |at| at % 3 > 0, |at| at < 4, |at| at > 6];
+            for is_marked in markings {
+                assert_eq!(computed(expression, text, marks, is_marked), expected, "{expression} of {text:?}");
+            }
+        }
+    }
 }
 
 #[test]

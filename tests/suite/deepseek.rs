@@ -34,7 +34,14 @@ fn render(model: &Model, request: &Value) -> Result<adapters::Rendering, Error> 
     let add_generation_prompt = !continue_final_message && request.get("add_generation_prompt").is_none();
     let adapter = model.choice()?.adapter;
     let (template, now) = (None, LocalTime::EPOCH);
-    let input = Input { conversation: &conversation, add_generation_prompt, continue_final_message, template, now };
+    let input = Input {
+        conversation: &conversation,
+        add_generation_prompt,
+        continue_final_message,
+        template,
+        now,
+        marks: None,
+    };
     (adapter.render)(model, &input)
 }
 

@@ -23,7 +23,14 @@ fn render(format: &str, request: &Value) -> Result<Rendering, Error> {
     let adapter = ADAPTERS.iter().find(|adapter| adapter.name == format).expect("the format");
     let model = Model::load(&ModelFolder::new("tiny").path()).expect("the model loads");
     let (template, now) = (None, LocalTime::EPOCH);
-    let input = Input { conversation: &conversation, add_generation_prompt, continue_final_message, template, now };
+    let input = Input {
+        conversation: &conversation,
+        add_generation_prompt,
+        continue_final_message,
+        template,
+        now,
+        marks: None,
+    };
     (adapter.render)(&model, &input)
 }
 

@@ -56,6 +56,7 @@ impl Case {
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continue_final_message,
             now: NOW,
+            marks: None,
         };
         template.apply(&input, limits)
     }

@@ -9,7 +9,7 @@ use super::error::{Fallible, RenderError};
 use super::program::Program;
 use super::python::{number, text};
 use super::value::{Dict, Namespaces, Seq, SeqKind, none};
-use super::{Applied, Input, Limits, budget, clock, machine};
+use super::{Applied, Input, Limits, budget, clock, machine, marks};
 
 /// What marks the end of the final message while it is rendered.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -25,6 +25,7 @@ pub(super) fn apply(
     limits: &Limits,
 ) -> Result<Applied, RenderError> {
     check(input)?;
+    let _reading = marks::Reading::start(input.marks);
     let mut messages = prepare(input.messages)?;
     let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
     let mut applied = run(program, &messages, input, limits)?;

@@ -15,6 +15,7 @@ use minijinja::Value;
 
 use super::error::{Fallible, fail};
 use super::machine::Machine;
+use super::marks;
 use super::program::Filter;
 use super::python::attribute;
 use super::python::call::Args;
@@ -132,7 +133,7 @@ fn part(part: &str) -> Value {
 /// Texts are compared in lower case.
 fn ignore_case(value: Value) -> Value {
     match value.as_str() {
-        Some(text) if !text.is_empty() => Value::from(text.to_lowercase()),
+        Some(text) if !text.is_empty() => Value::from(marks::plain(text).to_lowercase()),
         _ => value,
     }
 }

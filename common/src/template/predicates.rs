@@ -5,6 +5,7 @@ use minijinja::Value;
 use super::error::{Fallible, fail};
 use super::filters;
 use super::machine::Machine;
+use super::marks;
 use super::program::{Check, Test};
 use super::python::call::{self, Args};
 use super::python::{arithmetic, equal, order, repr, text};
@@ -180,7 +181,7 @@ fn is_sequence(value: &Value) -> bool {
 
 fn cased(machine: &mut Machine, value: &Value, args: &Args<'_>, holds: fn(&str) -> bool) -> Fallible<bool> {
     alone(value, args)?;
-    Ok(holds(&repr::to_str(machine, value)?))
+    Ok(holds(&marks::plain(&repr::to_str(machine, value)?)))
 }
 
 /// Whether a name is known; what cannot be a dict key is an error.

@@ -2,10 +2,10 @@
 
 use minijinja::Value;
 
-use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::lexer::is_space;
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
 use super::super::value::{Py, dict, is_iterable, is_undefined, iterate, py, safe_text, text, to_vec};
@@ -101,7 +101,12 @@ pub(super) fn urlencode(machine: &mut Machine, value: &Value, args: &Args<'_>) -
 
 /// Percent escapes; in a query, spaces become `+` and slashes are escaped too.
 fn quote(content: &str, in_query: bool) -> Fallible<String> {
-    budget::alloc(content.len().saturating_mul(3))?;
+    let mut out = Text::new();
+    marks::write(&mut out, content, |out, content| out.push(&percent_escaped(content, in_query)))?;
+    Ok(out.finish())
+}
+
+fn percent_escaped(content: &str, in_query: bool) -> String {
     let mut out = String::with_capacity(content.len());
     for byte in content.bytes() {
         match byte {
@@ -111,5 +116,5 @@ fn quote(content: &str, in_query: bool) -> Fallible<String> {
             byte => out.push_str(&format!("%{byte:02X}")),
         }
     }
-    Ok(out)
+    out
 }

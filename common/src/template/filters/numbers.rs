@@ -6,6 +6,7 @@ use num_bigint::BigInt as Digits;
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::python::arithmetic::{self, as_float};
 use super::super::python::call::{Args, defined, int_arg, or_none};
 use super::super::python::number;
@@ -36,10 +37,10 @@ pub(super) fn int(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<V
     let base = base.map_or(Ok(10), |base| int_arg(&base))?;
     budget::walk(value.as_str().map_or(0, str::len))?;
     match py(value) {
-        Py::Str(content) => match number::parse_int(content, u32::try_from(base).unwrap_or(u32::MAX)) {
+        Py::Str(content) => match number::parse_int(&marks::plain(content), u32::try_from(base).unwrap_or(u32::MAX)) {
             Ok(int) => Ok(int),
             Err(error) if error.is_fatal() => Err(error),
-            Err(_) => match number::parse_float(content) {
+            Err(_) => match number::parse_float(&marks::plain(content)) {
                 Some(float) => or_default(number::truncate(float), default),
                 None => Ok(default()),
             },
@@ -58,7 +59,7 @@ pub(super) fn float(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
     let [default] = args.bind("float", ["default"])?;
     budget::walk(value.as_str().map_or(0, str::len))?;
     let float = match py(value) {
-        Py::Str(content) => number::parse_float(content),
+        Py::Str(content) => number::parse_float(&marks::plain(content)),
         Py::Undefined(undefined) => return Err(undefined.error()),
         _ => as_float(value)?,
     };

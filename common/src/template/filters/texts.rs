@@ -5,6 +5,7 @@ use minijinja::Value;
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
 use super::super::python::{arithmetic, printf, repr, text};
 use super::super::unicode;
@@ -28,11 +29,11 @@ fn change(
     value: &Value,
     args: &Args<'_>,
     name: &str,
-    change: impl FnOnce(&str) -> String,
+    change: fn(&str) -> String,
 ) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
     let content = soft_str(machine, value)?;
-    text_like(&content, change(content.as_str().unwrap_or_default()))
+    text_like(&content, marks::rewrite(content.as_str().unwrap_or_default(), change))
 }
 
 pub(super) fn upper(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -51,7 +52,7 @@ pub(super) fn capitalize(machine: &mut Machine, value: &Value, args: &Args<'_>) 
 pub(super) fn title(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("title", [])?;
     let content = soft_str(machine, value)?;
-    new_text(title_case(content.as_str().unwrap_or_default()))
+    new_text(marks::rewrite(content.as_str().unwrap_or_default(), title_case))
 }
 
 fn title_case(content: &str) -> String {
@@ -155,7 +156,8 @@ pub(super) fn truncate(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     let content = text_arg(value, "truncate")?;
     let kept = usize::try_from(length - end_len).unwrap_or(0);
     let cut: String = content.chars().take(kept).collect();
-    let cut = if flag(killwords) { cut.as_str() } else { cut.rsplit_once(' ').map_or(cut.as_str(), |(head, _)| head) };
+    let words = if flag(killwords) { Vec::new() } else { text::rsplit(&cut, Some(" "), Some(1))? };
+    let cut = words.first().map_or(cut.as_str(), |words| words);
     new_text(format!("{cut}{end}"))
 }
 
@@ -163,6 +165,7 @@ pub(super) fn wordcount(machine: &mut Machine, value: &Value, args: &Args<'_>) -
     args.bind::<0>("wordcount", [])?;
     let content = soft_str(machine, value)?;
     let in_word = |c: char| c == '_' || unicode::is_alpha(c) || unicode::is_numeric(c);
-    let words = content.as_str().unwrap_or_default().split(|c| !in_word(c)).filter(|word| !word.is_empty());
+    let content = marks::plain(content.as_str().unwrap_or_default());
+    let words = content.split(|c| !in_word(c)).filter(|word| !word.is_empty());
     Ok(Value::from(words.count()))
 }

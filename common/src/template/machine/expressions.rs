@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use minijinja::Value;
 
 use super::super::error::{Fallible, fail};
+use super::super::marks;
 use super::super::predicates::Predicate;
 use super::super::program::{Args, Comparison, Node, NodeKind};
 use super::super::python::{attribute, call};
@@ -107,7 +108,8 @@ impl Machine {
             NodeKind::Or(sides) => Ok(self.truth(locals, &sides[0])? || self.truth(locals, &sides[1])?),
             NodeKind::Check(check, operand) => Ok(check(&*self.look(locals, operand)?)),
             NodeKind::IsText(operand, text, wanted) => {
-                Ok((self.look(locals, operand)?.as_str() == Some(&**text)) == *wanted)
+                let value = self.look(locals, operand)?;
+                Ok(value.as_str().is_some_and(|found| marks::same(found, text)) == *wanted)
             }
             NodeKind::Compare(compare, parts) => {
                 self.both(locals, parts).and_then(|[left, right]| compare(&left, &right))

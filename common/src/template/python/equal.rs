@@ -4,6 +4,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::marks;
 use super::super::value::{Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, seq, type_name};
 
 /// Python's `left == right`.
@@ -11,7 +12,7 @@ pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
     match (py(left), py(right)) {
         (Py::Str(left), Py::Str(right)) => {
             budget::scan(if left.len() == right.len() { left.len() } else { 0 })?;
-            Ok(left == right)
+            Ok(marks::same(left, right))
         }
         (Py::Undefined(_), Py::Undefined(_)) | (Py::None, Py::None) => Ok(true),
         (Py::Float(left), Py::Float(right)) => Ok(left == right),
@@ -115,7 +116,7 @@ pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
         (_, _, Py::Bool(left), Py::Bool(right)) => left == right,
         // CPython keeps one object per small integer and per short text of the template.
         (_, _, Py::Int(left), Py::Int(right)) => left == right,
-        (_, _, Py::Str(left), Py::Str(right)) => left == right,
+        (_, _, Py::Str(left), Py::Str(right)) => marks::same(left, right),
         (_, _, Py::Float(left), Py::Float(right)) => left.to_bits() == right.to_bits(),
         _ => false,
     }
@@ -127,7 +128,7 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
         Py::Str(text) => match py(item) {
             Py::Str(part) => {
                 budget::scan(text.len())?;
-                Ok(text.contains(part))
+                Ok(marks::plain(text).contains(&*marks::plain(part)))
             }
             Py::Undefined(undefined) => Err(undefined.error()),
             _ => Err(fail(format!("'in <string>' requires string as left operand, not {}", type_name(item)))),

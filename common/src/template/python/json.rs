@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use minijinja::Value;
 
 use super::super::error::{Fallible, fail};
+use super::super::marks;
 use super::super::value::{Obj, Py, py, type_name};
 use super::number;
 use super::order;
@@ -133,18 +134,22 @@ impl Writer<'_> {
 
     fn string(&mut self, text: &str) -> Fallible<()> {
         self.out.push("\"")?;
-        let mut rest = text;
-        while let Some(at) = rest.find(|c| needs_escape(c, self.style.ensure_ascii)) {
-            self.out.push(&rest[..at])?;
-            let mut chars = rest[at..].chars();
-            if let Some(c) = chars.next() {
-                self.out.push(&escaped(c))?;
-            }
-            rest = chars.as_str();
-        }
-        self.out.push(rest)?;
+        marks::write(&mut self.out, text, |out, text| write_escaped(out, text, self.style.ensure_ascii))?;
         self.out.push("\"")
     }
+}
+
+fn write_escaped(out: &mut Text, text: &str, ensure_ascii: bool) -> Fallible<()> {
+    let mut rest = text;
+    while let Some(at) = rest.find(|c| needs_escape(c, ensure_ascii)) {
+        out.push(&rest[..at])?;
+        let mut chars = rest[at..].chars();
+        if let Some(c) = chars.next() {
+            out.push(&escaped(c))?;
+        }
+        rest = chars.as_str();
+    }
+    out.push(rest)
 }
 
 fn needs_escape(c: char, ensure_ascii: bool) -> bool {

@@ -6,6 +6,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::marks;
 use super::super::value::{Obj, Py, View, ViewKind, as_digits, obj, py, type_name};
 use super::equal::{equal, view_contains};
 use super::number::exact_int;
@@ -52,7 +53,7 @@ fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>>
         (Py::Int(left), Py::Int(right)) => Ok(Some(left.cmp(&right))),
         (Py::Str(left), Py::Str(right)) => {
             budget::scan(left.len().min(right.len()))?;
-            Ok(Some(left.cmp(right)))
+            Ok(Some(marks::order(left, right)))
         }
         (Py::Undefined(undefined), _) | (_, Py::Undefined(undefined)) => Err(undefined.error()),
         (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {

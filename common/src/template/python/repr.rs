@@ -7,6 +7,7 @@ use minijinja::Value;
 use super::super::budget;
 use super::super::error::{Fallible, Limit, limit};
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::unicode;
 use super::super::value::{self, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
 use super::number;
@@ -164,23 +165,24 @@ fn write_entries(out: &mut Text, entries: &[(Value, Value)], depth: u16) -> Fall
 
 /// A text in quotes, with escapes for what cannot be printed.
 pub(crate) fn write_quoted(out: &mut Text, text: &str) -> Fallible<()> {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push(quote);
-    for c in text.chars() {
-        push_quoted(&mut quoted, c, quote);
-    }
-    quoted.push(quote);
-    out.push(&quoted)
+    let plain = marks::plain(text);
+    let quote = if plain.contains('\'') && !plain.contains('"') { "\"" } else { "'" };
+    out.push(quote)?;
+    marks::write(out, text, |out, text| {
+        let mut quoted = String::with_capacity(text.len());
+        text.chars().for_each(|c| push_quoted(&mut quoted, c, quote));
+        out.push(&quoted)
+    })?;
+    out.push(quote)
 }
 
-fn push_quoted(out: &mut String, c: char, quote: char) {
+fn push_quoted(out: &mut String, c: char, quote: &str) {
     match c {
         '\\' => out.push_str("\\\\"),
         '\n' => out.push_str("\\n"),
         '\r' => out.push_str("\\r"),
         '\t' => out.push_str("\\t"),
-        c if c == quote => out.extend(['\\', c]),
+        c if quote.contains(c) => out.extend(['\\', c]),
         c if unicode::is_printable(c) => out.push(c),
         c => push_escape(out, c),
     }
@@ -198,6 +200,11 @@ fn push_escape(out: &mut String, c: char) {
 /// markupsafe's `escape` of a plain text.
 pub(crate) fn escape_html(text: &str) -> Fallible<String> {
     let mut out = Text::new();
+    marks::write(&mut out, text, write_escaped)?;
+    Ok(out.finish())
+}
+
+fn write_escaped(out: &mut Text, text: &str) -> Fallible<()> {
     let mut rest = text;
     while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
         out.push(&rest[..at])?;
@@ -210,6 +217,5 @@ pub(crate) fn escape_html(text: &str) -> Fallible<String> {
         })?;
         rest = &rest[at + 1..];
     }
-    out.push(rest)?;
-    Ok(out.finish())
+    out.push(rest)
 }

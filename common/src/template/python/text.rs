@@ -1,10 +1,13 @@
 //! What Python's text methods compute.
 
+use std::borrow::Cow;
+
 use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::lexer::is_space;
+use super::super::marks;
 use super::super::unicode;
 use super::call::int_arg;
 
@@ -105,21 +108,24 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 
 /// Without the given characters, or white space, at the ends.
 pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
-    let drop = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let chars = chars.map(marks::plain);
+    let drops = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let drop = |c: char| drops(marks::letter(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
     if right { text.trim_end_matches(drop) } else { text }
 }
 
 /// At most `limit` splits, from the left.
 pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
-    match separator {
+    let separator = separator.map(marks::plain);
+    marks::cut(text, |text| match separator.as_deref() {
         Some("") => Err(fail("empty separator")),
         Some(separator) => match limit {
             Some(limit) => collect(text.splitn(limit.saturating_add(1), separator)),
             None => collect(text.split(separator)),
         },
         None => split_space(text, limit.unwrap_or(usize::MAX)),
-    }
+    })
 }
 
 /// The parts as a list, charged to the budget one by one.
@@ -150,12 +156,13 @@ fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
 
 /// At most `limit` splits, from the right.
 pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
-    let mut parts: Vec<&str> = match (separator, limit) {
-        (Some(""), _) => return Err(fail("empty separator")),
-        (Some(separator), Some(limit)) => collect(text.rsplitn(limit.saturating_add(1), separator))?,
-        (Some(separator), None) => collect(text.rsplit(separator))?,
-        (None, limit) => rsplit_space(text, limit.unwrap_or(usize::MAX))?,
-    };
+    let separator = separator.map(marks::plain);
+    let mut parts = marks::cut(text, |text| match (separator.as_deref(), limit) {
+        (Some(""), _) => Err(fail("empty separator")),
+        (Some(separator), Some(limit)) => collect(text.rsplitn(limit.saturating_add(1), separator)),
+        (Some(separator), None) => collect(text.rsplit(separator)),
+        (None, limit) => rsplit_space(text, limit.unwrap_or(usize::MAX)),
+    })?;
     parts.reverse();
     Ok(parts)
 }
@@ -178,6 +185,10 @@ fn rsplit_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
 
 /// The lines of a text, by every line end that Python knows.
 pub(crate) fn lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
+    marks::cut(text, |text| split_lines(text, keep_ends))
+}
+
+fn split_lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(is_line_end) {
@@ -199,10 +210,15 @@ fn is_line_end(c: char) -> bool {
 /// With at most `count` occurrences of `old` replaced.
 pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Fallible<String> {
     let count = count.unwrap_or(usize::MAX);
-    let found = if old.is_empty() { text.chars().count() + 1 } else { text.matches(old).count() };
+    let (plain, plain_old) = (marks::plain(text), marks::plain(old));
+    let found = if old.is_empty() { text.chars().count() + 1 } else { plain.matches(&*plain_old).count() };
     let grown = text.len().saturating_add(found.min(count).saturating_mul(new.len().saturating_sub(old.len())));
     budget::alloc(grown)?;
-    Ok(text.replacen(old, new, count))
+    match plain {
+        Cow::Borrowed(text) => Ok(text.replacen(&*plain_old, new, count)),
+        Cow::Owned(_) if old.is_empty() => Ok(text.replacen("", new, count)),
+        Cow::Owned(_) => Ok(split(text, Some(old), Some(count))?.join(new)),
+    }
 }
 
 /// The part of a text between two positions, and the position in characters at which it starts; nothing if the start
@@ -257,19 +273,18 @@ pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallibl
 
 /// Zeros between the sign and the digits.
 pub(crate) fn zfill(text: &str, width: i64) -> Fallible<String> {
-    let (sign, digits) = match text.chars().next() {
-        Some(sign @ ('+' | '-')) => (sign.to_string(), &text[1..]),
-        _ => (String::new(), text),
-    };
-    let width = width.saturating_sub(sign.len() as i64);
-    Ok(sign + &justify(digits, width, '0', Side::Right)?)
+    let is_sign = |c: &char| matches!(marks::letter(*c), '+' | '-');
+    let sign = text.chars().next().filter(is_sign);
+    let (sign, digits) = text.split_at(sign.map_or(0, char::len_utf8));
+    let width = width.saturating_sub(i64::from(!sign.is_empty()));
+    Ok(sign.to_owned() + &justify(digits, width, '0', Side::Right)?)
 }
 
 pub(crate) fn expand_tabs(text: &str, size: usize) -> Fallible<String> {
     let mut out = String::with_capacity(text.len());
     let mut column = 0;
     for c in text.chars() {
-        match c {
+        match marks::letter(c) {
             '\t' => {
                 let spaces = if size == 0 { 0 } else { size - column % size };
                 budget::alloc(spaces)?;
@@ -280,7 +295,7 @@ pub(crate) fn expand_tabs(text: &str, size: usize) -> Fallible<String> {
                 out.push(c);
                 column = 0;
             }
-            c => {
+            _ => {
                 out.push(c);
                 column += 1;
             }

@@ -8,6 +8,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::marks;
 use super::super::python::equal::equal;
 use super::{Obj, Py, SeqKind, nesting_above, py, type_name};
 
@@ -84,7 +85,7 @@ impl Dict {
 
     /// Looks up a text key.
     pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
-        let matches = |(found, _): &&(Value, Value)| found.as_str() == Some(key);
+        let matches = |(found, _): &&(Value, Value)| found.as_str().is_some_and(|found| marks::same(found, key));
         let entry = if self.index.is_empty() {
             self.entries.iter().find(matches)
         } else {
@@ -181,7 +182,7 @@ impl KeySet {
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 fn hash_str(text: &str) -> u64 {
-    HASHING.hash_one(text)
+    HASHING.hash_one(marks::plain(text))
 }
 
 /// Python's `hash`: equal values hash alike, lists and dicts cannot be hashed.

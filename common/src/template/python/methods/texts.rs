@@ -5,6 +5,7 @@ use minijinja::Value;
 use super::super::super::budget;
 use super::super::super::error::{Fallible, fail};
 use super::super::super::machine::Machine;
+use super::super::super::marks;
 use super::super::super::unicode;
 use super::super::super::value::{
     Dict, Py, dict, iterate, list, none, py, seq, text_like, text_part, tuple, type_name,
@@ -164,7 +165,7 @@ impl Receiver<'_> {
         }
         let mut out = repr::Text::new();
         for c in self.content.chars() {
-            let found = attribute::item(machine, table, &Value::from(u32::from(c)))?;
+            let found = attribute::item(machine, table, &Value::from(u32::from(marks::letter(c))))?;
             match py(&found) {
                 Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
                 Py::None => {}
@@ -184,28 +185,28 @@ impl Receiver<'_> {
     fn call_positional(&self, args: &[Value]) -> Fallible<Value> {
         let content = self.content;
         match (self.name, args) {
-            ("upper", []) => self.like(content.to_uppercase()),
-            ("lower", []) => self.like(content.to_lowercase()),
-            ("capitalize", []) => self.like(text::capitalize(content)),
-            ("title", []) => self.like(text::title(content)),
-            ("swapcase", []) => self.like(text::swapcase(content)),
-            ("casefold", []) => self.like(text::casefold(content)),
+            ("upper", []) => self.rewritten(str::to_uppercase),
+            ("lower", []) => self.rewritten(str::to_lowercase),
+            ("capitalize", []) => self.rewritten(text::capitalize),
+            ("title", []) => self.rewritten(text::title),
+            ("swapcase", []) => self.rewritten(text::swapcase),
+            ("casefold", []) => self.rewritten(text::casefold),
             ("strip", _) => self.strip(args, true, true),
             ("lstrip", _) => self.strip(args, true, false),
             ("rstrip", _) => self.strip(args, false, true),
-            ("startswith", _) => self.affix(args, |content, affix| content.starts_with(affix)),
-            ("endswith", _) => self.affix(args, |content, affix| content.ends_with(affix)),
+            ("startswith", _) => self.affix(args, |content, affix| marks::after_prefix(content, affix).is_some()),
+            ("endswith", _) => self.affix(args, |content, affix| marks::before_suffix(content, affix).is_some()),
             ("join", [items]) => self.join(items),
             ("find" | "rfind" | "index" | "rindex", _) => self.find(args),
             ("count", _) => self.count(args),
             ("partition" | "rpartition", [separator]) => self.partition(separator),
             ("removeprefix", [prefix]) => {
                 let prefix = text_arg(prefix, self.name)?;
-                self.part(content.strip_prefix(prefix).unwrap_or(content))
+                self.part(&content[marks::after_prefix(content, prefix).unwrap_or(0)..])
             }
             ("removesuffix", [suffix]) => {
                 let suffix = text_arg(suffix, self.name)?;
-                self.part(content.strip_suffix(suffix).unwrap_or(content))
+                self.part(&content[..marks::before_suffix(content, suffix).unwrap_or(content.len())])
             }
             ("center" | "ljust" | "rjust", _) => self.justify(args),
             ("zfill", [width]) => self.like(text::zfill(content, int_arg(width)?)?),
@@ -214,8 +215,13 @@ impl Receiver<'_> {
         }
     }
 
+    /// What `change` makes of the text, with its marks.
+    fn rewritten(&self, change: fn(&str) -> String) -> Fallible<Value> {
+        self.like(marks::rewrite(self.content, change))
+    }
+
     fn predicate(&self) -> Fallible<Value> {
-        let content = self.content;
+        let content = &*marks::plain(self.content);
         let all = |holds: fn(char) -> bool| !content.is_empty() && content.chars().all(holds);
         Ok(Value::from(match self.name {
             "isspace" => all(super::super::super::lexer::is_space),
@@ -310,6 +316,7 @@ impl Receiver<'_> {
         let part = required(part, self.name, "sub")?;
         let part = text_arg(&part, self.name)?;
         let found = text::window(self.content, start.as_ref(), stop.as_ref())?.and_then(|(offset, content)| {
+            let (content, part) = (marks::plain(content), &*marks::plain(part));
             let at = if self.name.starts_with('r') { content.rfind(part) } else { content.find(part) };
             at.map(|at| offset + content[..at].chars().count())
         });
@@ -325,20 +332,18 @@ impl Receiver<'_> {
         let part = required(part, self.name, "sub")?;
         let part = text_arg(&part, self.name)?;
         let window = text::window(self.content, start.as_ref(), stop.as_ref())?;
-        Ok(Value::from(window.map_or(0, |(_, content)| content.matches(part).count())))
+        let part = &*marks::plain(part);
+        Ok(Value::from(window.map_or(0, |(_, content)| marks::plain(content).matches(part).count())))
     }
 
     fn partition(&self, separator: &Value) -> Fallible<Value> {
         let separator = text_arg(separator, self.name)?;
-        if separator.is_empty() {
-            return Err(fail("empty separator"));
-        }
         let backwards = self.name == "rpartition";
-        let found = if backwards { self.content.rfind(separator) } else { self.content.find(separator) };
-        let parts = match found {
-            Some(at) => [&self.content[..at], separator, &self.content[at + separator.len()..]],
-            None if backwards => ["", "", self.content],
-            None => [self.content, "", ""],
+        let split = if backwards { text::rsplit } else { text::split };
+        let parts = match split(self.content, Some(separator), Some(1))?.as_slice() {
+            [before, after] => [before, separator, after],
+            _ if backwards => ["", "", self.content],
+            _ => [self.content, "", ""],
         };
         tuple(self.likes(parts)?)
     }
