@@ -9,6 +9,7 @@
 //! that a template separated from their token leave traces in it; the keys of objects are not marked; and a control token that a
 //! template puts together from two texts is not found.
 
+use std::iter;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -101,6 +102,9 @@ impl ControlTokens {
 
     /// The parts of `text` that are control tokens, or become one when something is joined to them or taken out beside them.
     fn parts(&self, text: &str) -> Vec<Range<usize>> {
+        if self.are_escaped_in(text) {
+            return iter::once(0..text.len()).collect();
+        }
         let mut parts = Vec::new();
         let mut start = 0;
         for token in self.in_text(text) {
@@ -110,6 +114,11 @@ impl ControlTokens {
         }
         parts.extend(self.ends(text, start..text.len()));
         parts
+    }
+
+    /// Whether control tokens appear when the text is read as JSON, as adapters read arguments.
+    fn are_escaped_in(&self, text: &str) -> bool {
+        text.contains('\\') && self.in_text(&unescaped(text)).len() > self.in_text(text).len()
     }
 
     /// The ends of a part of `text` that could belong to a control token, in order.
@@ -144,6 +153,23 @@ impl ControlTokens {
 fn is_proper_start(sorted: &[String], start: &str) -> bool {
     let at = sorted.partition_point(|text| text.as_str() <= start);
     sorted.get(at).is_some_and(|text| text.starts_with(start))
+}
+
+/// The text with what follows each backslash as JSON reads it, but for white space, which no control token needs.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut parts = text.split('\\');
+    out.extend(parts.next());
+    while let Some(part) = parts.next() {
+        let code = part.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex.get(..4)?, 16).ok());
+        match code.and_then(char::from_u32) {
+            Some(c) => out.extend([c.encode_utf8(&mut [0; 4]), &part[5..]]),
+            // Two backslashes stand for one.
+            None if part.is_empty() => out.extend(["\\", parts.next().unwrap_or_default()]),
+            None => out.push_str(part),
+        }
+    }
+    out
 }
 
 /// Marks letters in JSON values.

@@ -74,6 +74,25 @@ impl Marks {
         })
     }
 
+    /// The parts of a text that `cut` finds in the text without marks, with their marks.
+    ///
+    /// # Errors
+    /// Those of `cut`.
+    pub fn cut<'t, E>(
+        self,
+        text: &'t str,
+        cut: impl for<'p> FnOnce(&'p str) -> Result<Vec<&'p str>, E>,
+    ) -> Result<Vec<&'t str>, E> {
+        let plain = self.plain(text);
+        let places = places(&plain, text);
+        let start = plain.as_ptr().addr();
+        let part = |part: &str| {
+            let at = part.as_ptr().addr() - start;
+            &text[places[at]..places[at + part.len()]]
+        };
+        Ok(cut(&plain)?.into_iter().map(part).collect())
+    }
+
     fn letters(self, text: &str) -> impl DoubleEndedIterator<Item = char> {
         text.chars().map(move |c| self.letter(c))
     }
@@ -142,7 +161,7 @@ pub(crate) fn before_suffix(text: &str, suffix: &str) -> Option<usize> {
     };
     let mut rest = text.chars();
     let ends = marks.letters(suffix).rev().all(|letter| rest.next_back().is_some_and(|c| marks.letter(c) == letter));
-    ends.then(|| rest.as_str().len())
+    ends.then_some(rest.as_str().len())
 }
 
 /// The parts of a text that `cut` finds in the text as it reads.
@@ -154,14 +173,7 @@ pub(crate) fn cut<'t>(
         return cut(text);
     };
     budget::walk(text.len())?;
-    let plain = marks.plain(text);
-    let places = places(&plain, text);
-    let start = plain.as_ptr().addr();
-    let part = |part: &str| {
-        let at = part.as_ptr().addr() - start;
-        &text[places[at]..places[at + part.len()]]
-    };
-    Ok(cut(&plain)?.into_iter().map(part).collect())
+    marks.cut(text, cut)
 }
 
 /// For every byte of `plain`, and its end, where its character is in `text`.

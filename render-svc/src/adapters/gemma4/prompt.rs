@@ -1,8 +1,10 @@
 //! Writes the prompt.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use serde_json::Value;
+use tandem_common::template::Marks;
 
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};
@@ -24,6 +26,8 @@ pub(super) struct Options<'a> {
     pub adds_generation_prompt: bool,
     /// Start that turn with an empty thought when the model is not to think.
     pub shows_empty_thought: bool,
+    /// How letters of the conversation are marked.
+    pub marks: Option<Marks>,
 }
 
 /// A prompt.
@@ -32,6 +36,8 @@ pub(super) struct Prompt {
     pub text: String,
     /// Every attachment with the offset of its marker in bytes, in the order of the markers.
     pub media: Vec<(usize, Attachment)>,
+    /// How letters in it are marked.
+    marks: Option<Marks>,
 }
 
 /// How a written turn ended.
@@ -70,7 +76,7 @@ struct Progress {
 pub(super) fn write(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
     let dialogue = turns::read(conversation)?;
     let tools = conversation.tools.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut prompt = Prompt::default();
+    let mut prompt = Prompt { marks: options.marks, ..Prompt::default() };
     prompt.text.push_str(options.bos);
     if options.thinks || !tools.is_empty() || dialogue.system.is_some() {
         prompt.system(dialogue.system, tools, options.thinks)?;
@@ -164,7 +170,7 @@ impl Prompt {
     }
 
     fn words(&mut self, text: &str, is_model: bool, progress: &mut Progress) {
-        let text = if is_model { without_thoughts(text) } else { text.into() };
+        let text = if is_model { without_thoughts(text, self.marks) } else { text.into() };
         let text = values::trim(&text);
         self.text.push_str(text);
         progress.has_words |= !text.is_empty();
@@ -246,10 +252,18 @@ impl Prompt {
 }
 
 /// What the model said, without what it thought in between.
-fn without_thoughts(text: &str) -> Cow<'_, str> {
-    if !text.contains("<channel|>") && !text.contains("<|channel>") {
-        return Cow::Borrowed(text);
+fn without_thoughts(text: &str, marks: Option<Marks>) -> Cow<'_, str> {
+    match marks {
+        None if !text.contains("<channel|>") && !text.contains("<|channel>") => Cow::Borrowed(text),
+        None => said(text).concat().into(),
+        Some(marks) => {
+            let Ok(parts) = marks.cut(text, |text| Ok::<_, Infallible>(said(text)));
+            parts.concat().into()
+        }
     }
+}
+
+fn said(text: &str) -> Vec<&str> {
     let parts = text.split("<channel|>");
     parts.map(|part| part.split_once("<|channel>").map_or(part, |(said, _)| said)).collect()
 }
