@@ -149,6 +149,19 @@ pub fn kind(block: &Value) -> Option<&str> {
     block.get("type")?.as_str()
 }
 
+/// A message's content as text, of whose blocks `join` makes one.
+///
+/// # Errors
+/// Those of `join`, or the content is neither text nor blocks.
+pub fn text(message: &Value, join: impl FnOnce(&[Value]) -> Result<String, Invalid>) -> Result<String, Invalid> {
+    match content(message) {
+        Content::Null => Ok(String::new()),
+        Content::Text(text) => Ok(text.to_owned()),
+        Content::Blocks(blocks) => join(blocks),
+        Content::Other(_) => Err(Invalid::new("content", "must be text or a list of blocks")),
+    }
+}
+
 /// Joins a list of blocks to text: texts as they are, an image as `<image>`.
 ///
 /// # Errors
@@ -156,13 +169,22 @@ pub fn kind(block: &Value) -> Option<&str> {
 pub fn blocks_to_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut text = String::new();
     for (i, block) in blocks.iter().enumerate() {
-        match kind(block) {
-            Some("text") => text.push_str(block_text(block, i)?),
-            Some("image") => text.push_str("<image>"),
-            _ => return Err(unknown_block(block, i)),
-        }
+        push_block(&mut text, block, i)?;
     }
     Ok(text)
+}
+
+/// Adds the block at index `i` to a text, as [`blocks_to_text`] does.
+///
+/// # Errors
+/// It is of another kind.
+pub fn push_block(text: &mut String, block: &Value, i: usize) -> Result<(), Invalid> {
+    match kind(block) {
+        Some("text") => text.push_str(block_text(block, i)?),
+        Some("image") => text.push_str("<image>"),
+        _ => return Err(unknown_block(block, i)),
+    }
+    Ok(())
 }
 
 /// The text of a text block at index `i`.

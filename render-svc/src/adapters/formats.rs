@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
-use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
+use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
 use crate::models::Model;
 use crate::python;
@@ -129,7 +129,7 @@ fn turns(conversation: &Conversation) -> Result<Vec<Turn>, Invalid> {
 }
 
 fn turn(message: &Value) -> Result<Turn, Invalid> {
-    let text = text(message)?;
+    let text = text(message, tagged_text)?;
     match message.get("role").and_then(Value::as_str) {
         Some("system" | "developer") => Ok(Turn { role: "system", text }),
         Some("user") => Ok(Turn { role: "user", text }),
@@ -139,25 +139,15 @@ fn turn(message: &Value) -> Result<Turn, Invalid> {
     }
 }
 
-fn text(message: &Value) -> Result<String, Invalid> {
-    match content(message) {
-        Content::Null => Ok(String::new()),
-        Content::Text(text) => Ok(text.to_owned()),
-        Content::Blocks(blocks) => blocks_to_text(blocks),
-        Content::Other(_) => Err(Invalid::new("content", "must be text or a list of blocks")),
-    }
-}
-
-fn blocks_to_text(blocks: &[Value]) -> Result<String, Invalid> {
+/// Joins blocks to text, with calls and results as they are tagged.
+fn tagged_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut out = String::new();
     for (i, block) in blocks.iter().enumerate() {
         let within = |e: Invalid| e.within(&format!("content[{i}]"));
         match kind(block) {
-            Some("text") => out.push_str(block_text(block, i)?),
-            Some("image") => out.push_str("<image>"),
             Some("tool_use") => push_line(&mut out, &tool_call(block, "input").map_err(within)?),
-            Some("tool_result") => push_line(&mut out, &tool_result(&text(block).map_err(within)?)),
-            _ => return Err(unknown_block(block, i)),
+            Some("tool_result") => push_line(&mut out, &tool_result(&text(block, tagged_text).map_err(within)?)),
+            _ => push_block(&mut out, block, i)?,
         }
     }
     Ok(out)

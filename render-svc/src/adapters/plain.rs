@@ -1,7 +1,7 @@
 //! `plain`: message texts joined by newlines, for models about whose format nothing is known.
 
 use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
-use crate::chat::{Content, Conversation, Invalid, blocks_to_text, content};
+use crate::chat::{Conversation, blocks_to_text, text};
 use crate::error::Error;
 use crate::models::Model;
 
@@ -19,17 +19,10 @@ const IGNORED: &[WarningCode] =
     &[WarningCode::ToolsIgnored, WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
 
 fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
-    let texts: Result<Vec<_>, _> = input.conversation.messages.iter().enumerate().map(text).collect();
+    let texts = input.conversation.messages.iter().enumerate();
+    let texts =
+        texts.map(|(i, message)| text(message, blocks_to_text).map_err(|e| e.within(&format!("messages[{i}]"))));
+    let texts: Result<Vec<_>, _> = texts.collect();
     let warnings = ignored("plain", input.conversation, IGNORED);
     Ok(Rendering { prompt: texts?.join("\n"), attachments: Vec::new(), warnings })
-}
-
-fn text((i, message): (usize, &serde_json::Value)) -> Result<String, Invalid> {
-    let path = format!("messages[{i}]");
-    match content(message) {
-        Content::Null => Ok(String::new()),
-        Content::Text(text) => Ok(text.to_owned()),
-        Content::Blocks(blocks) => blocks_to_text(blocks).map_err(|e| e.within(&path)),
-        Content::Other(_) => Err(Invalid::new(format!("{path}.content"), "must be text or a list of blocks")),
-    }
 }

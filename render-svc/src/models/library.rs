@@ -1,5 +1,6 @@
 //! The models of a server: found at start, and again whenever it is asked for, while requests go on with what they have.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -158,13 +159,8 @@ fn paths(sources: &Sources, config: &Config) -> Result<Vec<PathBuf>, LoadError> 
     for source in &sources.models {
         paths.extend(models_at(source)?);
     }
-    let mut seen = Vec::new();
-    paths.retain(|path| {
-        let key = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let is_new = !seen.contains(&key);
-        seen.push(key);
-        is_new
-    });
+    let mut seen = HashSet::new();
+    paths.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     Ok(paths)
 }
 
