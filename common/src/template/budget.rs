@@ -79,6 +79,11 @@ pub(crate) fn walk(bytes: usize) -> Fallible<()> {
     scan(bytes.saturating_mul(8))
 }
 
+/// Charges what [`walk`] does where nothing can fail: if too little is left, whatever is charged next fails.
+pub(crate) fn walked(bytes: usize) {
+    STEPS.set(STEPS.get().saturating_sub((bytes * 8 / BYTES_PER_STEP) as u64));
+}
+
 /// Charges memory that is about to be allocated, and the time to fill it.
 pub(crate) fn alloc(bytes: usize) -> Fallible<()> {
     scan(bytes)?;

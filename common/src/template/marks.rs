@@ -126,7 +126,11 @@ fn marks_in(text: &str) -> Option<Marks> {
 
 /// The text as it reads.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    marks_in(text).map_or(Cow::Borrowed(text), |marks| marks.plain(text))
+    let Some(marks) = marks_in(text) else {
+        return Cow::Borrowed(text);
+    };
+    budget::walked(text.len());
+    marks.plain(text)
 }
 
 /// The letter that a character reads as.
@@ -136,12 +140,21 @@ pub(crate) fn letter(c: char) -> char {
 
 /// Whether two texts read alike.
 pub(crate) fn same(left: &str, right: &str) -> bool {
-    left == right || IN_USE.get().is_some_and(|marks| marks.letters(left).eq(marks.letters(right)))
+    left == right || IN_USE.get().is_some_and(|marks| read_alike(marks, left, right))
+}
+
+fn read_alike(marks: Marks, left: &str, right: &str) -> bool {
+    budget::walked(left.len().min(right.len()));
+    marks.letters(left).eq(marks.letters(right))
 }
 
 /// How two texts compare as they read.
 pub(crate) fn order(left: &str, right: &str) -> Ordering {
-    IN_USE.get().map_or_else(|| left.cmp(right), |marks| marks.letters(left).cmp(marks.letters(right)))
+    let Some(marks) = IN_USE.get() else {
+        return left.cmp(right);
+    };
+    budget::walked(left.len().min(right.len()));
+    marks.letters(left).cmp(marks.letters(right))
 }
 
 /// Where the text goes on after this prefix, if it starts with it.

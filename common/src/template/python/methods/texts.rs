@@ -277,16 +277,20 @@ impl Receiver<'_> {
         let Some((_, content)) = text::window(self.content, start.as_ref(), stop.as_ref())? else {
             return Ok(Value::from(false));
         };
+        let holds = |affix: &str| {
+            budget::scan(affix.len())?;
+            Ok(holds(content, affix))
+        };
         if let Some(affixes) = seq(&affix).filter(|affixes| !affixes.is_list()) {
             for affix in affixes.items() {
-                if holds(content, text_arg(affix, self.name)?) {
+                if holds(text_arg(affix, self.name)?)? {
                     return Ok(Value::from(true));
                 }
             }
             return Ok(Value::from(false));
         }
         match py(defined(&affix)?) {
-            Py::Str(affix) => Ok(Value::from(holds(content, affix))),
+            Py::Str(affix) => holds(affix).map(Value::from),
             _ => Err(fail(format!("{} first arg must be str or a tuple of str, not {}", self.name, type_name(&affix)))),
         }
     }
