@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 /// Libraries that tell everyone how they build their tables. Filters that name them still count.
-const QUIET: &str = "tk_encode=warn,ptr_hash=warn";
+const QUIET: &str = "tk_encode=warn,ptr_hash=error";
 
 /// How to log.
 #[derive(Debug, Clone, Args)]

@@ -29,8 +29,9 @@ pub enum Command {
     Serve(Serve),
     /// Run requests from a file or standard input, without a server.
     ///
-    /// A request is a JSON object: prompt or token_ids; max_new_tokens; temperature, top_k, top_p, min_p, repetition_penalty,
-    /// seed; stop (a string or a list), stop_token_ids, ignore_eos. Example:
+    /// A request is a JSON object: prompt or token_ids; max_new_tokens, min_new_tokens; temperature, top_k, top_p, min_p, typical_p,
+    /// repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({"ID": BIAS}), seed; stop (a string or a list),
+    /// stop_token_ids, ignore_eos. Example:
     /// echo '{"prompt": "Once upon a time", "max_new_tokens": 40, "temperature": 0}' | gen-svc generate --model MODEL.gguf
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Generate(Generate),

@@ -29,7 +29,7 @@ mod schedule;
 mod sequence;
 mod thread;
 
-pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings};
+pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 pub use placement::{DeviceChoice, DtypeChoice};
 use thread::EngineThread;
 
@@ -207,7 +207,7 @@ impl Engine {
     /// The queue is full, or the engine takes nothing on.
     pub fn submit(&self, work: Work, deadline: Option<Instant>) -> Result<events::Receiver<Event>, Error> {
         let place = self.shared.admit()?;
-        let (sender, receiver) = events::channel(self.shared.event_buffer + 2 * work.outputs as usize);
+        let (sender, receiver) = events::channel(self.shared.event_buffer + 2 * work.sampling.n as usize + 1);
         let span = tracing::info_span!("generation", prompt_tokens = work.prompt.len());
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
         self.jobs.send(job).map_err(|_| Error::EngineFailed)?;

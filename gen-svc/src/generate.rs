@@ -13,7 +13,7 @@ use tokio::sync::mpsc::Receiver;
 use crate::args::Generate;
 use crate::engine::{Config, Engine, Event, FinishReason, Summary};
 use crate::error::Error;
-use crate::request::GenerateRequest;
+use crate::request::{GenerateRequest, Returns};
 
 mod json;
 
@@ -120,7 +120,8 @@ struct Output {
 
 /// Runs one request, and hands out its text as it comes.
 fn answer(engine: &Engine, request: &[u8], write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
-    let request = GenerateRequest { return_token_ids: true, ..json::request(request)? };
+    let returns = Returns { token_ids: true, ..Returns::default() };
+    let request = GenerateRequest { returns, ..json::request(request)? };
     let work = request.prepare(engine.model())?;
     collect(engine.submit(work, None)?, write)
 }
@@ -131,7 +132,7 @@ fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Resul
         let delta = match events.blocking_recv() {
             None => return Err(Error::EngineFailed.into()),
             Some(Event::Refused(error)) => return Err(error.into()),
-            Some(Event::Accepted(_)) => continue,
+            Some(Event::Accepted(_) | Event::PromptLogprobs(_)) => continue,
             Some(Event::Delta(delta)) => delta,
             Some(Event::Finished(end)) => {
                 reason = end.reason;

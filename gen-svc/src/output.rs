@@ -82,6 +82,12 @@ impl OutputPipeline {
         step
     }
 
+    /// What a token stands for. One beyond the tokenizer's vocabulary, which a padded output layer can produce, has none.
+    #[must_use]
+    pub fn bytes(&self, id: u32) -> Vec<u8> {
+        self.tokenizer.token_bytes(id).unwrap_or_default().to_vec()
+    }
+
     /// Ends the output and gives what was held back. A character that was never completed becomes U+FFFD.
     pub fn finish(&mut self) -> String {
         if self.ended {

@@ -14,6 +14,8 @@ const MAX_STOP_STRINGS: usize = 64;
 const MAX_STOP_STRING_BYTES: usize = 1024;
 const MAX_STOP_TOKEN_IDS: usize = 1024;
 const MAX_OUTPUTS: u32 = 16;
+const MAX_BIASED: usize = 1024;
+const MAX_LOGPROBS: u32 = 20;
 const MAX_SALT_BYTES: usize = 1024;
 
 /// What to continue, and how, as the caller states it.
@@ -29,12 +31,10 @@ pub struct GenerateRequest {
     pub stop: StopOptions,
     /// How to read the output. None: the model's own eos ids end it and special tokens are dropped.
     pub output_spec: Option<OutputSpec>,
-    /// Return token ids with each delta.
-    pub return_token_ids: bool,
+    /// What to return besides text.
+    pub returns: Returns,
     /// The tokenizer that the caller used, as lower-case hex SHA-256.
     pub expected_tokenizer_sha256: Option<String>,
-    /// Outputs for the one prompt. None: one.
-    pub n: Option<u32>,
     /// Higher goes first.
     pub priority: i32,
     /// Only what was computed for requests of the same salt is reused.
@@ -50,15 +50,31 @@ pub enum Input {
     TokenIds(Vec<u32>),
 }
 
+/// What to return besides text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Returns {
+    /// Token ids with each delta.
+    pub token_ids: bool,
+    /// How likely each token was, and the so many likeliest in its place.
+    pub logprobs: Option<u32>,
+    /// The same for each token of the prompt.
+    pub prompt_logprobs: Option<u32>,
+}
+
 /// Sampling as far as it is stated. What is not comes from the model's defaults.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[allow(missing_docs)] // as in `Sampling`
 pub struct SamplingOptions {
     pub temperature: Option<f32>,
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
     pub min_p: Option<f32>,
+    pub typical_p: Option<f32>,
     pub repetition_penalty: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub logit_bias: Vec<(u32, f32)>,
+    pub n: Option<u32>,
     pub seed: Option<u64>,
 }
 
@@ -67,6 +83,8 @@ pub struct SamplingOptions {
 pub struct StopOptions {
     /// None: what is left of the context.
     pub max_new_tokens: Option<u32>,
+    /// Before so many tokens, none is chosen that would end the output.
+    pub min_new_tokens: u32,
     /// Output ends before the first of these.
     pub stop_strings: Vec<String>,
     /// Output ends at the first of these.
@@ -122,10 +140,8 @@ pub struct Work {
     pub limits: Limits,
     /// Ids to text.
     pub output: OutputPipeline,
-    /// Return token ids with each delta.
-    pub return_token_ids: bool,
-    /// How many outputs there will be.
-    pub outputs: u32,
+    /// What to return besides text.
+    pub returns: Returns,
     /// Higher goes first.
     pub priority: i32,
     /// Only what was computed for requests of the same salt is reused.
@@ -137,6 +153,8 @@ pub struct Work {
 pub struct Limits {
     /// At least 1, at most what is left of the context.
     pub max_new_tokens: usize,
+    /// Before so many tokens, none is chosen that would end the output.
+    pub min_new_tokens: usize,
     /// The request's, then the output spec's.
     pub stop_strings: Vec<String>,
     /// The request's, then the eos ids unless they are ignored.
@@ -155,9 +173,8 @@ impl GenerateRequest {
             sampling: SamplingOptions::default(),
             stop: StopOptions::default(),
             output_spec: None,
-            return_token_ids: false,
+            returns: Returns::default(),
             expected_tokenizer_sha256: None,
-            n: None,
             priority: 0,
             cache_salt: String::new(),
         }
@@ -169,10 +186,9 @@ impl GenerateRequest {
     /// The first thing that is not acceptable.
     pub fn prepare(self, model: &ServedModel) -> Result<Work, Error> {
         model.check_id(&self.model)?;
-        self.sampling.check()?;
+        self.sampling.check(model.vocabulary_size)?;
         self.stop.check(model.vocabulary_size)?;
-        let outputs = self.n.unwrap_or(1);
-        check((1..=MAX_OUTPUTS).contains(&outputs), "n", || format!("must be 1 to {MAX_OUTPUTS}, is {outputs}"))?;
+        self.returns.check()?;
         let salt = self.cache_salt.len();
         check(salt <= MAX_SALT_BYTES, "cache_salt", || {
             format!("must have at most {MAX_SALT_BYTES} bytes, has {salt}")
@@ -186,8 +202,7 @@ impl GenerateRequest {
             output: OutputPipeline::new(model.tokenizer.clone(), &spec.settle(&limits)),
             limits,
             prompt,
-            return_token_ids: self.return_token_ids,
-            outputs,
+            returns: self.returns,
             priority: self.priority,
             cache_salt: self.cache_salt.into(),
         })
@@ -242,10 +257,11 @@ impl SamplingOptions {
             top_k: defaults.top_k,
             top_p: defaults.top_p,
             min_p: defaults.min_p,
+            typical_p: defaults.typical_p,
             repetition_penalty: defaults.repetition_penalty,
-            seed: None,
+            ..Self::default()
         };
-        match stated.check() {
+        match stated.check(0) {
             Ok(()) => stated,
             Err(error) => {
                 tracing::warn!(error = error.chain(), "the model's generation defaults are ignored");
@@ -254,34 +270,62 @@ impl SamplingOptions {
         }
     }
 
-    // NaN is in no range.
-    fn check(&self) -> Result<(), Error> {
-        let ranged = |field: &str, value: Option<f32>, allowed: fn(f32) -> bool, range: &str| match value {
-            Some(value) => check(allowed(value), field, || format!("must be {range}, is {value}")),
-            None => Ok(()),
-        };
-        ranged("sampling.temperature", self.temperature, |t| (0.0..=100.0).contains(&t), "0 to 100")?;
-        ranged("sampling.top_p", self.top_p, |p| p > 0.0 && p <= 1.0, "above 0 and at most 1")?;
-        ranged("sampling.min_p", self.min_p, |p| (0.0..=1.0).contains(&p), "0 to 1")?;
-        let penalty = self.repetition_penalty;
-        ranged("sampling.repetition_penalty", penalty, |r| r > 0.0 && r <= 100.0, "above 0 and at most 100")
+    fn check(&self, vocabulary: usize) -> Result<(), Error> {
+        let positive = |penalty: f32| penalty > 0.0 && penalty <= 100.0;
+        let share = |p: f32| p > 0.0 && p <= 1.0;
+        check_range("sampling.temperature", self.temperature, |t| (0.0..=100.0).contains(&t), "0 to 100")?;
+        check_range("sampling.top_p", self.top_p, share, "above 0 and at most 1")?;
+        check_range("sampling.min_p", self.min_p, |p| (0.0..=1.0).contains(&p), "0 to 1")?;
+        check_range("sampling.typical_p", self.typical_p, share, "above 0 and at most 1")?;
+        let repetition = self.repetition_penalty;
+        check_range("sampling.repetition_penalty", repetition, positive, "above 0 and at most 100")?;
+        let additive = |penalty: f32| (-2.0..=2.0).contains(&penalty);
+        check_range("sampling.presence_penalty", self.presence_penalty, additive, "-2 to 2")?;
+        check_range("sampling.frequency_penalty", self.frequency_penalty, additive, "-2 to 2")?;
+        check_between("sampling.n", self.n.unwrap_or(1), 1, MAX_OUTPUTS)?;
+        self.check_bias(vocabulary)
     }
 
-    fn settle(&self, model: &Self) -> Sampling {
+    fn check_bias(&self, vocabulary: usize) -> Result<(), Error> {
+        let field = "sampling.logit_bias";
+        check_count(field, self.logit_bias.len(), MAX_BIASED)?;
+        for &(id, bias) in &self.logit_bias {
+            let entry = format!("{field}[{id}]");
+            check((id as usize) < vocabulary, &entry, || format!("must name a token below {vocabulary}"))?;
+            check_range(&entry, Some(bias), |bias| (-100.0..=100.0).contains(&bias), "-100 to 100")?;
+        }
+        Ok(())
+    }
+
+    fn settle(self, model: &Self) -> Sampling {
         Sampling {
             temperature: self.temperature.or(model.temperature).unwrap_or(1.0),
             top_k: self.top_k.or(model.top_k).unwrap_or(0),
             top_p: self.top_p.or(model.top_p).unwrap_or(1.0),
             min_p: self.min_p.or(model.min_p).unwrap_or(0.0),
+            typical_p: self.typical_p.or(model.typical_p).unwrap_or(1.0),
             repetition_penalty: self.repetition_penalty.or(model.repetition_penalty).unwrap_or(1.0),
+            presence_penalty: self.presence_penalty.unwrap_or(0.0),
+            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
+            logit_bias: self.logit_bias,
+            n: self.n.unwrap_or(1),
             seed: self.seed.unwrap_or_else(random_seed),
         }
+    }
+}
+
+impl Returns {
+    fn check(&self) -> Result<(), Error> {
+        check_between("return_options.logprobs", self.logprobs.unwrap_or(0), 0, MAX_LOGPROBS)?;
+        check_between("return_options.prompt_logprobs", self.prompt_logprobs.unwrap_or(0), 0, MAX_LOGPROBS)
     }
 }
 
 impl StopOptions {
     fn check(&self, vocabulary: usize) -> Result<(), Error> {
         check(self.max_new_tokens != Some(0), "stop.max_new_tokens", || "must be at least 1, is 0".into())?;
+        let (least, most) = (self.min_new_tokens, self.max_new_tokens.unwrap_or(u32::MAX));
+        check(least <= most, "stop.min_new_tokens", || format!("must be at most max_new_tokens, {most}, is {least}"))?;
         check_strings("stop.stop_strings", &self.stop_strings)?;
         check_count("stop.stop_token_ids", self.stop_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
         check_ids("stop.stop_token_ids", &self.stop_token_ids, vocabulary)
@@ -289,6 +333,7 @@ impl StopOptions {
 
     fn settle(self, spec: &OutputSpec, left: usize) -> Limits {
         let mut limits = Limits {
+            min_new_tokens: self.min_new_tokens as usize,
             max_new_tokens: self.max_new_tokens.map_or(left, |most| left.min(most as usize)),
             stop_strings: self.stop_strings,
             stop_token_ids: self.stop_token_ids,
@@ -336,6 +381,18 @@ fn add_new<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
 
 fn check(acceptable: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), Error> {
     if acceptable { Ok(()) } else { Err(Error::invalid(field, problem())) }
+}
+
+// NaN is in no range.
+fn check_range(field: &str, value: Option<f32>, allowed: impl Fn(f32) -> bool, range: &str) -> Result<(), Error> {
+    match value {
+        Some(value) => check(allowed(value), field, || format!("must be {range}, is {value}")),
+        None => Ok(()),
+    }
+}
+
+fn check_between(field: &str, value: u32, least: u32, most: u32) -> Result<(), Error> {
+    check((least..=most).contains(&value), field, || format!("must be {least} to {most}, is {value}"))
 }
 
 fn check_count(field: &str, count: usize, most: usize) -> Result<(), Error> {

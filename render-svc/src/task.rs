@@ -19,6 +19,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
+use crate::chat::Invalid;
 use crate::error::Error;
 use crate::grpc::convert;
 use crate::render::{Output, Rendered};
@@ -89,6 +90,9 @@ fn is_late(status: &Status) -> bool {
 
 fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
     let Task { rendered, sampling, stop, return_options, priority, cache_salt, deadline } = task;
+    if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {
+        return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
+    }
     let output_spec = Some(convert::output_spec(rendered.output_spec()));
     let Output::Prompt { tokens: Some(Encoding { ids, .. }), .. } = rendered.output else {
         return Err(Error::ImagesNotSupported);
@@ -101,7 +105,6 @@ fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
         output_spec,
         return_options,
         expected_tokenizer_sha256: Some(rendered.model.tokenizer()?.sha256().to_owned()),
-        n: None,
         priority,
         cache_salt,
     });
@@ -156,6 +159,7 @@ impl Answer {
     fn advance(&mut self, event: Option<Generated>) -> Option<Event> {
         match event? {
             Generated::Accepted(accepted) => Some(Event::Accepted(accepted)),
+            Generated::PromptLogprobs(tokens) => Some(Event::PromptLogprobs(tokens)),
             Generated::Delta(delta) => {
                 self.text.push_str(&delta.text);
                 Some(Event::Delta(delta))

@@ -8,7 +8,7 @@ use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
 use gen_svc::models::{Logits, Model, ModelShape, Run};
-use gen_svc::request::{GenerateRequest, Input, SamplingOptions, ServedModel, StopOptions};
+use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::tokenizer::Tokenizer;
 use tandem_tests::default_model;
@@ -119,7 +119,7 @@ fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.0), seed: Some(11), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(tokens), ..StopOptions::default() },
-        return_token_ids: true,
+        returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
     }
 }
@@ -152,6 +152,7 @@ fn finish(mut events: Receiver<Event>) -> Answer {
                 add(end.last.output, &end.last.token_ids);
             }
             Event::Summary(summary) => break summary,
+            Event::PromptLogprobs(_) => panic!("nobody asked"),
             Event::Refused(error) => panic!("refused: {}", error.chain()),
         }
     };
@@ -250,7 +251,8 @@ fn what_was_used_last_is_forgotten_last() {
 #[test]
 fn several_outputs_share_one_prompt_and_are_what_their_seeds_say() {
     let (engine, steps) = engine(256, |_| {});
-    let several = GenerateRequest { n: Some(4), ..request(&prompt(5, 300), 50) };
+    let mut several = request(&prompt(5, 300), 50);
+    several.sampling.n = Some(4);
     let answer = finish(submit(&engine, several));
     assert_eq!(answer.outputs.len(), 4);
     assert_eq!(answer.outputs[0], alone(request(&prompt(5, 300), 50))[0]);
@@ -339,8 +341,24 @@ fn requests_out_of_range_name_their_field() {
     let (engine, _) = engine(64, |_| {});
     let ask = |request: GenerateRequest| request.prepare(engine.model()).expect_err("out of range").to_string();
     let good = request(&[1], 1);
-    assert_eq!(ask(GenerateRequest { n: Some(0), ..good.clone() }), "n: must be 1 to 16, is 0");
-    assert_eq!(ask(GenerateRequest { n: Some(17), ..good.clone() }), "n: must be 1 to 16, is 17");
+    let sampling = |change: fn(&mut SamplingOptions)| {
+        let mut request = good.clone();
+        change(&mut request.sampling);
+        ask(request)
+    };
+    assert_eq!(sampling(|s| s.n = Some(0)), "sampling.n: must be 1 to 16, is 0");
+    assert_eq!(sampling(|s| s.n = Some(17)), "sampling.n: must be 1 to 16, is 17");
+    assert_eq!(sampling(|s| s.typical_p = Some(0.0)), "sampling.typical_p: must be above 0 and at most 1, is 0");
+    assert_eq!(sampling(|s| s.presence_penalty = Some(2.5)), "sampling.presence_penalty: must be -2 to 2, is 2.5");
+    assert_eq!(sampling(|s| s.frequency_penalty = Some(-3.0)), "sampling.frequency_penalty: must be -2 to 2, is -3");
+    assert_eq!(sampling(|s| s.logit_bias = vec![(64, 1.0)]), "sampling.logit_bias[64]: must name a token below 64");
+    let infinite = sampling(|s| s.logit_bias = vec![(3, f32::INFINITY)]);
+    assert_eq!(infinite, "sampling.logit_bias[3]: must be -100 to 100, is inf");
+    let mut stop = good.clone();
+    stop.stop.min_new_tokens = 2;
+    assert_eq!(ask(stop), "stop.min_new_tokens: must be at most max_new_tokens, 1, is 2");
+    let logprobs = GenerateRequest { returns: Returns { logprobs: Some(21), ..Returns::default() }, ..good.clone() };
+    assert_eq!(ask(logprobs), "return_options.logprobs: must be 0 to 20, is 21");
     let salt = "s".repeat(1025);
     assert_eq!(ask(GenerateRequest { cache_salt: salt, ..good }), "cache_salt: must have at most 1024 bytes, has 1025");
 }

@@ -9,7 +9,7 @@ use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Logits, Model, Run, Wanted};
-use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions, Work};
+use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions, Work};
 use gen_svc::weights::{ModelFile, Placement, quant};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::artifacts::gguf::GgmlType;
@@ -375,7 +375,7 @@ fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> Work {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(max_new_tokens), ..StopOptions::default() },
-        return_token_ids: true,
+        returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
     };
     request.prepare(engine.model()).expect("a good request")
@@ -401,7 +401,7 @@ fn finish_all(events: &mut Receiver<Event>, count: usize) -> Vec<Answer> {
     let mut reasons = vec![None; count];
     loop {
         match events.blocking_recv().expect("an end") {
-            Event::Accepted(_) => {}
+            Event::Accepted(_) | Event::PromptLogprobs(_) => {}
             Event::Delta(delta) => ids[delta.output as usize].extend(delta.token_ids),
             Event::Finished(end) => {
                 ids[end.last.output as usize].extend(&end.last.token_ids);

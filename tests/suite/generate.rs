@@ -26,7 +26,7 @@ fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
         input: Some(Input::Prompt(prompt.to_owned())),
         sampling: Some(pb::Sampling { temperature: Some(0.0), ..Default::default() }),
         stop: Some(pb::Stop { max_new_tokens: Some(max_new_tokens), ..Default::default() }),
-        return_options: Some(pb::ReturnOptions { token_ids: true }),
+        return_options: Some(pb::ReturnOptions { token_ids: true, ..Default::default() }),
         ..Default::default()
     }
 }
@@ -35,7 +35,9 @@ fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
 #[derive(Debug, Default)]
 struct Answer {
     accepted: pb::Accepted,
+    prompt_logprobs: Vec<pb::TokenInfo>,
     deltas: Vec<String>,
+    tokens: Vec<pb::TokenInfo>,
     token_ids: Vec<u32>,
     finished: pb::Finished,
     summary: pb::Summary,
@@ -56,13 +58,19 @@ async fn ask(client: &mut Client, request: pb::GenerateRequest) -> Result<Answer
             Event::Delta(delta) => {
                 answer.deltas.push(delta.text);
                 answer.token_ids.extend(delta.token_ids);
+                answer.tokens.extend(delta.tokens);
                 order.push('d');
             }
             Event::Finished(finished) => (answer.finished, _) = (finished, order.push('f')),
+            Event::PromptLogprobs(of) => {
+                answer.prompt_logprobs.extend(of.tokens);
+                order.push('p');
+            }
             Event::Summary(summary) => (answer.summary, _) = (summary, order.push('s')),
         }
     }
-    assert_eq!(order.replace('d', ""), "afs", "the order of events");
+    assert_eq!(order.replace(['d', 'p'], ""), "afs", "the order of events");
+    assert!(order.rfind('p') < order.find('d'), "the prompt comes first: {order}");
     Ok(answer)
 }
 
@@ -254,4 +262,46 @@ async fn a_deadline_ends_a_running_request_as_such() {
         }
     }
     assert_eq!(finished, Some(pb::FinishReason::Deadline));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logprobs_of_an_answer_are_those_of_the_same_tokens_in_a_prompt() {
+    let (service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let mut request = greedy(&golden.prompt, 12);
+    request.return_options = Some(pb::ReturnOptions { token_ids: true, logprobs: Some(3), ..Default::default() });
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    let ids = |tokens: &[pb::TokenInfo]| tokens.iter().map(|token| token.id).collect::<Vec<_>>();
+    assert_eq!((&ids(&answer.tokens), &answer.token_ids[..]), (&answer.token_ids, &golden.greedy_ids[..12]));
+    for token in &answer.tokens {
+        let likeliest = &token.top_logprobs[0];
+        assert_eq!((likeliest.id, likeliest.logprob, &likeliest.bytes), (token.id, token.logprob, &token.bytes));
+        assert!(token.top_logprobs.is_sorted_by(|a, b| a.logprob >= b.logprob) && token.top_logprobs.len() == 3);
+        assert_eq!(service.tokenizer.token_bytes(token.id), Some(&token.bytes[..]));
+    }
+    let whole = [golden.prompt_ids.clone(), answer.token_ids.clone()].concat();
+    request.input = Some(Input::TokenIds(pb::TokenIds { ids: whole.clone() }));
+    request.return_options = Some(pb::ReturnOptions { prompt_logprobs: Some(3), ..Default::default() });
+    for _ in 0..2 {
+        let told = ask(&mut client, request.clone()).await.expect("answers");
+        assert_eq!(ids(&told.prompt_logprobs), whole[1..], "every token but the first, cached or not");
+        assert!(told.tokens.is_empty() && told.token_ids.is_empty());
+        for (found, expected) in told.prompt_logprobs[golden.prompt_ids.len() - 1..].iter().zip(&answer.tokens) {
+            assert!((found.logprob - expected.logprob).abs() < 1e-3, "{found:?}, not {expected:?}");
+            assert_eq!(found.top_logprobs[0].id, expected.top_logprobs[0].id);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_at_least_as_many_tokens_as_asked() {
+    let (_service, mut client) = serve().await;
+    let short = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
+    let least = short.greedy_ids.len() as u32 + 5;
+    let mut request = greedy(&short.prompt, 64);
+    request.stop.get_or_insert_default().min_new_tokens = least;
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert!(answer.token_ids.len() >= least as usize);
+    assert!(!answer.token_ids[..least as usize].contains(&2));
+    assert_eq!(answer.token_ids[..short.greedy_ids.len() - 1], short.greedy_ids[..short.greedy_ids.len() - 1]);
 }

@@ -2,13 +2,16 @@
 //! on the same logits.
 
 use gen_svc::error::Error;
-use gen_svc::sampling::{Sampler, Sampling, distribution, uniform};
+use gen_svc::sampling::{Logprobs, Sampler, Sampling, distribution, uniform};
 
 const LOGITS: [f32; 12] = [2.5, -1.0, 0.5, 3.0, 3.0, -4.0, 1.25, 0.0, 2.0, -0.5, 1.0, -2.0];
 const PROMPT: [u32; 4] = [3, 5, 3, 8];
 
-const OFF: Sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 };
-const GREEDY: Sampling = Sampling { temperature: 0.0, ..OFF };
+const OFF: Sampling = {
+    let mut off = Sampling::GREEDY;
+    off.temperature = 1.0;
+    off
+};
 
 /// Temperature, top-k, top-p, min-p, repetition penalty; the tokens that transformers keeps, with their probabilities.
 type Case = (f32, u32, f32, f32, f32, &'static [(u32, f64)]);
@@ -36,13 +39,7 @@ const CASES: &[Case] = &[
 #[track_caller]
 fn check(case: &Case) {
     let &(temperature, top_k, top_p, min_p, repetition_penalty, expected) = case;
-    let sampling = Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed: 0 };
-    let kept = distribution(sampling, &PROMPT, &LOGITS).expect("finite");
-    let ids = |kept: &[(u32, f64)]| kept.iter().map(|(id, _)| *id).collect::<Vec<_>>();
-    assert_eq!(ids(&kept), ids(expected), "{sampling:?}");
-    for ((id, probability), (_, reference)) in kept.iter().zip(expected) {
-        assert!((probability - reference).abs() < 2e-6, "{sampling:?}: {id} has {probability}, not {reference}");
-    }
+    assert_kept(&Sampling { temperature, top_k, top_p, min_p, repetition_penalty, ..OFF }, expected);
 }
 
 #[test]
@@ -57,7 +54,7 @@ fn a_nucleus_of_any_size_is_found() {
     for (top_p, temperature, count, sum) in
         [(0.5, 1.0, 1733, 43_358_031), (0.95, 3.0, 22_289, 557_260_505), (0.95, 10.0, 43_070, 1_076_779_185_u64)]
     {
-        let kept = distribution(Sampling { top_p, temperature, ..OFF }, &[], &logits).expect("finite");
+        let kept = distribution(&Sampling { top_p, temperature, ..OFF }, &[], &[], &logits).expect("finite");
         // f32 sums over so many differ by a few tokens at the border, which are the least likely ones.
         assert!(kept.len().abs_diff(count) <= 8, "{} kept, not {count}", kept.len());
         let total: u64 = kept.iter().map(|(id, _)| u64::from(*id)).sum();
@@ -84,12 +81,12 @@ fn random_numbers_depend_on_seed_output_and_position_alone() {
 
 #[test]
 fn tokens_are_drawn_as_often_as_they_are_likely() {
-    let expected = distribution(OFF, &[], &LOGITS).expect("finite");
+    let expected = distribution(&OFF, &[], &[], &LOGITS).expect("finite");
     let mut sampler = Sampler::new(Sampling { seed: 7, ..OFF }, 0, &[]);
     let mut drawn = [0_u32; LOGITS.len()];
     const DRAWS: u32 = 40_000;
     for position in 0..u64::from(DRAWS) {
-        drawn[sampler.next(&mut LOGITS.clone(), position).expect("finite") as usize] += 1;
+        drawn[sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite") as usize] += 1;
     }
     for (id, probability) in expected {
         let share = f64::from(drawn[id as usize]) / f64::from(DRAWS);
@@ -101,8 +98,8 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
 #[test]
 fn a_seed_gives_the_same_token_at_a_position_whatever_came_before() {
     let sampling = Sampling { seed: 3, ..OFF };
-    let at = |sampler: &mut Sampler, position| sampler.next(&mut LOGITS.clone(), position).expect("finite");
-    let mut straight = Sampler::new(sampling, 0, &PROMPT);
+    let at = |sampler: &mut Sampler, position| sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite");
+    let mut straight = Sampler::new(sampling.clone(), 0, &PROMPT);
     let tokens: Vec<u32> = (4..40).map(|position| at(&mut straight, position)).collect();
     let mut resumed = Sampler::new(sampling, 0, &[PROMPT.as_slice(), &tokens[..20]].concat());
     let rest: Vec<u32> = (24..40).map(|position| at(&mut resumed, position)).collect();
@@ -111,9 +108,9 @@ fn a_seed_gives_the_same_token_at_a_position_whatever_came_before() {
 
 #[test]
 fn greedy_takes_the_first_of_equals_and_sees_its_own_output() {
-    let mut sampler = Sampler::new(Sampling { repetition_penalty: 2.0, ..GREEDY }, 0, &[]);
+    let mut sampler = Sampler::new(Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY }, 0, &[]);
     let tokens: Vec<u32> =
-        (0..4).map(|position| sampler.next(&mut LOGITS.clone(), position).expect("finite")).collect();
+        (0..4).map(|position| sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite")).collect();
     assert_eq!(tokens, [3, 4, 0, 8]);
 }
 
@@ -124,9 +121,9 @@ fn extreme_settings_still_choose_a_token() {
         Sampling { temperature: 100.0, top_p: f32::MIN_POSITIVE, ..OFF },
         Sampling { repetition_penalty: 1e-45, ..OFF },
         Sampling { repetition_penalty: 100.0, top_k: u32::MAX, ..OFF },
-        Sampling { repetition_penalty: 1e-45, ..GREEDY },
+        Sampling { repetition_penalty: 1e-45, ..Sampling::GREEDY },
     ] {
-        let id = Sampler::new(sampling, 0, &PROMPT).next(&mut LOGITS.clone(), 0).expect("finite");
+        let id = Sampler::new(sampling.clone(), 0, &PROMPT).next(&mut LOGITS.clone(), 0, &[]).expect("finite");
         assert!(id < 12, "{sampling:?}");
     }
 }
@@ -134,9 +131,83 @@ fn extreme_settings_still_choose_a_token() {
 #[test]
 fn logits_that_are_no_numbers_are_an_error() {
     for broken in [[f32::NAN; 3], [f32::NEG_INFINITY; 3], [0.0, f32::INFINITY, 1.0]] {
-        for sampling in [OFF, GREEDY] {
-            let chosen = Sampler::new(sampling, 0, &[]).next(&mut broken.clone(), 0);
+        for sampling in [OFF, Sampling::GREEDY] {
+            let chosen = Sampler::new(sampling, 0, &[]).next(&mut broken.clone(), 0, &[]);
             assert!(matches!(chosen, Err(Error::NotFinite)), "{broken:?}: {chosen:?}");
         }
     }
+}
+
+/// Temperature, top-k, typical-p; the tokens that transformers' TypicalLogitsWarper keeps, with their probabilities.
+#[rustfmt::skip]
+const TYPICAL: &[(f32, u32, f32, &[(u32, f64)])] = &[
+    (1.0, 0, 0.2, &[(0, 0.622459), (8, 0.377541)]),
+    (1.0, 0, 0.5, &[(0, 0.203916), (3, 0.336201), (4, 0.336201), (8, 0.123681)]),
+    (1.0, 0, 0.9, &[(0, 0.19266), (3, 0.317643), (4, 0.317643), (6, 0.055198), (8, 0.116854)]),
+    (2.0, 0, 0.6, &[(0, 0.18676), (3, 0.239804), (4, 0.239804), (6, 0.099965), (8, 0.145448), (10, 0.088219)]),
+    (0.7, 6, 0.95, &[(0, 0.179372), (3, 0.366409), (4, 0.366409), (8, 0.08781)]),
+];
+
+#[track_caller]
+fn assert_kept(sampling: &Sampling, expected: &[(u32, f64)]) {
+    let kept = distribution(sampling, &PROMPT, &[], &LOGITS).expect("finite");
+    let ids = |kept: &[(u32, f64)]| kept.iter().map(|(id, _)| *id).collect::<Vec<_>>();
+    assert_eq!(ids(&kept), ids(expected), "{sampling:?}");
+    for ((id, probability), (_, reference)) in kept.iter().zip(expected) {
+        assert!((probability - reference).abs() < 2e-6, "{sampling:?}: {id} has {probability}, not {reference}");
+    }
+}
+
+#[test]
+fn typical_tokens_are_those_of_transformers() {
+    for &(temperature, top_k, typical_p, expected) in TYPICAL {
+        assert_kept(&Sampling { temperature, top_k, typical_p, ..OFF }, expected);
+    }
+}
+
+/// transformers' SequenceBiasLogitsProcessor, then its RepetitionPenaltyLogitsProcessor.
+#[test]
+#[rustfmt::skip]
+fn bias_comes_before_the_repetition_penalty() {
+    let sampling = Sampling { logit_bias: vec![(3, -1.5), (5, 4.0), (0, 0.25)], repetition_penalty: 1.3, ..OFF };
+    assert_kept(&sampling, &[(0, 0.286899), (1, 0.006747), (2, 0.030239), (3, 0.058147), (4, 0.368386), (5, 0.018341), (6, 0.064016), (7, 0.018341), (8, 0.085421), (9, 0.011124), (10, 0.049856), (11, 0.002482)]);
+}
+
+/// OpenAI's formula: the count times the frequency penalty, and the presence penalty once; the prompt does not count.
+#[test]
+fn presence_and_frequency_are_taken_from_what_was_generated() {
+    let sampling = Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::GREEDY };
+    let mut sampler = Sampler::new(sampling, 0, &[3, 3, 3]);
+    let tokens: Vec<u32> = (0..9).map(|at| sampler.next(&mut LOGITS.clone(), at, &[]).expect("finite")).collect();
+    // 3.0 and 3.0 fall to 2.25, below 2.5, which falls to 1.75; then 2.25 to 2.0, which the next 2.0 follows by its place.
+    assert_eq!(tokens, [3, 4, 0, 3, 4, 3, 4, 8, 0]);
+    let encouraged = Sampling { presence_penalty: -2.0, ..Sampling::GREEDY };
+    let mut sampler = Sampler::new(encouraged, 0, &[]);
+    assert_eq!([0, 1, 2].map(|at| sampler.next(&mut LOGITS.clone(), at, &[]).expect("finite")), [3, 3, 3]);
+}
+
+#[test]
+fn what_is_forbidden_is_not_chosen() {
+    let mut sampler = Sampler::new(Sampling::GREEDY, 0, &[]);
+    assert_eq!(sampler.next(&mut LOGITS.clone(), 0, &[3, 4, 99]).expect("finite"), 0);
+    let mut warm = Sampler::new(Sampling { temperature: 100.0, ..OFF }, 0, &[]);
+    for position in 0..2000 {
+        let id = warm.next(&mut LOGITS.clone(), position, &[0, 1, 2, 3]).expect("finite");
+        assert!(id > 3);
+    }
+}
+
+/// torch's log_softmax.
+#[test]
+fn logprobs_are_of_the_models_own_distribution() {
+    let logprobs = Logprobs::new(&LOGITS, 6, 4);
+    let close = |found: f32, expected: f32| (found - expected).abs() < 2e-6;
+    assert!(close(logprobs.logprob, -2.994602), "{logprobs:?}");
+    let expected = [(3, -1.244602), (4, -1.244602), (0, -1.744602), (8, -2.244602)];
+    assert_eq!(logprobs.top.len(), 4);
+    for (found, expected) in logprobs.top.iter().zip(expected) {
+        assert!(found.0 == expected.0 && close(found.1, expected.1), "{logprobs:?}");
+    }
+    assert!(Logprobs::new(&LOGITS, 0, 0).top.is_empty());
+    assert_eq!(Logprobs::new(&LOGITS, 0, 20).top.len(), 12);
 }

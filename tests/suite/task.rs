@@ -36,6 +36,7 @@ async fn run(client: &mut TaskServiceClient<Channel>, task: RunTaskRequest) -> R
         match response.event.expect("an event") {
             Event::Rendered(_) => order.push('r'),
             Event::Accepted(_) => order.push('a'),
+            Event::PromptLogprobs(_) => order.push('p'),
             Event::Delta(delta) => text.push_str(&delta.text),
             Event::Finished(finished) => (end, _) = (Some(finished), order.push('f')),
         }

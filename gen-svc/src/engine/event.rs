@@ -15,6 +15,8 @@ pub enum Event {
     Refused(Error),
     /// It runs. The first event then.
     Accepted(Accepted),
+    /// How likely the next tokens of the prompt were, if that was asked for. All come before the first delta of an output.
+    PromptLogprobs(Vec<Token>),
     /// More output.
     Delta(Delta),
     /// The end of an output.
@@ -39,7 +41,7 @@ pub struct Accepted {
 }
 
 /// More output.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Delta {
     /// Which output; 0 is the first.
     pub output: u32,
@@ -47,6 +49,30 @@ pub struct Delta {
     pub text: String,
     /// The tokens sampled since the last delta, if they were asked for.
     pub token_ids: Vec<u32>,
+    /// The same with how likely they were, if that was asked for.
+    pub tokens: Vec<Token>,
+}
+
+/// A token and how likely it was, by the model itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Token {
+    /// The token.
+    pub id: u32,
+    /// What it stands for: not always whole characters.
+    pub bytes: Vec<u8>,
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// The likeliest in its place, the likeliest first.
+    pub top: Vec<TopToken>,
+}
+
+/// One of the likeliest tokens in a place.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // as in `Token`
+pub struct TopToken {
+    pub id: u32,
+    pub bytes: Vec<u8>,
+    pub logprob: f32,
 }
 
 /// How an output ended.
@@ -119,6 +145,6 @@ impl Delta {
     /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.token_ids.is_empty()
+        self.text.is_empty() && self.token_ids.is_empty() && self.tokens.is_empty()
     }
 }

@@ -118,7 +118,7 @@ impl Scheduler {
         for (done, &at) in prompts.iter().enumerate() {
             let share = left.div_ceil(prompts.len() - done);
             let Some(sequence) = self.running.get(at) else { continue };
-            let count = sequence.pending().min(share).min(left);
+            let count = sequence.most().min(share).min(left);
             if count > 0 && self.make_room(at, count) {
                 counts[at] = count;
                 left -= count;

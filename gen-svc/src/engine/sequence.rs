@@ -9,13 +9,16 @@ use tracing::{Span, info_span};
 
 use super::Job;
 use super::caller::{Caller, Interruption};
-use super::event::{Delta, Event, FinishReason, Finished, Timings};
+use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::models::{Run, Wanted};
 use crate::output::{Matched, OutputPipeline};
-use crate::request::Limits;
-use crate::sampling::{Sampler, Sampling};
+use crate::request::{Limits, Returns};
+use crate::sampling::{Logprobs, Sampler, Sampling};
+
+/// Tokens of a prompt computed in one step where all their logits are wanted, which take much memory.
+const PROMPT_ROWS: usize = 32;
 
 /// Who comes first: by priority, then by arrival.
 pub(super) type Rank = (Reverse<i32>, u64, u32);
@@ -39,7 +42,9 @@ pub(super) struct Sequence {
     sampling: Sampling,
     sampler: Sampler,
     limits: Limits,
-    return_token_ids: bool,
+    returns: Returns,
+    /// Tokens of the prompt whose probabilities were told. Nothing comes before the first.
+    reported: usize,
     pipeline: OutputPipeline,
 }
 
@@ -48,7 +53,7 @@ impl Sequence {
     pub(super) fn of(job: Job, arrival: u64) -> Vec<Self> {
         let caller = Rc::new(Caller::of(&job));
         let Job { work, .. } = job;
-        let outputs = work.outputs;
+        let outputs = work.sampling.n;
         let sequence = |output| Self {
             phase: info_span!(parent: &caller.span, "prefill", output),
             caller: Rc::clone(&caller),
@@ -58,11 +63,12 @@ impl Sequence {
             computed: 0,
             table: BlockTable::default(),
             salt: Arc::clone(&work.cache_salt),
-            sampling: work.sampling,
-            sampler: Sampler::new(work.sampling, output, &work.prompt),
+            sampler: Sampler::new(work.sampling.clone(), output, &work.prompt),
+            sampling: work.sampling.clone(),
             ids: work.prompt.clone(),
             limits: work.limits.clone(),
-            return_token_ids: work.return_token_ids,
+            returns: Returns { prompt_logprobs: work.returns.prompt_logprobs.filter(|_| output == 0), ..work.returns },
+            reported: 1,
             pipeline: work.output.clone(),
         };
         (0..outputs).map(sequence).collect()
@@ -98,6 +104,9 @@ impl Sequence {
 
     /// Takes the blocks that hold the start of its tokens already.
     pub(super) fn find_cached(&mut self, pool: &mut BlockPool) {
+        if self.tells_of_prompt() {
+            return;
+        }
         self.table = pool.find(&self.salt, &self.ids);
         self.computed = self.table.capacity();
     }
@@ -105,7 +114,7 @@ impl Sequence {
     /// Leaves the queue.
     pub(super) fn start(&self) {
         if !self.caller.is_accepted() {
-            self.caller.accept(self.computed, self.sampling, self.limits.clone());
+            self.caller.accept(self.computed, self.sampling.clone(), self.limits.clone());
         }
     }
 
@@ -115,39 +124,76 @@ impl Sequence {
         self.computed = 0;
     }
 
+    /// Whether there are tokens of the prompt whose probabilities are yet to be told. All of it is computed for that.
+    fn tells_of_prompt(&self) -> bool {
+        self.returns.prompt_logprobs.is_some() && self.reported < self.prompt_tokens
+    }
+
+    /// Tokens that it may compute in one step.
+    pub(super) fn most(&self) -> usize {
+        if self.tells_of_prompt() { PROMPT_ROWS.min(self.pending()) } else { self.pending() }
+    }
+
     /// Its next `count` tokens, to be computed.
     pub(super) fn run(&self, count: usize) -> Run<'_> {
         let until = self.computed + count;
-        let wanted = if until == self.ids.len() { Wanted::Last } else { Wanted::Nothing };
+        let wanted = match until == self.ids.len() {
+            _ if self.tells_of_prompt() => Wanted::All,
+            true => Wanted::Last,
+            false => Wanted::Nothing,
+        };
         Run { tokens: &self.ids[self.computed..until], past: self.computed, blocks: self.table.blocks(), wanted }
     }
 
-    /// Notes that the next `count` tokens are computed. True if another is to be sampled.
-    pub(super) fn advance(&mut self, count: usize, pool: &mut BlockPool) -> bool {
+    /// Notes that the next `count` tokens are computed, with the `rows` of logits that were wanted. True if that has ended it.
+    pub(super) fn advance(&mut self, count: usize, rows: &mut [&mut [f32]], pool: &mut BlockPool) -> bool {
+        if self.tells_of_prompt() {
+            self.tell_of_prompt(rows);
+        }
         self.computed += count;
         pool.publish(&mut self.table, &self.salt, &self.ids, self.computed);
-        self.computed == self.ids.len()
-    }
-
-    /// Adds the token that is sampled from the logits to the output. True if that has ended it.
-    pub(super) fn sample(&mut self, logits: &mut [f32]) -> bool {
-        match self.sampler.next(logits, self.ids.len() as u64) {
-            Ok(id) => self.take(id),
-            Err(error) => {
-                self.fail(&error);
-                true
-            }
+        match rows.last_mut() {
+            Some(last) if self.computed == self.ids.len() => self.sample(last),
+            _ => false,
         }
     }
 
-    fn take(&mut self, id: u32) -> bool {
+    /// Tells how likely the prompt's tokens were that follow those just computed.
+    fn tell_of_prompt(&mut self, rows: &[&mut [f32]]) {
+        let count = self.returns.prompt_logprobs.unwrap_or(0) as usize;
+        let follow = (self.computed + 1..self.prompt_tokens).zip(rows);
+        let new = follow.filter(|(at, _)| *at >= self.reported);
+        let tokens: Vec<Token> =
+            new.map(|(at, row)| self.token(self.ids[at], &Logprobs::new(row, self.ids[at], count))).collect();
+        self.reported += tokens.len();
+        self.caller.tell(Event::PromptLogprobs(tokens));
+    }
+
+    /// Samples the next token. True if that has ended the output.
+    fn sample(&mut self, logits: &mut [f32]) -> bool {
+        let raw = self.returns.logprobs.map(|count| (logits.to_vec(), count));
+        let forbidden = if self.generated() < self.limits.min_new_tokens { &*self.limits.stop_token_ids } else { &[] };
+        match self.sampler.next(logits, self.ids.len() as u64, forbidden) {
+            Ok(id) => {
+                let logprobs = raw.map(|(logits, count)| Logprobs::new(&logits, id, count as usize));
+                self.take(id, logprobs)
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn take(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
         self.ids.push(id);
         if self.caller.tick() || self.generated() == 1 {
             self.phase = info_span!(parent: &self.caller.span, "decode", output = self.output);
         }
         let step = self.pipeline.push(id);
-        let token_ids = if self.return_token_ids { vec![id] } else { Vec::new() };
-        let mut delta = Delta { output: self.output, text: step.text, token_ids };
+        let mut delta = Delta {
+            text: step.text,
+            token_ids: if self.returns.token_ids { vec![id] } else { Vec::new() },
+            tokens: logprobs.iter().map(|logprobs| self.token(id, logprobs)).collect(),
+            ..self.delta()
+        };
         if let Some(matched) = step.stopped {
             self.end(FinishReason::Stop, Some(matched), delta);
         } else if self.generated() >= self.limits.max_new_tokens {
@@ -162,14 +208,21 @@ impl Sequence {
         true
     }
 
+    fn token(&self, id: u32, logprobs: &Logprobs) -> Token {
+        let bytes = |id| self.pipeline.bytes(id);
+        let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(id), logprob });
+        Token { id, bytes: bytes(id), logprob: logprobs.logprob, top: top.collect() }
+    }
+
     fn generated(&self) -> usize {
         self.ids.len() - self.prompt_tokens
     }
 
-    /// Ends it because something failed.
-    pub(super) fn fail(&mut self, error: &Error) {
+    /// Ends it because something failed. True.
+    pub(super) fn fail(&mut self, error: &Error) -> bool {
         self.caller.span.in_scope(|| tracing::error!(error = error.chain(), "a step failed"));
-        self.end(FinishReason::Error, None, self.delta(String::new()));
+        self.end(FinishReason::Error, None, self.delta());
+        true
     }
 
     /// Ends it as its caller was interrupted.
@@ -178,8 +231,8 @@ impl Sequence {
             Interruption::CallerGone => self.log("cancelled"),
             Interruption::Refused(error) => self.caller.refuse(error),
             Interruption::Ended(reason) => {
-                let last = self.pipeline.finish();
-                self.end(reason, None, self.delta(last));
+                let text = self.pipeline.finish();
+                self.end(reason, None, Delta { text, ..self.delta() });
             }
         }
     }
@@ -192,8 +245,9 @@ impl Sequence {
         });
     }
 
-    fn delta(&self, text: String) -> Delta {
-        Delta { output: self.output, text, token_ids: Vec::new() }
+    /// One without anything in it yet.
+    fn delta(&self) -> Delta {
+        Delta { output: self.output, ..Delta::default() }
     }
 
     fn end(&mut self, reason: FinishReason, matched: Option<Matched>, last: Delta) {

@@ -142,24 +142,23 @@ impl EngineThread {
             return false;
         }
         let computed = model.forward(&runs, logits);
+        let wanted: Vec<usize> = runs.iter().map(|run| run.wanted().len()).collect();
         drop(runs);
         let mut rows = logits.rows();
-        let mut counts = counts.into_iter();
+        let (mut counts, mut wanted) = (counts.into_iter(), wanted.into_iter());
         let Scheduler { running, pool, .. } = scheduler;
         running.retain_mut(|sequence| {
             let count = counts.next().unwrap_or(0);
+            if count == 0 {
+                return true;
+            }
+            let mut rows: Vec<_> = rows.by_ref().take(wanted.next().unwrap_or(0)).collect();
+            let before = sequence.length();
             let ended = match &computed {
-                _ if count == 0 => false,
-                Err(error) => {
-                    sequence.fail(error);
-                    true
-                }
-                Ok(()) if sequence.advance(count, pool) => {
-                    *sampled += 1;
-                    rows.next().is_some_and(|row| sequence.sample(row))
-                }
-                Ok(()) => false,
+                Ok(()) => sequence.advance(count, &mut rows, pool),
+                Err(error) => sequence.fail(error),
             };
+            *sampled += (sequence.length() - before) as u64;
             if ended {
                 sequence.release(pool);
             }

@@ -25,11 +25,17 @@ pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
             top_k: fields.integer("top_k")?,
             top_p: fields.float("top_p")?,
             min_p: fields.float("min_p")?,
+            typical_p: fields.float("typical_p")?,
             repetition_penalty: fields.float("repetition_penalty")?,
+            presence_penalty: fields.float("presence_penalty")?,
+            frequency_penalty: fields.float("frequency_penalty")?,
+            logit_bias: fields.bias("logit_bias")?,
+            n: None,
             seed: fields.integer("seed")?,
         },
         stop: StopOptions {
             max_new_tokens: fields.integer("max_new_tokens")?,
+            min_new_tokens: fields.integer("min_new_tokens")?.unwrap_or_default(),
             stop_strings: fields.strings("stop")?,
             stop_token_ids: fields.integers("stop_token_ids")?.unwrap_or_default(),
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or_default(),
@@ -89,6 +95,13 @@ impl Fields {
     fn integers(&mut self, key: &str) -> Result<Option<Vec<u32>>, Error> {
         let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
         self.read(key, "a list of token ids", |value| value.as_array()?.iter().map(id).collect())
+    }
+
+    /// An object of token ids and numbers.
+    fn bias(&mut self, key: &str) -> Result<Vec<(u32, f32)>, Error> {
+        let entry = |(id, bias): (&String, &Value)| Some((id.parse().ok()?, bias.as_f64()? as f32));
+        let read = |value: &Value| value.as_object()?.iter().map(entry).collect();
+        Ok(self.read(key, "an object of token ids and numbers", read)?.unwrap_or_default())
     }
 
     fn strings(&mut self, key: &str) -> Result<Vec<String>, Error> {

@@ -6,10 +6,10 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 
-use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings};
+use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 use crate::error::Error;
 use crate::output::Matched;
-use crate::request::{GenerateRequest, Input, Limits, OutputSpec, SamplingOptions, ServedModel, StopOptions};
+use crate::request::{GenerateRequest, Input, Limits, OutputSpec, Returns, SamplingOptions, ServedModel, StopOptions};
 use crate::sampling::Sampling;
 
 impl TryFrom<pb::GenerateRequest> for GenerateRequest {
@@ -24,20 +24,17 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             output_spec,
             return_options,
             expected_tokenizer_sha256,
-            n,
             priority,
             cache_salt,
         } = request;
-        let pb::ReturnOptions { token_ids } = return_options.unwrap_or_default();
         Ok(Self {
             model,
             input: read_input(input)?,
             sampling: sampling.map(Into::into).unwrap_or_default(),
             stop: stop.map(Into::into).unwrap_or_default(),
             output_spec: output_spec.map(OutputSpec::try_from).transpose()?,
-            return_token_ids: token_ids,
+            returns: return_options.map(Into::into).unwrap_or_default(),
             expected_tokenizer_sha256,
-            n,
             priority,
             cache_salt,
         })
@@ -52,17 +49,39 @@ fn read_input(input: Option<PbInput>) -> Result<Input, Error> {
     }
 }
 
+impl From<pb::ReturnOptions> for Returns {
+    fn from(options: pb::ReturnOptions) -> Self {
+        let pb::ReturnOptions { token_ids, logprobs, prompt_logprobs } = options;
+        Self { token_ids, logprobs, prompt_logprobs }
+    }
+}
+
 impl From<pb::Sampling> for SamplingOptions {
     fn from(sampling: pb::Sampling) -> Self {
-        let pb::Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed } = sampling;
-        Self { temperature, top_k, top_p, min_p, repetition_penalty, seed }
+        let pb::Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed, .. } = sampling;
+        let pb::Sampling { typical_p, presence_penalty, frequency_penalty, logit_bias, n, .. } = sampling;
+        let mut logit_bias: Vec<(u32, f32)> = logit_bias.into_iter().collect();
+        logit_bias.sort_unstable_by_key(|(id, _)| *id);
+        Self {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            typical_p,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            logit_bias,
+            n,
+            seed,
+        }
     }
 }
 
 impl From<pb::Stop> for StopOptions {
     fn from(stop: pb::Stop) -> Self {
-        let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos } = stop;
-        Self { max_new_tokens, stop_strings, stop_token_ids, ignore_eos }
+        let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos, min_new_tokens } = stop;
+        Self { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos }
     }
 }
 
@@ -94,6 +113,10 @@ pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error
     let events = match event {
         Event::Refused(error) => return Err(error),
         Event::Accepted(accepted) => vec![PbEvent::Accepted(accepted.into())],
+        Event::PromptLogprobs(tokens) => {
+            let tokens = tokens.into_iter().map(Into::into).collect();
+            vec![PbEvent::PromptLogprobs(pb::PromptLogprobs { tokens })]
+        }
         Event::Delta(delta) => vec![PbEvent::Delta(delta.into())],
         Event::Finished(finished) => end(finished),
         Event::Summary(summary) => vec![PbEvent::Summary(summary.into())],
@@ -116,7 +139,8 @@ impl From<Accepted> for pb::Accepted {
 
 impl From<Sampling> for pb::Sampling {
     fn from(sampling: Sampling) -> Self {
-        let Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed } = sampling;
+        let Sampling { temperature, top_k, top_p, min_p, typical_p, repetition_penalty, .. } = sampling;
+        let Sampling { presence_penalty, frequency_penalty, logit_bias, n, seed, .. } = sampling;
         Self {
             temperature: Some(temperature),
             top_k: Some(top_k),
@@ -124,21 +148,40 @@ impl From<Sampling> for pb::Sampling {
             min_p: Some(min_p),
             repetition_penalty: Some(repetition_penalty),
             seed: Some(seed),
+            typical_p: Some(typical_p),
+            presence_penalty: Some(presence_penalty),
+            frequency_penalty: Some(frequency_penalty),
+            logit_bias: logit_bias.into_iter().collect(),
+            n: Some(n),
         }
     }
 }
 
 impl From<Limits> for pb::Stop {
     fn from(limits: Limits) -> Self {
-        let Limits { max_new_tokens, stop_strings, stop_token_ids, ignore_eos } = limits;
-        Self { max_new_tokens: Some(count(max_new_tokens)), stop_strings, stop_token_ids, ignore_eos }
+        let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos } = limits;
+        Self {
+            max_new_tokens: Some(count(max_new_tokens)),
+            stop_strings,
+            stop_token_ids,
+            ignore_eos,
+            min_new_tokens: count(min_new_tokens),
+        }
     }
 }
 
 impl From<Delta> for pb::Delta {
     fn from(delta: Delta) -> Self {
-        let Delta { output, text, token_ids } = delta;
-        Self { output_index: output, text, token_ids }
+        let Delta { output, text, token_ids, tokens } = delta;
+        Self { output_index: output, text, token_ids, tokens: tokens.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl From<Token> for pb::TokenInfo {
+    fn from(token: Token) -> Self {
+        let Token { id, bytes, logprob, top } = token;
+        let top = top.into_iter().map(|TopToken { id, bytes, logprob }| pb::TopLogprob { id, bytes, logprob });
+        Self { id, bytes, logprob, top_logprobs: top.collect() }
     }
 }
 

@@ -105,7 +105,7 @@ impl Session {
     fn request(&self) -> RunTaskRequest {
         RunTaskRequest {
             conversation: Some(Conversation { messages: self.messages.clone(), ..Conversation::default() }),
-            sampling: Some(self.sampling),
+            sampling: Some(self.sampling.clone()),
             stop: Some(self.stop.clone()),
             ..RunTaskRequest::default()
         }

@@ -1,0 +1,61 @@
+//! What changes logits before a token is chosen: bias, penalties, and ends that are not allowed yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Sampling;
+
+/// Which tokens an output has had so far, as far as it matters.
+#[derive(Debug)]
+pub(super) struct Penalties {
+    repetition: f32,
+    presence: f32,
+    frequency: f32,
+    bias: Vec<(u32, f32)>,
+    /// In the prompt and the output.
+    seen: BTreeSet<u32>,
+    /// How often in the output.
+    generated: BTreeMap<u32, u32>,
+}
+
+impl Penalties {
+    pub(super) fn new(sampling: &Sampling, prompt: &[u32]) -> Self {
+        let repeats = sampling.repetition_penalty != 1.0;
+        Self {
+            repetition: sampling.repetition_penalty,
+            presence: sampling.presence_penalty,
+            frequency: sampling.frequency_penalty,
+            bias: sampling.logit_bias.clone(),
+            seen: if repeats { prompt.iter().copied().collect() } else { BTreeSet::new() },
+            generated: BTreeMap::new(),
+        }
+    }
+
+    /// Notes a token of the output.
+    pub(super) fn add(&mut self, id: u32) {
+        if self.repetition != 1.0 {
+            self.seen.insert(id);
+        }
+        if self.presence != 0.0 || self.frequency != 0.0 {
+            *self.generated.entry(id).or_default() += 1;
+        }
+    }
+
+    /// Bias, then repetition, as transformers does; then presence and frequency.
+    pub(super) fn apply(&self, logits: &mut [f32]) {
+        let mut change = |id: u32, changed: &dyn Fn(f32) -> f32| {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit = changed(*logit).clamp(f32::MIN, f32::MAX); // an extreme penalty must not make infinities
+            }
+        };
+        for &(id, bias) in &self.bias {
+            change(id, &|logit| logit + bias);
+        }
+        let penalty = self.repetition;
+        for &id in &self.seen {
+            change(id, &|logit| if logit < 0.0 { logit * penalty } else { logit / penalty });
+        }
+        for (&id, &count) in &self.generated {
+            change(id, &|logit| logit - self.presence - self.frequency * count as f32);
+        }
+    }
+}
