@@ -62,6 +62,18 @@ pub enum Error {
         /// How many may wait.
         limit: usize,
     },
+    /// Too many grammars are being compiled.
+    #[error("{limit} grammars are waiting to be compiled")]
+    GrammarQueueFull {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// The next tokens that a grammar allows cannot be told.
+    #[error("the grammar cannot be followed: {problem}")]
+    Grammar {
+        /// Why.
+        problem: String,
+    },
     /// The caller's deadline passed before work began.
     #[error("the deadline passed in the queue")]
     DeadlineInQueue,
@@ -176,6 +188,8 @@ impl Error {
             Self::PromptTooLong { .. } => (Code::InvalidArgument, "PROMPT_TOO_LONG"),
             Self::TokenizerMismatch { .. } => (Code::FailedPrecondition, "TOKENIZER_MISMATCH"),
             Self::QueueFull { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
+            Self::GrammarQueueFull { .. } => (Code::ResourceExhausted, "GRAMMAR_QUEUE_FULL"),
+            Self::Grammar { .. } => (Code::Internal, "GRAMMAR_FAILED"),
             Self::DeadlineInQueue => (Code::DeadlineExceeded, "DEADLINE_IN_QUEUE"),
             Self::Draining => (Code::Unavailable, "DRAINING"),
             Self::EngineFailed => (Code::Internal, "ENGINE_FAILED"),
@@ -202,7 +216,9 @@ impl Error {
         match self {
             Self::Invalid { field, problem } => Failure::new(code, reason, problem).at(field),
             Self::PromptTooLong { field, .. } => Failure::new(code, reason, self.to_string()).at(*field),
-            Self::QueueFull { .. } => Failure::new(code, reason, self.to_string()).retry_after(RETRY),
+            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } => {
+                Failure::new(code, reason, self.to_string()).retry_after(RETRY)
+            }
             _ if code == Code::Internal => Failure::new(code, reason, "internal error"),
             _ => Failure::new(code, reason, self.to_string()),
         }

@@ -5,6 +5,7 @@ pub mod cache;
 pub mod engine;
 pub mod error;
 pub mod generate;
+pub mod grammar;
 pub mod grpc;
 pub mod layers;
 pub mod models;

@@ -7,6 +7,7 @@ use tandem_common::artifacts::GenerationDefaults;
 use tandem_common::tokenizer::Tokenizer;
 
 use crate::error::Error;
+use crate::grammar::{Constraint, Grammar, Grammars};
 use crate::output::{OutputPipeline, Spec};
 use crate::sampling::Sampling;
 
@@ -33,6 +34,8 @@ pub struct GenerateRequest {
     pub output_spec: Option<OutputSpec>,
     /// What to return besides text.
     pub returns: Returns,
+    /// What the output must be. None: anything.
+    pub grammar: Option<Grammar>,
     /// The tokenizer that the caller used, as lower-case hex SHA-256.
     pub expected_tokenizer_sha256: Option<String>,
     /// Higher goes first.
@@ -127,6 +130,8 @@ pub struct ServedModel {
     pub eos_token_ids: Vec<u32>,
     /// What its makers recommend.
     pub defaults: SamplingOptions,
+    /// What makes its outputs follow grammars.
+    pub grammars: Grammars,
 }
 
 /// A request that will run, every value settled and checked.
@@ -138,6 +143,8 @@ pub struct Work {
     pub sampling: Sampling,
     /// When to stop.
     pub limits: Limits,
+    /// What the outputs must follow.
+    pub constraint: Option<Constraint>,
     /// Ids to text.
     pub output: OutputPipeline,
     /// What to return besides text.
@@ -174,6 +181,7 @@ impl GenerateRequest {
             stop: StopOptions::default(),
             output_spec: None,
             returns: Returns::default(),
+            grammar: None,
             expected_tokenizer_sha256: None,
             priority: 0,
             cache_salt: String::new(),
@@ -196,10 +204,13 @@ impl GenerateRequest {
         let prompt = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
         let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
         spec.check()?;
+        self.stop.check_with(self.grammar.as_ref())?;
+        let constraint = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
         let limits = self.stop.settle(&spec, model.context_length - prompt.len());
         Ok(Work {
             sampling: self.sampling.settle(&model.defaults),
             output: OutputPipeline::new(model.tokenizer.clone(), &spec.settle(&limits)),
+            constraint,
             limits,
             prompt,
             returns: self.returns,
@@ -329,6 +340,13 @@ impl StopOptions {
         check_strings("stop.stop_strings", &self.stop_strings)?;
         check_count("stop.stop_token_ids", self.stop_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
         check_ids("stop.stop_token_ids", &self.stop_token_ids, vocabulary)
+    }
+
+    /// A grammar says itself when an output may end, and must.
+    fn check_with(&self, grammar: Option<&Grammar>) -> Result<(), Error> {
+        let free = || "must not be set together with a grammar".to_owned();
+        check(grammar.is_none() || self.min_new_tokens == 0, "stop.min_new_tokens", free)?;
+        check(grammar.is_none() || !self.ignore_eos, "stop.ignore_eos", free)
     }
 
     fn settle(self, spec: &OutputSpec, left: usize) -> Limits {

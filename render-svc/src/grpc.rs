@@ -205,11 +205,20 @@ impl TaskService for TaskApi {
 
     async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Answer>, Status> {
         let deadline = deadline(request.metadata());
-        let RunTaskRequest { model, conversation, options, sampling, stop, return_options, priority, cache_salt } =
-            request.into_inner();
+        let RunTaskRequest {
+            model,
+            conversation,
+            options,
+            sampling,
+            stop,
+            return_options,
+            priority,
+            cache_salt,
+            grammar,
+        } = request.into_inner();
         let request = pb::RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false };
         let rendered = self.render.renderer.render(request, |rendered| rendered).await?;
-        let task = Task { rendered, sampling, stop, return_options, priority, cache_salt, deadline };
+        let task = Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline };
         Ok(Response::new(self.runner.run(task).await?))
     }
 }

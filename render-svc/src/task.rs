@@ -9,7 +9,7 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{
-    Finished, GenerateRequest, GenerateResponse, ReturnOptions, Sampling, Stop, Summary, TokenIds,
+    Finished, GenerateRequest, GenerateResponse, Grammar, ReturnOptions, Sampling, Stop, Summary, TokenIds,
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
@@ -45,6 +45,8 @@ pub struct Task {
     pub priority: i32,
     /// Only what was computed for tasks of the same salt is reused.
     pub cache_salt: String,
+    /// What the answer must be.
+    pub grammar: Option<Grammar>,
     /// When the caller stops waiting; the generation service gets what is left.
     pub deadline: Option<Instant>,
 }
@@ -89,7 +91,7 @@ fn is_late(status: &Status) -> bool {
 }
 
 fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
-    let Task { rendered, sampling, stop, return_options, priority, cache_salt, deadline } = task;
+    let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline } = task;
     if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {
         return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
     }
@@ -107,6 +109,7 @@ fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
         expected_tokenizer_sha256: Some(rendered.model.tokenizer()?.sha256().to_owned()),
         priority,
         cache_salt,
+        grammar,
     });
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.saturating_duration_since(Instant::now()));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
+use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, Run};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_common::artifacts::Artifacts;
@@ -106,6 +107,7 @@ fn served() -> ServedModel {
         tokenizer: TOKENIZER.clone(),
         eos_token_ids: Vec::new(),
         defaults: SamplingOptions::default(),
+        grammars: Grammars::new(TOKENIZER.clone(), VOCABULARY, Vec::new()),
     }
 }
 

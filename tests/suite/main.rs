@@ -20,6 +20,7 @@ mod gemma4;
 mod generate;
 mod generate_cli;
 mod gguf;
+mod grammar;
 mod library;
 mod output;
 mod real_tokenizers;

@@ -139,8 +139,10 @@ fn logits_that_are_no_numbers_are_an_error() {
 }
 
 /// Temperature, top-k, typical-p; the tokens that transformers' TypicalLogitsWarper keeps, with their probabilities.
+type TypicalCase = (f32, u32, f32, &'static [(u32, f64)]);
+
 #[rustfmt::skip]
-const TYPICAL: &[(f32, u32, f32, &[(u32, f64)])] = &[
+const TYPICAL: &[TypicalCase] = &[
     (1.0, 0, 0.2, &[(0, 0.622459), (8, 0.377541)]),
     (1.0, 0, 0.5, &[(0, 0.203916), (3, 0.336201), (4, 0.336201), (8, 0.123681)]),
     (1.0, 0, 0.9, &[(0, 0.19266), (3, 0.317643), (4, 0.317643), (6, 0.055198), (8, 0.116854)]),

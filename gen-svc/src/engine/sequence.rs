@@ -12,6 +12,7 @@ use super::caller::{Caller, Interruption};
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
+use crate::grammar::{Constraint, Mask};
 use crate::models::{Run, Wanted};
 use crate::output::{Matched, OutputPipeline};
 use crate::request::{Limits, Returns};
@@ -45,6 +46,7 @@ pub(super) struct Sequence {
     returns: Returns,
     /// Tokens of the prompt whose probabilities were told. Nothing comes before the first.
     reported: usize,
+    constraint: Option<Constraint>,
     pipeline: OutputPipeline,
 }
 
@@ -69,6 +71,7 @@ impl Sequence {
             limits: work.limits.clone(),
             returns: Returns { prompt_logprobs: work.returns.prompt_logprobs.filter(|_| output == 0), ..work.returns },
             reported: 1,
+            constraint: work.constraint.as_ref().and_then(Constraint::copy).map(Constraint::begun),
             pipeline: work.output.clone(),
         };
         (0..outputs).map(sequence).collect()
@@ -172,6 +175,15 @@ impl Sequence {
     /// Samples the next token. True if that has ended the output.
     fn sample(&mut self, logits: &mut [f32]) -> bool {
         let raw = self.returns.logprobs.map(|count| (logits.to_vec(), count));
+        match self.constraint.as_mut().map(Constraint::mask).transpose() {
+            Ok(Some(Mask::Ended)) => {
+                let text = self.pipeline.finish();
+                self.end(FinishReason::Stop, None, Delta { text, ..self.delta() });
+                return true;
+            }
+            Ok(mask) => mask.iter().for_each(|mask| mask.apply(logits)),
+            Err(problem) => return self.fail(&Error::Grammar { problem }),
+        }
         let forbidden = if self.generated() < self.limits.min_new_tokens { &*self.limits.stop_token_ids } else { &[] };
         match self.sampler.next(logits, self.ids.len() as u64, forbidden) {
             Ok(id) => {
@@ -184,6 +196,7 @@ impl Sequence {
 
     fn take(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
         self.ids.push(id);
+        self.constraint.iter_mut().for_each(|constraint| constraint.advance(Some(id)));
         if self.caller.tick() || self.generated() == 1 {
             self.phase = info_span!(parent: &self.caller.span, "decode", output = self.output);
         }

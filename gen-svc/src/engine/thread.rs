@@ -15,6 +15,7 @@ use super::sequence::Sequence;
 use super::{Config, Engine, Gauges, Job, Shared, Stage, memory, placement};
 use crate::cache::{BLOCK, BlockPool};
 use crate::error::Error;
+use crate::grammar::Grammars;
 use crate::models::{self, Logits, Model};
 use crate::request::{SamplingOptions, ServedModel};
 use crate::weights::{ModelFile, Placement};
@@ -229,6 +230,7 @@ fn describe(
     placement: Placement,
 ) -> Result<ServedModel, Error> {
     let shape = model.shape();
+    let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     Ok(ServedModel {
         id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),
         architecture: artifacts.architecture.clone().unwrap_or_default(),
@@ -236,8 +238,9 @@ fn describe(
         vocabulary_size: shape.vocabulary,
         dtype: placement::dtype_name(placement.dtype).to_owned(),
         device: placement::device_name(placement.device),
-        tokenizer: artifacts.tokenizer()?,
-        eos_token_ids: artifacts.eos_token_ids()?,
+        grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
+        tokenizer,
+        eos_token_ids,
         defaults: SamplingOptions::recommended(&artifacts.generation),
     })
 }

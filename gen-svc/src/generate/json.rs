@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
+use crate::grammar::Grammar;
 use crate::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 
 /// Paths in the contract, and what they are called here. The first that fits is replaced.
@@ -40,6 +41,7 @@ pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
             stop_token_ids: fields.integers("stop_token_ids")?.unwrap_or_default(),
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or_default(),
         },
+        grammar: fields.grammar()?,
         ..GenerateRequest::new(fields.input()?)
     };
     fields.end()?;
@@ -102,6 +104,25 @@ impl Fields {
         let entry = |(id, bias): (&String, &Value)| Some((id.parse().ok()?, bias.as_f64()? as f32));
         let read = |value: &Value| value.as_object()?.iter().map(entry).collect();
         Ok(self.read(key, "an object of token ids and numbers", read)?.unwrap_or_default())
+    }
+
+    /// An object with one of `json_schema`, `regex`, `lark` and `choice`.
+    fn grammar(&mut self) -> Result<Option<Grammar>, Error> {
+        const KINDS: &str = "an object with json_schema, regex, lark or choice";
+        self.read("grammar", KINDS, |value| {
+            let (kind, value) = value.as_object().filter(|object| object.len() == 1)?.iter().next()?;
+            let text = || value.as_str().map(str::to_owned);
+            let list = || -> Option<Vec<String>> {
+                value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+            };
+            match kind.as_str() {
+                "json_schema" => Some(Grammar::JsonSchema(text().unwrap_or_else(|| value.to_string()))),
+                "regex" => text().map(Grammar::Regex),
+                "lark" => text().map(Grammar::Lark),
+                "choice" => list().map(Grammar::Choice),
+                _ => None,
+            }
+        })
     }
 
     fn strings(&mut self, key: &str) -> Result<Vec<String>, Error> {

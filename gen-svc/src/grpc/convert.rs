@@ -5,9 +5,11 @@ use std::time::Duration;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
+use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
 
 use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 use crate::error::Error;
+use crate::grammar::Grammar;
 use crate::output::Matched;
 use crate::request::{GenerateRequest, Input, Limits, OutputSpec, Returns, SamplingOptions, ServedModel, StopOptions};
 use crate::sampling::Sampling;
@@ -26,6 +28,7 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             expected_tokenizer_sha256,
             priority,
             cache_salt,
+            grammar,
         } = request;
         Ok(Self {
             model,
@@ -34,6 +37,7 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             stop: stop.map(Into::into).unwrap_or_default(),
             output_spec: output_spec.map(OutputSpec::try_from).transpose()?,
             returns: return_options.map(Into::into).unwrap_or_default(),
+            grammar: grammar.map(Grammar::try_from).transpose()?,
             expected_tokenizer_sha256,
             priority,
             cache_salt,
@@ -46,6 +50,20 @@ fn read_input(input: Option<PbInput>) -> Result<Input, Error> {
         Some(PbInput::Prompt(text)) => Ok(Input::Text(text)),
         Some(PbInput::TokenIds(pb::TokenIds { ids })) => Ok(Input::TokenIds(ids)),
         None => Err(Error::invalid("input", "must be prompt or token_ids, is not set")),
+    }
+}
+
+impl TryFrom<pb::Grammar> for Grammar {
+    type Error = Error;
+
+    fn try_from(grammar: pb::Grammar) -> Result<Self, Error> {
+        match grammar.kind {
+            Some(PbGrammar::JsonSchema(text)) => Ok(Self::JsonSchema(text)),
+            Some(PbGrammar::Regex(text)) => Ok(Self::Regex(text)),
+            Some(PbGrammar::Lark(text)) => Ok(Self::Lark(text)),
+            Some(PbGrammar::Choice(pb::Choice { values })) => Ok(Self::Choice(values)),
+            None => Err(Error::invalid("grammar", "must be json_schema, regex, lark or choice, is not set")),
+        }
     }
 }
 

@@ -1,0 +1,166 @@
+//! From a grammar's text to what tells the next tokens.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
+use llguidance::{Matcher, ParserFactory};
+use quick_cache::sync::Cache;
+use serde_json::Value;
+use tandem_common::tokenizer::Tokenizer;
+
+use super::constraint::Workers;
+use super::{Constraint, Grammar, vocabulary};
+use crate::error::Error;
+
+/// Grammars that are compiled at once.
+const AT_ONCE: usize = 2;
+/// Grammars that may wait for that.
+const MAX_WAITING: usize = 32;
+/// Compiled grammars that are kept.
+const KEPT: usize = 64;
+/// Deep grammars recurse.
+const STACK: usize = 64 * 1024 * 1024;
+/// Bytes of a problem that is told.
+const MAX_PROBLEM: usize = 500;
+
+/// Compiles grammars for one model, and keeps what was compiled.
+pub struct Grammars {
+    tokenizer: Tokenizer,
+    vocabulary: usize,
+    eos: Vec<u32>,
+    /// Made for the first grammar. None: the model's tokens cannot be constrained.
+    factory: OnceLock<Option<ParserFactory>>,
+    kept: Cache<Grammar, Arc<Mutex<Matcher>>>,
+    slots: Mutex<Slots>,
+    freed: Condvar,
+    workers: OnceLock<Arc<Workers>>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    taken: usize,
+    waiting: usize,
+}
+
+impl fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammars").field("vocabulary", &self.vocabulary).finish_non_exhaustive()
+    }
+}
+
+impl Grammars {
+    /// For a model whose ids are below `vocabulary`, and whose turns end with one of `eos`.
+    #[must_use]
+    pub fn new(tokenizer: Tokenizer, vocabulary: usize, eos: Vec<u32>) -> Self {
+        Self {
+            tokenizer,
+            vocabulary,
+            eos,
+            factory: OnceLock::new(),
+            kept: Cache::new(KEPT),
+            slots: Mutex::default(),
+            freed: Condvar::new(),
+            workers: OnceLock::new(),
+        }
+    }
+
+    /// What allows the tokens of an output that must follow `grammar`. Blocks.
+    ///
+    /// # Errors
+    /// It is no grammar, or too large a one; too many are being compiled; or the model has no token that ends an output.
+    pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, Error> {
+        grammar.check()?;
+        let matcher = match self.kept.get(grammar) {
+            Some(matcher) => matcher,
+            None => {
+                let matcher = Arc::new(Mutex::new(self.compile_new(grammar)?));
+                self.kept.insert(grammar.clone(), Arc::clone(&matcher));
+                matcher
+            }
+        };
+        let matcher = matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        let workers = self.workers.get_or_init(|| Arc::new(Workers::start()));
+        Ok(Constraint::new(matcher, Arc::clone(workers)))
+    }
+
+    fn compile_new(&self, grammar: &Grammar) -> Result<Matcher, Error> {
+        let text = read(grammar)?;
+        let _slot = self.take_slot()?;
+        let compile = || {
+            let factory = self.factory.get_or_init(|| self.factory());
+            factory.as_ref().map(|factory| factory.create_parser(text))
+        };
+        // The library may recurse deeply, and asserts some things that a tokenizer should be.
+        let compiled = thread::scope(|scope| {
+            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, compile).map_err(Error::Thread)?;
+            thread.join().map_err(|_| Error::invalid(grammar.field(), "cannot be compiled"))
+        })?;
+        let parser = compiled.ok_or_else(|| Error::invalid(grammar.field(), "needs a model that has an eos token"))?;
+        let parser = parser.map_err(|error| Error::invalid(grammar.field(), problem(&error.to_string())))?;
+        Ok(Matcher::new(Ok(parser)))
+    }
+
+    fn factory(&self) -> Option<ParserFactory> {
+        let environment: TokEnv = vocabulary::environment(&self.tokenizer, self.vocabulary, &self.eos)?;
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices).ok()?;
+        factory.quiet();
+        let limits = factory.limits_mut();
+        limits.verbose_errors = false; // they would quote the output
+        limits.max_lexer_states = 50_000;
+        limits.max_grammar_size = 200_000;
+        limits.precompute_large_lexemes = false;
+        Some(factory)
+    }
+
+    fn take_slot(&self) -> Result<Slot<'_>, Error> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if slots.taken >= AT_ONCE && slots.waiting >= MAX_WAITING {
+            return Err(Error::GrammarQueueFull { limit: MAX_WAITING });
+        }
+        slots.waiting += 1;
+        let mut slots =
+            self.freed.wait_while(slots, |slots| slots.taken >= AT_ONCE).unwrap_or_else(PoisonError::into_inner);
+        slots.waiting -= 1;
+        slots.taken += 1;
+        Ok(Slot(self))
+    }
+}
+
+/// Given back when dropped.
+struct Slot<'a>(&'a Grammars);
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner).taken -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+fn read(grammar: &Grammar) -> Result<TopLevelGrammar, Error> {
+    Ok(match grammar {
+        Grammar::JsonSchema(text) => {
+            let schema: Value = serde_json::from_str(text)
+                .map_err(|error| Error::invalid(grammar.field(), format!("must be JSON: {error}")))?;
+            TopLevelGrammar::from_json_schema(schema)
+        }
+        Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
+        Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        Grammar::Choice(choices) => {
+            let choices: Vec<String> = choices.iter().map(|choice| Value::from(choice.as_str()).to_string()).collect();
+            TopLevelGrammar::from_lark(format!("start: {}", choices.join(" | ")))
+        }
+    })
+}
+
+/// The first line, in bounds.
+fn problem(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let end = (0..=line.len().min(MAX_PROBLEM)).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
+    format!("is refused: {}", &line[..end])
+}

@@ -1,0 +1,158 @@
+//! Outputs that must follow a grammar: with the real model, whatever it would rather say.
+
+use gen_svc::engine::{Config, Engine, Event, FinishReason};
+use gen_svc::error::Error;
+use gen_svc::grammar::Grammar;
+use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
+use serde_json::{Value, json};
+use tandem_tests::{default_model, goldens};
+use tokio::sync::mpsc::Receiver;
+
+fn engine(change: impl FnOnce(&mut Config)) -> Engine {
+    let mut config = Config { threads: 1, ..Config::new(default_model()) };
+    change(&mut config);
+    Engine::start(config).expect("the model loads").0
+}
+
+/// A warm answer: what is not allowed would be chosen.
+fn request(grammar: Grammar, seed: u64) -> GenerateRequest {
+    GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(1.2), seed: Some(seed), ..SamplingOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(200), ..StopOptions::default() },
+        grammar: Some(grammar),
+        ..GenerateRequest::new(Input::TokenIds(goldens()[0].prompt_ids.clone()))
+    }
+}
+
+fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
+    engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
+}
+
+/// The text of each output, and why it ended.
+fn texts(mut events: Receiver<Event>) -> Vec<(String, FinishReason)> {
+    let (mut texts, mut reasons) = (vec![String::new(); 16], Vec::new());
+    loop {
+        match events.blocking_recv().expect("a summary") {
+            Event::Accepted(_) | Event::PromptLogprobs(_) => {}
+            Event::Delta(delta) => texts[delta.output as usize] += &delta.text,
+            Event::Finished(end) => {
+                texts[end.last.output as usize] += &end.last.text;
+                reasons.push((end.last.output as usize, end.reason));
+            }
+            Event::Summary(_) => break,
+            Event::Refused(error) => panic!("refused: {}", error.chain()),
+        }
+    }
+    reasons.sort_by_key(|(output, _)| *output);
+    reasons.into_iter().map(|(output, reason)| (std::mem::take(&mut texts[output]), reason)).collect()
+}
+
+fn answer(engine: &Engine, grammar: Grammar, seed: u64) -> String {
+    let mut all = texts(submit(engine, request(grammar, seed)));
+    let (text, reason) = all.remove(0);
+    assert_eq!(reason, FinishReason::Stop, "{text:?}");
+    text
+}
+
+#[test]
+fn an_answer_is_what_its_grammar_says() {
+    let engine = engine(|_| {});
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "age": {"type": "integer", "minimum": 18, "maximum": 99},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+        },
+        "required": ["name", "age", "tags"],
+        "additionalProperties": false,
+    });
+    for seed in 0..2 {
+        let text = answer(&engine, Grammar::JsonSchema(schema.to_string()), seed);
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+        let object = value.as_object().expect("an object");
+        assert_eq!(object.keys().collect::<Vec<_>>(), ["name", "age", "tags"]);
+        assert!(value["name"].as_str().is_some_and(|name| name.chars().count() <= 12), "{text}");
+        assert!(value["age"].as_i64().is_some_and(|age| (18..=99).contains(&age)), "{text}");
+        let tags = value["tags"].as_array().expect("a list");
+        assert!(tags.len() <= 3 && tags.iter().all(|tag| tag == "a" || tag == "b"), "{text}");
+
+        let text = answer(&engine, Grammar::Regex("[0-9]{3}-[a-zé]{2,4}!".to_owned()), seed);
+        let (digits, rest) = text.split_once('-').expect("a dash");
+        let letters = rest.strip_suffix('!').expect("an exclamation mark").chars();
+        assert!(digits.len() == 3 && digits.bytes().all(|digit| digit.is_ascii_digit()), "{text}");
+        assert!(letters.clone().all(|letter| letter == 'é' || letter.is_ascii_lowercase()), "{text}");
+        assert!((2..=4).contains(&letters.count()), "{text}");
+
+        let choices = ["yes", "no \"quoted\"\n", "ja, bitte 🙂"].map(str::to_owned).to_vec();
+        let text = answer(&engine, Grammar::Choice(choices.clone()), seed);
+        assert!(choices.contains(&text), "{text:?}");
+
+        let sum = "start: \"(\" NUMBER (\"+\" NUMBER)~1..3 \")\"\nNUMBER: /[1-9][0-9]{0,2}/";
+        let text = answer(&engine, Grammar::Lark(sum.to_owned()), seed);
+        let numbers = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).expect("in parentheses");
+        let numbers: Vec<u32> = numbers.split('+').map(|number| number.parse().expect("a number")).collect();
+        assert!((2..=4).contains(&numbers.len()) && numbers.iter().all(|number| (1..1000).contains(number)), "{text}");
+    }
+}
+
+#[test]
+fn every_output_and_every_restart_follows_the_grammar() {
+    // Memory for one and a half: some have to wait again, in the middle of their grammar.
+    let engine = engine(|config| config.kv_memory = Some(48 * 16 * 2 * 30 * 3 * 64 * 4));
+    let mut several = request(Grammar::Regex("([a-z]{4} ){40}".to_owned()), 3);
+    several.sampling.n = Some(4);
+    several.stop.max_new_tokens = Some(400);
+    let outputs = texts(submit(&engine, several));
+    assert_eq!(outputs.len(), 4);
+    for (text, reason) in &outputs {
+        assert_eq!((text.len(), *reason), (200, FinishReason::Stop), "{text:?}");
+        assert!(text.split_terminator(' ').all(|word| word.len() == 4 && word.bytes().all(|b| b.is_ascii_lowercase())));
+    }
+    assert!(outputs[0] != outputs[1]);
+}
+
+#[test]
+fn what_is_no_grammar_is_refused_by_field_and_costly_ones_are_bounded() {
+    let engine = engine(|_| {});
+    let deep = |open: &str, close: &str, depth: usize| format!("{}{}", open.repeat(depth), close.repeat(depth));
+    let nested = (0..3000).fold("{}".to_owned(), |inner, _| format!("{{\"items\":{inner}}}"));
+    let cases = [
+        (Grammar::JsonSchema("{".to_owned()), "grammar.json_schema"),
+        (Grammar::JsonSchema(r#"{"type": "object", "unknownKeyword": 1, "if": {}}"#.to_owned()), "grammar.json_schema"),
+        (Grammar::JsonSchema(r#"{"$ref": "https://example.invalid/schema.json"}"#.to_owned()), "grammar.json_schema"),
+        (Grammar::JsonSchema(nested), "grammar.json_schema"),
+        (Grammar::JsonSchema("x".repeat(256 * 1024 + 1)), "grammar.json_schema"),
+        (Grammar::Regex("(a".to_owned()), "grammar.regex"),
+        (Grammar::Regex(String::new()), "grammar.regex"),
+        (Grammar::Lark("begin: \"a\"".to_owned()), "grammar.lark"),
+        (Grammar::Lark(format!("start: {}", deep("(", ")", 100_000))), "grammar.lark"),
+        (Grammar::Choice(Vec::new()), "grammar.choice"),
+        (Grammar::Choice(vec!["a".to_owned(), String::new()]), "grammar.choice"),
+        (Grammar::Choice(vec!["a".to_owned(); 1025]), "grammar.choice"),
+    ];
+    for (grammar, expected) in cases {
+        match request(grammar, 0).prepare(engine.model()) {
+            Err(Error::Invalid { field, problem }) => {
+                assert_eq!(field, expected);
+                assert!(problem.len() < 700, "{problem}");
+            }
+            other => panic!("{expected}: {:?}", other.map(|_| ())),
+        }
+    }
+    let costly = ["(a{1000}){1000}".to_owned(), deep("(", ")", 8000), "(.*a.{400}){3}".to_owned()].map(Grammar::Regex);
+    for grammar in costly {
+        if let Ok(work) = request(grammar.clone(), 0).prepare(engine.model()) {
+            texts(engine.submit(work, None).expect("room"));
+        }
+    }
+    let together = |change: fn(&mut StopOptions)| {
+        let mut request = request(Grammar::Regex("a".to_owned()), 0);
+        change(&mut request.stop);
+        request.prepare(engine.model()).expect_err("not together").to_string()
+    };
+    let expected = "must not be set together with a grammar";
+    assert_eq!(together(|stop| stop.ignore_eos = true), format!("stop.ignore_eos: {expected}"));
+    assert_eq!(together(|stop| stop.min_new_tokens = 1), format!("stop.min_new_tokens: {expected}"));
+    assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+}
