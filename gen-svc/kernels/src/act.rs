@@ -1,0 +1,122 @@
+//! Functions of single numbers: exponential, hyperbolic tangent, and the activations made of them. Equal at every level.
+
+use crate::isa::{Isa, LANES, Work};
+
+/// What a gate's numbers go through before they multiply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// x / (1 + exp(-x)).
+    Silu,
+    /// Half x times (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    GeluTanh,
+}
+
+impl Activation {
+    #[inline(always)]
+    pub(crate) fn apply<I: Isa>(self, isa: I, x: I::F) -> I::F {
+        match self {
+            Self::Silu => silu(isa, x),
+            Self::GeluTanh => gelu_tanh(isa, x),
+        }
+    }
+}
+
+/// The least argument with a normal result. Below it, the exponential is zero.
+const EXP_LOW: f32 = -87.336_54;
+/// The greatest argument that is computed; the exponential of greater ones is this one's.
+const EXP_HIGH: f32 = 88.376_26;
+
+/// The exponential, within 2 units in the last place. After Cephes' `expf`: powers of two times a polynomial within ±ln(2)/2.
+#[inline(always)]
+pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
+    let low = isa.splat(EXP_LOW);
+    let within = isa.max(low, isa.min(isa.splat(EXP_HIGH), x));
+    let power = isa.round(isa.mul(within, isa.splat(std::f32::consts::LOG2_E)));
+    let rest = isa.fma(power, isa.splat(-0.693_359_4), within);
+    let rest = isa.fma(power, isa.splat(2.121_944_4e-4), rest);
+    let coefficients = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let polynomial = horner(isa, rest, coefficients);
+    let fraction = isa.fma(polynomial, isa.mul(rest, rest), isa.add(rest, isa.splat(1.0)));
+    isa.select_less(x, low, isa.splat(0.0), isa.mul(fraction, isa.exp2(power)))
+}
+
+/// After Cephes' `tanhf`: a polynomial near zero, the exponential elsewhere.
+#[inline(always)]
+pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+    let (one, two) = (isa.splat(1.0), isa.splat(2.0));
+    let magnitude = isa.abs(x);
+    let far = isa.sub(one, isa.div(two, isa.add(exp(isa, isa.mul(two, magnitude)), one)));
+    let far = isa.select_less(x, isa.splat(0.0), isa.sub(isa.splat(0.0), far), far);
+    let square = isa.mul(x, x);
+    let coefficients = [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+    let near = isa.fma(isa.mul(horner(isa, square, coefficients), square), x, x);
+    isa.select_less(magnitude, isa.splat(0.625), near, far)
+}
+
+/// A polynomial, the highest power's coefficient first.
+#[inline(always)]
+fn horner<I: Isa, const N: usize>(isa: I, x: I::F, coefficients: [f32; N]) -> I::F {
+    let mut sum = isa.splat(coefficients[0]);
+    for coefficient in &coefficients[1..] {
+        sum = isa.fma(sum, x, isa.splat(*coefficient));
+    }
+    sum
+}
+
+#[inline(always)]
+fn silu<I: Isa>(isa: I, x: I::F) -> I::F {
+    isa.div(x, isa.add(isa.splat(1.0), exp(isa, isa.sub(isa.splat(0.0), x))))
+}
+
+#[inline(always)]
+fn gelu_tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+    let cube = isa.mul(isa.mul(x, x), x);
+    let inner = isa.mul(isa.splat(0.797_884_6), isa.fma(isa.splat(0.044_715), cube, x));
+    isa.mul(isa.mul(isa.splat(0.5), x), isa.add(isa.splat(1.0), tanh(isa, inner)))
+}
+
+/// `limit` * tanh(x / `limit`).
+#[inline(always)]
+pub(crate) fn soft_cap<I: Isa>(isa: I, x: I::F, limit: f32) -> I::F {
+    isa.mul(tanh(isa, isa.div(x, isa.splat(limit))), isa.splat(limit))
+}
+
+/// Multiplies every number.
+pub(crate) struct Scale(pub(crate) f32);
+
+/// Caps every number softly.
+pub(crate) struct SoftCap(pub(crate) f32);
+
+impl Map for Scale {
+    #[inline(always)]
+    fn map<I: Isa>(&self, isa: I, x: I::F) -> I::F {
+        isa.mul(x, isa.splat(self.0))
+    }
+}
+
+impl Map for SoftCap {
+    #[inline(always)]
+    fn map<I: Isa>(&self, isa: I, x: I::F) -> I::F {
+        soft_cap(isa, x, self.0)
+    }
+}
+
+/// A function of single numbers.
+pub(crate) trait Map {
+    fn map<I: Isa>(&self, isa: I, x: I::F) -> I::F;
+}
+
+/// The work of putting a function's values in the place of its arguments.
+pub(crate) struct Mapped<'a, M>(pub(crate) &'a mut [f32], pub(crate) M);
+
+impl<M: Map> Work for Mapped<'_, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        for lanes in self.0.chunks_mut(LANES) {
+            let x = isa.load_part(lanes, 0.0);
+            isa.store_part(self.1.map(isa, x), lanes);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Memory for weights and caches: zeroed, aligned to cache lines, and refused rather than fatal when there is none.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::error::Error;
+
+/// The length of a cache line, in bytes.
+const LINE: usize = 64;
+
+/// Types for which every pattern of bits is a value, so that zeroed memory and any bytes can be read as them.
+///
+/// # Safety
+/// Implementors have no padding, no invalid patterns, and an alignment of at most [`LINE`].
+pub(crate) unsafe trait Plain: Copy + Send + Sync {}
+// SAFETY: integers and floats are as the trait demands.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for f32 {}
+
+/// An owned run of bytes. Pages that were never written take no memory.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the buffer owns its memory alone and gives it out only by the usual rules of borrowing.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    pub(crate) fn zeroed(bytes: usize) -> Result<Self, Error> {
+        let layout = Layout::from_size_align(bytes.max(LINE), LINE).map_err(|_| Error::Memory { bytes: None })?;
+        // SAFETY: the size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(Error::Memory { bytes: Some(bytes) })?;
+        Ok(Self { start, layout })
+    }
+
+    pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
+        // SAFETY: the memory is initialized, aligned for T, lives as long as `self`, and is valid T whatever it holds.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.layout.size() / size_of::<T>()) }
+    }
+
+    pub(crate) fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
+        // SAFETY: as in `as_slice`; `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.layout.size() / size_of::<T>()) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}

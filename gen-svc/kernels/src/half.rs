@@ -1,0 +1,39 @@
+//! Numbers of 16 bits: IEEE half precision and bfloat16. To f32 exactly, from f32 to the nearest, ties to even.
+
+/// As `vcvtph2ps` does, quieting NaN.
+#[inline(always)]
+pub(crate) fn f16_to_f32(half: u16) -> f32 {
+    let bits = u32::from(half);
+    let (sign, exponent, fraction) = (bits >> 15 << 31, bits >> 10 & 31, bits & 1023);
+    match exponent {
+        0 => f32::from_bits(sign | (fraction as f32 * 2.0_f32.powi(-24)).to_bits()),
+        31 if fraction > 0 => f32::from_bits(sign | 0x7fc0_0000 | fraction << 13),
+        31 => f32::from_bits(sign | 0x7f80_0000),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
+    }
+}
+
+/// As `vcvtps2ph` does, quieting NaN.
+#[inline(always)]
+pub(crate) fn f32_to_f16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
+    sign | match magnitude {
+        0x7f80_0001.. => 0x7e00 | (magnitude >> 13 & 0x3ff) as u16,
+        0x4780_0000.. => 0x7c00,
+        // Adding a half leaves the subnormal's units as the lowest bits of the sum, rounded by the addition itself.
+        ..0x3880_0000 => ((f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits()) as u16,
+        _ => ((magnitude + 0xfff + (magnitude >> 13 & 1) - 0x3800_0000) >> 13) as u16,
+    }
+}
+
+#[inline(always)]
+pub(crate) fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+#[inline(always)]
+pub(crate) fn f32_to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() { (bits >> 16) as u16 | 0x40 } else { ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16 }
+}

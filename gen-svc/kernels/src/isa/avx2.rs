@@ -1,0 +1,110 @@
+//! AVX2 with FMA and F16C. Products of bytes are added in pairs to 16 bits, and those to 32 bits before they could overflow.
+
+use std::arch::x86_64::*;
+
+use super::x86::{Dots, X86, four, memory, values};
+use super::{Isa, Work};
+
+pub(super) type Avx2 = X86<Pairs>;
+
+/// Products by `vpmaddubsw`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pairs(());
+
+pub(super) fn detect() -> Option<Avx2> {
+    let here = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    // SAFETY: just looked.
+    here.then(|| unsafe { X86::new(Pairs(())) })
+}
+
+pub(super) fn run<W: Work>(isa: Avx2, work: W) -> W::Output {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn compiled<I: Isa, W: Work>(isa: I, work: W) -> W::Output {
+        work.run(isa)
+    }
+    // SAFETY: `isa` is proof of the instructions.
+    unsafe { compiled(isa, work) }
+}
+
+impl Dots for Pairs {
+    /// 8 additions of two products each, at most 8 x 2 x 15 x 127 = 30,480: within 16 bits.
+    #[inline(always)]
+    fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm256_setzero_si256()); T];
+        for (run, bytes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            let both = memory!(_mm256_loadu_si256(bytes.as_ptr().cast()));
+            let mask = values!(_mm256_set1_epi8(15));
+            let low = values!(_mm256_and_si256(both, mask));
+            let high = values!(_mm256_and_si256(_mm256_srli_epi16::<4>(both), mask));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = self.add_pairs(*sum, low, self.broadcast(x, 2 * run));
+                *sum = self.add_pairs(*sum, high, self.broadcast(x, 2 * run + 1));
+            }
+        }
+        sums.map(|sum| self.widen(sum))
+    }
+
+    /// 4 additions, at most 4 x 2 x 31 x 127 = 31,496: within 16 bits.
+    #[inline(always)]
+    fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm256_setzero_si256()); T];
+        for (run, bytes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            let codes = memory!(_mm256_loadu_si256(bytes.as_ptr().cast()));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = self.add_pairs(*sum, codes, self.broadcast(x, run));
+            }
+        }
+        sums.map(|sum| self.widen(sum))
+    }
+
+    /// The sign of a code moves to its activation. 4 additions, at most 4 x 2 x 32 x 127 = 32,512: within 16 bits.
+    #[inline(always)]
+    fn narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm256_setzero_si256()); T];
+        for (run, bytes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            let codes = memory!(_mm256_loadu_si256(bytes.as_ptr().cast()));
+            let magnitudes = values!(_mm256_abs_epi8(codes));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                let x = values!(_mm256_sign_epi8(self.broadcast(x, run), codes));
+                *sum = self.add_pairs(*sum, magnitudes, x);
+            }
+        }
+        sums.map(|sum| self.widen(sum))
+    }
+
+    /// As `narrow`; a single pair, at most 2 x 128 x 127 = 32,512, fills 16 bits.
+    #[inline(always)]
+    fn signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm256_setzero_si256()); T];
+        for (run, bytes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            let codes = memory!(_mm256_loadu_si256(bytes.as_ptr().cast()));
+            let magnitudes = values!(_mm256_abs_epi8(codes));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                let x = values!(_mm256_sign_epi8(self.broadcast(x, run), codes));
+                let pairs = values!(_mm256_maddubs_epi16(magnitudes, x));
+                *sum = values!(_mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+            }
+        }
+        sums.map(|sum| values!(_mm256_cvtepi32_ps(sum)))
+    }
+}
+
+impl Pairs {
+    /// Four activations, for every row.
+    #[inline(always)]
+    fn broadcast<const K: usize>(self, x: &[u8; K], index: usize) -> __m256i {
+        values!(_mm256_set1_epi32(four(x, index)))
+    }
+
+    /// Adds the products of unsigned and signed bytes, in pairs, to 16-bit sums.
+    #[inline(always)]
+    fn add_pairs(self, sums: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
+        values!(_mm256_add_epi16(sums, _mm256_maddubs_epi16(unsigned, signed)))
+    }
+
+    /// Adds neighbours among 16-bit sums.
+    #[inline(always)]
+    fn widen(self, sums: __m256i) -> __m256 {
+        values!(_mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))))
+    }
+}

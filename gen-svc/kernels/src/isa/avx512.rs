@@ -1,0 +1,106 @@
+//! AVX-512 with VNNI: four products of bytes are added to 32 bits by one instruction, for two runs of codes at once.
+
+use std::arch::x86_64::*;
+
+use super::x86::{Dots, X86, memory, values};
+use super::{Isa, Work};
+
+pub(super) type Avx512 = X86<Fours>;
+
+/// Products by `vpdpbusd`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fours(());
+
+pub(super) fn detect() -> Option<Avx512> {
+    let base = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+    let here = base && wide && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
+    // SAFETY: just looked.
+    here.then(|| unsafe { X86::new(Fours(())) })
+}
+
+pub(super) fn run<W: Work>(isa: Avx512, work: W) -> W::Output {
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+    fn compiled<I: Isa, W: Work>(isa: I, work: W) -> W::Output {
+        work.run(isa)
+    }
+    // SAFETY: `isa` is proof of the instructions.
+    unsafe { compiled(isa, work) }
+}
+
+impl Dots for Fours {
+    #[inline(always)]
+    fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm512_setzero_si512()); T];
+        for (pair, bytes) in codes.as_chunks::<64>().0.iter().enumerate() {
+            let both = memory!(_mm512_loadu_si512(bytes.as_ptr().cast()));
+            let mask = values!(_mm512_set1_epi8(15));
+            let low = values!(_mm512_and_si512(both, mask));
+            let high = values!(_mm512_and_si512(_mm512_srli_epi16::<4>(both), mask));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                let x = memory!(_mm256_loadu_si256(x.as_ptr().cast()));
+                let first = 4 * pair as i32;
+                *sum = values!(_mm512_dpbusd_epi32(*sum, low, self.broadcast(x, first, first + 2)));
+                *sum = values!(_mm512_dpbusd_epi32(*sum, high, self.broadcast(x, first + 1, first + 3)));
+            }
+        }
+        sums.map(|sum| self.fold(sum))
+    }
+
+    #[inline(always)]
+    fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm512_setzero_si512()); T];
+        for (pair, bytes) in codes.as_chunks::<64>().0.iter().enumerate() {
+            let codes = memory!(_mm512_loadu_si512(bytes.as_ptr().cast()));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = values!(_mm512_dpbusd_epi32(*sum, codes, self.broadcast_half(x, pair)));
+            }
+        }
+        sums.map(|sum| self.fold(sum))
+    }
+
+    #[inline(always)]
+    fn narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        self.signed(codes, x)
+    }
+
+    /// The sign of a code moves to its activation.
+    #[inline(always)]
+    fn signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        let mut sums = [values!(_mm512_setzero_si512()); T];
+        for (pair, bytes) in codes.as_chunks::<64>().0.iter().enumerate() {
+            let codes = memory!(_mm512_loadu_si512(bytes.as_ptr().cast()));
+            let (magnitudes, negative) = values!((_mm512_abs_epi8(codes), _mm512_movepi8_mask(codes)));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                let x = self.broadcast_half(x, pair);
+                let x = values!(_mm512_mask_sub_epi8(x, negative, _mm512_setzero_si512(), x));
+                *sum = values!(_mm512_dpbusd_epi32(*sum, magnitudes, x));
+            }
+        }
+        sums.map(|sum| self.fold(sum))
+    }
+}
+
+impl Fours {
+    /// Fours `low` and `high` of 8, for every row: one in the lower half, one in the upper.
+    #[inline(always)]
+    fn broadcast(self, x: __m256i, low: i32, high: i32) -> __m512i {
+        let indices = values!(_mm512_inserti64x4::<1>(_mm512_set1_epi32(low), _mm256_set1_epi32(high)));
+        values!(_mm512_permutexvar_epi32(indices, _mm512_castsi256_si512(x)))
+    }
+
+    /// Fours 2 * `pair` and its neighbour of 4, as `broadcast` does.
+    #[inline(always)]
+    fn broadcast_half(self, x: &[u8; 16], pair: usize) -> __m512i {
+        let x = memory!(_mm_loadu_si128(x.as_ptr().cast()));
+        let first = 2 * pair as i32;
+        self.broadcast(values!(_mm256_castsi128_si256(x)), first, first + 1)
+    }
+
+    /// Adds the halves.
+    #[inline(always)]
+    fn fold(self, sums: __m512i) -> __m256 {
+        let (low, high) = values!((_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums)));
+        values!(_mm256_cvtepi32_ps(_mm256_add_epi32(low, high)))
+    }
+}

@@ -1,0 +1,148 @@
+//! Plain Rust, for every processor, and the definition of what the others compute.
+
+use std::array::from_fn;
+
+use super::{Isa, LANES};
+use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Portable;
+
+impl Isa for Portable {
+    type F = [f32; LANES];
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> Self::F {
+        *from
+    }
+
+    #[inline(always)]
+    fn store(self, lanes: Self::F, to: &mut [f32; LANES]) {
+        *to = lanes;
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[u16; LANES]) -> Self::F {
+        from.map(f16_to_f32)
+    }
+
+    #[inline(always)]
+    fn store_f16(self, lanes: Self::F, to: &mut [u16; LANES]) {
+        *to = lanes.map(f32_to_f16);
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, from: &[u16; LANES]) -> Self::F {
+        from.map(bf16_to_f32)
+    }
+
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> Self::F {
+        from.map(f32::from)
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Self::F {
+        from.map(|byte| f32::from(byte.cast_signed()))
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] - b[i])
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] / b[i])
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        a.map(f32::abs)
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F {
+        from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
+    }
+
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::F {
+        a.map(f32::round_ties_even)
+    }
+
+    #[inline(always)]
+    fn exp2(self, a: Self::F) -> Self::F {
+        a.map(|power| f32::from_bits(((power as i32 + 127) << 23).cast_unsigned()))
+    }
+
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        let [a, b, c, d]: [f32; 4] = from_fn(|i| a[i] + a[i + 4]);
+        (a + c) + (b + d)
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _from: &[u8], _ahead: usize) {}
+
+    #[inline(always)]
+    fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T] {
+        let code = |row: usize, column: usize| {
+            let byte = codes[32 * (column / 8) + 4 * row + column % 4];
+            i32::from(byte >> (column % 8 / 4 * 4) & 15)
+        };
+        dots(x, code)
+    }
+
+    #[inline(always)]
+    fn dot_unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T] {
+        dots(x, |row, column| i32::from(codes[32 * (column / 4) + 4 * row + column % 4]))
+    }
+
+    #[inline(always)]
+    fn dot_narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T] {
+        self.dot_signed(codes, x)
+    }
+
+    #[inline(always)]
+    fn dot_signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T] {
+        dots(x, |row, column| i32::from(codes[32 * (column / 4) + 4 * row + column % 4].cast_signed()))
+    }
+}
+
+/// Sums of products over K columns, exact in f32 since they are below 2^24.
+#[inline(always)]
+fn dots<const K: usize, const T: usize>(x: [&[u8; K]; T], code: impl Fn(usize, usize) -> i32) -> [[f32; LANES]; T] {
+    let product = |x: &[u8; K], row, column| code(row, column) * i32::from(x[column].cast_signed());
+    from_fn(|token| from_fn(|row| (0..K).map(|column| product(x[token], row, column)).sum::<i32>() as f32))
+}

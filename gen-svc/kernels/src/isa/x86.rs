@@ -1,0 +1,187 @@
+//! The operations that AVX2, FMA and F16C offer, shared by all levels of x86-64; levels differ in their integer products.
+
+use std::arch::x86_64::*;
+use std::array::from_fn;
+
+use super::{Isa, LANES};
+
+/// Eight lanes in one register, and a level's own way to multiply small integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct X86<D>(D);
+
+impl<D: Dots> X86<D> {
+    /// # Safety
+    /// The processor has AVX2, FMA, F16C, and what `D` needs.
+    pub(super) unsafe fn new(dots: D) -> Self {
+        Self(dots)
+    }
+}
+
+/// The products of [`Isa`]'s `dot_*`, as documented there. A value is proof that the processor has the instructions.
+pub(super) trait Dots: Copy {
+    fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T];
+    fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
+    fn narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
+    fn signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
+}
+
+/// Calls intrinsics that work on values.
+macro_rules! values {
+    ($expression:expr) => {{
+        // SAFETY: they need instructions only, and `self` is proof of those.
+        unsafe { $expression }
+    }};
+}
+
+/// Calls an intrinsic that reads or writes through a pointer made of a reference to exactly as many bytes.
+macro_rules! memory {
+    ($expression:expr) => {{
+        // SAFETY: the reference is to all bytes that are read or written, alignment is not needed, and `self` is proof of the
+        // instructions.
+        unsafe { $expression }
+    }};
+}
+pub(super) use {memory, values};
+
+impl<D: Dots> Isa for X86<D> {
+    type F = __m256;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m256 {
+        values!(_mm256_set1_ps(value))
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m256 {
+        memory!(_mm256_loadu_ps(from.as_ptr()))
+    }
+
+    #[inline(always)]
+    fn store(self, lanes: __m256, to: &mut [f32; LANES]) {
+        memory!(_mm256_storeu_ps(to.as_mut_ptr(), lanes));
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[u16; LANES]) -> __m256 {
+        memory!(_mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn store_f16(self, lanes: __m256, to: &mut [u16; LANES]) {
+        let halves = values!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes));
+        memory!(_mm_storeu_si128(to.as_mut_ptr().cast(), halves));
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, from: &[u16; LANES]) -> __m256 {
+        let halves = memory!(_mm_loadu_si128(from.as_ptr().cast()));
+        values!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))))
+    }
+
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> __m256 {
+        let bytes = memory!(_mm_loadl_epi64(from.as_ptr().cast()));
+        values!(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)))
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> __m256 {
+        let bytes = memory!(_mm_loadl_epi64(from.as_ptr().cast()));
+        values!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        values!(_mm256_add_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        values!(_mm256_sub_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        values!(_mm256_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        values!(_mm256_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        values!(_mm256_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        values!(_mm256_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        values!(_mm256_min_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn abs(self, a: __m256) -> __m256 {
+        values!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: __m256, b: __m256, yes: __m256, no: __m256) -> __m256 {
+        values!(_mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)))
+    }
+
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256 {
+        values!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+
+    #[inline(always)]
+    fn exp2(self, a: __m256) -> __m256 {
+        let biased = values!(_mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127)));
+        values!(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased)))
+    }
+
+    #[inline(always)]
+    fn sum(self, a: __m256) -> f32 {
+        let four = values!(_mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a)));
+        let two = values!(_mm_add_ps(four, _mm_movehl_ps(four, four)));
+        values!(_mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two))))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, from: &[u8], ahead: usize) {
+        // A hint, which never faults.
+        values!(_mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()));
+    }
+
+    #[inline(always)]
+    fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
+        self.0.nibbles(codes, x)
+    }
+
+    #[inline(always)]
+    fn dot_unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        self.0.unsigned(codes, x)
+    }
+
+    #[inline(always)]
+    fn dot_narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        self.0.narrow(codes, x)
+    }
+
+    #[inline(always)]
+    fn dot_signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
+        self.0.signed(codes, x)
+    }
+}
+
+/// Four activations, the `index`th of their block.
+#[inline(always)]
+pub(super) fn four<const K: usize>(x: &[u8; K], index: usize) -> i32 {
+    i32::from_le_bytes(from_fn(|i| x[4 * index + i]))
+}

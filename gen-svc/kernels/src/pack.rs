@@ -1,0 +1,244 @@
+//! Weights as the kernels read them: panels of 8 rows, interleaved so that one vector holds the same columns of all 8.
+//!
+//! A panel is one stream of memory: per 32 (or, for the K formats, 256) columns the codes of 8 rows, then their scales. Values
+//! are those of the source to the bit; only their order changes.
+
+mod blocks;
+mod panel;
+
+use std::borrow::Cow;
+
+pub use blocks::BlockFormat;
+pub(crate) use blocks::{Codes, Scales, Spec};
+
+use crate::buffer::Buffer;
+use crate::error::{Error, expect, expect_below, expect_multiple, product};
+use crate::isa::LANES;
+use crate::pool::Team;
+use crate::quantize;
+
+/// How numbers are stored, in a file and in panels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    F32,
+    F16,
+    Bf16,
+    Block(BlockFormat),
+}
+
+impl Format {
+    /// Bytes of a row in a file. None if the format's blocks do not divide the row, or it is beyond what can be addressed.
+    #[must_use]
+    pub fn row_bytes(self, columns: usize) -> Option<usize> {
+        let (length, bytes) = match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::Block(block) => (block.spec().columns, block.spec().bytes),
+        };
+        if columns.is_multiple_of(length) { (columns / length).checked_mul(bytes) } else { None }
+    }
+
+    /// Bytes of a panel: 8 rows.
+    fn panel_bytes(self, columns: usize) -> Result<usize, Error> {
+        match self {
+            Self::F32 => product(&[columns, LANES, 4]),
+            Self::F16 | Self::Bf16 => product(&[columns, LANES, 2]),
+            Self::Block(block) => product(&[columns / block.spec().columns, block.spec().unit_bytes()]),
+        }
+    }
+
+    /// Weights of this format are multiplied by integers, so that input has to be quantized.
+    #[must_use]
+    pub fn needs_integers(self) -> bool {
+        matches!(self, Self::Block(_))
+    }
+}
+
+/// Rows of a matrix as a file has them, one behind the other, little-endian.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    pub format: Format,
+    pub columns: usize,
+    pub bytes: &'a [u8],
+    pub order: RowOrder,
+}
+
+/// Which row of the source comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowOrder {
+    AsIs,
+    /// Per head, the source alternates between its first and second half of the rows, as GGUF stores query and key projections
+    /// of Llama's relatives. Panels get first halves first, as rotary embeddings here expect.
+    Halves {
+        heads: usize,
+    },
+}
+
+impl RowOrder {
+    /// The source's number of a matrix's row.
+    fn source(self, row: usize, rows: usize) -> usize {
+        match self {
+            Self::AsIs => row,
+            Self::Halves { heads } => {
+                let size = rows / heads;
+                let (head, within) = (row / size, row % size);
+                head * size + within % (size / 2) * 2 + within / (size / 2)
+            }
+        }
+    }
+}
+
+/// What to make of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The source's own format: exact.
+    Keep,
+    /// Exact.
+    F32,
+    /// Rounded to the nearest.
+    Bf16,
+    /// 8 bits with a scale per 32 columns, as Q8_0.
+    Int8,
+    /// 4 bits with a scale and a minimum per 32 columns, as Q4_1.
+    Int4,
+}
+
+impl Target {
+    fn format(self, source: Format) -> Format {
+        match self {
+            Self::Keep => source,
+            Self::F32 => Format::F32,
+            Self::Bf16 => Format::Bf16,
+            Self::Int8 => Format::Block(BlockFormat::Q8_0),
+            Self::Int4 => Format::Block(BlockFormat::Q4_1),
+        }
+    }
+}
+
+/// A matrix in panels. Rows beyond the last, which fill its panel, are zero.
+#[derive(Debug)]
+pub struct Matrix {
+    format: Format,
+    rows: usize,
+    columns: usize,
+    panel_bytes: usize,
+    buffer: Buffer,
+}
+
+impl Matrix {
+    /// Packs rows, on all threads.
+    pub(crate) fn pack(team: &Team, source: &Rows<'_>, target: Target) -> Result<Self, Error> {
+        let row_bytes = checked_row_bytes(source)?;
+        let rows = source.bytes.len() / row_bytes;
+        let format = target.format(source.format);
+        if let Format::Block(block) = format {
+            expect_multiple(IN_BLOCKS, block.spec().columns, source.columns)?;
+        }
+        let panel_bytes = format.panel_bytes(source.columns)?;
+        let bytes = product(&[rows.div_ceil(LANES), panel_bytes])?;
+        let mut buffer = Buffer::zeroed(bytes)?;
+        let pack = |panel: usize, out: &mut [u8]| {
+            for row in (0..LANES).take_while(|row| LANES * panel + row < rows) {
+                let index = source.order.source(LANES * panel + row, rows);
+                let raw = &source.bytes[index * row_bytes..][..row_bytes];
+                panel::put(format, out, row, &convert(source.format, format, source.columns, raw));
+            }
+        };
+        team.run_on_chunks(&mut buffer.as_mut_slice()[..bytes], panel_bytes, &pack);
+        Ok(Self { format, rows, columns: source.columns, panel_bytes, buffer })
+    }
+
+    /// Outputs of the product.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs of the product.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Memory, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.panels() * self.panel_bytes
+    }
+
+    /// One row as numbers: \[columns\].
+    pub fn read_row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
+        expect_below("row", self.rows, row)?;
+        expect("length of a row", self.columns, out.len())?;
+        panel::read(self.format, self.panel(row / LANES), row % LANES, out);
+        Ok(())
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    pub(crate) fn panel(&self, panel: usize) -> &[u8] {
+        &self.buffer.as_slice()[panel * self.panel_bytes..][..self.panel_bytes]
+    }
+
+    /// A panel of floats: \[columns\]\[8 rows\].
+    pub(crate) fn floats<T: crate::buffer::Plain>(&self, panel: usize) -> &[[T; LANES]] {
+        let elements = self.columns * LANES;
+        self.buffer.as_slice::<T>()[panel * elements..][..elements].as_chunks().0
+    }
+}
+
+/// What is wrong when blocks do not divide a row.
+const IN_BLOCKS: &str = "columns of a matrix in blocks";
+
+/// Bytes of a source's row, once its sizes agree.
+fn checked_row_bytes(source: &Rows<'_>) -> Result<usize, Error> {
+    match source.format {
+        Format::Block(block) => expect_multiple(IN_BLOCKS, block.spec().columns, source.columns)?,
+        _ => expect_multiple("columns of a matrix", 1, source.columns)?,
+    }
+    let row_bytes = source.format.row_bytes(source.columns).ok_or(Error::Memory { bytes: None })?;
+    expect_multiple("bytes of a matrix", row_bytes, source.bytes.len())?;
+    if let RowOrder::Halves { heads } = source.order {
+        let rows = source.bytes.len() / row_bytes;
+        expect_multiple("heads", 1, heads)?;
+        expect_multiple("rows of a matrix in halves", product(&[2, heads])?, rows)?;
+    }
+    Ok(row_bytes)
+}
+
+/// A row as the target format stores it in a file.
+fn convert(from: Format, to: Format, columns: usize, raw: &[u8]) -> Cow<'_, [u8]> {
+    if from == to {
+        return Cow::Borrowed(raw);
+    }
+    let mut values = vec![0.0; columns];
+    decode(from, raw, &mut values);
+    Cow::Owned(encode(to, &values))
+}
+
+/// Numbers of a row as a file has it.
+fn decode(format: Format, raw: &[u8], out: &mut [f32]) {
+    // Its own size was checked: a row of one panel's eighth.
+    let bytes = format.panel_bytes(out.len()).unwrap_or(0);
+    let mut panel = vec![0; bytes];
+    panel::put(format, &mut panel, 0, raw);
+    panel::read(format, &panel, 0, out);
+}
+
+/// A row as a file would have it. Only targets can be encoded to.
+fn encode(format: Format, values: &[f32]) -> Vec<u8> {
+    match format {
+        Format::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Format::F16 => values.iter().flat_map(|value| crate::half::f32_to_f16(*value).to_le_bytes()).collect(),
+        Format::Bf16 => values.iter().flat_map(|value| crate::half::f32_to_bf16(*value).to_le_bytes()).collect(),
+        Format::Block(BlockFormat::Q8_0) => values.as_chunks().0.iter().flat_map(quantize::q8_0).collect(),
+        Format::Block(_) => values.as_chunks().0.iter().flat_map(quantize::q4_1).collect(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Where a row's numbers lie in a panel: put there from a file's bytes, and read back.
+
+use super::Format;
+use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, pairs};
+use crate::half::{bf16_to_f32, f16_to_f32};
+use crate::isa::LANES;
+
+/// Puts a row, as a file stores it, into its place.
+pub(super) fn put(format: Format, panel: &mut [u8], row: usize, raw: &[u8]) {
+    match format {
+        Format::F32 => put_elements::<4>(panel, row, raw),
+        Format::F16 | Format::Bf16 => put_elements::<2>(panel, row, raw),
+        Format::Block(block) => {
+            let spec = block.spec();
+            for (unit, raw) in panel.chunks_exact_mut(spec.unit_bytes()).zip(raw.chunks_exact(spec.bytes)) {
+                let (codes, scales) = unit.split_at_mut(spec.code_bytes());
+                put_codes(&spec, codes, row, &block.codes(raw));
+                put_scales(block, scales, row, raw);
+            }
+        }
+    }
+}
+
+/// Reads a row: \[columns\].
+pub(super) fn read(format: Format, panel: &[u8], row: usize, out: &mut [f32]) {
+    match format {
+        Format::F32 => read_elements(panel, row, out, f32::from_le_bytes),
+        Format::F16 => read_elements(panel, row, out, |bytes| f16_to_f32(u16::from_le_bytes(bytes))),
+        Format::Bf16 => read_elements(panel, row, out, |bytes| bf16_to_f32(u16::from_le_bytes(bytes))),
+        Format::Block(block) => {
+            let spec = block.spec();
+            for (unit, out) in panel.chunks_exact(spec.unit_bytes()).zip(out.chunks_exact_mut(spec.columns)) {
+                read_unit(&spec, unit, row, out);
+            }
+        }
+    }
+}
+
+/// Floats: \[columns\]\[8 rows\].
+fn put_elements<const SIZE: usize>(panel: &mut [u8], row: usize, raw: &[u8]) {
+    for (lanes, value) in panel.chunks_exact_mut(LANES * SIZE).zip(raw.chunks_exact(SIZE)) {
+        lanes[row * SIZE..][..SIZE].copy_from_slice(value);
+    }
+}
+
+fn read_elements<const SIZE: usize>(panel: &[u8], row: usize, out: &mut [f32], value: impl Fn([u8; SIZE]) -> f32) {
+    let elements = panel.as_chunks::<SIZE>().0;
+    for (out, lanes) in out.iter_mut().zip(elements.chunks_exact(LANES)) {
+        *out = value(lanes[row]);
+    }
+}
+
+/// The byte of a row's column among a unit's codes, and the position of its lowest bit.
+fn place(spec: &Spec, row: usize, column: usize) -> (usize, u32) {
+    let within = LANES / 2 * row + column % 4;
+    match spec.codes {
+        Codes::Nibbles => (column / 8 * 32 + within, (column % 8 / 4 * 4) as u32),
+        Codes::Unsigned | Codes::Signed => (column / 4 * 32 + within, 0),
+    }
+}
+
+fn put_codes(spec: &Spec, out: &mut [u8], row: usize, codes: &[u8; CODES]) {
+    for (column, code) in codes[..spec.columns].iter().enumerate() {
+        let (byte, shift) = place(spec, row, column);
+        out[byte] |= code << shift;
+    }
+}
+
+fn put_scales(format: BlockFormat, out: &mut [u8], row: usize, raw: &[u8]) {
+    let [scale, minimum] = format.halves(raw);
+    let mut put_half = |start: usize, half: [u8; 2]| out[start + 2 * row..][..2].copy_from_slice(&half);
+    match format.spec().scales {
+        Scales::Scale { .. } => put_half(0, scale),
+        Scales::ScaleMinimum => {
+            put_half(0, scale);
+            put_half(16, minimum);
+        }
+        Scales::Pairs => {
+            put_half(128, scale);
+            put_half(144, minimum);
+            for (block, (scale, minimum)) in pairs(raw).into_iter().enumerate() {
+                out[LANES * block + row] = scale;
+                out[64 + LANES * block + row] = minimum;
+            }
+        }
+        Scales::Halves => {
+            put_half(128, scale);
+            for (half, scale) in raw[192..208].iter().enumerate() {
+                out[LANES * half + row] = *scale;
+            }
+        }
+    }
+}
+
+/// Products and sums are rounded one by one, as ggml's own dequantization does.
+fn read_unit(spec: &Spec, unit: &[u8], row: usize, out: &mut [f32]) {
+    let (codes, scales) = unit.split_at(spec.code_bytes());
+    let half = |start: usize| f16_to_f32(u16::from_le_bytes([scales[start + 2 * row], scales[start + 2 * row + 1]]));
+    for (column, out) in out.iter_mut().enumerate() {
+        let (byte, shift) = place(spec, row, column);
+        let code = match spec.codes {
+            Codes::Nibbles => f32::from(codes[byte] >> shift & 15),
+            Codes::Unsigned => f32::from(codes[byte]),
+            Codes::Signed => f32::from(codes[byte].cast_signed()),
+        };
+        let per = |start: usize, length: usize| scales[start + LANES * (column / length) + row];
+        *out = match spec.scales {
+            Scales::Scale { offset } => half(0) * (code - f32::from(offset)),
+            Scales::ScaleMinimum => half(0) * code + half(16),
+            Scales::Pairs => half(128) * f32::from(per(0, 32)) * code - half(144) * f32::from(per(64, 32)),
+            Scales::Halves => half(128) * f32::from(per(0, 16).cast_signed()) * code,
+        };
+    }
+}

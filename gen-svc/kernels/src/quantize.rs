@@ -1,0 +1,149 @@
+//! Numbers to integers: rows of weights, once, when a model is loaded; rows of activations, before every product with integers.
+
+use crate::error::{Error, expect_multiple};
+use crate::half::f32_to_f16;
+use crate::isa::{Isa, LANES, Level, Work};
+use crate::pool::Team;
+
+/// Columns that share a scale.
+pub(crate) const BLOCK: usize = 32;
+
+/// Rows of activations in 8-bit integers with a scale per 32 columns. Kept between steps, so that it allocates only to grow.
+#[derive(Debug, Default)]
+pub struct Int8Rows {
+    columns: usize,
+    /// \[rows\]\[columns / 32\]: two's complement, -127..=127.
+    values: Vec<[u8; BLOCK]>,
+    /// \[rows\]\[columns / 32\].
+    factors: Vec<Factors>,
+}
+
+/// What a block's integers stand for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Factors {
+    /// A value is its integer times this. NaN if a value of the block is not finite.
+    pub(crate) scale: f32,
+    /// The sum of the block's values: what a minimum of the weights is multiplied by.
+    pub(crate) sum: f32,
+}
+
+impl Int8Rows {
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        if self.columns == 0 { 0 } else { self.values.len() / (self.columns / BLOCK) }
+    }
+
+    /// One row's integers and what they stand for.
+    #[inline(always)]
+    pub(crate) fn row(&self, row: usize) -> (&[[u8; BLOCK]], &[Factors]) {
+        let blocks = self.columns / BLOCK;
+        (&self.values[row * blocks..][..blocks], &self.factors[row * blocks..][..blocks])
+    }
+
+    /// Takes the place of what was held by `x`: \[rows\]\[columns\].
+    pub(crate) fn fill(&mut self, team: &Team, level: Level, x: &[f32], columns: usize) -> Result<(), Error> {
+        expect_multiple("columns of quantized input", BLOCK, columns)?;
+        expect_multiple("quantized input", columns, x.len())?;
+        self.columns = columns;
+        self.values.resize(x.len() / BLOCK, [0; BLOCK]);
+        self.factors.resize(x.len() / BLOCK, Factors::default());
+        let x = x.as_chunks().0;
+        let factors = crate::disjoint::Disjoint::new(&mut self.factors);
+        team.run_on_chunks(&mut self.values, BLOCKS_PER_TASK, &|task, values| {
+            let start = task * BLOCKS_PER_TASK;
+            // SAFETY: the same cut as that of `values`, in which no two tasks share a block.
+            let factors = unsafe { factors.slice(start, values.len()) };
+            level.run(Quantize { x: &x[start..][..values.len()], values, factors });
+        });
+        Ok(())
+    }
+}
+
+/// 32 KiB of input.
+const BLOCKS_PER_TASK: usize = 256;
+
+struct Quantize<'a> {
+    x: &'a [[f32; BLOCK]],
+    values: &'a mut [[u8; BLOCK]],
+    factors: &'a mut [Factors],
+}
+
+impl Work for Quantize<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        for ((x, values), factors) in self.x.iter().zip(self.values).zip(self.factors) {
+            *factors = quantize_block(isa, x, values);
+        }
+    }
+}
+
+/// Scale: the greatest magnitude over 127. Integers: nearest, ties to even. A block with infinities or NaN is all NaN.
+#[inline(always)]
+fn quantize_block<I: Isa>(isa: I, x: &[f32; BLOCK], values: &mut [u8; BLOCK]) -> Factors {
+    // As integers, magnitudes compare as they do as floats, with NaN above infinity.
+    let mut greatest = [0_u32; LANES];
+    for lanes in x.as_chunks::<LANES>().0 {
+        for (greatest, value) in greatest.iter_mut().zip(lanes) {
+            *greatest = (*greatest).max(value.to_bits() & 0x7fff_ffff);
+        }
+    }
+    let greatest = f32::from_bits(greatest.into_iter().fold(0, u32::max));
+    if !greatest.is_finite() {
+        *values = [0; BLOCK];
+        return Factors { scale: f32::NAN, sum: f32::NAN };
+    }
+    let scale = greatest / 127.0;
+    let inverse = if scale >= f32::MIN_POSITIVE { isa.splat(127.0 / greatest) } else { isa.splat(0.0) };
+    let mut sum = 0;
+    for (lanes, values) in x.as_chunks::<LANES>().0.iter().zip(values.as_chunks_mut::<LANES>().0) {
+        let mut rounded = [0.0; LANES];
+        isa.store(isa.round(isa.mul(isa.load(lanes), inverse)), &mut rounded);
+        for (value, rounded) in values.iter_mut().zip(rounded) {
+            let integer = rounded as i32;
+            *value = integer as u8;
+            sum += integer;
+        }
+    }
+    Factors { scale, sum: scale * sum as f32 }
+}
+
+/// 32 weights as a Q8_0 block of a file, by ggml's reference rule: scale = greatest magnitude over 127, nearest integers.
+pub(crate) fn q8_0(values: &[f32; BLOCK]) -> [u8; 34] {
+    let greatest = values.iter().fold(0.0, |greatest, value| nan_or(value.abs(), greatest, f32::max));
+    let scale = greatest / 127.0;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let mut block = [0; 34];
+    block[..2].copy_from_slice(&f32_to_f16(scale).to_le_bytes());
+    for (byte, value) in block[2..].iter_mut().zip(values) {
+        *byte = ((value * inverse).round() as i8).cast_unsigned();
+    }
+    block
+}
+
+/// 32 weights as a Q4_1 block of a file, by ggml's reference rule: 15 equal steps from the least to the greatest value.
+pub(crate) fn q4_1(values: &[f32; BLOCK]) -> [u8; 20] {
+    let least = values.iter().fold(f32::INFINITY, |least, value| nan_or(*value, least, f32::min));
+    let greatest = values.iter().fold(f32::NEG_INFINITY, |greatest, value| nan_or(*value, greatest, f32::max));
+    let scale = (greatest - least) / 15.0;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let code = |value: f32| ((value - least) * inverse + 0.5).min(15.0) as u8;
+    let mut block = [0; 20];
+    block[..2].copy_from_slice(&f32_to_f16(scale).to_le_bytes());
+    block[2..4].copy_from_slice(&f32_to_f16(least).to_le_bytes());
+    for i in 0..BLOCK / 2 {
+        block[4 + i] = code(values[i]) | code(values[i + BLOCK / 2]) << 4;
+    }
+    block
+}
+
+/// What two values give, and NaN if one of them is.
+fn nan_or(a: f32, b: f32, of: fn(f32, f32) -> f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::NAN } else { of(a, b) }
+}

@@ -1,0 +1,324 @@
+//! Products of matrices.
+
+use tandem_kernels::{
+    Activation, After, BlockFormat, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
+};
+
+use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
+use super::{KERNELS, Random, bits, check_close};
+
+/// Multiplies `x` by one matrix.
+fn multiply(kernels: &Kernels, x: &[f32], matrix: &Matrix) -> Vec<f32> {
+    let mut out = vec![f32::NAN; x.len() / matrix.columns() * matrix.rows()];
+    let layer = Layer::Linear(Linear { matrix, bias: None });
+    multiply_layer(kernels, x, matrix.columns(), layer, After::Store, &mut out);
+    out
+}
+
+fn multiply_layer(kernels: &Kernels, x: &[f32], columns: usize, layer: Layer<'_>, after: After, out: &mut [f32]) {
+    let mut integers = Int8Rows::default();
+    if columns.is_multiple_of(32) {
+        kernels.quantize(x, columns, &mut integers).expect("whole blocks");
+    }
+    let input = Input { floats: x, columns, integers: columns.is_multiple_of(32).then_some(&integers) };
+    kernels.multiply(input, &mut [Product { layer, after, out }]).expect("shapes are right");
+}
+
+/// What quantized input stands for: per 32 the greatest magnitude over 127 is the unit.
+fn as_quantized(x: &[f32]) -> Vec<f64> {
+    let mut values = Vec::new();
+    for block in x.chunks_exact(32) {
+        let greatest = block.iter().fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
+        let (scale, inverse) = (greatest / 127.0, 127.0 / greatest);
+        let value = |x: &f32| if greatest == 0.0 { 0.0 } else { f64::from((x * inverse).round_ties_even() * scale) };
+        values.extend(block.iter().map(value));
+    }
+    values
+}
+
+/// Every product's sum, and the sum of its terms' magnitudes: [tokens][rows].
+fn reference(x: &[f64], weights: &[f32], columns: usize) -> (Vec<f64>, Vec<f64>) {
+    let pairs = x.chunks_exact(columns).flat_map(|x| weights.chunks_exact(columns).map(move |row| (x, row)));
+    pairs
+        .map(|(x, row)| {
+            let terms = x.iter().zip(row).map(|(x, weight)| x * f64::from(*weight));
+            terms.fold((0.0, 0.0), |(sum, magnitude), term| (sum + term, magnitude + term.abs()))
+        })
+        .unzip()
+}
+
+#[track_caller]
+fn check_floats(target: Target, tokens: usize, rows: usize, columns: usize) {
+    let mut random = Random((tokens * 31 + rows * 7 + columns) as u64);
+    let (x, weights) = (random.floats(tokens * columns), random.floats(rows * columns));
+    let matrix = float_matrix(&KERNELS[0], &weights, columns, target);
+    let x64: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+    let (expected, magnitudes) = reference(&x64, &values(&matrix), columns);
+    let found: Vec<Vec<f32>> = KERNELS.iter().map(|kernels| multiply(kernels, &x, &matrix)).collect();
+    for found in &found {
+        check_close(found, &expected, &format!("{target:?} {tokens} x {rows} x {columns}"), |i| {
+            magnitudes[i] * 1e-6 + 1e-12
+        });
+        assert_eq!(bits(found), bits(&multiply(&KERNELS[0], &x, &matrix)), "levels agree");
+    }
+}
+
+#[test]
+fn products_of_floats_are_sums_of_products() {
+    for target in [Target::Keep, Target::Bf16] {
+        for (tokens, rows, columns) in [(1, 1, 1), (1, 40, 33), (2, 9, 64), (5, 17, 7), (7, 64, 31), (13, 100, 65)] {
+            check_floats(target, tokens, rows, columns);
+        }
+    }
+}
+
+#[test]
+fn halves_are_multiplied() {
+    let numbers: Vec<u16> = (0..24 * 40).map(|i| 0x3000 + i * 7).collect();
+    let bytes: Vec<u8> = numbers.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    let rows =
+        tandem_kernels::Rows { format: Format::F16, columns: 40, bytes: &bytes, order: tandem_kernels::RowOrder::AsIs };
+    let matrix = KERNELS[0].pack(&rows, Target::Keep).expect("whole rows");
+    let x = Random(1).floats(3 * 40);
+    let (expected, magnitudes) = reference(&x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(), &values(&matrix), 40);
+    for kernels in KERNELS.iter() {
+        check_close(&multiply(kernels, &x, &matrix), &expected, "f16", |i| magnitudes[i] * 1e-6);
+    }
+}
+
+#[test]
+fn products_of_integers_are_sums_of_products() {
+    for (format, length, ..) in BLOCKS {
+        for (tokens, rows, columns) in [(1, 70, 2 * length), (3, 9, 3 * length), (6, 32, length)] {
+            let matrix = random_matrix(&KERNELS[0], 3, format, rows, columns);
+            let x = Random(4).floats(tokens * columns);
+            let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), columns);
+            for kernels in KERNELS.iter() {
+                let found = multiply(kernels, &x, &matrix);
+                let what = format!("{format:?} {tokens} x {rows} x {columns} {}", kernels.level().name());
+                check_close(&found, &expected, &what, |i| magnitudes[i] * 2e-6);
+                assert_eq!(bits(&found), bits(&multiply(&KERNELS[0], &x, &matrix)), "{what}: levels agree");
+            }
+        }
+    }
+}
+
+#[test]
+fn integers_are_near_to_the_floats_they_stand_for() {
+    for (format, length, ..) in BLOCKS {
+        let columns = 1024 / length * length;
+        let matrix = random_matrix(&KERNELS[0], 5, format, 64, columns);
+        let x = Random(6).floats(4 * columns);
+        let (exact, _) = reference(&x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(), &values(&matrix), columns);
+        let found = multiply(&KERNELS[KERNELS.len() - 1], &x, &matrix);
+        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+        let error = norm(&mut found.iter().zip(&exact).map(|(found, exact)| f64::from(*found) - exact));
+        let share = error / norm(&mut exact.iter().copied());
+        assert!(share < 0.01, "{format:?}: {share}");
+    }
+}
+
+/// Every format's matrix, in sizes that leave parts of tiles over.
+fn matrices() -> Vec<Matrix> {
+    let blocks = BLOCKS.map(|(format, length, ..)| random_matrix(&KERNELS[0], 7, format, 44, 2 * length));
+    let numbers = Random(8).floats(44 * 50);
+    let floats = [Target::F32, Target::Bf16].map(|target| float_matrix(&KERNELS[0], &numbers, 50, target));
+    blocks.into_iter().chain(floats).collect()
+}
+
+#[test]
+fn a_token_is_computed_the_same_in_every_company() {
+    for matrix in matrices() {
+        let x = Random(9).floats(131 * matrix.columns());
+        for kernels in KERNELS.iter() {
+            let alone: Vec<f32> =
+                x.chunks_exact(matrix.columns()).flat_map(|x| multiply(kernels, x, &matrix)).collect();
+            for tokens in [2, 3, 4, 5, 6, 7, 8, 9, 31, 64, 65, 131] {
+                let found = multiply(kernels, &x[..tokens * matrix.columns()], &matrix);
+                assert_eq!(bits(&found), bits(&alone[..found.len()]), "{:?}, {tokens} tokens", matrix.format());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_greatest_codes_do_not_overflow() {
+    for (format, length, size, halves) in BLOCKS {
+        for fill in [0xff, 0x80, 0x7f, 0x00] {
+            let mut block = vec![fill; size];
+            halves.iter().for_each(|half| block[*half..half + 2].copy_from_slice(&[0, 0x3c]));
+            let rows = block.repeat(8);
+            let rows = tandem_kernels::Rows {
+                format: Format::Block(format),
+                columns: length,
+                bytes: &rows,
+                order: tandem_kernels::RowOrder::AsIs,
+            };
+            let matrix = KERNELS[0].pack(&rows, Target::Keep).expect("whole rows");
+            for sign in [1.0, -1.0] {
+                let x = vec![sign; length];
+                let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), length);
+                for kernels in KERNELS.iter() {
+                    let what = format!("{format:?} of {fill:x}");
+                    check_close(&multiply(kernels, &x, &matrix), &expected, &what, |i| magnitudes[i] * 1e-5 + 1e-6);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_with_its_token() {
+    for matrix in matrices() {
+        let columns = matrix.columns();
+        let good = Random(10).floats(3 * columns);
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = good.clone();
+            x[columns + 5] = bad;
+            for kernels in KERNELS.iter() {
+                let (expected, found) = (multiply(kernels, &good, &matrix), multiply(kernels, &x, &matrix));
+                let rows = matrix.rows();
+                assert!(found[rows..2 * rows].iter().all(|value| !value.is_finite()), "{:?}", matrix.format());
+                assert_eq!(bits(&found[..rows]), bits(&expected[..rows]));
+                assert_eq!(bits(&found[2 * rows..]), bits(&expected[2 * rows..]));
+            }
+        }
+    }
+}
+
+#[test]
+fn scales_that_are_no_numbers_stay_with_their_row() {
+    for (format, length, _, halves) in BLOCKS {
+        let mut bytes = random_rows(&mut Random(11), format, 16, length);
+        let size = bytes.len() / 16;
+        bytes[5 * size + halves[0]..][..2].copy_from_slice(&0x7e00_u16.to_le_bytes());
+        let rows = tandem_kernels::Rows {
+            format: Format::Block(format),
+            columns: length,
+            bytes: &bytes,
+            order: tandem_kernels::RowOrder::AsIs,
+        };
+        let matrix = KERNELS[0].pack(&rows, Target::Keep).expect("whole rows");
+        for kernels in KERNELS.iter() {
+            let found = multiply(kernels, &Random(12).floats(length), &matrix);
+            let bad: Vec<usize> = (0..16).filter(|row| !found[*row].is_finite()).collect();
+            assert_eq!(bad, [5], "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn the_least_and_the_greatest_inputs_are_quantized() {
+    let matrix = float_matrix(&KERNELS[0], &[1.0; 32 * 8], 32, Target::Int8);
+    for magnitude in [0.0, 1e-45, 1e-38, 1e-37, 1e30] {
+        for kernels in KERNELS.iter() {
+            let found = multiply(kernels, &[magnitude; 32], &matrix);
+            let expected = 32.0 * f64::from(magnitude);
+            check_close(&found, &[expected; 8], "constant input", |_| expected * 1e-3 + 4e-36);
+        }
+    }
+}
+
+fn linear(matrix: &Matrix) -> Linear<'_> {
+    Linear { matrix, bias: None }
+}
+
+#[test]
+fn several_products_share_their_input() {
+    let (q, k) = (
+        random_matrix(&KERNELS[0], 1, BlockFormat::Q4_K, 90, 256),
+        random_matrix(&KERNELS[0], 2, BlockFormat::Q6_K, 33, 256),
+    );
+    let v = float_matrix(&KERNELS[0], &Random(3).floats(12 * 256), 256, Target::Bf16);
+    let x = Random(4).floats(5 * 256);
+    for kernels in KERNELS.iter() {
+        let mut integers = Int8Rows::default();
+        kernels.quantize(&x, 256, &mut integers).expect("whole blocks");
+        let mut outs = [&q, &k, &v].map(|matrix| vec![0.0; 5 * matrix.rows()]);
+        let mut products = Vec::new();
+        for (out, matrix) in outs.iter_mut().zip([&q, &k, &v]) {
+            products.push(Product { layer: Layer::Linear(linear(matrix)), after: After::Store, out });
+        }
+        kernels
+            .multiply(Input { floats: &x, columns: 256, integers: Some(&integers) }, &mut products)
+            .expect("right shapes");
+        for (out, matrix) in outs.iter().zip([&q, &k, &v]) {
+            assert_eq!(bits(out), bits(&multiply(kernels, &x, matrix)));
+        }
+    }
+}
+
+#[test]
+fn outputs_are_biased_scaled_and_added() {
+    let matrix = float_matrix(&KERNELS[0], &Random(1).floats(13 * 20), 20, Target::Keep);
+    let (x, bias, residual) = (Random(2).floats(3 * 20), Random(3).floats(13), Random(4).floats(3 * 13));
+    for kernels in KERNELS.iter() {
+        let mut out = residual.clone();
+        let layer = Layer::Linear(Linear { matrix: &matrix, bias: Some(&bias) });
+        multiply_layer(kernels, &x, 20, layer, After::Add { scale: 0.22 }, &mut out);
+        let plain = multiply(kernels, &x, &matrix);
+        let expected = (0..39).map(|i| residual[i] + (plain[i] + bias[i % 13]) * 0.22);
+        assert_eq!(bits(&out), bits(&expected.collect::<Vec<_>>()));
+    }
+}
+
+fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
+fn gelu_tanh(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+}
+
+#[test]
+fn gates_multiply_values() {
+    let gate = random_matrix(&KERNELS[0], 1, BlockFormat::Q4_1, 50, 64);
+    let up = random_matrix(&KERNELS[0], 2, BlockFormat::Q8_0, 50, 64);
+    let (x, bias) = (Random(3).floats(70 * 64), Random(4).floats(50));
+    for (activation, of) in [(Activation::Silu, silu as fn(f64) -> f64), (Activation::GeluTanh, gelu_tanh)] {
+        for kernels in KERNELS.iter() {
+            let mut out = vec![0.0; 70 * 50];
+            let gate_layer = Linear { matrix: &gate, bias: Some(&bias) };
+            let layer = Layer::Gated { gate: gate_layer, up: linear(&up), activation };
+            multiply_layer(kernels, &x, 64, layer, After::Store, &mut out);
+            let (gates, ups) = (multiply(kernels, &x, &gate), multiply(kernels, &x, &up));
+            let gates = gates.iter().enumerate().map(|(i, gate)| f64::from(gate + bias[i % 50]));
+            let expected: Vec<f64> = gates.zip(&ups).map(|(gate, up)| of(gate) * f64::from(*up)).collect();
+            check_close(&out, &expected, "gated", |i| expected[i].abs() * 2e-6 + 1e-7 * f64::from(ups[i].abs()));
+        }
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
+    let kernels = &KERNELS[0];
+    let matrix = random_matrix(kernels, 1, BlockFormat::Q4_0, 8, 32);
+    let other = random_matrix(kernels, 1, BlockFormat::Q4_0, 16, 32);
+    let floats = [0.0; 64];
+    let mut integers = Int8Rows::default();
+    kernels.quantize(&floats, 32, &mut integers).expect("whole blocks");
+    let refused = |length: usize, columns: usize, integers, layer: Layer<'_>, outputs: usize| {
+        let mut out = vec![7.0; outputs];
+        let input = Input { floats: &floats[..length], columns, integers };
+        let error =
+            kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect_err("refused");
+        assert!(out.iter().all(|value| *value == 7.0));
+        error
+    };
+    let layer = Layer::Linear(linear(&matrix));
+    assert_eq!(refused(64, 32, None, layer, 16), Error::NotQuantized);
+    let x = Some(&integers);
+    assert_eq!(refused(64, 32, x, layer, 15), Error::Shape { what: "output", expected: 16, found: 15 });
+    assert_eq!(refused(32, 32, x, layer, 8), Error::Shape { what: "rows of quantized input", expected: 1, found: 2 });
+    assert_eq!(refused(63, 32, x, layer, 8), Error::Multiple { what: "input", of: 32, found: 63 });
+    assert_eq!(
+        refused(64, 64, x, layer, 8),
+        Error::Shape { what: "columns of quantized input", expected: 64, found: 32 }
+    );
+    assert!(refused(64, 0, x, layer, 8).to_string().contains("quantized input"));
+    assert!(refused(64, 64, None, layer, 8).to_string().contains("columns of a matrix"));
+    let biased = Layer::Linear(Linear { matrix: &matrix, bias: Some(&[0.0; 7]) });
+    assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { what: "bias", expected: 8, found: 7 });
+    let gated = Layer::Gated { gate: linear(&matrix), up: linear(&other), activation: Activation::Silu };
+    assert!(refused(64, 32, x, gated, 16).to_string().contains("gate"));
+}

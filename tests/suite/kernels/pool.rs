@@ -1,0 +1,97 @@
+//! The thread team.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tandem_kernels::Team;
+
+fn counts(team: &Team, tasks: usize) -> Vec<usize> {
+    let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+    team.run(tasks, &|task| {
+        counts[task].fetch_add(1, Relaxed);
+    });
+    counts.into_iter().map(AtomicUsize::into_inner).collect()
+}
+
+#[test]
+fn every_task_is_done_once() {
+    for threads in [0, 1, 2, 5] {
+        let team = Team::new(threads);
+        assert_eq!(team.threads(), threads.max(1));
+        for tasks in [0, 1, 2, 7, 1_000] {
+            assert_eq!(counts(&team, tasks), vec![1; tasks], "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn many_short_phases_follow_each_other() {
+    let team = Team::new(4);
+    for phase in 0..20_000 {
+        let tasks = phase % 9;
+        let sum = AtomicUsize::new(0);
+        team.run(tasks, &|task| {
+            sum.fetch_add(task + phase, Relaxed);
+        });
+        assert_eq!(sum.into_inner(), (0..tasks).map(|task| task + phase).sum::<usize>());
+    }
+}
+
+#[test]
+fn threads_that_went_to_sleep_are_woken() {
+    let team = Team::new(3);
+    for _ in 0..20 {
+        assert_eq!(counts(&team, 12), [1; 12]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_caller_sleeps_until_the_last_task_is_done() {
+    let team = Team::new(2);
+    let done = AtomicUsize::new(0);
+    team.run(4, &|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        done.fetch_add(1, Relaxed);
+    });
+    assert_eq!(done.into_inner(), 4);
+}
+
+#[test]
+fn a_panic_reaches_the_caller_after_all_tasks_and_the_team_goes_on() {
+    let team = Team::new(3);
+    let done = AtomicUsize::new(0);
+    let run = || {
+        team.run(50, &|task| {
+            assert!(task % 10 != 3, "task 3");
+            done.fetch_add(1, Relaxed);
+        });
+    };
+    let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("a task panicked");
+    assert_eq!(payload.downcast_ref::<&str>(), Some(&"task 3"));
+    assert_eq!(done.into_inner(), 45);
+    assert_eq!(counts(&team, 50), [1; 50]);
+}
+
+#[test]
+fn a_task_may_ask_the_team_again() {
+    let team = Team::new(3);
+    let sum = AtomicUsize::new(0);
+    team.run(6, &|_| {
+        team.run(5, &|task| {
+            sum.fetch_add(task, Relaxed);
+        });
+    });
+    assert_eq!(sum.into_inner(), 60);
+}
+
+#[test]
+fn chunks_are_handed_out_once() {
+    let team = Team::new(3);
+    let mut data = vec![0_usize; 1_003];
+    team.run_on_chunks(&mut data, 10, &|index, chunk| {
+        chunk.iter_mut().enumerate().for_each(|(i, value)| *value += 10 * index + i + 1);
+    });
+    assert_eq!(data, (1..=1_003).collect::<Vec<_>>());
+}

@@ -1,0 +1,50 @@
+//! Packed weights against the GGUF reader's own dequantization, to the bit.
+
+use gen_svc::weights::quant::dequantize;
+use tandem_common::artifacts::gguf::GgmlType;
+use tandem_kernels::{BlockFormat, Format, Kernels, Level, RowOrder, Rows, Target};
+
+const BLOCKS: [(GgmlType, BlockFormat); 8] = [
+    (GgmlType::Q4_0, BlockFormat::Q4_0),
+    (GgmlType::Q4_1, BlockFormat::Q4_1),
+    (GgmlType::Q4_K, BlockFormat::Q4_K),
+    (GgmlType::Q5_0, BlockFormat::Q5_0),
+    (GgmlType::Q5_1, BlockFormat::Q5_1),
+    (GgmlType::Q5_K, BlockFormat::Q5_K),
+    (GgmlType::Q6_K, BlockFormat::Q6_K),
+    (GgmlType::Q8_0, BlockFormat::Q8_0),
+];
+
+/// Any bytes at all, so that scales are also infinite, subnormal or no numbers.
+fn bytes(count: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+fn bits(value: f32) -> u32 {
+    if value.is_nan() { u32::MAX } else { value.to_bits() }
+}
+
+#[test]
+fn packed_blocks_are_what_the_reader_makes_of_them() {
+    let kernels = Kernels::new(2, Level::detect());
+    for (dtype, format) in BLOCKS {
+        let columns = 4 * dtype.block_len() as usize;
+        let bytes = bytes(250 * 4 * dtype.block_bytes() as usize);
+        let expected = dequantize(dtype, &bytes).expect("a known type");
+        let rows = Rows { format: Format::Block(format), columns, bytes: &bytes, order: RowOrder::AsIs };
+        for target in [Target::Keep, Target::F32] {
+            let matrix = kernels.pack(&rows, target).expect("whole rows");
+            let mut row = vec![0.0; columns];
+            for (index, expected) in expected.chunks_exact(columns).enumerate() {
+                matrix.read_row(index, &mut row).expect("a row");
+                let same = row.iter().zip(expected).all(|(found, expected)| bits(*found) == bits(*expected));
+                assert!(same, "{format:?} as {target:?}, row {index}");
+            }
+        }
+    }
+}
