@@ -1,9 +1,12 @@
 //! The CPU kernels, at every level of this processor, against plain definitions in f64.
 
+mod attention;
 mod blocks;
 mod matmul;
 mod pack;
 mod pool;
+mod rows;
+mod vocab;
 
 use std::sync::LazyLock;
 

@@ -13,11 +13,13 @@ use std::ops::Range;
 use crate::Kernels;
 use crate::act::Activation;
 use crate::disjoint::Disjoint;
+use crate::element::{Bf16, F16, F32};
 use crate::error::{Error, expect, expect_multiple};
 use crate::isa::{LANES, Level};
 use crate::pack::{BlockFormat, Format, Matrix};
 use crate::quantize::Int8Rows;
 use finish::Finish;
+use floats::Floats;
 
 /// Rows to multiply: \[tokens\]\[columns\].
 #[derive(Debug, Clone, Copy)]
@@ -196,9 +198,9 @@ fn compute_tile(
     out: &mut Tile,
 ) {
     match (matrix.format(), input.integers) {
-        (Format::F32, _) => level.run(floats::Floats::<floats::F32>::new(matrix, panels, input, tokens, out)),
-        (Format::F16, _) => level.run(floats::Floats::<floats::F16>::new(matrix, panels, input, tokens, out)),
-        (Format::Bf16, _) => level.run(floats::Floats::<floats::Bf16>::new(matrix, panels, input, tokens, out)),
+        (Format::F32, _) => level.run(Floats::<F32>::new(matrix, panels, input, tokens, out)),
+        (Format::F16, _) => level.run(Floats::<F16>::new(matrix, panels, input, tokens, out)),
+        (Format::Bf16, _) => level.run(Floats::<Bf16>::new(matrix, panels, input, tokens, out)),
         (Format::Block(block), Some(x)) => {
             compute_blocks(level, block, integers::Call { matrix, panels, x, tokens, out })
         }

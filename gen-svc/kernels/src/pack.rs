@@ -175,8 +175,12 @@ impl Matrix {
     pub fn read_row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
         expect_below("row", self.rows, row)?;
         expect("length of a row", self.columns, out.len())?;
-        panel::read(self.format, self.panel(row / LANES), row % LANES, out);
+        self.unpack_row(row, out);
         Ok(())
+    }
+
+    pub(crate) fn unpack_row(&self, row: usize, out: &mut [f32]) {
+        panel::read(self.format, self.panel(row / LANES), row % LANES, out);
     }
 
     pub(crate) fn panels(&self) -> usize {

@@ -5,47 +5,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{Input, Tile};
-use crate::buffer::Plain;
+use crate::element::Element;
 use crate::isa::{Isa, LANES, Work};
 use crate::pack::Matrix;
-
-/// A type of weights.
-pub(super) trait Element {
-    type Stored: Plain;
-
-    fn load<I: Isa>(isa: I, from: &[Self::Stored; LANES]) -> I::F;
-}
-
-pub(super) struct F32;
-pub(super) struct F16;
-pub(super) struct Bf16;
-
-impl Element for F32 {
-    type Stored = f32;
-
-    #[inline(always)]
-    fn load<I: Isa>(isa: I, from: &[f32; LANES]) -> I::F {
-        isa.load(from)
-    }
-}
-
-impl Element for F16 {
-    type Stored = u16;
-
-    #[inline(always)]
-    fn load<I: Isa>(isa: I, from: &[u16; LANES]) -> I::F {
-        isa.load_f16(from)
-    }
-}
-
-impl Element for Bf16 {
-    type Stored = u16;
-
-    #[inline(always)]
-    fn load<I: Isa>(isa: I, from: &[u16; LANES]) -> I::F {
-        isa.load_bf16(from)
-    }
-}
 
 /// Some panels times some tokens.
 pub(super) struct Floats<'a, E> {

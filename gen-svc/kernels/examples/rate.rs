@@ -1,0 +1,128 @@
+//! How fast the kernels are: bytes of weights and products per second, beside a plain read of memory in the same minute.
+//!
+//! `cargo run --release -p tandem-kernels --example rate` on an idle machine; TANDEM_CPU_LEVEL=portable|avx2|avx512 takes one
+//! level alone. Rounds of all rows alternate, and each row shows its best, since neighbours only ever slow things down.
+
+#![allow(clippy::print_stdout)] // prints its figures
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use tandem_kernels::{
+    After, BlockFormat, Format, Input, Int8Rows, Kernels, Layer, Level, Linear, Matrix, Product, RowOrder, Rows, Target,
+};
+
+const ROUNDS: usize = 7;
+/// Rows and columns of a matrix that no cache holds, for one token, and of one that caches hold, for many.
+const LARGE: [usize; 2] = [16_384, 4_096];
+const SMALL: [usize; 2] = [1_536, 576];
+
+/// Something to time, and what one call reads and computes.
+struct Row {
+    name: String,
+    bytes: usize,
+    products: usize,
+    call: Box<dyn FnMut()>,
+    /// Seconds of the fastest call.
+    best: f64,
+}
+
+impl Row {
+    fn new(name: String, bytes: usize, products: usize, call: impl FnMut() + 'static) -> Self {
+        Self { name, bytes, products, call: Box::new(call), best: f64::INFINITY }
+    }
+
+    fn time(&mut self) {
+        let start = Instant::now();
+        (self.call)();
+        self.best = self.best.min(start.elapsed().as_secs_f64());
+    }
+
+    fn print(&self) {
+        let rate = |count: usize| count as f64 / self.best / 1e9;
+        println!("{:<34}{:>10.1}{:>10.1}{:>12.1}", self.name, rate(self.bytes), rate(self.products), self.best * 1e6);
+    }
+}
+
+fn main() {
+    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    let one =
+        std::env::var("TANDEM_CPU_LEVEL").ok().map(|name| Level::named(&name).expect("a level of this processor"));
+    println!("{threads} threads, load average {}", load());
+    println!("{:<34}{:>10}{:>10}{:>12}", "", "GB/s", "GMAC/s", "µs");
+    run(vec![read(threads)]);
+    for level in one.map_or_else(Level::all_here, |level| vec![level]) {
+        let kernels: &'static Kernels = Box::leak(Box::new(Kernels::new(threads, level)));
+        for (name, format, target) in FORMATS {
+            let mut rows = vec![read(threads)];
+            rows.push(product(kernels, name, format, target, LARGE, 1));
+            rows.extend([1, 8, 64, 512].map(|tokens| product(kernels, name, format, target, SMALL, tokens)));
+            run(rows);
+        }
+    }
+    println!("load average {}", load());
+}
+
+/// The formats that are timed, by what they are made of.
+const FORMATS: [(&str, Format, Target); 9] = [
+    ("f32", Format::F32, Target::Keep),
+    ("bf16", Format::F32, Target::Bf16),
+    ("q4_0", Format::Block(BlockFormat::Q4_0), Target::Keep),
+    ("q4_1", Format::Block(BlockFormat::Q4_1), Target::Keep),
+    ("q4_k", Format::Block(BlockFormat::Q4_K), Target::Keep),
+    ("q5_1", Format::Block(BlockFormat::Q5_1), Target::Keep),
+    ("q5_k", Format::Block(BlockFormat::Q5_K), Target::Keep),
+    ("q6_k", Format::Block(BlockFormat::Q6_K), Target::Keep),
+    ("q8_0", Format::Block(BlockFormat::Q8_0), Target::Keep),
+];
+
+fn run(mut rows: Vec<Row>) {
+    for _ in 0..ROUNDS {
+        rows.iter_mut().for_each(Row::time);
+    }
+    rows.iter().for_each(Row::print);
+}
+
+fn load() -> String {
+    std::fs::read_to_string("/proc/loadavg").unwrap_or_else(|_| "unknown".to_owned()).trim().to_owned()
+}
+
+/// Reads 256 MiB on all threads.
+fn read(threads: usize) -> Row {
+    let data = vec![1_u64; 32 << 20];
+    Row::new("read memory".to_owned(), 8 * data.len(), 0, move || {
+        std::thread::scope(|scope| {
+            for part in data.chunks(data.len() / threads) {
+                scope.spawn(|| black_box(part.iter().sum::<u64>()));
+            }
+        });
+    })
+}
+
+/// The product of a matrix with some tokens; columns that a format cannot have are rounded up.
+fn product(
+    kernels: &'static Kernels,
+    name: &str,
+    format: Format,
+    target: Target,
+    size: [usize; 2],
+    tokens: usize,
+) -> Row {
+    let [rows, columns] = [size[0], size[1].next_multiple_of(if name.ends_with("_k") { 256 } else { 32 })];
+    let matrix = matrix(kernels, format, target, rows, columns);
+    let x = vec![0.5; tokens * columns];
+    let (mut integers, mut out) = (Int8Rows::default(), vec![0.0; tokens * rows]);
+    let name = format!("{} {name} {rows}x{columns} x{tokens}", kernels.level().name());
+    Row::new(name, matrix.bytes(), tokens * rows * columns, move || {
+        kernels.quantize(&x, columns, &mut integers).expect("whole blocks");
+        let input = Input { floats: &x, columns, integers: Some(&integers) };
+        let layer = Layer::Linear(Linear { matrix: &matrix, bias: None });
+        kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect("right shapes");
+    })
+}
+
+fn matrix(kernels: &Kernels, format: Format, target: Target, rows: usize, columns: usize) -> Matrix {
+    let row_bytes = format.row_bytes(columns).expect("whole blocks");
+    let bytes: Vec<u8> = (0..rows * row_bytes).map(|i| (i % 61) as u8).collect();
+    kernels.pack(&Rows { format, columns, bytes: &bytes, order: RowOrder::AsIs }, target).expect("whole rows")
+}

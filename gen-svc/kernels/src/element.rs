@@ -1,0 +1,70 @@
+//! Types that numbers are stored as, seen from the kernels: eight at a time, as f32.
+
+use crate::buffer::Plain;
+use crate::isa::{Isa, LANES};
+
+/// A type of weights, or of keys and values.
+pub(crate) trait Element {
+    type Stored: Plain;
+
+    fn load<I: Isa>(isa: I, from: &[Self::Stored; LANES]) -> I::F;
+}
+
+/// A type that kernels also write.
+pub(crate) trait Written: Element {
+    const ZERO: Self::Stored;
+
+    fn store<I: Isa>(isa: I, lanes: I::F, to: &mut [Self::Stored; LANES]);
+}
+
+#[derive(Debug)]
+pub(crate) struct F32;
+#[derive(Debug)]
+pub(crate) struct F16;
+#[derive(Debug)]
+pub(crate) struct Bf16;
+
+impl Element for F32 {
+    type Stored = f32;
+
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, from: &[f32; LANES]) -> I::F {
+        isa.load(from)
+    }
+}
+
+impl Element for F16 {
+    type Stored = u16;
+
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, from: &[u16; LANES]) -> I::F {
+        isa.load_f16(from)
+    }
+}
+
+impl Element for Bf16 {
+    type Stored = u16;
+
+    #[inline(always)]
+    fn load<I: Isa>(isa: I, from: &[u16; LANES]) -> I::F {
+        isa.load_bf16(from)
+    }
+}
+
+impl Written for F32 {
+    const ZERO: f32 = 0.0;
+
+    #[inline(always)]
+    fn store<I: Isa>(isa: I, lanes: I::F, to: &mut [f32; LANES]) {
+        isa.store(lanes, to);
+    }
+}
+
+impl Written for F16 {
+    const ZERO: u16 = 0;
+
+    #[inline(always)]
+    fn store<I: Isa>(isa: I, lanes: I::F, to: &mut [u16; LANES]) {
+        isa.store_f16(lanes, to);
+    }
+}

@@ -1,0 +1,228 @@
+//! Keys and values of all sequences, in blocks of 16 positions that the caller assigns.
+//!
+//! A block of a layer is, for every head, 16 keys as \[head_dim\]\[16 positions\], so that one vector holds an element of eight
+//! keys; then, for every head, 16 values as \[16 positions\]\[head_dim\]. Memory is taken as blocks are first written.
+
+use std::marker::PhantomData;
+
+use crate::Kernels;
+use crate::buffer::Buffer;
+use crate::disjoint::Disjoint;
+use crate::element::{F16, F32, Written};
+use crate::error::{Error, expect, expect_below, expect_multiple, product};
+use crate::isa::{Isa, LANES, Work};
+
+/// Positions of a block.
+pub const POSITIONS: usize = 16;
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvFormat {
+    F32,
+    /// Rounded to the nearest.
+    F16,
+}
+
+/// Sizes of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    pub layers: usize,
+    pub blocks: usize,
+    pub heads: usize,
+    /// A multiple of 8.
+    pub head_dim: usize,
+    pub format: KvFormat,
+}
+
+impl KvShape {
+    /// Bytes of one block in all layers.
+    pub fn block_bytes(&self) -> Result<usize, Error> {
+        expect_multiple("size of a head", LANES, self.head_dim)?;
+        let size = if self.format == KvFormat::F32 { 4 } else { 2 };
+        product(&[self.layers, 2, self.heads, POSITIONS, self.head_dim, size])
+    }
+
+    /// Elements of one head's keys, or values, in a block.
+    fn tile(&self) -> usize {
+        POSITIONS * self.head_dim
+    }
+
+    /// Where a head's keys start, or its values, in elements.
+    fn start(&self, layer: usize, block: usize, part: Part, head: usize) -> usize {
+        (((layer * self.blocks + block) * 2 + part as usize) * self.heads + head) * self.tile()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Keys,
+    Values,
+}
+
+/// Consecutive tokens of one sequence, and where its keys and values are.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// Positions before the first token.
+    pub past: usize,
+    /// Tokens.
+    pub length: usize,
+    /// The sequence's blocks from its start on, at least for all positions up to the last token.
+    pub blocks: &'a [u32],
+}
+
+/// The memory for keys and values.
+#[derive(Debug)]
+pub struct KvStore {
+    shape: KvShape,
+    buffer: Buffer,
+}
+
+impl KvStore {
+    /// Reserves memory; it is taken only as it is used.
+    pub fn new(shape: KvShape) -> Result<Self, Error> {
+        let bytes = product(&[shape.block_bytes()?, shape.blocks])?;
+        Ok(Self { shape, buffer: Buffer::zeroed(bytes)? })
+    }
+
+    #[must_use]
+    pub fn shape(&self) -> &KvShape {
+        &self.shape
+    }
+
+    /// Copies a block in all layers.
+    pub fn copy_block(&mut self, from: u32, to: u32) -> Result<(), Error> {
+        for block in [from, to] {
+            expect_below("block", self.shape.blocks, block as usize)?;
+        }
+        match self.shape.format {
+            KvFormat::F32 => self.copy::<f32>(from as usize, to as usize),
+            KvFormat::F16 => self.copy::<u16>(from as usize, to as usize),
+        }
+        Ok(())
+    }
+
+    fn copy<T: crate::buffer::Plain>(&mut self, from: usize, to: usize) {
+        let length = 2 * self.shape.heads * self.shape.tile();
+        for layer in 0..self.shape.layers {
+            let start = |block| self.shape.start(layer, block, Part::Keys, 0);
+            let (from, to) = (start(from), start(to));
+            self.buffer.as_mut_slice::<T>().copy_within(from..from + length, to);
+        }
+    }
+
+    /// One head's keys, or values, of a block.
+    #[inline(always)]
+    pub(crate) fn tile<T: crate::buffer::Plain>(&self, layer: usize, block: u32, part: Part, head: usize) -> &[T] {
+        let start = self.shape.start(layer, block as usize, part, head);
+        &self.buffer.as_slice()[start..][..self.shape.tile()]
+    }
+
+    /// Refuses runs that have no place here, or that are not as many tokens.
+    pub(crate) fn check(&self, layer: usize, runs: &[Run<'_>], tokens: usize) -> Result<(), Error> {
+        expect_below("layer", self.shape.layers, layer)?;
+        expect("tokens of all runs", tokens, runs.iter().map(|run| run.length).fold(0, usize::saturating_add))?;
+        runs.iter().try_for_each(|run| self.check_run(run))
+    }
+
+    fn check_run(&self, run: &Run<'_>) -> Result<(), Error> {
+        let positions = run.past.saturating_add(run.length);
+        expect_below("position", run.blocks.len() * POSITIONS + 1, positions)?;
+        run.blocks.iter().try_for_each(|block| expect_below("block", self.shape.blocks, *block as usize))
+    }
+}
+
+/// Keys and values of some tokens in one layer.
+#[derive(Debug, Clone, Copy)]
+pub struct KeysValues<'a> {
+    pub layer: usize,
+    /// \[tokens\]\[heads\]\[head_dim\].
+    pub keys: &'a [f32],
+    /// \[tokens\]\[heads\]\[head_dim\].
+    pub values: &'a [f32],
+}
+
+impl Kernels {
+    /// Writes keys and values of the tokens of `runs`, one run after the other, at their positions.
+    pub fn write(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) -> Result<(), Error> {
+        let shape = store.shape;
+        let columns = shape.heads * shape.head_dim;
+        let tokens = runs.iter().map(|run| run.length).fold(0, usize::saturating_add);
+        store.check(new.layer, runs, tokens)?;
+        expect("keys", tokens.saturating_mul(columns), new.keys.len())?;
+        expect("values", tokens.saturating_mul(columns), new.values.len())?;
+        match shape.format {
+            KvFormat::F32 => self.write_as::<F32>(store, runs, new),
+            KvFormat::F16 => self.write_as::<F16>(store, runs, new),
+        }
+        Ok(())
+    }
+
+    /// A task per head, so that no two tasks write the same memory, whatever the runs' blocks are.
+    fn write_as<E: Written>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
+        let shape = store.shape;
+        let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
+        let write =
+            |head| self.level.run(WriteHead::<E> { shape, memory: &memory, runs, new, head, element: PhantomData });
+        if new.keys.len() < LITTLE {
+            (0..shape.heads).for_each(write);
+        } else {
+            self.team.run(shape.heads, &write);
+        }
+    }
+}
+
+/// Numbers that are written sooner than another thread is told.
+const LITTLE: usize = 8 << 10;
+
+struct WriteHead<'a, E: Written> {
+    shape: KvShape,
+    memory: &'a Disjoint<'a, E::Stored>,
+    runs: &'a [Run<'a>],
+    new: KeysValues<'a>,
+    head: usize,
+    element: PhantomData<E>,
+}
+
+impl<E: Written> Work for WriteHead<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let (dim, columns) = (self.shape.head_dim, self.shape.heads * self.shape.head_dim);
+        let mut rows = self.new.keys.chunks_exact(columns).zip(self.new.values.chunks_exact(columns));
+        for run in self.runs {
+            let positions = run.past..run.past + run.length;
+            for (position, (keys, values)) in positions.zip(&mut rows) {
+                let block = run.blocks[position / POSITIONS] as usize;
+                let place = |part| self.shape.start(self.new.layer, block, part, self.head);
+                let head = self.head * dim..(self.head + 1) * dim;
+                // SAFETY: a task has all tiles of its own head, and this one takes them one by one.
+                let tile = unsafe { self.memory.slice(place(Part::Keys), self.shape.tile()) };
+                write_key::<I, E>(isa, &keys[head.clone()], tile, position % POSITIONS);
+                // SAFETY: as above.
+                let tile = unsafe { self.memory.slice(place(Part::Values), self.shape.tile()) };
+                write_value::<I, E>(isa, &values[head], &mut tile[position % POSITIONS * dim..][..dim]);
+            }
+        }
+    }
+}
+
+/// A key's elements go to the same position of the tile's \[head_dim\]\[16\].
+#[inline(always)]
+fn write_key<I: Isa, E: Written>(isa: I, key: &[f32], tile: &mut [E::Stored], position: usize) {
+    let elements = tile.as_chunks_mut::<POSITIONS>().0;
+    for (key, elements) in key.as_chunks().0.iter().zip(elements.as_chunks_mut::<LANES>().0) {
+        let mut stored = [E::ZERO; LANES];
+        E::store(isa, isa.load(key), &mut stored);
+        for (element, stored) in elements.iter_mut().zip(stored) {
+            element[position] = stored;
+        }
+    }
+}
+
+#[inline(always)]
+fn write_value<I: Isa, E: Written>(isa: I, value: &[f32], to: &mut [E::Stored]) {
+    for (value, to) in value.as_chunks().0.iter().zip(to.as_chunks_mut().0) {
+        E::store(isa, isa.load(value), to);
+    }
+}

@@ -1,0 +1,107 @@
+//! Root mean square normalization of rows.
+
+use crate::Kernels;
+use crate::error::{Error, expect, expect_multiple};
+use crate::isa::{Isa, LANES, Work};
+use crate::matmul::After;
+
+/// y = x / sqrt(mean(x²) + epsilon) * (offset + weight).
+#[derive(Debug, Clone, Copy)]
+pub struct Norm<'a> {
+    /// \[columns\].
+    pub weight: &'a [f32],
+    pub epsilon: f32,
+    /// Gemma's checkpoints store weights less one.
+    pub offset: f32,
+}
+
+/// Bytes of rows per task: with fewer, telling another thread takes longer than the work.
+pub(crate) const TASK_BYTES: usize = 32 << 10;
+
+/// Rows of that many numbers per task.
+pub(crate) fn rows_per_task(columns: usize) -> usize {
+    (TASK_BYTES / size_of::<f32>() / columns.max(1)).max(1)
+}
+
+impl Kernels {
+    /// Normalizes each row of `x`, \[rows\]\[columns\], to the same row of `out`.
+    pub fn norm(&self, x: &[f32], norm: Norm<'_>, after: After, out: &mut [f32]) -> Result<(), Error> {
+        let columns = norm.weight.len();
+        expect_multiple("rows to normalize", columns.max(1), x.len())?;
+        expect_multiple("weights of a norm", 1, columns)?;
+        expect("output", x.len(), out.len())?;
+        let rows = rows_per_task(columns);
+        self.team.run_on_chunks(out, rows * columns, &|task, out| {
+            let x = &x[task * rows * columns..][..out.len()];
+            self.level.run(Rows { x, norm, after, out });
+        });
+        Ok(())
+    }
+}
+
+struct Rows<'a> {
+    x: &'a [f32],
+    norm: Norm<'a>,
+    after: After,
+    out: &'a mut [f32],
+}
+
+impl Work for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let columns = self.norm.weight.len();
+        for (x, out) in self.x.chunks_exact(columns).zip(self.out.chunks_exact_mut(columns)) {
+            let inverse = inverse_root_mean_square(isa, x, self.norm.epsilon);
+            let weights = self.norm.weight.chunks(LANES);
+            for ((x, out), weight) in x.chunks(LANES).zip(out.chunks_mut(LANES)).zip(weights) {
+                let lanes = scaled(isa, isa.load_part(x, 0.0), inverse, weight, self.norm.offset);
+                let lanes = match self.after {
+                    After::Store => lanes,
+                    After::Add { scale } => isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale))),
+                };
+                isa.store_part(lanes, out);
+            }
+        }
+    }
+}
+
+/// Normalizes a row in its place.
+#[inline(always)]
+pub(crate) fn normalize<I: Isa>(isa: I, row: &mut [f32], norm: &Norm<'_>) {
+    let inverse = inverse_root_mean_square(isa, row, norm.epsilon);
+    for (x, weight) in row.chunks_mut(LANES).zip(norm.weight.chunks(LANES)) {
+        isa.store_part(scaled(isa, isa.load_part(x, 0.0), inverse, weight, norm.offset), x);
+    }
+}
+
+/// The division comes before the weight, as in the reference implementations.
+#[inline(always)]
+fn scaled<I: Isa>(isa: I, x: I::F, inverse: f32, weight: &[f32], offset: f32) -> I::F {
+    isa.mul(isa.mul(x, isa.splat(inverse)), isa.add(isa.splat(offset), isa.load_part(weight, 0.0)))
+}
+
+/// Squares are added in four runs of eight lanes, to keep the order fixed and the adders busy.
+#[inline(always)]
+fn inverse_root_mean_square<I: Isa>(isa: I, x: &[f32], epsilon: f32) -> f32 {
+    let [mut a, mut b, mut c, mut d] = [isa.splat(0.0); 4];
+    let (whole, rest) = x.as_chunks::<{ 4 * LANES }>();
+    for lanes in whole {
+        let lanes = lanes.as_chunks::<LANES>().0;
+        a = square_and_add(isa, isa.load(&lanes[0]), a);
+        b = square_and_add(isa, isa.load(&lanes[1]), b);
+        c = square_and_add(isa, isa.load(&lanes[2]), c);
+        d = square_and_add(isa, isa.load(&lanes[3]), d);
+    }
+    for lanes in rest.chunks(LANES) {
+        a = square_and_add(isa, isa.load_part(lanes, 0.0), a);
+    }
+    let sum = isa.sum(isa.add(isa.add(a, b), isa.add(c, d)));
+    1.0 / (sum / x.len() as f32 + epsilon).sqrt()
+}
+
+#[inline(always)]
+fn square_and_add<I: Isa>(isa: I, x: I::F, sum: I::F) -> I::F {
+    isa.fma(x, x, sum)
+}

@@ -1,0 +1,186 @@
+//! Passes over a row of logits: one number per word of the vocabulary. Every level gives the same bits.
+
+use crate::act::{Mapped, Scale, SoftCap, exp};
+use crate::isa::{Isa, LANES, Level, Work};
+
+/// Whether no number is infinite or NaN.
+#[must_use]
+pub fn is_finite(level: Level, row: &[f32]) -> bool {
+    // Differences of equal finite numbers are zero; all others are NaN.
+    level.run(Fold(row, Differences)) == 0.0
+}
+
+/// The greatest number; NaN is passed over. Negative infinity for an empty row.
+#[must_use]
+pub fn max(level: Level, row: &[f32]) -> f32 {
+    level.run(Max(row))
+}
+
+/// The first index of the greatest number; zero when there is none.
+#[must_use]
+pub fn argmax(level: Level, row: &[f32]) -> usize {
+    let max = max(level, row);
+    row.iter().position(|value| *value == max).unwrap_or(0)
+}
+
+/// ln(sum(exp(x))).
+#[must_use]
+pub fn log_sum_exp(level: Level, row: &[f32]) -> f32 {
+    let max = max(level, row);
+    if max.is_infinite() { max } else { max + level.run(Fold(row, Exponentials { max })).ln() }
+}
+
+/// exp((x - max) * factor), number by number, into `out`, which must be as long. Their sum.
+///
+/// # Panics
+/// When `out` has another length.
+pub fn exp_into(level: Level, row: &[f32], max: f32, factor: f32, out: &mut [f32]) -> f32 {
+    assert_eq!(row.len(), out.len(), "an exponential for every number");
+    level.run(ExpInto { row, max, factor, out })
+}
+
+/// Appends index and value of every number that is at least `threshold`, in order.
+pub fn at_least(level: Level, row: &[f32], threshold: f32, out: &mut Vec<(u32, f32)>) {
+    for (start, part) in (0..).step_by(PART).zip(row.chunks(PART)) {
+        if max(level, part) >= threshold {
+            let values = (start..).zip(part.iter().copied());
+            out.extend(values.filter(|(_, value)| *value >= threshold));
+        }
+    }
+}
+
+/// Numbers that are looked at together, since few of them are wanted.
+const PART: usize = 64;
+
+/// Puts negative infinity wherever `allowed` has no bit: bit i % 32 of word i / 32 belongs to number i. Numbers beyond the last
+/// word are not allowed.
+pub fn mask(row: &mut [f32], allowed: &[u32]) {
+    let words = allowed.iter().chain(std::iter::repeat(&0));
+    for (part, word) in row.chunks_mut(32).zip(words) {
+        match word {
+            &u32::MAX => {}
+            0 => part.fill(f32::NEG_INFINITY),
+            word => mask_part(part, *word),
+        }
+    }
+}
+
+fn mask_part(part: &mut [f32], word: u32) {
+    for (i, value) in part.iter_mut().enumerate() {
+        if word >> i & 1 == 0 {
+            *value = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// Multiplies every number.
+pub fn scale(level: Level, row: &mut [f32], factor: f32) {
+    level.run(Mapped(row, Scale(factor)));
+}
+
+/// `limit` * tanh(x / `limit`), in place.
+pub fn soft_cap(level: Level, row: &mut [f32], limit: f32) {
+    level.run(Mapped(row, SoftCap(limit)));
+}
+
+struct Max<'a>(&'a [f32]);
+
+impl Work for Max<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> f32 {
+        let mut greatest = [isa.splat(f32::NEG_INFINITY); 4];
+        let (whole, rest) = self.0.as_chunks::<{ 4 * LANES }>();
+        for lanes in whole {
+            for (greatest, lanes) in greatest.iter_mut().zip(lanes.as_chunks().0) {
+                *greatest = isa.max(isa.load(lanes), *greatest);
+            }
+        }
+        for lanes in rest.chunks(LANES) {
+            greatest[0] = isa.max(isa.load_part(lanes, f32::NEG_INFINITY), greatest[0]);
+        }
+        let mut lanes = [0.0; LANES];
+        let [a, b, c, d] = greatest;
+        isa.store(isa.max(isa.max(a, b), isa.max(c, d)), &mut lanes);
+        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+}
+
+/// What is added up.
+trait Term {
+    /// An argument whose term is zero.
+    const NOTHING: f32;
+
+    fn term<I: Isa>(&self, isa: I, x: I::F) -> I::F;
+}
+
+struct Differences;
+
+impl Term for Differences {
+    const NOTHING: f32 = 0.0;
+
+    #[inline(always)]
+    fn term<I: Isa>(&self, isa: I, x: I::F) -> I::F {
+        isa.sub(x, x)
+    }
+}
+
+struct Exponentials {
+    max: f32,
+}
+
+impl Term for Exponentials {
+    const NOTHING: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn term<I: Isa>(&self, isa: I, x: I::F) -> I::F {
+        exp(isa, isa.sub(x, isa.splat(self.max)))
+    }
+}
+
+/// The sum of terms, in four runs of eight lanes.
+struct Fold<'a, T>(&'a [f32], T);
+
+impl<T: Term> Work for Fold<'_, T> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> f32 {
+        let mut sums = [isa.splat(0.0); 4];
+        let (whole, rest) = self.0.as_chunks::<{ 4 * LANES }>();
+        for lanes in whole {
+            for (sum, lanes) in sums.iter_mut().zip(lanes.as_chunks().0) {
+                *sum = isa.add(*sum, self.1.term(isa, isa.load(lanes)));
+            }
+        }
+        for lanes in rest.chunks(LANES) {
+            sums[0] = isa.add(sums[0], self.1.term(isa, isa.load_part(lanes, T::NOTHING)));
+        }
+        let [a, b, c, d] = sums;
+        isa.sum(isa.add(isa.add(a, b), isa.add(c, d)))
+    }
+}
+
+struct ExpInto<'a> {
+    row: &'a [f32],
+    max: f32,
+    factor: f32,
+    out: &'a mut [f32],
+}
+
+impl Work for ExpInto<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> f32 {
+        let (max, factor) = (isa.splat(self.max), isa.splat(self.factor));
+        let mut sum = isa.splat(0.0);
+        for (x, out) in self.row.chunks(LANES).zip(self.out.chunks_mut(LANES)) {
+            let lanes = exp(isa, isa.mul(isa.sub(isa.load_part(x, f32::NEG_INFINITY), max), factor));
+            isa.store_part(lanes, out);
+            sum = isa.add(sum, lanes);
+        }
+        isa.sum(sum)
+    }
+}

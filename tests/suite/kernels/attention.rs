@@ -1,0 +1,270 @@
+//! Attention over blocks of keys and values, against its definition.
+
+use tandem_kernels::{
+    Attention, Error, Kernels, KeysValues, KvFormat, KvShape, KvStore, Level, POSITIONS, Run, Scratch,
+};
+
+use super::{KERNELS, Random, bits, check_close};
+
+/// A model's layer: heads, key heads, size of a head, and its rules.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    format: KvFormat,
+    soft_cap: Option<f32>,
+    window: Option<usize>,
+}
+
+const PLAIN: Rules = Rules { heads: 6, kv_heads: 2, dim: 24, format: KvFormat::F32, soft_cap: None, window: None };
+
+/// The cases: groups of 1 to 5 heads, sizes with and without a half tile, and every rule.
+fn cases() -> Vec<Rules> {
+    vec![
+        PLAIN,
+        Rules { heads: 3, kv_heads: 3, dim: 8, ..PLAIN },
+        Rules { heads: 10, kv_heads: 2, dim: 32, window: Some(21), ..PLAIN },
+        Rules { window: Some(1), ..PLAIN },
+        Rules { window: Some(1_000_000), soft_cap: Some(0.7), ..PLAIN },
+        Rules { heads: 4, kv_heads: 1, format: KvFormat::F16, ..PLAIN },
+        Rules { format: KvFormat::F16, window: Some(40), soft_cap: Some(2.0), ..PLAIN },
+    ]
+}
+
+/// One sequence: queries, keys and values of all its positions.
+struct Sequence {
+    length: usize,
+    blocks: Vec<u32>,
+    queries: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Sequence {
+    /// With blocks `first`, `first` + `step` and so on.
+    fn new(rules: Rules, seed: u64, length: usize, first: u32, step: usize) -> Self {
+        let mut random = Random(seed);
+        let blocks = (first..).step_by(step).take(length.div_ceil(POSITIONS)).collect();
+        let queries = random.floats(length * rules.heads * rules.dim).iter().map(|value| value * 3.0).collect();
+        let [keys, values] = [0, 1].map(|_| random.floats(length * rules.kv_heads * rules.dim));
+        Self { length, blocks, queries, keys, values }
+    }
+
+    fn run(&self, past: usize, length: usize) -> Run<'_> {
+        Run { past, length, blocks: &self.blocks }
+    }
+}
+
+fn part(values: &[f32], total: usize, past: usize, length: usize) -> &[f32] {
+    let columns = values.len() / total;
+    &values[past * columns..(past + length) * columns]
+}
+
+fn store(rules: Rules, blocks: usize) -> KvStore {
+    let shape = KvShape { layers: 2, blocks, heads: rules.kv_heads, head_dim: rules.dim, format: rules.format };
+    KvStore::new(shape).expect("memory")
+}
+
+/// Writes and attends with parts of sequences: (sequence, past, length).
+fn step(kernels: &Kernels, rules: Rules, store: &mut KvStore, parts: &[(&Sequence, usize, usize)]) -> Vec<f32> {
+    let runs: Vec<Run<'_>> = parts.iter().map(|(sequence, past, length)| sequence.run(*past, *length)).collect();
+    let gather = |of: fn(&Sequence) -> &[f32]| -> Vec<f32> {
+        parts
+            .iter()
+            .flat_map(|(sequence, past, length)| part(of(sequence), sequence.length, *past, *length))
+            .copied()
+            .collect()
+    };
+    let (keys, values, queries) = (gather(|s| &s.keys), gather(|s| &s.values), gather(|s| &s.queries));
+    kernels.write(store, &runs, KeysValues { layer: 1, keys: &keys, values: &values }).expect("right shapes");
+    let mut out = vec![f32::NAN; queries.len()];
+    let attention = Attention {
+        layer: 1,
+        heads: rules.heads,
+        scale: 0.3,
+        soft_cap: rules.soft_cap,
+        window: rules.window,
+        runs: &runs,
+        queries: &queries,
+    };
+    kernels.attend(store, &attention, &mut Scratch::default(), &mut out).expect("right shapes");
+    out
+}
+
+/// All at once.
+fn whole(kernels: &Kernels, rules: Rules, sequence: &Sequence) -> Vec<f32> {
+    let last = sequence.blocks.iter().max().expect("a block");
+    step(kernels, rules, &mut store(rules, *last as usize + 1), &[(sequence, 0, sequence.length)])
+}
+
+/// The definition, token by token and head by head.
+fn reference(rules: Rules, sequence: &Sequence) -> Vec<f64> {
+    let mut out = Vec::new();
+    for token in 0..sequence.length {
+        for head in 0..rules.heads {
+            out.extend(reference_head(rules, sequence, token, head));
+        }
+    }
+    out
+}
+
+fn reference_head(rules: Rules, sequence: &Sequence, token: usize, head: usize) -> Vec<f64> {
+    let dim = rules.dim;
+    let query = &sequence.queries[(token * rules.heads + head) * dim..][..dim];
+    let kv_head = head / (rules.heads / rules.kv_heads);
+    let first = rules.window.map_or(0, |window| (token + 1).saturating_sub(window));
+    let row = |values: &[f32], position: usize| -> Vec<f64> {
+        let row = &values[(position * rules.kv_heads + kv_head) * dim..][..dim];
+        row.iter().map(|value| f64::from(*value)).collect()
+    };
+    let score = |position| {
+        let product: f64 = row(&sequence.keys, position).iter().zip(query).map(|(k, q)| k * f64::from(*q)).sum();
+        let score = product * f64::from(0.3_f32);
+        rules.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+    };
+    let weights: Vec<f64> = (first..=token).map(|position| score(position).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    let mut out = vec![0.0; dim];
+    for (position, weight) in (first..=token).zip(weights) {
+        out.iter_mut().zip(row(&sequence.values, position)).for_each(|(out, value)| *out += weight / sum * value);
+    }
+    out
+}
+
+#[test]
+fn attention_is_its_definition() {
+    for rules in cases() {
+        for length in [1, 16, 17, 100] {
+            let sequence = Sequence::new(rules, length as u64, length, 1, 2);
+            let expected = reference(rules, &sequence);
+            let found: Vec<_> = KERNELS.iter().map(|kernels| whole(kernels, rules, &sequence)).collect();
+            let tolerance = if rules.format == KvFormat::F16 { 3e-3 } else { 2e-6 };
+            for found in &found {
+                check_close(found, &expected, &format!("{rules:?}, {length} tokens"), |_| tolerance);
+                assert_eq!(bits(found), bits(&whole(&KERNELS[0], rules, &sequence)), "levels agree");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_contexts_are_put_together_from_ranges() {
+    let rules = Rules { heads: 2, kv_heads: 1, dim: 8, ..PLAIN };
+    for rules in [rules, Rules { window: Some(1_100), ..rules }] {
+        let sequence = Sequence::new(rules, 3, 2_500, 0, 1);
+        let expected = reference(rules, &sequence);
+        for kernels in KERNELS.iter() {
+            check_close(&whole(kernels, rules, &sequence), &expected, "2,500 tokens", |_| 2e-6);
+        }
+    }
+}
+
+#[test]
+fn chunks_of_any_size_are_the_whole() {
+    for (rules, length) in [(PLAIN, 75), (Rules { window: Some(21), ..PLAIN }, 75), (Rules { dim: 8, ..PLAIN }, 2_100)]
+    {
+        let sequence = Sequence::new(rules, 4, length, 0, 1);
+        for kernels in KERNELS.iter() {
+            let expected = bits(&whole(kernels, rules, &sequence));
+            for size in [length / 75, 7, 16, 50] {
+                let mut store = store(rules, sequence.blocks.len());
+                let mut out = Vec::new();
+                for past in (0..length).step_by(size) {
+                    out.extend(step(kernels, rules, &mut store, &[(&sequence, past, size.min(length - past))]));
+                }
+                assert!(bits(&out) == expected, "chunks of {size}, {rules:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sequences_do_not_meet_and_threads_do_not_matter() {
+    let rules = Rules { window: Some(30), ..PLAIN };
+    let sequences: Vec<_> = (0..5).map(|i| Sequence::new(rules, i, 20 + 9 * i as usize, i as u32, 5)).collect();
+    for threads in [1, 2, 4] {
+        let kernels = Kernels::new(threads, Level::detect());
+        let mut together = store(rules, 64);
+        let firsts: Vec<_> = sequences.iter().map(|sequence| (sequence, 0, sequence.length - 3)).collect();
+        step(&kernels, rules, &mut together, &firsts);
+        let rests: Vec<_> = sequences.iter().map(|sequence| (sequence, sequence.length - 3, 3)).collect();
+        let found = step(&kernels, rules, &mut together, &rests);
+        let columns = rules.heads * rules.dim;
+        for (sequence, found) in sequences.iter().zip(found.chunks_exact(3 * columns)) {
+            let alone = whole(&kernels, rules, sequence);
+            assert_eq!(bits(found), bits(&alone[alone.len() - 3 * columns..]));
+        }
+    }
+}
+
+#[test]
+fn what_a_token_does_not_see_cannot_harm_it() {
+    let rules = Rules { window: Some(8), ..PLAIN };
+    let good = Sequence::new(rules, 6, 40, 0, 1);
+    let mut bad = Sequence::new(rules, 6, 40, 0, 1);
+    let columns = rules.kv_heads * rules.dim;
+    for value in [f32::NAN, f32::INFINITY] {
+        bad.keys[20 * columns..21 * columns].fill(value);
+        bad.values[20 * columns..21 * columns].fill(value);
+        for kernels in KERNELS.iter() {
+            let (expected, found) = (whole(kernels, rules, &good), whole(kernels, rules, &bad));
+            let row = rules.heads * rules.dim;
+            assert_eq!(bits(&found[..20 * row]), bits(&expected[..20 * row]));
+            assert!(found[20 * row..28 * row].iter().all(|value| !value.is_finite()));
+            assert_eq!(bits(&found[28 * row..]), bits(&expected[28 * row..]));
+        }
+    }
+}
+
+#[test]
+fn a_copied_block_is_as_the_first() {
+    for format in [KvFormat::F32, KvFormat::F16] {
+        let rules = Rules { format, ..PLAIN };
+        let mut sequence = Sequence::new(rules, 7, 20, 0, 1);
+        let kernels = &KERNELS[0];
+        let mut store = store(rules, 4);
+        let expected = step(kernels, rules, &mut store, &[(&sequence, 0, 20)]);
+        store.copy_block(1, 3).expect("blocks");
+        step(kernels, rules, &mut store, &[(&Sequence::new(rules, 8, 32, 1, 1), 0, 16)]);
+        sequence.blocks[1] = 3;
+        let columns = rules.heads * rules.dim;
+        let found = step(kernels, rules, &mut store, &[(&sequence, 19, 1)]);
+        assert_eq!(bits(&found), bits(&expected[19 * columns..]));
+    }
+}
+
+#[test]
+fn calls_that_do_not_fit_are_refused() {
+    let kernels = &KERNELS[0];
+    let shape = KvShape { layers: 1, blocks: 2, heads: 2, head_dim: 8, format: KvFormat::F32 };
+    assert!(KvStore::new(KvShape { head_dim: 10, ..shape }).is_err());
+    assert!(KvStore::new(KvShape { head_dim: 0, ..shape }).is_err());
+    assert_eq!(KvStore::new(KvShape { layers: usize::MAX, ..shape }).err(), Some(Error::Memory { bytes: None }));
+    assert!(KvStore::new(KvShape { blocks: 1 << 50, ..shape }).is_err());
+    let mut store = KvStore::new(shape).expect("memory");
+    assert!(store.copy_block(0, 2).is_err());
+    let numbers = [0.0; 16];
+    let mut write = |layer, past, length, blocks: &[u32]| {
+        let run = Run { past, length, blocks };
+        kernels.write(&mut store, &[run], KeysValues { layer, keys: &numbers, values: &numbers })
+    };
+    assert_eq!(write(0, 31, 1, &[0, 1]), Ok(()));
+    assert_eq!(write(1, 0, 1, &[0]), Err(Error::Range { what: "layer", limit: 1, found: 1 }));
+    assert_eq!(write(0, 0, 1, &[2]), Err(Error::Range { what: "block", limit: 2, found: 2 }));
+    assert_eq!(write(0, 16, 1, &[0]), Err(Error::Range { what: "position", limit: 17, found: 17 }));
+    assert!(write(0, usize::MAX, 1, &[0]).is_err());
+    assert!(write(0, 0, 2, &[0]).is_err());
+    let attend = |heads, runs: &[Run<'_>], window, out: usize| {
+        let attention = Attention { layer: 0, heads, scale: 1.0, soft_cap: None, window, runs, queries: &[0.0; 32] };
+        kernels.attend(&store, &attention, &mut Scratch::default(), &mut vec![0.0; out])
+    };
+    let run = [Run { past: 0, length: 1, blocks: &[0] }];
+    assert_eq!(attend(4, &run, None, 32), Ok(()));
+    assert!(attend(3, &run, None, 32).is_err());
+    assert!(attend(0, &run, None, 32).is_err());
+    assert!(attend(2, &run, None, 32).is_err());
+    assert!(attend(4, &run, Some(0), 32).is_err());
+    assert!(attend(4, &run, None, 31).is_err());
+    assert!(attend(4, &[], None, 32).is_err());
+}

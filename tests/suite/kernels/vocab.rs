@@ -1,0 +1,124 @@
+//! Passes over a row of logits.
+
+use tandem_kernels::{Level, vocab};
+
+use super::{Random, bits, check_close};
+
+/// Rows that end within a vector, within four, and after thousands.
+const LENGTHS: [usize; 6] = [1, 7, 8, 33, 1_000, 49_152];
+
+fn logits(length: usize) -> Vec<f32> {
+    Random(length as u64).floats(length).iter().map(|value| value * 20.0).collect()
+}
+
+#[test]
+fn the_greatest_is_found_first() {
+    for level in Level::all_here() {
+        for length in LENGTHS {
+            let mut row = logits(length);
+            let best = length * 2 / 3;
+            row[best] = 21.0;
+            row[length - 1] = 21.0;
+            assert_eq!((vocab::max(level, &row), vocab::argmax(level, &row)), (21.0, best));
+        }
+        assert_eq!(vocab::argmax(level, &[f32::NAN, 1.0, 2.0, f32::NEG_INFINITY]), 2);
+        assert_eq!(vocab::argmax(level, &[f32::NAN; 9]), 0);
+        assert_eq!(vocab::argmax(level, &[]), 0);
+        assert_eq!(vocab::max(level, &[f32::NEG_INFINITY; 3]), f32::NEG_INFINITY);
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_noticed() {
+    for level in Level::all_here() {
+        for length in LENGTHS {
+            assert!(vocab::is_finite(level, &logits(length)));
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut row = logits(length);
+                row[length / 2] = bad;
+                assert!(!vocab::is_finite(level, &row), "{bad} among {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn log_sum_exp_is_its_definition() {
+    for length in LENGTHS {
+        let row = logits(length);
+        let expected = row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
+        let found: Vec<f32> = Level::all_here().iter().map(|level| vocab::log_sum_exp(*level, &row)).collect();
+        for found in &found {
+            check_close(&[*found], &[expected], "log-sum-exp", |_| 2e-6 * expected.abs() + 1e-6);
+            assert_eq!(found.to_bits(), vocab::log_sum_exp(Level::all_here()[0], &row).to_bits());
+        }
+    }
+    let level = Level::detect();
+    assert_eq!(vocab::log_sum_exp(level, &[f32::NEG_INFINITY; 4]), f32::NEG_INFINITY);
+    assert_eq!(vocab::log_sum_exp(level, &[f32::NEG_INFINITY, 3.0]), 3.0);
+}
+
+#[test]
+fn exponentials_are_near_and_zero_is_zero() {
+    let row: Vec<f32> = (0..3_001).map(|i| -(i as f32) * 0.03).chain([f32::NEG_INFINITY, f32::NAN]).collect();
+    let mut first = Vec::new();
+    for level in Level::all_here() {
+        let mut out = vec![7.0; row.len()];
+        let sum = vocab::exp_into(level, &row, 0.0, 1.0, &mut out);
+        assert!(sum.is_nan());
+        assert!(out[3_002].is_nan());
+        assert_eq!(out[3_001], 0.0);
+        let expected: Vec<f64> = row[..3_001].iter().map(|x| f64::from(*x).exp()).collect();
+        check_close(&out[..3_001], &expected, "exp", |i| expected[i] * 2.4e-7 + 2e-38);
+        let sum = vocab::exp_into(level, &row[..100], 1.0, 0.5, &mut out[..100]);
+        let expected: Vec<f64> = row[..100].iter().map(|x| ((f64::from(*x) - 1.0) * 0.5).exp()).collect();
+        check_close(&out[..100], &expected, "exp", |i| expected[i] * 4e-7);
+        check_close(&[sum], &[expected.iter().sum()], "sum", |_| 1e-5);
+        first = if first.is_empty() { bits(&out) } else { first };
+        assert_eq!(bits(&out), first, "levels agree");
+    }
+}
+
+#[test]
+fn candidates_are_collected_in_order() {
+    for level in Level::all_here() {
+        for length in LENGTHS {
+            let row = logits(length);
+            let mut found = vec![(9, 9.0)];
+            vocab::at_least(level, &row, 19.0, &mut found);
+            let expected = (0..).zip(row.iter().copied()).filter(|(_, value)| *value >= 19.0);
+            assert_eq!(found[1..], expected.collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn only_allowed_numbers_stay() {
+    for (length, words) in [(1, 1), (32, 1), (70, 3), (70, 2), (70, 0), (100, 9)] {
+        let mut random = Random(length as u64);
+        let allowed: Vec<u32> = (0..words).map(|i| [u32::MAX, 0, random.bits() as u32][i % 3]).collect();
+        let mut row = vec![1.0; length];
+        vocab::mask(&mut row, &allowed);
+        for (i, value) in row.into_iter().enumerate() {
+            let bit = allowed.get(i / 32).is_some_and(|word| word >> (i % 32) & 1 == 1);
+            assert_eq!(value, if bit { 1.0 } else { f32::NEG_INFINITY });
+        }
+    }
+}
+
+#[test]
+fn logits_are_scaled_and_capped() {
+    let row: Vec<f32> = (-500..=500).map(|i| i as f32 * 0.31).chain([1e-6, -0.01, f32::INFINITY]).collect();
+    let expected: Vec<f64> = row.iter().map(|x| 30.0 * (f64::from(*x) / 30.0).tanh()).collect();
+    let mut first = Vec::new();
+    for level in Level::all_here() {
+        let mut capped = row.clone();
+        vocab::soft_cap(level, &mut capped, 30.0);
+        check_close(&capped, &expected, "soft cap", |i| expected[i].abs() * 4e-7);
+        first = if first.is_empty() { bits(&capped) } else { first };
+        assert_eq!(bits(&capped), first, "levels agree");
+        let mut scaled = row.clone();
+        vocab::scale(level, &mut scaled, 0.125);
+        assert_eq!(bits(&scaled), bits(&row.iter().map(|x| x * 0.125).collect::<Vec<_>>()));
+    }
+}
