@@ -1,6 +1,6 @@
 //! Causal attention over keys and values in blocks, with a running softmax.
 //!
-//! A query meets keys 16 at a time, in the order of their positions, within ranges of 1,024 positions that are computed apart,
+//! A query meets keys 16 at a time, in the order of their positions, within ranges of 512 positions that are computed apart,
 //! by several threads, and put together in order. Blocks and ranges are cut at absolute positions, so a token's result does not
 //! depend on which tokens are computed with it, nor on the number of threads.
 
@@ -13,12 +13,12 @@ use crate::Kernels;
 use crate::disjoint::Disjoint;
 use crate::element::{F16, F32};
 use crate::error::{Error, expect, expect_multiple};
-use crate::kv::{KvFormat, KvStore, POSITIONS, Run};
+use crate::kv::{KvFormat, KvStore, LITTLE, POSITIONS, Run};
 use merge::Merge;
 use walk::Walk;
 
 /// Positions of a range.
-const RANGE: usize = 1_024;
+const RANGE: usize = 512;
 /// Query rows of a task, about: they are read again for every block of keys, so they should stay in the nearest cache.
 const ROWS: usize = 48;
 
@@ -86,6 +86,7 @@ impl Kernels {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let call = Call::new(store, attention, out.len())?;
+        let out_length = out.len();
         let chunks = call.chunks();
         let length = chunks.last().map_or(0, |last| last.start + call.partial_length(last) * last.ranges().len());
         if scratch.partials.len() < length {
@@ -105,8 +106,8 @@ impl Kernels {
             }
         });
         let (partials, out) = (&scratch.partials[..length], Disjoint::new(out));
-        self.team.run(chunks.len(), &|task| {
-            self.level.run(Merge { call: &call, chunk: &chunks[task], partials, out: &out })
+        self.team.run_unless(out_length < LITTLE, chunks.len(), &|task| {
+            self.level.run(Merge { call: &call, chunk: &chunks[task], partials, out: &out });
         });
         Ok(())
     }

@@ -163,16 +163,12 @@ impl Kernels {
         let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
         let write =
             |head| self.level.run(WriteHead::<E> { shape, memory: &memory, runs, new, head, element: PhantomData });
-        if new.keys.len() < LITTLE {
-            (0..shape.heads).for_each(write);
-        } else {
-            self.team.run(shape.heads, &write);
-        }
+        self.team.run_unless(new.keys.len() < LITTLE, shape.heads, &write);
     }
 }
 
 /// Numbers that are written sooner than another thread is told.
-const LITTLE: usize = 8 << 10;
+pub(crate) const LITTLE: usize = 8 << 10;
 
 struct WriteHead<'a, E: Written> {
     shape: KvShape,

@@ -14,7 +14,7 @@ use crate::Kernels;
 use crate::act::Activation;
 use crate::disjoint::Disjoint;
 use crate::element::{Bf16, F16, F32};
-use crate::error::{Error, expect, expect_multiple};
+use crate::error::{Error, expect, expect_below, expect_multiple};
 use crate::isa::{LANES, Level};
 use crate::pack::{BlockFormat, Format, Matrix};
 use crate::quantize::Int8Rows;
@@ -52,19 +52,21 @@ pub enum Layer<'a> {
 
 /// Where outputs go.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum After {
+pub enum After<'a> {
     /// Into the place of what was there.
     Store,
     /// Times `scale`, onto what was there.
     Add { scale: f32 },
+    /// Token t's times `scales[t]`, onto row `rows[t]` of the output, which has any number of rows: an expert's share.
+    Scatter { rows: &'a [u32], scales: &'a [f32] },
 }
 
 /// One product of a call: several can share their input.
 #[derive(Debug)]
 pub struct Product<'a> {
     pub layer: Layer<'a>,
-    pub after: After,
-    /// \[tokens\]\[rows of the matrix\].
+    pub after: After<'a>,
+    /// \[tokens\]\[rows of the matrix\], but for [`After::Scatter`].
     pub out: &'a mut [f32],
 }
 
@@ -73,7 +75,7 @@ const TOKENS: usize = 64;
 /// Panels whose results are kept until they are finished: with one token, and with more.
 const PANELS: (usize, usize) = (4, 2);
 /// Results that are kept: \[panels\]\[tokens\]\[lanes\].
-type Tile = [[f32; LANES]; PANELS.1 * TOKENS];
+type Tile = [[f32; LANES]];
 
 impl Kernels {
     /// Computes all products of one input. Outputs are written only if every shape is right.
@@ -86,7 +88,10 @@ impl Kernels {
         let jobs: Vec<Job<'_>> = products.iter_mut().map(|product| Job::new(product, task_bytes, &mut tasks)).collect();
         self.team.run(tasks, &|task| {
             let job = &jobs[jobs.partition_point(|job| job.first_task <= task) - 1];
-            job.compute(self.level, &input, tokens, task - job.first_task);
+            match tokens {
+                1 => job.compute::<{ PANELS.0 }>(self.level, &input, tokens, task - job.first_task),
+                _ => job.compute::<{ PANELS.1 * TOKENS }>(self.level, &input, tokens, task - job.first_task),
+            }
         });
         Ok(())
     }
@@ -110,7 +115,18 @@ impl Product<'_> {
             linear.check(input)?;
             expect("rows of a gate and its values", self.layer.rows(), linear.matrix.rows())?;
         }
-        expect("output", tokens * self.layer.rows(), self.out.len())
+        match self.after {
+            After::Scatter { rows, scales } => self.check_scatter(tokens, rows, scales),
+            After::Store | After::Add { .. } => expect("output", tokens * self.layer.rows(), self.out.len()),
+        }
+    }
+
+    fn check_scatter(&self, tokens: usize, rows: &[u32], scales: &[f32]) -> Result<(), Error> {
+        expect("rows to scatter to", tokens, rows.len())?;
+        expect("scales of scattered rows", tokens, scales.len())?;
+        expect_multiple("output", self.layer.rows(), self.out.len())?;
+        let limit = self.out.len() / self.layer.rows();
+        rows.iter().try_for_each(|row| expect_below("row to scatter to", limit, *row as usize))
     }
 }
 
@@ -147,7 +163,7 @@ impl<'a> Layer<'a> {
 /// A product, cut into tasks.
 struct Job<'a> {
     layer: Layer<'a>,
-    after: After,
+    after: After<'a>,
     /// \[tokens\]\[rows\]; a task writes the rows of its panels.
     out: Disjoint<'a, f32>,
     rows: usize,
@@ -168,16 +184,22 @@ impl<'a> Job<'a> {
         Self { layer: product.layer, after: product.after, out, rows, panels_per_task, first_task }
     }
 
-    fn compute(&self, level: Level, input: &Input<'_>, tokens: usize, task: usize) {
+    /// `N` results of each matrix are kept at a time.
+    fn compute<const N: usize>(&self, level: Level, input: &Input<'_>, tokens: usize, task: usize) {
         let first = task * self.panels_per_task;
         let panels = first..(first + self.panels_per_task).min(self.rows.div_ceil(LANES));
-        let mut tiles: [Tile; 2] = [[[0.0; LANES]; _]; 2];
+        let mut tiles = [[[0.0; LANES]; N]; 2];
         for tokens in cut(0..tokens, TOKENS) {
-            for panels in cut(panels.clone(), if tokens.len() == 1 { PANELS.0 } else { PANELS.1 }) {
+            for panels in cut(panels.clone(), N / tokens.len()) {
                 for (linear, tile) in self.layer.linears().into_iter().flatten().zip(&mut tiles) {
                     compute_tile(level, linear.matrix, panels.clone(), input, tokens.clone(), tile);
                 }
-                level.run(Finish { job: self, panels, tokens: tokens.clone(), tiles: &tiles });
+                level.run(Finish {
+                    job: self,
+                    panels,
+                    tokens: tokens.clone(),
+                    tiles: tiles.each_ref().map(|tile| &tile[..]),
+                });
             }
         }
     }

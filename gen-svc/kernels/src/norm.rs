@@ -3,7 +3,6 @@
 use crate::Kernels;
 use crate::error::{Error, expect, expect_multiple};
 use crate::isa::{Isa, LANES, Work};
-use crate::matmul::After;
 
 /// y = x / sqrt(mean(x²) + epsilon) * (offset + weight).
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +23,17 @@ pub(crate) fn rows_per_task(columns: usize) -> usize {
 }
 
 impl Kernels {
-    /// Normalizes each row of `x`, \[rows\]\[columns\], to the same row of `out`.
-    pub fn norm(&self, x: &[f32], norm: Norm<'_>, after: After, out: &mut [f32]) -> Result<(), Error> {
+    /// Normalizes each row of `x`, \[rows\]\[columns\], into the same row of `out`.
+    pub fn norm(&self, x: &[f32], norm: Norm<'_>, out: &mut [f32]) -> Result<(), Error> {
+        self.norm_rows(x, norm, None, out)
+    }
+
+    /// Normalizes each row of `x`, \[rows\]\[columns\], and adds it, times `scale`, to the same row of `out`.
+    pub fn add_norm(&self, x: &[f32], norm: Norm<'_>, scale: f32, out: &mut [f32]) -> Result<(), Error> {
+        self.norm_rows(x, norm, Some(scale), out)
+    }
+
+    fn norm_rows(&self, x: &[f32], norm: Norm<'_>, add: Option<f32>, out: &mut [f32]) -> Result<(), Error> {
         let columns = norm.weight.len();
         expect_multiple("rows to normalize", columns.max(1), x.len())?;
         expect_multiple("weights of a norm", 1, columns)?;
@@ -33,7 +41,7 @@ impl Kernels {
         let rows = rows_per_task(columns);
         self.team.run_on_chunks(out, rows * columns, &|task, out| {
             let x = &x[task * rows * columns..][..out.len()];
-            self.level.run(Rows { x, norm, after, out });
+            self.level.run(Rows { x, norm, add, out });
         });
         Ok(())
     }
@@ -42,7 +50,7 @@ impl Kernels {
 struct Rows<'a> {
     x: &'a [f32],
     norm: Norm<'a>,
-    after: After,
+    add: Option<f32>,
     out: &'a mut [f32],
 }
 
@@ -57,9 +65,9 @@ impl Work for Rows<'_> {
             let weights = self.norm.weight.chunks(LANES);
             for ((x, out), weight) in x.chunks(LANES).zip(out.chunks_mut(LANES)).zip(weights) {
                 let lanes = scaled(isa, isa.load_part(x, 0.0), inverse, weight, self.norm.offset);
-                let lanes = match self.after {
-                    After::Store => lanes,
-                    After::Add { scale } => isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale))),
+                let lanes = match self.add {
+                    None => lanes,
+                    Some(scale) => isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale))),
                 };
                 isa.store_part(lanes, out);
             }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 use crate::disjoint::Disjoint;
@@ -76,10 +76,25 @@ impl Team {
     /// # Panics
     /// When a task panicked, with the same payload, after all have ended.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        let turn = if tasks > 1 && !self.threads.is_empty() { self.turn.try_lock().ok() } else { None };
-        match turn {
-            Some(_turn) => self.shared.run(&Phase { task, tasks }),
-            None => (0..tasks).for_each(task),
+        match self.turn() {
+            Some(_turn) if tasks > 1 => self.shared.run(&Phase { task, tasks }),
+            _ => (0..tasks).for_each(task),
+        }
+    }
+
+    /// As [`Team::run`], by the caller alone if the work is little: telling another thread takes some microseconds.
+    pub(crate) fn run_unless(&self, little: bool, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if little { (0..tasks).for_each(task) } else { self.run(tasks, task) }
+    }
+
+    /// The right to start a phase. None while one runs, and when there is nobody else.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.turn.try_lock() {
+            _ if self.threads.is_empty() => None,
+            Ok(turn) => Some(turn),
+            // An earlier phase panicked, after it had ended.
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 

@@ -15,7 +15,7 @@ fn multiply(kernels: &Kernels, x: &[f32], matrix: &Matrix) -> Vec<f32> {
     out
 }
 
-fn multiply_layer(kernels: &Kernels, x: &[f32], columns: usize, layer: Layer<'_>, after: After, out: &mut [f32]) {
+fn multiply_layer(kernels: &Kernels, x: &[f32], columns: usize, layer: Layer<'_>, after: After<'_>, out: &mut [f32]) {
     let mut integers = Int8Rows::default();
     if columns.is_multiple_of(32) {
         kernels.quantize(x, columns, &mut integers).expect("whole blocks");
@@ -262,6 +262,23 @@ fn outputs_are_biased_scaled_and_added() {
     }
 }
 
+#[test]
+fn outputs_are_scattered() {
+    let matrix = random_matrix(&KERNELS[0], 1, BlockFormat::Q8_0, 21, 32);
+    let (x, rows, scales) = (Random(2).floats(4 * 32), [5, 0, 3, 5], [0.5, 2.0, 0.25, 1.0]);
+    for kernels in KERNELS.iter() {
+        let mut out = vec![1.0; 6 * 21];
+        let layer = Layer::Linear(linear(&matrix));
+        multiply_layer(kernels, &x, 32, layer, After::Scatter { rows: &rows, scales: &scales }, &mut out);
+        let mut expected = vec![1.0; 6 * 21];
+        for (token, plain) in multiply(kernels, &x, &matrix).chunks_exact(21).enumerate() {
+            let row = &mut expected[rows[token] as usize * 21..][..21];
+            row.iter_mut().zip(plain).for_each(|(out, plain)| *out += plain * scales[token]);
+        }
+        assert_eq!(bits(&out), bits(&expected));
+    }
+}
+
 fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
@@ -321,4 +338,14 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { what: "bias", expected: 8, found: 7 });
     let gated = Layer::Gated { gate: linear(&matrix), up: linear(&other), activation: Activation::Silu };
     assert!(refused(64, 32, x, gated, 16).to_string().contains("gate"));
+    let scattered = |rows: &[u32], scales: &[f32], outputs: usize| {
+        let mut out = vec![7.0; outputs];
+        let product = Product { layer, after: After::Scatter { rows, scales }, out: &mut out };
+        let input = Input { floats: &floats, columns: 32, integers: Some(&integers) };
+        kernels.multiply(input, &mut [product]).expect_err("refused").to_string()
+    };
+    assert_eq!(scattered(&[0, 1], &[1.0], 16), "scales of scattered rows: expected 2, found 1");
+    assert_eq!(scattered(&[0], &[1.0], 16), "rows to scatter to: expected 2, found 1");
+    assert_eq!(scattered(&[0, 2], &[1.0; 2], 16), "row to scatter to 2 is not below 2");
+    assert_eq!(scattered(&[0, 1], &[1.0; 2], 17), "output must be a positive multiple of 8, found 17");
 }

@@ -1,6 +1,8 @@
 //! The thread team.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -72,6 +74,12 @@ fn a_panic_reaches_the_caller_after_all_tasks_and_the_team_goes_on() {
     assert_eq!(payload.downcast_ref::<&str>(), Some(&"task 3"));
     assert_eq!(done.into_inner(), 45);
     assert_eq!(counts(&team, 50), [1; 50]);
+    let threads = Mutex::new(HashSet::new());
+    team.run(6, &|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        threads.lock().expect("no panic").insert(std::thread::current().id());
+    });
+    assert!(threads.into_inner().expect("no panic").len() > 1, "the others still take part");
 }
 
 #[test]

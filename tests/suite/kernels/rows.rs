@@ -1,6 +1,6 @@
 //! Norms, rotations and look-ups of rows.
 
-use tandem_kernels::{After, Angles, BlockFormat, Heads, Norm};
+use tandem_kernels::{Angles, BlockFormat, Heads, Norm};
 
 use super::blocks::{float_matrix, random_matrix, values};
 use super::{KERNELS, Random, bits, check_close};
@@ -30,10 +30,10 @@ fn rows_are_normalized() {
             let mut first = Vec::new();
             for kernels in KERNELS.iter() {
                 let mut out = vec![f32::NAN; x.len()];
-                kernels.norm(&x, rule, After::Store, &mut out).expect("right shapes");
+                kernels.norm(&x, rule, &mut out).expect("right shapes");
                 check_close(&out, &expected, "norm", |i| expected[i].abs() * 1e-6);
                 let mut added = x.clone();
-                kernels.norm(&x, rule, After::Add { scale: 0.5 }, &mut added).expect("right shapes");
+                kernels.add_norm(&x, rule, 0.5, &mut added).expect("right shapes");
                 let sum: Vec<f32> = x.iter().zip(&out).map(|(x, y)| x + y * 0.5).collect();
                 assert_eq!(bits(&added), bits(&sum));
                 first = if first.is_empty() { bits(&out) } else { first };
@@ -51,7 +51,7 @@ fn rows_that_are_no_numbers_stay_alone() {
     x[25] = f32::INFINITY;
     for kernels in KERNELS.iter() {
         let mut out = vec![0.0; 60];
-        kernels.norm(&x, rule, After::Store, &mut out).expect("right shapes");
+        kernels.norm(&x, rule, &mut out).expect("right shapes");
         assert!(out[..20].iter().chain(&out[40..]).all(|value| value.is_finite()));
         assert!(out[25].is_nan());
     }
@@ -61,9 +61,9 @@ fn rows_that_are_no_numbers_stay_alone() {
 fn norms_that_do_not_fit_are_refused() {
     let kernels = &KERNELS[0];
     let rule = Norm { weight: &[1.0; 4], epsilon: 1e-5, offset: 0.0 };
-    assert!(kernels.norm(&[0.0; 7], rule, After::Store, &mut [0.0; 7]).is_err());
-    assert!(kernels.norm(&[0.0; 8], rule, After::Store, &mut [0.0; 7]).is_err());
-    assert!(kernels.norm(&[0.0; 8], Norm { weight: &[], ..rule }, After::Store, &mut [0.0; 8]).is_err());
+    assert!(kernels.norm(&[0.0; 7], rule, &mut [0.0; 7]).is_err());
+    assert!(kernels.norm(&[0.0; 8], rule, &mut [0.0; 7]).is_err());
+    assert!(kernels.norm(&[0.0; 8], Norm { weight: &[], ..rule }, &mut [0.0; 8]).is_err());
 }
 
 /// Element i and element i + pairs turn by position * frequency i.
@@ -111,7 +111,7 @@ fn heads_are_normalized_before_they_are_rotated() {
     let x = Random(4).floats(2 * 2 * 16);
     for kernels in KERNELS.iter() {
         let mut expected = vec![0.0; x.len()];
-        kernels.norm(&x, rule, After::Store, &mut expected).expect("right shapes");
+        kernels.norm(&x, rule, &mut expected).expect("right shapes");
         kernels
             .rotate(&mut expected, 2, Heads { head_dim: 16, norm: None, angles: Some(&angles) })
             .expect("right shapes");

@@ -11,7 +11,7 @@ pub(super) struct Finish<'a> {
     pub(super) panels: Range<usize>,
     pub(super) tokens: Range<usize>,
     /// Products of the matrix, or the gate, and of the values that are gated: \[panels\]\[tokens\]\[lanes\].
-    pub(super) tiles: &'a [Tile; 2],
+    pub(super) tiles: [&'a Tile; 2],
 }
 
 impl Work for Finish<'_> {
@@ -23,11 +23,12 @@ impl Work for Finish<'_> {
         for (i, panel) in self.panels.enumerate() {
             let row = LANES * panel;
             for (t, token) in self.tokens.clone().enumerate() {
-                let [first, second] = self.tiles.each_ref().map(|tile| isa.load(&tile[i * tokens + t]));
+                let [first, second] = self.tiles.map(|tile| isa.load(&tile[i * tokens + t]));
                 let lanes = combined(isa, &self.job.layer, row, first, second);
+                let (target, add) = target(&self.job.after, token);
                 // SAFETY: no other task has this panel, and this task has no other part of the output now.
-                let out = unsafe { self.job.out.slice(token * rows + row, LANES.min(rows - row)) };
-                put(isa, self.job.after, lanes, out);
+                let out = unsafe { self.job.out.slice(target * rows + row, LANES.min(rows - row)) };
+                put(isa, add, lanes, out);
             }
         }
     }
@@ -52,11 +53,21 @@ fn biased<I: Isa>(isa: I, linear: &Linear<'_>, row: usize, lanes: I::F) -> I::F 
     }
 }
 
+/// The output's row for a token, and what the token's outputs are multiplied by if they are added.
 #[inline(always)]
-fn put<I: Isa>(isa: I, after: After, lanes: I::F, out: &mut [f32]) {
-    let lanes = match after {
-        After::Store => lanes,
-        After::Add { scale } => isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale))),
+fn target(after: &After<'_>, token: usize) -> (usize, Option<f32>) {
+    match after {
+        After::Store => (token, None),
+        After::Add { scale } => (token, Some(*scale)),
+        After::Scatter { rows, scales } => (rows[token] as usize, Some(scales[token])),
+    }
+}
+
+#[inline(always)]
+fn put<I: Isa>(isa: I, add: Option<f32>, lanes: I::F, out: &mut [f32]) {
+    let lanes = match add {
+        None => lanes,
+        Some(scale) => isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale))),
     };
     isa.store_part(lanes, out);
 }

@@ -59,7 +59,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// By `T` tokens while there are as many, then one by one.
+    /// By `T` tokens while there are as many, then by two, then one.
     #[inline(always)]
     fn tokens_in<I: Isa, const P: usize, const T: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
@@ -68,9 +68,12 @@ impl<E: Element> Floats<'_, E> {
             self.tile::<I, P, T>(isa, panel, done);
             done += T;
         }
-        while done < tokens {
+        while done + 2 <= tokens {
+            self.tile::<I, P, 2>(isa, panel, done);
+            done += 2;
+        }
+        if done < tokens {
             self.tile::<I, P, 1>(isa, panel, done);
-            done += 1;
         }
     }
 
