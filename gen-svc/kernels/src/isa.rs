@@ -111,6 +111,8 @@ pub(crate) trait Isa: Copy {
     fn select_less(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
     /// To the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
+    /// The nearest integers, ties to even, of numbers within ±2^30.
+    fn integers(self, a: Self::F) -> [i32; LANES];
     /// Two to the power of an integer within -126..=127.
     fn exp2(self, a: Self::F) -> Self::F;
     /// All lanes, added in this order: each half of the first four to its own of the last four, then halves again.

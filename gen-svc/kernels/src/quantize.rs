@@ -103,13 +103,9 @@ fn quantize_block<I: Isa>(isa: I, x: &[f32; BLOCK], values: &mut [u8; BLOCK]) ->
     let inverse = if scale >= f32::MIN_POSITIVE { isa.splat(127.0 / greatest) } else { isa.splat(0.0) };
     let mut sum = 0;
     for (lanes, values) in x.as_chunks::<LANES>().0.iter().zip(values.as_chunks_mut::<LANES>().0) {
-        let mut rounded = [0.0; LANES];
-        isa.store(isa.round(isa.mul(isa.load(lanes), inverse)), &mut rounded);
-        for (value, rounded) in values.iter_mut().zip(rounded) {
-            let integer = rounded as i32;
-            *value = integer as u8;
-            sum += integer;
-        }
+        let integers = isa.integers(isa.mul(isa.load(lanes), inverse));
+        *values = integers.map(|integer| integer as u8);
+        sum += integers.into_iter().sum::<i32>();
     }
     Factors { scale, sum: scale * sum as f32 }
 }

@@ -102,6 +102,11 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    fn integers(self, a: Self::F) -> [i32; LANES] {
+        a.map(|value| value.round_ties_even() as i32)
+    }
+
+    #[inline(always)]
     fn exp2(self, a: Self::F) -> Self::F {
         a.map(|power| f32::from_bits(((power as i32 + 127) << 23).cast_unsigned()))
     }

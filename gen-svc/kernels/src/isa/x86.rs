@@ -141,6 +141,13 @@ impl<D: Dots> Isa for X86<D> {
     }
 
     #[inline(always)]
+    fn integers(self, a: __m256) -> [i32; LANES] {
+        let mut integers = [0; LANES];
+        memory!(_mm256_storeu_si256(integers.as_mut_ptr().cast(), _mm256_cvtps_epi32(a)));
+        integers
+    }
+
+    #[inline(always)]
     fn exp2(self, a: __m256) -> __m256 {
         let biased = values!(_mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127)));
         values!(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased)))

@@ -1,0 +1,190 @@
+//! Steps of a whole decoder over weights without meaning: how the kernels go together, and how fast they are together.
+//!
+//! `cargo run --release -p tandem-kernels --example step [int4|bf16|f32]` on an idle machine; sizes are those of the default
+//! model (30 layers, 576 wide, 9 query and 3 key heads of 64, 1,536 in the middle, 49,152 words).
+
+#![allow(clippy::print_stdout)] // prints its figures
+
+use std::time::Instant;
+
+use tandem_kernels::{
+    Activation, After, Angles, Attention, Error, Format, Heads, Input, Int8Rows, Kernels, KeysValues, KvFormat,
+    KvShape, KvStore, Layer, Level, Linear, Matrix, Norm, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
+    vocab,
+};
+
+const LAYERS: usize = 30;
+const WIDTH: usize = 576;
+const HEADS: usize = 9;
+const KV_HEADS: usize = 3;
+const HEAD: usize = 64;
+const MIDDLE: usize = 1_536;
+const WORDS: usize = 49_152;
+/// Positions that each sequence may have.
+const CONTEXT: usize = 1_024;
+
+struct Weights {
+    norms: [Vec<f32>; 2],
+    qkv: [Matrix; 3],
+    o: Matrix,
+    gate: Matrix,
+    up: Matrix,
+    down: Matrix,
+}
+
+struct Decoder {
+    kernels: Kernels,
+    layers: Vec<Weights>,
+    embedding: Matrix,
+    store: KvStore,
+    angles: Angles,
+    integers: Int8Rows,
+    scratch: Scratch,
+}
+
+impl Decoder {
+    fn new(target: Target, blocks: usize) -> Result<Self, Error> {
+        let level = std::env::var("TANDEM_CPU_LEVEL").ok().and_then(|name| Level::named(&name));
+        let threads = std::thread::available_parallelism().map_or(1, Into::into);
+        let kernels = Kernels::new(threads, level.unwrap_or_else(Level::detect));
+        let head = if target == Target::Int4 { Target::Int8 } else { target };
+        let format = if target == Target::F32 { KvFormat::F32 } else { KvFormat::F16 };
+        let shape = KvShape { layers: LAYERS, blocks, heads: KV_HEADS, head_dim: HEAD, format };
+        Ok(Self {
+            layers: (0..LAYERS).map(|_| Weights::new(&kernels, target)).collect::<Result<_, _>>()?,
+            embedding: matrix(&kernels, WORDS, WIDTH, head)?,
+            store: KvStore::new(shape)?,
+            kernels,
+            angles: Angles::default(),
+            integers: Int8Rows::default(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// The most likely word after each run.
+    fn step(&mut self, ids: &[u32], runs: &[Run<'_>]) -> Result<Vec<usize>, Error> {
+        let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e5_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
+        self.angles.fill(&frequencies, 1.0, runs.iter().flat_map(|run| run.past..run.past + run.length));
+        let mut x = vec![0.0; ids.len() * WIDTH];
+        self.kernels.embed(&self.embedding, ids, 1.0, &mut x)?;
+        for layer in 0..LAYERS {
+            self.attend(layer, runs, &mut x)?;
+            self.feed_forward(layer, &mut x)?;
+        }
+        self.best_words(runs, &x)
+    }
+
+    fn attend(&mut self, layer: usize, runs: &[Run<'_>], x: &mut [f32]) -> Result<(), Error> {
+        let (kernels, weights, tokens) = (&self.kernels, &self.layers[layer], x.len() / WIDTH);
+        let mut normal = vec![0.0; x.len()];
+        kernels.norm(x, norm(&weights.norms[0]), &mut normal)?;
+        kernels.quantize(&normal, WIDTH, &mut self.integers)?;
+        let mut queries = vec![0.0; tokens * HEADS * HEAD];
+        let [mut keys, mut values] = [0, 1].map(|_| vec![0.0; tokens * KV_HEADS * HEAD]);
+        let outs = [&mut queries, &mut keys, &mut values];
+        let product = |(matrix, out)| Product { layer: linear(matrix), after: After::Store, out };
+        let mut products: Vec<Product<'_>> =
+            weights.qkv.iter().zip(outs.map(|out| out.as_mut_slice())).map(product).collect();
+        kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut products)?;
+        let heads = Heads { head_dim: HEAD, norm: None, angles: Some(&self.angles) };
+        kernels.rotate(&mut queries, tokens, heads)?;
+        kernels.rotate(&mut keys, tokens, heads)?;
+        kernels.write(&mut self.store, runs, KeysValues { layer, keys: &keys, values: &values })?;
+        let attention =
+            Attention { layer, heads: HEADS, scale: 0.125, soft_cap: None, window: None, runs, queries: &queries };
+        kernels.attend(&self.store, &attention, &mut self.scratch, &mut normal)?;
+        add(kernels, &normal, &weights.o, &mut self.integers, x)
+    }
+
+    fn feed_forward(&mut self, layer: usize, x: &mut [f32]) -> Result<(), Error> {
+        let (kernels, weights, tokens) = (&self.kernels, &self.layers[layer], x.len() / WIDTH);
+        let mut normal = vec![0.0; x.len()];
+        kernels.norm(x, norm(&weights.norms[1]), &mut normal)?;
+        kernels.quantize(&normal, WIDTH, &mut self.integers)?;
+        let mut middle = vec![0.0; tokens * MIDDLE];
+        let [gate, up] = [&weights.gate, &weights.up].map(|matrix| Linear { matrix, bias: None });
+        let layer = Layer::Gated { gate, up, activation: Activation::Silu };
+        let product = Product { layer, after: After::Store, out: &mut middle };
+        kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut [product])?;
+        add(kernels, &middle, &weights.down, &mut self.integers, x)
+    }
+
+    fn best_words(&mut self, runs: &[Run<'_>], x: &[f32]) -> Result<Vec<usize>, Error> {
+        let (kernels, mut rows, mut end) = (&self.kernels, Vec::new(), 0);
+        for run in runs {
+            end += run.length;
+            rows.extend_from_slice(&x[(end - 1) * WIDTH..end * WIDTH]);
+        }
+        let (mut normal, mut logits) = (vec![0.0; rows.len()], vec![0.0; runs.len() * WORDS]);
+        kernels.norm(&rows, norm(&self.layers[0].norms[0]), &mut normal)?;
+        kernels.quantize(&normal, WIDTH, &mut self.integers)?;
+        let product = Product { layer: linear(&self.embedding), after: After::Store, out: &mut logits };
+        kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut [product])?;
+        Ok(logits.chunks_exact(WORDS).map(|row| vocab::argmax(kernels.level(), row)).collect())
+    }
+}
+
+impl Weights {
+    fn new(kernels: &Kernels, target: Target) -> Result<Self, Error> {
+        let new = |rows, columns| matrix(kernels, rows, columns, target);
+        Ok(Self {
+            norms: [vec![1.0; WIDTH], vec![1.0; WIDTH]],
+            qkv: [new(HEADS * HEAD, WIDTH)?, new(KV_HEADS * HEAD, WIDTH)?, new(KV_HEADS * HEAD, WIDTH)?],
+            o: new(WIDTH, HEADS * HEAD)?,
+            gate: new(MIDDLE, WIDTH)?,
+            up: new(MIDDLE, WIDTH)?,
+            down: new(WIDTH, MIDDLE)?,
+        })
+    }
+}
+
+/// Small numbers that differ.
+fn matrix(kernels: &Kernels, rows: usize, columns: usize, target: Target) -> Result<Matrix, Error> {
+    let value = |i: usize| ((i.wrapping_mul(0x9e37_79b9) >> 8) % 201) as f32 / 2_000.0 - 0.05;
+    let bytes: Vec<u8> = (0..rows * columns).flat_map(|i| value(i).to_le_bytes()).collect();
+    kernels.pack(&Rows { format: Format::F32, columns, bytes: &bytes, order: RowOrder::AsIs }, target)
+}
+
+fn linear(matrix: &Matrix) -> Layer<'_> {
+    Layer::Linear(Linear { matrix, bias: None })
+}
+
+fn norm(weight: &[f32]) -> Norm<'_> {
+    Norm { weight, epsilon: 1e-5, offset: 0.0 }
+}
+
+/// Adds the product of `rows` to the residual stream.
+fn add(kernels: &Kernels, rows: &[f32], matrix: &Matrix, integers: &mut Int8Rows, x: &mut [f32]) -> Result<(), Error> {
+    kernels.quantize(rows, matrix.columns(), integers)?;
+    let product = Product { layer: linear(matrix), after: After::Add { scale: 1.0 }, out: x };
+    kernels.multiply(Input { floats: rows, columns: matrix.columns(), integers: Some(integers) }, &mut [product])
+}
+
+fn main() -> Result<(), Error> {
+    let target = match std::env::args().nth(1).as_deref() {
+        Some("f32") => Target::F32,
+        Some("bf16") => Target::Bf16,
+        _ => Target::Int4,
+    };
+    let sequences = 32;
+    let blocks: Vec<Vec<u32>> = (0..sequences as u32)
+        .map(|sequence| (0..CONTEXT / POSITIONS).map(|block| (block * sequences) as u32 + sequence).collect())
+        .collect();
+    let mut decoder = Decoder::new(target, sequences * CONTEXT / POSITIONS)?;
+    println!("{target:?}, {} at {}", decoder.kernels.team().threads(), decoder.kernels.level().name());
+    for (batch, past, length, steps) in
+        [(1, 0, 512, 3), (1, 40, 1, 100), (1, 1_000, 1, 20), (8, 40, 1, 30), (8, 1_000, 1, 10), (32, 40, 1, 10)]
+    {
+        let ids: Vec<u32> = (0..batch * length).map(|i| (i * 7_919 % WORDS) as u32).collect();
+        let runs: Vec<Run<'_>> = blocks[..batch].iter().map(|blocks| Run { past, length, blocks }).collect();
+        let mut best = f64::INFINITY;
+        for _ in 0..steps {
+            let start = Instant::now();
+            decoder.step(&ids, &runs)?;
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        let rate = ids.len() as f64 / best;
+        println!("{batch:>3} x {length:>3} tokens after {past:>5}: {rate:>8.1} tokens/s, {:>8.2} ms", best * 1e3);
+    }
+    Ok(())
+}
