@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tandem_kernels::{
-    After, BlockFormat, Format, Input, Int8Rows, Kernels, Layer, Level, Linear, Matrix, Product, RowOrder, Rows, Target,
+    After, Attention, BlockFormat, Format, Input, Int8Rows, Kernels, KvFormat, KvShape, KvStore, Layer, Level, Linear,
+    Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
@@ -58,6 +59,9 @@ fn main() {
             rows.push(product(kernels, name, format, target, LARGE, 1));
             rows.extend([1, 8, 64, 512].map(|tokens| product(kernels, name, format, target, SMALL, tokens)));
             run(rows);
+        }
+        for format in [KvFormat::F32, KvFormat::F16] {
+            run(vec![read(threads), attention(kernels, format, 8, 1), attention(kernels, format, 1, 512)]);
         }
     }
     println!("load average {}", load());
@@ -118,6 +122,28 @@ fn product(
         let input = Input { floats: &x, columns, integers: Some(&integers) };
         let layer = Layer::Linear(Linear { matrix: &matrix, bias: None });
         kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect("right shapes");
+    })
+}
+
+/// Attention of some sequences' last tokens over a context of 1,024, with 9 heads of 64 on 3; bytes are those of its keys and
+/// values, products those of what is seen.
+fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, length: usize) -> Row {
+    let (context, heads, kv_heads, head_dim) = (1_024, 9, 3, 64);
+    let per_sequence = context / POSITIONS;
+    let shape = KvShape { layers: 1, blocks: sequences * per_sequence, heads: kv_heads, head_dim, format };
+    let store = KvStore::new(shape).expect("memory");
+    let blocks: Vec<u32> = (0..shape.blocks as u32).collect();
+    let queries = vec![0.5; sequences * length * heads * head_dim];
+    let (mut scratch, mut out) = (Scratch::default(), vec![0.0; queries.len()]);
+    let bytes = shape.blocks * shape.block_bytes().expect("a small shape");
+    let products = 2 * queries.len() * (context - length / 2);
+    let name = format!("{} attention {format:?} {sequences}x{length}", kernels.level().name());
+    Row::new(name, bytes, products, move || {
+        let runs: Vec<Run<'_>> =
+            blocks.chunks(per_sequence).map(|blocks| Run { past: context - length, length, blocks }).collect();
+        let (scale, queries) = (0.125, &queries);
+        let call = Attention { layer: 0, heads, scale, soft_cap: None, window: None, runs: &runs, queries };
+        kernels.attend(&store, &call, &mut scratch, &mut out).expect("right shapes");
     })
 }
 

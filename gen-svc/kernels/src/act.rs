@@ -48,7 +48,7 @@ pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
     let far = isa.sub(one, isa.div(two, isa.add(exp(isa, isa.mul(two, magnitude)), one)));
     let far = isa.select_less(x, isa.splat(0.0), isa.sub(isa.splat(0.0), far), far);
     let square = isa.mul(x, x);
-    let coefficients = [-5.704_989e-3, 2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1];
+    let coefficients = [-5.704_989e-3, 2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1];
     let near = isa.fma(isa.mul(horner(isa, square, coefficients), square), x, x);
     isa.select_less(magnitude, isa.splat(0.625), near, far)
 }
