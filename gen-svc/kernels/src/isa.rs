@@ -117,6 +117,8 @@ pub(crate) trait Isa: Copy {
     fn exp2(self, a: Self::F) -> Self::F;
     /// All lanes, added in this order: each half of the first four to its own of the last four, then halves again.
     fn sum(self, a: Self::F) -> f32;
+    /// The greatest lane; which one is not said if there is a NaN.
+    fn greatest(self, a: Self::F) -> f32;
     /// Asks for the cache line of an address a number of bytes behind `from`. The address need not exist.
     fn prefetch(self, from: &[u8], ahead: usize);
 

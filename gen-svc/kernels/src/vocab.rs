@@ -100,10 +100,8 @@ impl Work for Max<'_> {
         for lanes in rest.chunks(LANES) {
             greatest[0] = isa.max(isa.load_part(lanes, f32::NEG_INFINITY), greatest[0]);
         }
-        let mut lanes = [0.0; LANES];
         let [a, b, c, d] = greatest;
-        isa.store(isa.max(isa.max(a, b), isa.max(c, d)), &mut lanes);
-        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+        isa.greatest(isa.max(isa.max(a, b), isa.max(c, d)))
     }
 }
 

@@ -16,15 +16,29 @@ pub(super) struct Walk<'a, E> {
     call: &'a Call<'a>,
     chunk: &'a Chunk,
     blocks: Range<usize>,
+    rows: Vec<Row<'a>>,
     partial: &'a mut [f32],
     element: PhantomData<E>,
+}
+
+/// One head of one token.
+struct Row<'a> {
+    position: usize,
+    /// \[head_dim\].
+    query: &'a [f32],
 }
 
 impl<'a, E: Element> Walk<'a, E> {
     pub(super) fn new(call: &'a Call<'a>, chunk: &'a Chunk, range: usize, partial: &'a mut [f32]) -> Self {
         let positions = chunk.positions.start.max(range * RANGE)..chunk.positions.end.min((range + 1) * RANGE);
         let blocks = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
-        Self { call, chunk, blocks, partial, element: PhantomData }
+        let past = call.attention.runs[chunk.run].past + chunk.tokens.start;
+        let row = |row: usize| Row {
+            position: past + row / call.group,
+            query: &call.attention.queries[call.query_start(chunk, row)..][..call.head_dim],
+        };
+        let rows = (0..chunk.tokens.len() * call.group).map(row).collect();
+        Self { call, chunk, blocks, rows, partial, element: PhantomData }
     }
 }
 
@@ -37,100 +51,87 @@ impl<E: Element> Work for Walk<'_, E> {
             row.fill(0.0);
             row[self.call.head_dim] = f32::NEG_INFINITY;
         }
-        let rows = self.chunk.tokens.len() * self.call.group;
         for block in self.blocks.clone() {
             let mut row = 0;
-            while row < rows {
-                row += self.some_rows(isa, row, rows - row, block);
+            while row < self.rows.len() {
+                row += self.some_rows(isa, row, block);
             }
         }
     }
 }
 
 impl<E: Element> Walk<'_, E> {
-    /// As many rows as are computed together, from `row` on, of those that are left. How many they were.
+    /// As many rows as can be computed together, from `row` on. How many they were.
     #[inline(always)]
-    fn some_rows<I: Isa>(&mut self, isa: I, row: usize, left: usize, block: usize) -> usize {
-        let whole = |count| (row..row + count).all(|row| self.seen(row, block).len() == POSITIONS);
-        match left {
-            4.. if whole(4) => self.rows::<I, 4>(isa, row, block),
-            3.. if whole(3) => self.rows::<I, 3>(isa, row, block),
-            2.. if whole(2) => self.rows::<I, 2>(isa, row, block),
-            _ => self.rows::<I, 1>(isa, row, block),
+    fn some_rows<I: Isa>(&mut self, isa: I, row: usize, block: usize) -> usize {
+        match self.rows.len() - row {
+            4.. if self.see_all(row, row + 3, block) => self.add_block::<I, 4>(isa, row, block),
+            3.. if self.see_all(row, row + 2, block) => self.add_block::<I, 3>(isa, row, block),
+            2.. if self.see_all(row, row + 1, block) => self.add_block::<I, 2>(isa, row, block),
+            _ => self.add_block::<I, 1>(isa, row, block),
         }
     }
 
-    /// Which of the block's positions a row sees.
+    /// Whether two rows, and so those between them, see the whole block.
     #[inline(always)]
-    fn seen(&self, row: usize, block: usize) -> Range<usize> {
-        let run = &self.call.attention.runs[self.chunk.run];
-        self.call.seen(run.past + self.chunk.tokens.start + row / self.call.group, block)
+    fn see_all(&self, first: usize, last: usize, block: usize) -> bool {
+        let seen = |row: usize| self.call.seen(self.rows[row].position, block);
+        seen(first).end == POSITIONS && seen(last).start == 0
     }
 
     /// Adds a block to `R` rows, which all see the same positions of it.
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(&mut self, isa: I, row: usize, block: usize) -> usize {
-        let seen = self.seen(row, block);
+    fn add_block<I: Isa, const R: usize>(&mut self, isa: I, row: usize, block: usize) -> usize {
+        let seen = self.call.seen(self.rows[row].position, block);
         if seen.is_empty() {
             return R;
         }
-        let (call, dim) = (self.call, self.call.head_dim);
+        let (call, length) = (self.call, self.call.row_length());
         let number = call.attention.runs[self.chunk.run].blocks[block];
         let tile = |part| call.store.tile::<E::Stored>(call.attention.layer, number, part, self.chunk.head);
-        let queries = from_fn(|r| &call.attention.queries[call.query_start(self.chunk, row + r)..][..dim]);
-        let mut scores = products::<I, E, R>(isa, tile(Part::Keys), queries);
-        let length = call.row_length();
+        let products = products::<I, E, R>(isa, tile(Part::Keys), from_fn(|r| self.rows[row + r].query));
+        let mut weights = [[0.0; POSITIONS]; R];
         let mut states = self.partial[row * length..].chunks_exact_mut(length);
-        let mut states: [&mut [f32]; R] = from_fn(|_| states.next().unwrap_or_default());
-        for (scores, state) in scores.iter_mut().zip(&mut states) {
-            weigh(isa, call, scores, &seen, state);
+        let states: [&mut [f32]; R] = from_fn(|_| states.next().unwrap_or_default());
+        for r in 0..R {
+            weigh(isa, call, products[r], &seen, states[r], &mut weights[r]);
         }
-        add_values::<I, E, R>(isa, tile(Part::Values), &scores, seen, dim, states);
+        add_values::<I, E, R>(isa, tile(Part::Values), &weights, seen, call.head_dim, states);
         R
     }
 }
 
 /// Products of 16 keys, \[head_dim\]\[16\], with some queries.
 #[inline(always)]
-fn products<I: Isa, E: Element, const R: usize>(
-    isa: I,
-    keys: &[E::Stored],
-    queries: [&[f32]; R],
-) -> [[f32; POSITIONS]; R] {
+fn products<I: Isa, E: Element, const R: usize>(isa: I, keys: &[E::Stored], queries: [&[f32]; R]) -> [[I::F; 2]; R] {
+    let keys = keys.as_chunks::<POSITIONS>().0;
+    let queries = queries.map(|query| &query[..keys.len()]);
     let mut sums = [[isa.splat(0.0); 2]; R];
-    for (element, keys) in keys.as_chunks::<POSITIONS>().0.iter().enumerate() {
+    for (element, keys) in keys.iter().enumerate() {
         let halves = keys.as_chunks::<LANES>().0;
         let keys = [E::load(isa, &halves[0]), E::load(isa, &halves[1])];
-        for (sums, query) in sums.iter_mut().zip(queries) {
-            let query = isa.splat(query[element]);
-            sums[0] = isa.fma(keys[0], query, sums[0]);
-            sums[1] = isa.fma(keys[1], query, sums[1]);
+        for r in 0..R {
+            let query = isa.splat(queries[r][element]);
+            sums[r][0] = isa.fma(keys[0], query, sums[r][0]);
+            sums[r][1] = isa.fma(keys[1], query, sums[r][1]);
         }
     }
-    let mut products = [[0.0; POSITIONS]; R];
-    for (products, sums) in products.iter_mut().zip(sums) {
-        let halves = products.as_chunks_mut::<LANES>().0;
-        isa.store(sums[0], &mut halves[0]);
-        isa.store(sums[1], &mut halves[1]);
-    }
-    products
+    sums
 }
 
 /// Turns products into weights, and scales what a row has by now to the greatest score.
 #[inline(always)]
-fn weigh<I: Isa>(isa: I, call: &Call<'_>, scores: &mut [f32; POSITIONS], seen: &Range<usize>, state: &mut [f32]) {
-    for lanes in scores.as_chunks_mut::<LANES>().0 {
-        let scaled = isa.mul(isa.load(lanes), isa.splat(call.attention.scale));
-        let capped = match call.attention.soft_cap {
-            Some(limit) => soft_cap(isa, scaled, limit),
-            None => scaled,
-        };
-        isa.store(capped, lanes);
-    }
-    scores[..seen.start].fill(f32::NEG_INFINITY);
-    scores[seen.end..].fill(f32::NEG_INFINITY);
+fn weigh<I: Isa>(
+    isa: I,
+    call: &Call<'_>,
+    products: [I::F; 2],
+    seen: &Range<usize>,
+    state: &mut [f32],
+    weights: &mut [f32; POSITIONS],
+) {
+    let [first, second] = scores(isa, call, products, seen);
     let (values, rest) = state.split_at_mut(call.head_dim);
-    let greatest = scores.iter().fold(rest[0], |a, b| if *b > a { *b } else { a });
+    let greatest = isa.greatest(isa.max(first, second));
     if greatest > rest[0] {
         let mut factor = [rest[0] - greatest; LANES];
         isa.store(exp(isa, isa.load(&factor)), &mut factor);
@@ -140,13 +141,31 @@ fn weigh<I: Isa>(isa: I, call: &Call<'_>, scores: &mut [f32; POSITIONS], seen: &
         }
         rest[0] = greatest;
     }
-    let mut sum = isa.splat(0.0);
-    for lanes in scores.as_chunks_mut::<LANES>().0 {
-        let weights = exp(isa, isa.sub(isa.load(lanes), isa.splat(rest[0])));
-        isa.store(weights, lanes);
-        sum = isa.add(sum, weights);
+    let greatest = isa.splat(rest[0]);
+    let (first, second) = (exp(isa, isa.sub(first, greatest)), exp(isa, isa.sub(second, greatest)));
+    let halves = weights.as_chunks_mut::<LANES>().0;
+    isa.store(first, &mut halves[0]);
+    isa.store(second, &mut halves[1]);
+    rest[1] += isa.sum(isa.add(first, second));
+}
+
+/// Scaled and capped; negative infinity where nothing is seen.
+#[inline(always)]
+fn scores<I: Isa>(isa: I, call: &Call<'_>, products: [I::F; 2], seen: &Range<usize>) -> [I::F; 2] {
+    let scale = isa.splat(call.attention.scale);
+    let mut scores = [isa.mul(products[0], scale), isa.mul(products[1], scale)];
+    if let Some(limit) = call.attention.soft_cap {
+        scores = [soft_cap(isa, scores[0], limit), soft_cap(isa, scores[1], limit)];
     }
-    rest[1] += isa.sum(sum);
+    if seen.len() < POSITIONS {
+        let mut all = [[0.0; LANES]; 2];
+        isa.store(scores[0], &mut all[0]);
+        isa.store(scores[1], &mut all[1]);
+        all.as_flattened_mut()[..seen.start].fill(f32::NEG_INFINITY);
+        all.as_flattened_mut()[seen.end..].fill(f32::NEG_INFINITY);
+        scores = [isa.load(&all[0]), isa.load(&all[1])];
+    }
+    scores
 }
 
 /// Adds values, \[16\]\[head_dim\], in the order of their positions. What a row does not see is not even multiplied by zero.
@@ -181,9 +200,10 @@ fn add_columns<I: Isa, E: Element, const R: usize, const C: usize>(
     states: &mut [&mut [f32]; R],
 ) {
     let mut sums = [[isa.splat(0.0); C]; R];
-    for (sums, state) in sums.iter_mut().zip(states.iter()) {
-        for (sum, lanes) in sums.iter_mut().zip(state[column..].as_chunks().0) {
-            *sum = isa.load(lanes);
+    for r in 0..R {
+        let state = states[r][column..].as_chunks::<LANES>().0;
+        for c in 0..C {
+            sums[r][c] = isa.load(&state[c]);
         }
     }
     for position in seen.clone() {
@@ -195,9 +215,10 @@ fn add_columns<I: Isa, E: Element, const R: usize, const C: usize>(
             }
         }
     }
-    for (sums, state) in sums.into_iter().zip(states) {
-        for (sum, lanes) in sums.into_iter().zip(state[column..].as_chunks_mut().0) {
-            isa.store(sum, lanes);
+    for r in 0..R {
+        let state = states[r][column..].as_chunks_mut::<LANES>().0;
+        for c in 0..C {
+            isa.store(sums[r][c], &mut state[c]);
         }
     }
 }

@@ -118,6 +118,11 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    fn greatest(self, a: Self::F) -> f32 {
+        a.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    #[inline(always)]
     fn prefetch(self, _from: &[u8], _ahead: usize) {}
 
     #[inline(always)]

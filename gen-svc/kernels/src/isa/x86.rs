@@ -161,6 +161,13 @@ impl<D: Dots> Isa for X86<D> {
     }
 
     #[inline(always)]
+    fn greatest(self, a: __m256) -> f32 {
+        let four = values!(_mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a)));
+        let two = values!(_mm_max_ps(four, _mm_movehl_ps(four, four)));
+        values!(_mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two))))
+    }
+
+    #[inline(always)]
     fn prefetch(self, from: &[u8], ahead: usize) {
         // A hint, which never faults.
         values!(_mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()));
