@@ -3,6 +3,8 @@
 
 pub mod gguf;
 mod hf;
+mod map;
+pub mod safetensors;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

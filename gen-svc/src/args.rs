@@ -82,10 +82,10 @@ pub struct Generate {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// The model: a .gguf file.
+    /// The model: a .gguf file, or a Hugging Face folder with config.json, tokenizer.json and model.safetensors, whole or in parts.
     #[arg(long, env = "TANDEM_MODEL", value_name = "PATH")]
     pub model: PathBuf,
-    /// What requests call the model. Default: the file's name without .gguf.
+    /// What requests call the model. Default: the file's name without .gguf, or the folder's.
     #[arg(long, env = "TANDEM_MODEL_ID", value_name = "ID")]
     pub model_id: Option<String>,
     /// Where to compute: cpu, or cuda:N for the N-th GPU, counted from 0.

@@ -1,10 +1,10 @@
 //! Everything that can go wrong, and what a caller sees of it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tandem_common::artifacts::ArtifactsError;
 use tandem_common::artifacts::gguf::GgufError;
+use tandem_common::artifacts::safetensors::SafetensorsError;
 use tandem_common::status::Failure;
 use tandem_common::tokenizer::TokenizerError;
 use tch::TchError;
@@ -99,12 +99,9 @@ pub enum Error {
     /// The model's tokenizer cannot be built.
     #[error("the model's tokenizer cannot be built")]
     Tokenizer(#[from] TokenizerError),
-    /// The weights are in another format.
-    #[error("the weights in {} cannot be read: only .gguf files can", path.display())]
-    UnsupportedFormat {
-        /// What was to be loaded.
-        path: PathBuf,
-    },
+    /// The model's safetensors files are not there, or not what they should be.
+    #[error("the model's weights are not readable")]
+    Safetensors(#[source] Box<SafetensorsError>),
     /// The model file's header holds something else than it should.
     #[error("the model's header is not readable")]
     Header(#[source] Box<GgufError>),
@@ -195,13 +192,12 @@ impl Error {
             Self::EngineFailed => (Code::Internal, "ENGINE_FAILED"),
             Self::Tokenize(_) => (Code::Internal, "TOKENIZER_FAILED"),
             Self::NotFinite | Self::Torch(_) => (Code::Internal, "MODEL_FAILED"),
-            Self::Artifacts(_) | Self::Tokenizer(_) | Self::Header(_) | Self::Config(_) => {
+            Self::Artifacts(_) | Self::Tokenizer(_) | Self::Safetensors(_) | Self::Header(_) | Self::Config(_) => {
                 (Code::FailedPrecondition, "MODEL_UNREADABLE")
             }
-            Self::UnsupportedFormat { .. }
-            | Self::UnsupportedArchitecture { .. }
-            | Self::UnsupportedSetting { .. }
-            | Self::TensorType { .. } => (Code::FailedPrecondition, "MODEL_UNSUPPORTED"),
+            Self::UnsupportedArchitecture { .. } | Self::UnsupportedSetting { .. } | Self::TensorType { .. } => {
+                (Code::FailedPrecondition, "MODEL_UNSUPPORTED")
+            }
             Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
             Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
             Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),

@@ -1,12 +1,27 @@
 //! What the engine asks of a model, and the architectures there are.
 
-use serde_json::Value;
-
 use crate::cache::BlockId;
 use crate::error::Error;
-use crate::weights::{ModelFile, Placement, Weights};
+use crate::weights::{ModelFile, Placement};
 
-pub mod llama;
+mod config;
+pub mod decoder;
+mod gemma2;
+mod gemma3;
+mod granite;
+mod llama;
+mod mistral;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3_moe;
+mod rope;
+mod smollm3;
+mod torch;
+
+use config::Config;
+use decoder::Decoder;
+use torch::TorchDecoder;
 
 /// A causal language model, with the memory of the keys and values of all sequences.
 pub trait Model: std::fmt::Debug + Send {
@@ -97,45 +112,49 @@ impl Logits {
     }
 }
 
-/// Reads a model's config and tensors.
-type Load = fn(&Value, &Weights<'_>) -> Result<Box<dyn Model>, Error>;
-
-/// An implementation, by the name that `model_type` and `general.architecture` give it.
+/// An architecture, by the name that `model_type` gives it.
 struct Architecture {
     name: &'static str,
-    load: Load,
+    describe: fn(&Config<'_>) -> Result<Decoder, Error>,
 }
 
-const ARCHITECTURES: &[Architecture] = &[Architecture { name: "llama", load: llama::load }];
+const ARCHITECTURES: &[Architecture] = &[
+    Architecture { name: "llama", describe: llama::describe },
+    Architecture { name: "mistral", describe: mistral::describe },
+    Architecture { name: "qwen2", describe: qwen2::describe },
+    Architecture { name: "qwen3", describe: qwen3::describe },
+    Architecture { name: "qwen3_moe", describe: qwen3_moe::describe },
+    Architecture { name: "gemma2", describe: gemma2::describe },
+    Architecture { name: "gemma3", describe: gemma3::describe },
+    Architecture { name: "gemma3_text", describe: gemma3::describe },
+    Architecture { name: "phi3", describe: phi3::describe },
+    Architecture { name: "granite", describe: granite::describe },
+    Architecture { name: "smollm3", describe: smollm3::describe },
+];
 
-/// Loads the model in `file` with its registered implementation.
+/// Describes the model in `file`, and checks that the file has every tensor of the description, in its shape. Nothing large is
+/// allocated: sizes that a config makes up cost an error.
 ///
 /// # Errors
 /// The architecture or one of its settings is not supported, or a tensor is missing or misshapen.
-pub fn load(file: &ModelFile, placement: Placement) -> Result<Box<dyn Model>, Error> {
+pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
     let found = file.architecture();
     let architecture = ARCHITECTURES.iter().find(|architecture| architecture.name == found);
     let architecture = architecture.ok_or_else(|| Error::UnsupportedArchitecture {
         found: found.to_owned(),
         supported: ARCHITECTURES.iter().map(|architecture| architecture.name).collect::<Vec<_>>().join(", "),
     })?;
-    (architecture.load)(file.config(), &Weights::new(file, placement))
+    let decoder = (architecture.describe)(&Config::new(file.config()))?;
+    for (name, shape) in decoder.tensors() {
+        file.tensor(&name, &shape)?;
+    }
+    Ok(decoder)
 }
 
-/// Refuses a setting that has a value other than `supported`. Missing and null pass.
-fn require(config: &Value, setting: &'static str, supported: &Value) -> Result<(), Error> {
-    match &config[setting] {
-        Value::Null => Ok(()),
-        value if value == supported => Ok(()),
-        value => Err(Error::UnsupportedSetting { setting, value: value.to_string() }),
-    }
-}
-
-/// Refuses a size that no real model has, before anything is computed from it.
-fn require_size(setting: &'static str, value: i64) -> Result<(), Error> {
-    const LARGEST: i64 = 1 << 24;
-    if (1..=LARGEST).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::UnsupportedSetting { setting, value: value.to_string() })
+/// Loads the model in `file`.
+///
+/// # Errors
+/// As [`describe`], or libtorch's.
+pub fn load(file: &ModelFile, placement: Placement) -> Result<Box<dyn Model>, Error> {
+    Ok(Box::new(TorchDecoder::load(describe(file)?, file, placement)?))
 }

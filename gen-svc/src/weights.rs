@@ -1,15 +1,20 @@
-//! A model's tensors by name. A tensor that is missing or misshapen is an error that says which, what was expected and what was found.
+//! A model's config and tensors by name, from whatever files it is in. Tensors are seen as they are stored: raw blocks stay raw, and
+//! nothing is copied before it is asked for. One that is missing or misshapen is an error that says which, what was expected and what
+//! was found.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use tandem_common::artifacts::Artifacts;
-use tandem_common::artifacts::gguf::GgufError;
-use tch::{Device, Kind, Tensor};
+use tandem_common::artifacts::gguf::{GgmlType, GgufError};
+use tch::{Device, Kind};
 
 use crate::error::Error;
 
+mod folder;
 mod gguf;
+mod gguf_config;
+mod gguf_names;
 pub mod quant;
 
 /// Where a model computes, and in what.
@@ -21,24 +26,118 @@ pub struct Placement {
     pub dtype: Kind,
 }
 
+/// The files of a model, whatever their format.
+trait Source: std::fmt::Debug + Send + Sync {
+    /// A tensor, under the name that transformers gives it.
+    fn stored(&self, name: &str) -> Result<Stored<'_>, Error>;
+}
+
+/// A tensor as it is stored.
+#[derive(Debug, Clone)]
+pub struct Stored<'a> {
+    /// In the file.
+    pub name: String,
+    /// How its numbers are stored: blocks of so many numbers, along the last dimension.
+    pub dtype: GgmlType,
+    /// Outermost first.
+    pub shape: Vec<usize>,
+    /// As many as shape and dtype make it, not aligned.
+    pub bytes: &'a [u8],
+    /// In which order its rows are.
+    pub order: RowOrder,
+}
+
+/// The order in which a tensor's rows are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowOrder {
+    /// As the model has them.
+    AsIs,
+    /// Within each of `heads` heads of D rows, row i + D/2 stands next to row i, so that pairs that turn together are neighbours.
+    Neighbours {
+        /// How many heads the rows are of.
+        heads: usize,
+    },
+}
+
+impl<'a> Stored<'a> {
+    /// The bytes of each row, in the model's order.
+    pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
+        let Self { bytes, order, .. } = *self;
+        let count = self.shape.first().copied().unwrap_or(1).max(1);
+        let size = bytes.len() / count;
+        (0..count).map(move |row| &bytes[order.stored(row, count) * size..][..size])
+    }
+
+    /// All numbers, row by row in the model's order.
+    ///
+    /// # Errors
+    /// They are stored in a way that cannot be read.
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        let mut values = vec![0.0; self.shape.iter().product()];
+        let row = values.len() / self.shape.first().copied().unwrap_or(1).max(1);
+        for (bytes, out) in self.rows().zip(values.chunks_exact_mut(row.max(1))) {
+            quant::dequantize_into(self.dtype, bytes, out).ok_or_else(|| self.unreadable())?;
+        }
+        Ok(values)
+    }
+
+    /// Refuses one that has another shape, or cannot be read.
+    fn check(&self, shape: &[usize]) -> Result<(), Error> {
+        if self.shape != shape || !self.order.fits(shape.first().copied().unwrap_or(0)) {
+            let whole = |shape: &[usize]| shape.iter().map(|&dim| dim as i64).collect();
+            let (expected, found) = (whole(shape), whole(&self.shape));
+            return Err(Error::TensorShape { name: self.name.clone(), expected, found });
+        }
+        if quant::is_readable(self.dtype) { Ok(()) } else { Err(self.unreadable()) }
+    }
+
+    fn unreadable(&self) -> Error {
+        Error::TensorType { name: self.name.clone(), found: self.dtype.to_string() }
+    }
+}
+
+impl RowOrder {
+    /// Whether so many rows can be stored in this order.
+    fn fits(self, count: usize) -> bool {
+        match self {
+            Self::AsIs => true,
+            Self::Neighbours { heads } => heads > 0 && count.is_multiple_of(heads) && (count / heads).is_multiple_of(2),
+        }
+    }
+
+    /// Where a row of the model is among `count` stored ones.
+    fn stored(self, row: usize, count: usize) -> usize {
+        match self {
+            Self::AsIs => row,
+            Self::Neighbours { heads } => {
+                let size = count / heads;
+                let (head, row) = (row / size, row % size);
+                head * size + row % (size / 2) * 2 + row / (size / 2)
+            }
+        }
+    }
+}
+
 /// A model's weights: its config, under the names of `config.json`, and its tensors, under the names of transformers.
 #[derive(Debug)]
 pub struct ModelFile {
-    file: gguf::GgufModel,
+    source: Box<dyn Source>,
     config: Value,
 }
 
 impl ModelFile {
-    /// The weights of the model that `artifacts` describe.
+    /// The weights of the model that `artifacts` describe: in a GGUF file, or in a folder's safetensors.
     ///
     /// # Errors
-    /// They are in no format that can be read, or the header is incomplete.
+    /// There are none, or a header is not what it should be.
     pub fn new(artifacts: &Artifacts) -> Result<Self, Error> {
-        let unsupported = || Error::UnsupportedFormat { path: artifacts.path.clone() };
-        let file = Arc::clone(artifacts.gguf().ok_or_else(unsupported)?);
-        let file = gguf::GgufModel::new(file).map_err(header)?;
-        let config = file.config().map_err(header)?;
-        Ok(Self { file, config })
+        if let Some(file) = artifacts.gguf() {
+            let file = gguf::GgufModel::new(Arc::clone(file)).map_err(header)?;
+            let config = gguf_config::config(&file).map_err(header)?;
+            return Ok(Self { source: Box::new(file), config });
+        }
+        let folder = folder::FolderModel::open(&artifacts.path)?;
+        Ok(Self { source: Box::new(folder), config: artifacts.config.clone() })
     }
 
     /// Such as `llama`.
@@ -52,46 +151,15 @@ impl ModelFile {
     pub fn config(&self) -> &Value {
         &self.config
     }
-}
 
-/// The tensors below a path of names.
-#[derive(Debug)]
-pub struct Weights<'a> {
-    file: &'a ModelFile,
-    placement: Placement,
-    path: String,
-}
-
-impl<'a> Weights<'a> {
-    /// All tensors of a file.
-    #[must_use]
-    pub fn new(file: &'a ModelFile, placement: Placement) -> Self {
-        Self { file, placement, path: String::new() }
-    }
-
-    /// Those whose names go on with `name`.
-    #[must_use]
-    pub fn at(&self, name: &str) -> Self {
-        Self { path: self.full(name), ..*self }
-    }
-
-    /// Where they go when they are read.
-    #[must_use]
-    pub fn placement(&self) -> Placement {
-        self.placement
-    }
-
-    /// Reads the tensor `name`, in the model's dtype and on its device.
+    /// A tensor of exactly this shape, that can be read.
     ///
     /// # Errors
     /// It is missing, has another shape, or is stored in a way that cannot be read.
-    pub fn tensor(&self, name: &str, shape: &[i64]) -> Result<Tensor, Error> {
-        let tensor = self.file.file.read(&self.full(name), shape)?;
-        Ok(tensor.f_to_device(self.placement.device)?.f_to_kind(self.placement.dtype)?)
-    }
-
-    fn full(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Stored<'_>, Error> {
+        let stored = self.source.stored(name)?;
+        stored.check(shape)?;
+        Ok(stored)
     }
 }
 

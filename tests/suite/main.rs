@@ -1,5 +1,6 @@
 //! Every test, in one binary: a module per subject.
 
+mod architectures;
 mod artifacts;
 mod batch;
 mod batching;
@@ -29,6 +30,7 @@ mod real_tokenizers;
 mod registry;
 mod render;
 mod render_cli;
+mod safetensors;
 mod sampling;
 mod task;
 mod template;

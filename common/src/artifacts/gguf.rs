@@ -8,12 +8,12 @@ mod ggml_type;
 mod value;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
+use super::map::map;
 use cursor::Cursor;
 pub use ggml_type::GgmlType;
 pub use value::{Array, FromValue, Value};
@@ -187,14 +187,6 @@ impl std::fmt::Debug for Gguf {
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
-}
-
-#[allow(unsafe_code)]
-fn map(path: &Path) -> std::io::Result<Mmap> {
-    let file = File::open(path)?;
-    // SAFETY: the map is private and read-only, and no slice of it outlives it. Like every memory-mapped loader, this relies
-    // on model files being replaced by renaming, never changed in place, while a service has them open.
-    unsafe { Mmap::map(&file) }
 }
 
 fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, GgufError> {

@@ -20,16 +20,29 @@ const DECODERS: &[(GgmlType, Decode)] = &[
     (GgmlType::Q6_K, q6_k),
 ];
 
+/// Whether a type can be read.
+#[must_use]
+pub fn is_readable(dtype: GgmlType) -> bool {
+    DECODERS.iter().any(|(known, _)| *known == dtype)
+}
+
 /// Decodes a tensor's data, which is whole blocks. None for a type that cannot be read.
 #[must_use]
 pub fn dequantize(dtype: GgmlType, data: &[u8]) -> Option<Vec<f32>> {
+    let mut values = vec![0.0; data.len() / dtype.block_bytes() as usize * dtype.block_len() as usize];
+    dequantize_into(dtype, data, &mut values)?;
+    Some(values)
+}
+
+/// Decodes whole blocks into as many numbers as they hold. None for a type that cannot be read.
+#[must_use]
+pub fn dequantize_into(dtype: GgmlType, data: &[u8], out: &mut [f32]) -> Option<()> {
     let (_, decode) = DECODERS.iter().find(|(known, _)| *known == dtype)?;
     let (length, bytes) = (dtype.block_len() as usize, dtype.block_bytes() as usize);
-    let mut values = vec![0.0; data.len() / bytes * length];
-    for (block, out) in data.chunks_exact(bytes).zip(values.chunks_exact_mut(length)) {
+    for (block, out) in data.chunks_exact(bytes).zip(out.chunks_exact_mut(length)) {
         decode(block, out);
     }
-    Some(values)
+    Some(())
 }
 
 fn f32_block(block: &[u8], out: &mut [f32]) {

@@ -1,32 +1,40 @@
 //! Keys and values in blocks, as tensors: written and read by position, for the runs of one call at a time.
 //!
-//! Shapes: T tokens of a call, L of one run, S of that run's sequence so far, K key/value heads, H query heads, D head size. A slot is
+//! Shapes: T tokens of a call, L of one run, S of the positions that the run sees, K key/value heads, H query heads, D head size. A slot is
 //! one position's place: block * [`BLOCK`] + position within the block.
 
 use tch::Tensor;
 
+use super::seen::{Seen, View};
 use crate::cache::BLOCK;
 use crate::error::Error;
-use crate::layers::Causality;
 use crate::models::Run;
+use crate::models::decoder::Decoder;
 use crate::weights::Placement;
 
 /// What a model's keys and values are.
 #[derive(Debug, Clone, Copy)]
-pub struct KvShape {
-    /// Layers that have keys and values.
-    pub layers: usize,
+pub(super) struct KvShape {
+    layers: usize,
     /// K.
-    pub heads: i64,
+    heads: i64,
     /// D.
-    pub head_size: i64,
-    /// Where they lie, and in what.
-    pub placement: Placement,
+    head_size: i64,
+    placement: Placement,
+}
+
+impl KvShape {
+    /// Of a model, whose layers are all alike in this.
+    pub(super) fn of(decoder: &Decoder, placement: Placement) -> Self {
+        let (heads, head_size) =
+            decoder.layers.first().map_or((0, 0), |layer| (layer.attention.kv_heads, layer.attention.head_size));
+        Self { layers: decoder.layers.len(), heads: heads as i64, head_size: head_size as i64, placement }
+    }
 }
 
 /// The keys and values of all sequences.
 #[derive(Debug)]
-pub struct PagedKv {
+pub(super) struct PagedKv {
     shape: KvShape,
     layers: Vec<Layer>,
 }
@@ -40,24 +48,19 @@ struct Layer {
 
 impl PagedKv {
     /// Without memory yet.
-    #[must_use]
-    pub fn new(shape: KvShape) -> Self {
+    pub(super) fn new(shape: KvShape) -> Self {
         Self { shape, layers: Vec::new() }
     }
 
     /// Memory of one block in all layers.
-    #[must_use]
-    pub fn block_bytes(&self) -> u64 {
+    pub(super) fn block_bytes(&self) -> u64 {
         let KvShape { layers, heads, head_size, placement } = self.shape;
         let numbers = 2 * layers as u64 * BLOCK as u64 * (heads * head_size) as u64;
         numbers * placement.dtype.elt_size_in_bytes() as u64
     }
 
     /// Makes room. The system gives the memory when it is first written.
-    ///
-    /// # Errors
-    /// libtorch's, when memory runs out.
-    pub fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+    pub(super) fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
         let KvShape { layers, heads, head_size, placement } = self.shape;
         let slots = i64::from(blocks) * BLOCK as i64;
         let empty = || Tensor::f_empty([slots, heads, head_size], (placement.dtype, placement.device));
@@ -67,10 +70,7 @@ impl PagedKv {
     }
 
     /// Writes `[T, K, D]` keys and values of a layer to the runs' slots.
-    ///
-    /// # Errors
-    /// libtorch's.
-    pub fn write(&self, layer: usize, runs: &Runs, keys: &Tensor, values: &Tensor) -> Result<(), Error> {
+    pub(super) fn write(&self, layer: usize, runs: &Runs, keys: &Tensor, values: &Tensor) -> Result<(), Error> {
         let Layer { keys: all_keys, values: all_values } = &self.layers[layer];
         drop(all_keys.shallow_clone().f_index_copy_(0, &runs.slots, keys)?);
         drop(all_values.shallow_clone().f_index_copy_(0, &runs.slots, values)?);
@@ -78,17 +78,15 @@ impl PagedKv {
     }
 
     /// Lets every run's queries look at its own sequence: `[T, H, D] -> [T, H * D]`
-    ///
-    /// # Errors
-    /// libtorch's.
-    pub fn attend(&self, layer: usize, runs: &Runs, queries: &Tensor) -> Result<Tensor, Error> {
+    pub(super) fn attend(&self, layer: usize, runs: &Runs, queries: &Tensor, view: View) -> Result<Tensor, Error> {
         let Layer { keys, values } = &self.layers[layer];
         let mut start = 0;
         let mut attended = Vec::with_capacity(runs.runs.len());
         for run in &runs.runs {
-            let of = |all: &Tensor| all.f_index_select(0, &run.sequence)?.f_transpose(0, 1); // [K, S, D]
+            let seen = &run.seen[view.window];
+            let of = |all: &Tensor| all.f_index_select(0, &seen.slots)?.f_transpose(0, 1); // [K, S, D]
             let queries = queries.f_narrow(0, start, run.length)?;
-            attended.push(run.causality.attend(&queries, &of(keys)?, &of(values)?)?);
+            attended.push(seen.attend(&queries, &of(keys)?, &of(values)?, view)?);
             start += run.length;
         }
         Ok(Tensor::f_cat(&attended, 0)?)
@@ -97,7 +95,7 @@ impl PagedKv {
 
 /// Where the runs of one call stand.
 #[derive(Debug)]
-pub struct Runs {
+pub(super) struct Runs {
     /// `[T]`, as numbers to compute with.
     positions: Tensor,
     /// `[T]`, the slots that are written.
@@ -108,18 +106,15 @@ pub struct Runs {
 /// Where one run stands.
 #[derive(Debug)]
 struct Placed {
+    /// L.
     length: i64,
-    /// `[S]`, the slots of the whole sequence.
-    sequence: Tensor,
-    causality: Causality,
+    /// What it sees, by the model's windows.
+    seen: Vec<Seen>,
 }
 
 impl Runs {
-    /// For the runs of a call.
-    ///
-    /// # Errors
-    /// libtorch's.
-    pub fn new(runs: &[Run<'_>], placement: Placement) -> Result<Self, Error> {
+    /// For the runs of a call, in a model with these windows.
+    pub(super) fn new(runs: &[Run<'_>], windows: &[Option<i64>], placement: Placement) -> Result<Self, Error> {
         let mut positions: Vec<f32> = Vec::new();
         let mut slots: Vec<i64> = Vec::new();
         let mut placed = Vec::with_capacity(runs.len());
@@ -127,12 +122,10 @@ impl Runs {
             let sequence: Vec<i64> = (0..run.past + run.tokens.len()).map(|position| slot(run, position)).collect();
             positions.extend((run.past..sequence.len()).map(|position| position as f32));
             slots.extend(&sequence[run.past..]);
-            let length = run.tokens.len() as i64;
-            placed.push(Placed {
-                length,
-                causality: Causality::new(run.past as i64, length, placement.dtype, placement.device)?,
-                sequence: Tensor::f_from_slice(&sequence)?.f_to_device(placement.device)?,
-            });
+            let (past, length) = (run.past as i64, run.tokens.len() as i64);
+            let sequence = Tensor::f_from_slice(&sequence)?.f_to_device(placement.device)?;
+            let seen = windows.iter().map(|&window| Seen::new(&sequence, past, length, window, placement));
+            placed.push(Placed { length, seen: seen.collect::<Result<_, _>>()? });
         }
         Ok(Self {
             positions: Tensor::f_from_slice(&positions)?.f_to_device(placement.device)?,
@@ -142,7 +135,7 @@ impl Runs {
     }
 
     /// `[T]`, as 32-bit floats.
-    pub fn positions(&self) -> &Tensor {
+    pub(super) fn positions(&self) -> &Tensor {
         &self.positions
     }
 }

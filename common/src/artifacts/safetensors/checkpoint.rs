@@ -1,0 +1,93 @@
+//! A model's tensors in a folder: one file, or several and an index that tells which tensor is in which.
+
+use std::collections::HashMap;
+use std::path::{Component, Path};
+
+use serde::Deserialize;
+
+use super::header::Entries;
+use super::{Safetensors, SafetensorsError, TensorView};
+use crate::artifacts::hf;
+
+pub(super) const FILE: &str = "model.safetensors";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+/// The largest models have some hundreds.
+const MAX_FILES: usize = 4096;
+const MAX_INDEX: u64 = 64 << 20;
+
+/// All files of a model.
+#[derive(Debug)]
+pub struct Checkpoint {
+    files: Vec<Safetensors>,
+    /// Which file has a tensor.
+    by_name: HashMap<String, usize>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: Entries<String>,
+}
+
+impl Checkpoint {
+    /// Maps a folder's files and checks their headers. As transformers does, it takes `model.safetensors` if there is one.
+    ///
+    /// # Errors
+    /// There are none, or one of them, or their index, is not what it should be.
+    pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
+        let (file, index) = (folder.join(FILE), folder.join(INDEX));
+        if file.exists() {
+            let file = Safetensors::open(&file)?;
+            let by_name = file.names().map(|name| (name.to_owned(), 0)).collect();
+            return Ok(Self { files: vec![file], by_name });
+        }
+        match index.exists() {
+            true => Self::from_index(folder, &index),
+            false => Err(SafetensorsError::None { path: folder.to_owned() }),
+        }
+    }
+
+    fn from_index(folder: &Path, path: &Path) -> Result<Self, SafetensorsError> {
+        let (mut numbers, mut names) = (HashMap::new(), Vec::new());
+        let mut by_name = HashMap::new();
+        for (tensor, file) in read_index(path)? {
+            let number = *numbers.entry(file).or_insert_with_key(|file: &String| {
+                names.push(file.clone());
+                names.len() - 1
+            });
+            by_name.insert(tensor, number);
+        }
+        if names.len() > MAX_FILES {
+            return Err(SafetensorsError::Files { path: path.to_owned(), count: names.len(), limit: MAX_FILES });
+        }
+        if let Some(file) = names.iter().find(|name| !is_plain(name)) {
+            return Err(SafetensorsError::FileName { path: path.to_owned(), file: file.clone() });
+        }
+        let files = names.iter().map(|name| Safetensors::open(&folder.join(name))).collect::<Result<_, _>>()?;
+        Ok(Self { files, by_name })
+    }
+
+    /// A tensor by name.
+    #[must_use]
+    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        self.files[*self.by_name.get(name)?].tensor(name)
+    }
+
+    /// The names of all tensors, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+}
+
+fn read_index(path: &Path) -> Result<Vec<(String, String)>, SafetensorsError> {
+    let text =
+        hf::read_file(path, MAX_INDEX).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
+    let index: Index =
+        serde_json::from_slice(&text).map_err(|source| SafetensorsError::Index { path: path.to_owned(), source })?;
+    Ok(index.weight_map.0)
+}
+
+/// Whether the name stays in its folder.
+fn is_plain(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    matches!(components.next(), Some(Component::Normal(only)) if only == name) && components.next().is_none()
+}

@@ -1,0 +1,178 @@
+//! The header of a safetensors file: 8 bytes of length, then JSON that tells every tensor's dtype, shape and place.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+
+use super::Entry;
+
+/// As much as the largest models need a hundred times over.
+const MAX_HEADER: u64 = 64 << 20;
+/// The bytes before the JSON.
+const PREFIX: usize = 8;
+/// An entry that is no tensor.
+const METADATA: &str = "__metadata__";
+
+/// Bytes of one number, by dtype. The format may grow more: a tensor of those can be seen, but not checked.
+const SIZES: &[(&str, u64)] = &[
+    ("BOOL", 1),
+    ("U8", 1),
+    ("I8", 1),
+    ("F8_E5M2", 1),
+    ("F8_E4M3", 1),
+    ("F8_E8M0", 1),
+    ("I16", 2),
+    ("U16", 2),
+    ("F16", 2),
+    ("BF16", 2),
+    ("I32", 4),
+    ("U32", 4),
+    ("F32", 4),
+    ("F64", 8),
+    ("I64", 8),
+    ("U64", 8),
+    ("C64", 8),
+];
+
+/// Why a header could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// The file ends inside the header.
+    #[error("the file is cut short: its header needs {needed} bytes, the file has {found}")]
+    Truncated { needed: u64, found: u64 },
+    /// The header is larger than any real one.
+    #[error("the header has {found} bytes, more than {MAX_HEADER}")]
+    TooLarge { found: u64 },
+    /// The header is not the JSON that it should be, or names a tensor twice.
+    #[error("the header is not readable")]
+    Json(#[source] serde_json::Error),
+    /// A tensor's shape and size disagree, or are beyond any file.
+    #[error("tensor {tensor:?}: {size} bytes cannot hold {dtype} of shape {shape:?}")]
+    Shape { tensor: String, dtype: String, shape: Vec<u64>, size: u64 },
+    /// A tensor's data lies outside the file.
+    #[error("tensor {tensor:?} lies from {begin} to {end} of {available} bytes of data")]
+    Outside { tensor: String, begin: u64, end: u64, available: u64 },
+    /// Two tensors share bytes.
+    #[error("tensors {first:?} and {second:?} overlap")]
+    Overlap { first: String, second: String },
+}
+
+/// What a file holds, and where.
+#[derive(Debug)]
+pub struct Header {
+    entries: HashMap<String, Entry>,
+}
+
+/// A tensor as the JSON describes it.
+#[derive(Deserialize)]
+struct Described {
+    dtype: String,
+    shape: Vec<u64>,
+    /// From the end of the header.
+    data_offsets: (u64, u64),
+}
+
+impl Header {
+    /// Reads and checks the header of a file with these bytes.
+    ///
+    /// # Errors
+    /// It is not what it should be.
+    pub fn read(file: &[u8]) -> Result<Self, HeaderError> {
+        let (json, start) = json(file)?;
+        let Entries(described) = serde_json::from_slice(json).map_err(HeaderError::Json)?;
+        let available = (file.len() - start) as u64;
+        let locate =
+            |(name, described): (String, Described)| Ok((name.clone(), locate(name, described, start, available)?));
+        let entries: Vec<_> = described.into_iter().map(locate).collect::<Result<_, _>>()?;
+        check_overlaps(&entries)?;
+        Ok(Self { entries: entries.into_iter().collect() })
+    }
+
+    /// The names of all tensors, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+}
+
+/// The JSON, and where the data begin.
+fn json(file: &[u8]) -> Result<(&[u8], usize), HeaderError> {
+    let found = file.len() as u64;
+    let prefix = file.first_chunk::<PREFIX>().ok_or(HeaderError::Truncated { needed: PREFIX as u64, found })?;
+    let length = u64::from_le_bytes(*prefix);
+    if length > MAX_HEADER {
+        return Err(HeaderError::TooLarge { found: length });
+    }
+    let start = PREFIX + length as usize;
+    let json = file.get(PREFIX..start).ok_or(HeaderError::Truncated { needed: start as u64, found })?;
+    Ok((json, start))
+}
+
+fn locate(tensor: String, described: Described, start: usize, available: u64) -> Result<Entry, HeaderError> {
+    let Described { dtype, shape, data_offsets: (begin, end) } = described;
+    if begin > end || end > available {
+        return Err(HeaderError::Outside { tensor, begin, end, available });
+    }
+    let size = end - begin;
+    if bytes(&dtype, &shape).is_none_or(|expected| expected.is_some_and(|expected| expected != size)) {
+        return Err(HeaderError::Shape { tensor, dtype, shape, size });
+    }
+    let shape = shape.into_iter().map(|dim| dim as usize).collect();
+    Ok(Entry { dtype, shape, range: start + begin as usize..start + end as usize })
+}
+
+/// Bytes of a tensor; none inside for an unknown dtype, none at all for more than can be counted.
+fn bytes(dtype: &str, shape: &[u64]) -> Option<Option<u64>> {
+    let count = shape.iter().try_fold(1_u64, |count, &dim| count.checked_mul(dim))?;
+    match SIZES.iter().find(|(known, _)| *known == dtype) {
+        Some((_, size)) => count.checked_mul(*size).map(Some),
+        None => Some(None),
+    }
+}
+
+fn check_overlaps(entries: &[(String, Entry)]) -> Result<(), HeaderError> {
+    let mut by_place: Vec<_> = entries.iter().filter(|(_, entry)| !entry.range.is_empty()).collect();
+    by_place.sort_unstable_by_key(|(_, entry)| entry.range.start);
+    match by_place.windows(2).find(|pair| pair[0].1.range.end > pair[1].1.range.start) {
+        Some(pair) => Err(HeaderError::Overlap { first: pair[0].0.clone(), second: pair[1].0.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// An object's entries, no name twice, without [`METADATA`].
+pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor(std::marker::PhantomData))
+    }
+}
+
+struct EntriesVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
+    type Value = Entries<T>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+        let mut seen = std::collections::HashSet::new();
+        let mut entries = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == METADATA {
+                map.next_value::<IgnoredAny>()?;
+            } else if seen.insert(name.clone()) {
+                entries.push((name, map.next_value()?));
+            } else {
+                return Err(A::Error::custom(format_args!("{name:?} occurs twice")));
+            }
+        }
+        Ok(Entries(entries))
+    }
+}

@@ -1,0 +1,337 @@
+//! A decoder-only transformer as data: everything that computing it takes, and nothing of how it is computed.
+//!
+//! Every architecture describes itself with this, once, when it is loaded; whoever executes it follows the description and never asks
+//! for an architecture's name. The computation, for rows `x` of E numbers, one per token:
+//!
+//! ```text
+//! x = embeddings[token] * embed_scale
+//! for each layer:
+//!     x = x + residual_scale * after_attention(attention(before_attention(x)))
+//!     x = x + residual_scale * after_feed_forward(feed_forward(before_feed_forward(x)))
+//! logits = softcap(head(final_norm(x)) * scale)
+//! ```
+//!
+//! Shapes: E hidden size, H query heads, K key/value heads, D head size, F feed-forward size, V vocabulary. Matrices are `[out, in]`.
+
+use std::f32::consts::PI;
+
+/// A whole model. Tensors are named as transformers names them.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    /// V.
+    pub vocabulary: usize,
+    /// E.
+    pub hidden: usize,
+    /// Positions of a sequence at most.
+    pub context: usize,
+    /// `[V, E]`
+    pub embeddings: Matrix,
+    /// What an embedding is multiplied with.
+    pub embed_scale: f32,
+    /// The rotations that layers choose from.
+    pub ropes: Vec<Rope>,
+    /// In the order of computation.
+    pub layers: Vec<Layer>,
+    /// Before the head.
+    pub final_norm: Norm,
+    /// `[V, E]`. None: the embedding table.
+    pub head: Option<Matrix>,
+    /// From the head's output to logits.
+    pub logits: LogitRule,
+}
+
+/// Attention and feed-forward, each on a branch of its own.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// The first branch.
+    pub attention: Attention,
+    /// The second.
+    pub feed_forward: FeedForward,
+    /// Around both.
+    pub norms: Norms,
+    /// What a branch is multiplied with before it is added.
+    pub residual_scale: f32,
+}
+
+/// Where a layer normalizes.
+#[derive(Debug, Clone)]
+pub struct Norms {
+    /// Of attention's input.
+    pub before_attention: Norm,
+    /// Of its output.
+    pub after_attention: Option<Norm>,
+    /// Of the feed-forward's input.
+    pub before_feed_forward: Norm,
+    /// Of its output.
+    pub after_feed_forward: Option<Norm>,
+}
+
+/// `x / sqrt(mean(x²) + epsilon) * (weight + offset)`, over `size` numbers.
+#[derive(Debug, Clone)]
+pub struct Norm {
+    /// Of the module; its vector is `name.weight`.
+    pub name: String,
+    /// Length of the vector.
+    pub size: usize,
+    /// Keeps the root from zero.
+    pub epsilon: f32,
+    /// What is added to the weight.
+    pub offset: f32,
+}
+
+/// `x W^T`, or `x W^T + b`.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    /// Of the module; its matrix is `name.weight`, `[rows, columns]`.
+    pub name: String,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub columns: usize,
+    /// Whether there is a `name.bias`, `[rows]`.
+    pub bias: bool,
+}
+
+/// Grouped-query attention: queries attend to the keys of their own sequence, up to their own position.
+#[derive(Debug, Clone)]
+pub struct Attention {
+    /// H, a multiple of K.
+    pub heads: usize,
+    /// K.
+    pub kv_heads: usize,
+    /// D.
+    pub head_size: usize,
+    /// What a product of query and key is multiplied with.
+    pub scale: f32,
+    /// Bounds scores, after the scale: `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// Position i sees position j if `i - j < window`.
+    pub window: Option<usize>,
+    /// Which of [`Decoder::ropes`] turns queries and keys. None: nothing does.
+    pub rope: Option<usize>,
+    /// Stacked, `[(H + 2K) * D, E]`: queries, keys, values.
+    pub qkv: Vec<Matrix>,
+    /// Of each query head and of each key head over its D numbers, before they are turned.
+    pub qk_norm: Option<[Norm; 2]>,
+    /// `[E, H * D]`
+    pub output: Matrix,
+}
+
+/// The second branch of a layer.
+#[derive(Debug, Clone)]
+pub enum FeedForward {
+    /// One for all tokens.
+    Gated(Gated),
+    /// A few of many, chosen for each token.
+    Experts(Experts),
+}
+
+/// `down(activation(gate(x)) * up(x))`
+#[derive(Debug, Clone)]
+pub struct Gated {
+    /// F.
+    pub size: usize,
+    /// Of the gate.
+    pub activation: Activation,
+    /// Stacked, `[2F, E]`: gate, up.
+    pub gate_up: Vec<Matrix>,
+    /// `[E, F]`
+    pub down: Matrix,
+}
+
+/// The sum of `per_token` experts, weighted with their share of the softmax over all.
+#[derive(Debug, Clone)]
+pub struct Experts {
+    /// `[count, E]`
+    pub router: Matrix,
+    /// How many there are: at least `per_token`.
+    pub count: usize,
+    /// How many a token takes: those with the largest shares, the first of equal ones.
+    pub per_token: usize,
+    /// Whether the chosen shares are scaled to a sum of 1.
+    pub normalize: bool,
+    /// Expert `i`'s tensors are below `path.i`.
+    pub path: String,
+    /// F of each.
+    pub size: usize,
+    /// Of each.
+    pub activation: Activation,
+}
+
+/// Of a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`
+    Silu,
+    /// `0.5 * x * (1 + tanh(sqrt(2/π) * (x + 0.044715 x³)))`
+    GeluTanh,
+}
+
+/// From the head's output to logits.
+#[derive(Debug, Clone, Copy)]
+pub struct LogitRule {
+    /// What they are multiplied with.
+    pub scale: f32,
+    /// Bounds them, after the scale: `cap * tanh(logit / cap)`.
+    pub softcap: Option<f32>,
+}
+
+/// Rotary positions over halves: of the first `2n` numbers of a head, number i turns together with number i + n, by `position *
+/// frequencies[i]`. The rest stay as they are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rope {
+    /// n of them, in radians per position.
+    pub frequencies: Vec<f32>,
+    /// What both cosine and sine are multiplied with.
+    pub scale: f32,
+}
+
+/// A tensor that a decoder needs: what it is called, and its shape.
+pub type Needed = (String, Vec<usize>);
+
+impl Decoder {
+    /// Every tensor, one after another, each with the shape that it must have.
+    pub fn tensors(&self) -> impl Iterator<Item = Needed> {
+        let whole = self.embeddings.tensors().chain(self.final_norm.tensors());
+        let head = self.head.iter().flat_map(Matrix::tensors);
+        whole.chain(head).chain(self.layers.iter().flat_map(Layer::tensors))
+    }
+
+    /// Every norm.
+    pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut Norm> {
+        let layers = self.layers.iter_mut().flat_map(|Layer { norms, attention, .. }| {
+            let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = norms;
+            let always = [before_attention, before_feed_forward];
+            let sometimes = after_attention.iter_mut().chain(after_feed_forward);
+            always.into_iter().chain(sometimes).chain(attention.qk_norm.iter_mut().flatten())
+        });
+        layers.chain([&mut self.final_norm])
+    }
+}
+
+impl Layer {
+    fn tensors(&self) -> impl Iterator<Item = Needed> {
+        let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = &self.norms;
+        let norms =
+            [Some(before_attention), after_attention.as_ref(), Some(before_feed_forward), after_feed_forward.as_ref()];
+        let attention = &self.attention;
+        let qk_norms = attention.qk_norm.iter().flatten();
+        let norms = norms.into_iter().flatten().chain(qk_norms).flat_map(Norm::tensors);
+        let matrices = attention.qkv.iter().chain([&attention.output]).flat_map(Matrix::tensors);
+        norms.chain(matrices).chain(self.feed_forward.tensors())
+    }
+}
+
+impl FeedForward {
+    fn tensors(&self) -> Box<dyn Iterator<Item = Needed> + '_> {
+        match self {
+            Self::Gated(gated) => Box::new(gated.tensors()),
+            Self::Experts(experts) => {
+                let all = (0..experts.count).flat_map(|i| experts.expert(i).tensors().collect::<Vec<_>>());
+                Box::new(experts.router.tensors().chain(all))
+            }
+        }
+    }
+}
+
+impl Gated {
+    /// From the three matrices below `path` that most architectures have.
+    #[must_use]
+    pub fn split(path: &str, hidden: usize, size: usize, activation: Activation, bias: bool) -> Self {
+        let matrix = |name, rows, columns| Matrix { bias, ..Matrix::new(format!("{path}.{name}"), rows, columns) };
+        Self {
+            size,
+            activation,
+            gate_up: vec![matrix("gate_proj", size, hidden), matrix("up_proj", size, hidden)],
+            down: matrix("down_proj", hidden, size),
+        }
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = Needed> {
+        self.gate_up.iter().chain([&self.down]).flat_map(Matrix::tensors)
+    }
+}
+
+impl Experts {
+    /// One of them.
+    #[must_use]
+    pub fn expert(&self, index: usize) -> Gated {
+        Gated::split(&format!("{}.{index}", self.path), self.router.columns, self.size, self.activation, false)
+    }
+}
+
+impl Matrix {
+    /// Without bias.
+    #[must_use]
+    pub fn new(name: String, rows: usize, columns: usize) -> Self {
+        Self { name, rows, columns, bias: false }
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = Needed> {
+        let bias = self.bias.then(|| (format!("{}.bias", self.name), vec![self.rows]));
+        std::iter::once((format!("{}.weight", self.name), vec![self.rows, self.columns])).chain(bias)
+    }
+}
+
+impl Norm {
+    fn tensors(&self) -> impl Iterator<Item = Needed> {
+        std::iter::once((format!("{}.weight", self.name), vec![self.size]))
+    }
+}
+
+impl Rope {
+    /// Frequencies that fall from 1 to almost 1 / `theta` over `turned` numbers. In f32, step by step as transformers computes them
+    /// (`modeling_rope_utils.py`): at high positions every rounding shows.
+    #[must_use]
+    pub fn new(turned: usize, theta: f32) -> Self {
+        let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / turned as f32);
+        Self { frequencies: (0..turned / 2).map(frequency).collect(), scale: 1.0 }
+    }
+
+    /// All frequencies divided, for positions that lie `factor` times as close.
+    #[must_use]
+    pub fn linear(mut self, factor: f32) -> Self {
+        self.frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
+        self
+    }
+
+    /// Each frequency by its own divisor.
+    #[must_use]
+    pub fn divided(mut self, divisors: &[f32]) -> Self {
+        self.frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
+        self
+    }
+
+    /// Llama 3's scaling: long waves are stretched, short ones are not, and those between are a mixture.
+    #[must_use]
+    pub fn llama3(mut self, scaling: Llama3) -> Self {
+        let Llama3 { factor, low, high, original } = scaling;
+        for frequency in &mut self.frequencies {
+            let wave = 2.0 * PI / *frequency;
+            let stretched = *frequency / factor;
+            *frequency = if wave > original / low {
+                stretched
+            } else if wave < original / high {
+                *frequency
+            } else {
+                let share = (original / wave - low) / (high - low);
+                (1.0 - share) * stretched + share * *frequency
+            };
+        }
+        self
+    }
+}
+
+/// The settings of Llama 3's scaling, by the names of `config.json`: `factor`, `low_freq_factor`, `high_freq_factor` and
+/// `original_max_position_embeddings`.
+#[derive(Debug, Clone, Copy)]
+pub struct Llama3 {
+    /// Of long waves.
+    pub factor: f32,
+    /// Waves longer than `original / low` are long.
+    pub low: f32,
+    /// Waves shorter than `original / high` are short.
+    pub high: f32,
+    /// Positions that the model was first made for.
+    pub original: f32,
+}

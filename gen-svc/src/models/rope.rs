@@ -1,0 +1,101 @@
+//! How a config says that positions turn. Reference: transformers, `modeling_rope_utils.py`.
+//!
+//! transformers 5 writes `rope_parameters`, one for all layers or one per type of layer; before, it was `rope_theta` and `rope_scaling`.
+
+use super::config::{Config, unsupported};
+use super::decoder::{Llama3, Rope};
+use crate::error::Error;
+
+/// One of a model's rotations: where the config has it, and what it is when it has not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RopeSetting {
+    /// In `rope_parameters`, where each type of layer has its own.
+    pub(super) layer_type: &'static str,
+    /// The older name of its base.
+    pub(super) theta: &'static str,
+    /// What the base is if the config does not say.
+    pub(super) default_theta: f32,
+    /// Whether `rope_scaling` is about it.
+    pub(super) scaled: bool,
+    /// Whether it may turn only a part of each head.
+    pub(super) partial: bool,
+}
+
+/// Of a model with one rotation.
+pub(super) const ONLY: RopeSetting = RopeSetting {
+    layer_type: "full_attention",
+    theta: "rope_theta",
+    default_theta: 10_000.0,
+    scaled: true,
+    partial: false,
+};
+
+impl RopeSetting {
+    /// Reads it, for heads of `size` numbers.
+    pub(super) fn read(&self, config: &Config<'_>, size: usize) -> Result<Rope, Error> {
+        let parameters = match config.section("rope_parameters")? {
+            Some(parameters) => Some(parameters.section(self.layer_type)?.unwrap_or(parameters)),
+            None if self.scaled => config.section("rope_scaling")?,
+            None => None,
+        };
+        let theta = config.float_or(self.theta, self.default_theta)?;
+        let Some(parameters) = parameters else { return Ok(Rope::new(self.turned(config, config, size)?, theta)) };
+        let theta = parameters.float_or("rope_theta", theta)?;
+        let rope = Rope::new(self.turned(config, &parameters, size)?, theta);
+        let kind = parameters.find_text("rope_type")?.or(parameters.find_text("type")?);
+        let rope = scale(rope, kind.unwrap_or("default"), config, &parameters)?;
+        let strange = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
+        match strange {
+            None => Ok(rope),
+            Some(number) => Err(unsupported("rope_parameters", format!("what makes a frequency {number}"))),
+        }
+    }
+
+    /// How many numbers of a head turn.
+    fn turned(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, Error> {
+        const NAME: &str = "partial_rotary_factor";
+        let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(1.0);
+        let turned = (f64::from(share) * size as f64 + 1e-3) as usize; // f32 has 1e-7 of at most 65,536
+        match turned {
+            2.. if turned <= size && turned.is_multiple_of(2) && (self.partial || turned == size) => Ok(turned),
+            _ => Err(unsupported(NAME, share)),
+        }
+    }
+}
+
+fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, Error> {
+    match kind {
+        "default" => Ok(rope),
+        "linear" => Ok(rope.linear(parameters.float("factor")?)),
+        "llama3" => Ok(rope.llama3(Llama3 {
+            factor: parameters.float("factor")?,
+            low: parameters.float("low_freq_factor")?,
+            high: parameters.float("high_freq_factor")?,
+            original: parameters.float("original_max_position_embeddings")?,
+        })),
+        "longrope" | "su" => longrope(rope, config, parameters),
+        "divided" => {
+            let divisors = parameters.floats("divisors", rope.frequencies.len())?;
+            Ok(rope.divided(&divisors))
+        }
+        other => Err(unsupported("rope_type", serde_json::Value::from(other))),
+    }
+}
+
+/// Phi's: a divisor for each frequency, of which there are two sets: for sequences as long as the model was first made for, and for
+/// longer ones. transformers changes sets when a sequence outgrows the first, and computes all of it again. Here the model's context
+/// decides, once, as it does in llama.cpp and vLLM: keys must not depend on what comes after them.
+fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, Error> {
+    const ORIGINAL: &str = "original_max_position_embeddings";
+    let context = config.size("max_position_embeddings")?;
+    let original = match parameters.find_size(ORIGINAL)? {
+        Some(original) => original,
+        None => config.size(ORIGINAL)?,
+    };
+    let set = if context > original { "long_factor" } else { "short_factor" };
+    let divisors = parameters.floats(set, rope.frequencies.len())?;
+    let factor = parameters.find_float("factor")?.map_or(context as f64 / original as f64, f64::from);
+    let natural = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+    let scale = parameters.float_or("attention_factor", natural as f32)?;
+    Ok(Rope { scale, ..rope.divided(&divisors) })
+}

@@ -1,0 +1,180 @@
+//! Computes what a [`Decoder`] describes, with libtorch, on any device.
+//!
+//! Shapes: T tokens of a call, R wanted rows of them, E hidden size, V vocabulary.
+
+use std::collections::BTreeSet;
+
+use tch::{Device, Kind, Tensor};
+
+use super::decoder::{self, Decoder};
+use super::{Logits, Model, ModelShape, Run};
+use crate::error::Error;
+use crate::weights::{ModelFile, Placement};
+
+mod attention;
+mod feed_forward;
+mod layers;
+mod load;
+mod paged;
+mod seen;
+
+use attention::Attention;
+use feed_forward::FeedForward;
+use layers::{Linear, RmsNorm, Rope, Rotation, softcap};
+use load::Loader;
+use paged::{KvShape, PagedKv, Runs};
+
+/// A model, loaded.
+#[derive(Debug)]
+pub(super) struct TorchDecoder {
+    description: Decoder,
+    placement: Placement,
+    /// `[V, E]`
+    embeddings: Tensor,
+    ropes: Vec<Rope>,
+    /// How far back layers see: each that there is, once.
+    windows: Vec<Option<i64>>,
+    layers: Vec<Layer>,
+    final_norm: RmsNorm,
+    head: Linear,
+    kv: PagedKv,
+}
+
+#[derive(Debug)]
+struct Layer {
+    before_attention: RmsNorm,
+    attention: Attention,
+    after_attention: Option<RmsNorm>,
+    before_feed_forward: RmsNorm,
+    feed_forward: FeedForward,
+    after_feed_forward: Option<RmsNorm>,
+    residual_scale: f64,
+}
+
+/// What every layer needs to know of a call.
+struct Call<'a> {
+    /// By [`Decoder::ropes`].
+    rotations: Vec<Rotation>,
+    runs: Runs,
+    kv: &'a PagedKv,
+}
+
+impl TorchDecoder {
+    /// Reads the tensors.
+    pub(super) fn load(description: Decoder, file: &ModelFile, placement: Placement) -> Result<Self, Error> {
+        let loader = Loader::new(file, placement);
+        let embeddings = loader.weight(&description.embeddings)?;
+        let head = match &description.head {
+            Some(head) => Linear::load(&loader, std::slice::from_ref(head))?,
+            None => Linear::tied(&embeddings),
+        };
+        let windows: Vec<_> = description
+            .layers
+            .iter()
+            .map(|layer| layer.attention.window)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let layer = |(i, layer): (usize, &decoder::Layer)| {
+            let window = windows.partition_point(|window| *window < layer.attention.window);
+            Layer::load(layer, i, window, &loader)
+        };
+        Ok(Self {
+            embeddings,
+            ropes: description.ropes.iter().map(|rope| Rope::new(rope, placement)).collect::<Result<_, _>>()?,
+            layers: description.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
+            windows: windows.iter().map(|window| window.map(|window| window as i64)).collect(),
+            final_norm: RmsNorm::load(&loader, &description.final_norm)?,
+            head,
+            kv: PagedKv::new(KvShape::of(&description, placement)),
+            description,
+            placement,
+        })
+    }
+
+    /// `[T, E]`, before the last norm.
+    fn hidden(&self, runs: &[Run<'_>]) -> Result<Tensor, Error> {
+        let ids: Vec<i64> = runs.iter().flat_map(|run| run.tokens).map(|&id| i64::from(id)).collect();
+        let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.placement.device)?;
+        let runs = Runs::new(runs, &self.windows, self.placement)?;
+        let rotations = self.ropes.iter().map(|rope| rope.at(runs.positions())).collect::<Result<_, _>>()?;
+        let call = Call { rotations, runs, kv: &self.kv };
+        let x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
+        let mut x = scaled(x, f64::from(self.description.embed_scale))?;
+        for layer in &self.layers {
+            x = layer.forward(&x, &call)?;
+        }
+        Ok(x)
+    }
+
+    /// `[R, E] -> [R, V]`
+    fn logits(&self, rows: &Tensor) -> Result<Tensor, Error> {
+        let decoder::LogitRule { scale, softcap: cap } = self.description.logits;
+        let rows = self.head.forward(&self.final_norm.forward(rows)?)?.f_to_kind(Kind::Float)?;
+        softcap(scaled(rows, f64::from(scale))?, cap)
+    }
+}
+
+impl Layer {
+    fn load(layer: &decoder::Layer, index: usize, window: usize, loader: &Loader<'_>) -> Result<Self, Error> {
+        let norm = |norm: &decoder::Norm| RmsNorm::load(loader, norm);
+        let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
+            &layer.norms;
+        Ok(Self {
+            before_attention: norm(before_attention)?,
+            attention: Attention::load(&layer.attention, index, window, loader)?,
+            after_attention: after_attention.as_ref().map(norm).transpose()?,
+            before_feed_forward: norm(before_feed_forward)?,
+            feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
+            after_feed_forward: after_feed_forward.as_ref().map(norm).transpose()?,
+            residual_scale: f64::from(layer.residual_scale),
+        })
+    }
+
+    /// `[T, E] -> [T, E]`
+    fn forward(&self, x: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
+        let attended = self.attention.forward(&self.before_attention.forward(x)?, call)?;
+        let x = self.add(x, attended, self.after_attention.as_ref())?;
+        let fed = self.feed_forward.forward(&self.before_feed_forward.forward(&x)?)?;
+        self.add(&x, fed, self.after_feed_forward.as_ref())
+    }
+
+    /// Adds a branch.
+    fn add(&self, x: &Tensor, branch: Tensor, norm: Option<&RmsNorm>) -> Result<Tensor, Error> {
+        let branch = norm.map_or(Ok(branch.shallow_clone()), |norm| norm.forward(&branch))?;
+        Ok(x.f_add(&scaled(branch, self.residual_scale)?)?)
+    }
+}
+
+/// Multiplied, unless that would change nothing.
+fn scaled(x: Tensor, scale: f64) -> Result<Tensor, Error> {
+    if scale == 1.0 { Ok(x) } else { Ok(x.f_mul_scalar(scale)?) }
+}
+
+impl Model for TorchDecoder {
+    fn shape(&self) -> ModelShape {
+        let Decoder { vocabulary, context, .. } = self.description;
+        ModelShape { vocabulary, context, block_bytes: self.kv.block_bytes() }
+    }
+
+    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+        self.kv.allocate(blocks)
+    }
+
+    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+        let hidden = self.hidden(runs)?;
+        let mut wanted = Vec::new();
+        let mut start = 0;
+        for run in runs {
+            wanted.extend(run.wanted().map(|row| start + row as i64));
+            start += run.tokens.len() as i64;
+        }
+        let values = logits.resize(wanted.len(), self.description.vocabulary);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let wanted = Tensor::f_from_slice(&wanted)?.f_to_device(self.placement.device)?;
+        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?.f_to_device(Device::Cpu)?;
+        Ok(rows.f_copy_data(values, values.len())?)
+    }
+}

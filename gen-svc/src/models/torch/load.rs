@@ -1,0 +1,68 @@
+//! From stored tensors to libtorch's.
+
+use tandem_common::artifacts::gguf::GgmlType;
+use tch::{Kind, Tensor};
+
+use crate::error::Error;
+use crate::models::decoder::Matrix;
+use crate::weights::{ModelFile, Placement, RowOrder, Stored};
+
+/// Reads a model's tensors, in its dtype and onto its device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loader<'a> {
+    file: &'a ModelFile,
+    placement: Placement,
+}
+
+impl<'a> Loader<'a> {
+    pub(super) fn new(file: &'a ModelFile, placement: Placement) -> Self {
+        Self { file, placement }
+    }
+
+    /// A matrix without its bias.
+    pub(super) fn weight(&self, matrix: &Matrix) -> Result<Tensor, Error> {
+        self.tensor(&format!("{}.weight", matrix.name), &[matrix.rows, matrix.columns])
+    }
+
+    /// A matrix's bias; zeros if it has none.
+    pub(super) fn bias(&self, matrix: &Matrix) -> Result<Tensor, Error> {
+        if matrix.bias {
+            return self.tensor(&format!("{}.bias", matrix.name), &[matrix.rows]);
+        }
+        Ok(Tensor::f_zeros([matrix.rows as i64], (self.placement.dtype, self.placement.device))?)
+    }
+
+    /// A tensor of exactly this shape, in the model's dtype.
+    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
+        let tensor = read(&self.file.tensor(name, shape)?)?;
+        Ok(tensor.f_to_device(self.placement.device)?.f_to_kind(self.placement.dtype)?)
+    }
+
+    /// A vector of exactly this length in f32, still on the CPU.
+    pub(super) fn vector(&self, name: &str, length: usize) -> Result<Tensor, Error> {
+        Ok(Tensor::f_from_slice(&self.file.tensor(name, &[length])?.to_f32()?)?)
+    }
+
+    pub(super) fn placement(&self) -> Placement {
+        self.placement
+    }
+}
+
+/// On the CPU, in whatever kind is nearest.
+fn read(stored: &Stored<'_>) -> Result<Tensor, Error> {
+    let shape: Vec<i64> = stored.shape.iter().map(|&dim| dim as i64).collect();
+    match (kind(stored.dtype), stored.order) {
+        (Some(kind), RowOrder::AsIs) => Ok(Tensor::f_from_data_size(stored.bytes, &shape, kind)?),
+        _ => Ok(Tensor::f_from_slice(&stored.to_f32()?)?.f_view(shape.as_slice())?),
+    }
+}
+
+/// The kind that libtorch has for a type.
+fn kind(dtype: GgmlType) -> Option<Kind> {
+    match dtype {
+        GgmlType::F32 => Some(Kind::Float),
+        GgmlType::F16 => Some(Kind::Half),
+        GgmlType::BF16 => Some(Kind::BFloat16),
+        _ => None,
+    }
+}

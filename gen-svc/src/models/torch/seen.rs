@@ -1,0 +1,117 @@
+//! What the tokens of a run see, and how they attend to it.
+//!
+//! Shapes: L tokens of a run, S positions that any of them sees, K key/value heads, H query heads, G = H / K of those to each, D head
+//! size.
+
+use tch::{Kind, Tensor};
+
+use super::layers::softcap;
+use crate::error::Error;
+use crate::weights::Placement;
+
+/// How a layer's queries look at keys.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    /// What scores are multiplied with.
+    pub(super) scale: f64,
+    /// Bounds scores.
+    pub(super) softcap: Option<f32>,
+    /// Which of the model's windows.
+    pub(super) window: usize,
+}
+
+/// What a run sees through one window.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// `[S]`, the slots of the positions.
+    pub(super) slots: Tensor,
+    mask: Mask,
+}
+
+/// Which token sees which position.
+#[derive(Debug)]
+enum Mask {
+    /// Every token every position.
+    Open,
+    /// The sequence's first tokens: each up to itself. The kernel masks by itself.
+    Causal,
+    /// `[L, S]`, minus infinity where a token must not look.
+    Given(Tensor),
+}
+
+impl Seen {
+    /// By `length` tokens after `past` others, each of which sees the last `window` positions up to its own. `sequence`: `[past + L]`, the
+    /// slots.
+    pub(super) fn new(
+        sequence: &Tensor,
+        past: i64,
+        length: i64,
+        window: Option<i64>,
+        placement: Placement,
+    ) -> Result<Self, Error> {
+        let first = window.map_or(0, |window| (past + 1 - window).max(0)); // that any of them sees
+        let past = past - first;
+        let count = past + length;
+        let mask = match window {
+            _ if length == 1 => Mask::Open,
+            Some(window) if window < count => Mask::Given(mask(length, past, Some(window), placement)?),
+            _ if past == 0 => Mask::Causal,
+            _ => Mask::Given(mask(length, past, None, placement)?),
+        };
+        Ok(Self { slots: sequence.f_narrow(0, first, count)?, mask })
+    }
+
+    /// Grouped-query attention: `q [L, H, D], k and v [K, S, D] -> [L, H * D]`
+    pub(super) fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor, view: View) -> Result<Tensor, Error> {
+        let (length, heads, size) = q.size3()?;
+        let (groups, count, _) = k.size3()?;
+        let group = heads / groups;
+        if length == 1 && view.softcap.is_none() {
+            // The G heads of a group are the query rows of one product with its keys.
+            let q = q.f_view([1, groups, group, size])?;
+            let attended = sdpa(&q, &k.f_unsqueeze(0)?, &v.f_unsqueeze(0)?, None, false, view.scale)?;
+            return Ok(attended.f_reshape([1, heads * size])?);
+        }
+        let q = q.f_view([length, groups, group, size])?.f_permute([1, 2, 0, 3])?; // [K, G, L, D]
+        let shared = |x: &Tensor| x.f_unsqueeze(1)?.f_expand([groups, group, count, size], false);
+        let (k, v) = (shared(k)?, shared(v)?); // [K, G, S, D]
+        let attended = match view.softcap {
+            None => sdpa(&q, &k, &v, self.mask.given(), matches!(self.mask, Mask::Causal), view.scale)?,
+            Some(_) => self.capped(&q, &k, &v, view)?,
+        }; // [K, G, L, D]
+        Ok(attended.f_permute([2, 0, 1, 3])?.f_reshape([length, heads * size])?)
+    }
+
+    /// Attention with bounded scores, which no kernel has.
+    fn capped(&self, q: &Tensor, k: &Tensor, v: &Tensor, view: View) -> Result<Tensor, Error> {
+        let scores = q.f_matmul(&k.f_transpose(2, 3)?)?.f_mul_scalar(view.scale)?; // [K, G, L, S]
+        let scores = softcap(scores, view.softcap)?;
+        let masked = match &self.mask {
+            Mask::Open => scores,
+            Mask::Given(mask) => scores.f_add(mask)?,
+            Mask::Causal => scores.f_add(&scores.f_full_like(f64::NEG_INFINITY)?.f_triu(1)?)?,
+        };
+        let weights = masked.f_softmax(-1, Kind::Float)?.f_to_kind(v.f_kind()?)?;
+        Ok(weights.f_matmul(v)?)
+    }
+}
+
+impl Mask {
+    fn given(&self) -> Option<&Tensor> {
+        if let Self::Given(mask) = self { Some(mask) } else { None }
+    }
+}
+
+/// `[L, past + L]`, minus infinity where a token must not look: ahead, and further back than its window.
+fn mask(length: i64, past: i64, window: Option<i64>, placement: Placement) -> Result<Tensor, Error> {
+    let hidden = Tensor::f_full([length, past + length], f64::NEG_INFINITY, (placement.dtype, placement.device))?;
+    let ahead = hidden.f_triu(past + 1)?;
+    match window {
+        None => Ok(ahead),
+        Some(window) => Ok(ahead.f_add(&hidden.f_tril(past - window)?)?),
+    }
+}
+
+fn sdpa(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool, scale: f64) -> Result<Tensor, Error> {
+    Ok(Tensor::f_scaled_dot_product_attention(q, k, v, mask, 0.0, causal, Some(scale), false)?)
+}

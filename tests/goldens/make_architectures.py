@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Writes architectures.json: what transformers computes with tiny models of every architecture that gen-svc has.
+
+    pip install torch==2.13.0 transformers==5.23.0
+    python make_architectures.py
+
+torch may be a CPU build. Everything is computed in float32 on the CPU, without a cache, one sequence at a time. Nothing is downloaded:
+weights are numbers that both sides compute alike from a seed and a tensor's name (`weight` below), all of them exact in bfloat16.
+A seed is only taken if greedy decoding is never a close call, so that two correct implementations cannot disagree.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+import transformers
+
+HERE = Path(__file__).parent
+VOCABULARY = 160
+NEW_TOKENS = 64
+# Shorter and longer than a block of 16 positions, than every window, and than what models were first made for.
+LENGTHS = [3, 17, 33, 50, 21]
+POSITIONS = [0, 20, 49]  # of the fourth prompt
+SHOWN = 24  # logits at each
+SMALLEST_GAP = 1e-3
+
+LLAMA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+EXPERTS = {
+    "head_dim": 16,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "rope_theta": 500.0,
+}
+LONG = [1.0 + 0.25 * i for i in range(6)]
+
+# Name, model type, and the settings in the words of transformers 4, which published models use.
+CASES = [
+    ("llama", "llama", {"rope_theta": 500.0}),
+    (
+        "llama3_rope",
+        "llama",
+        {
+            "tie_word_embeddings": True,
+            "rope_theta": 10000.0,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    (
+        "llama_linear_rope_and_biases",
+        "llama",
+        {"attention_bias": True, "mlp_bias": True, "rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 4.0}},
+    ),
+    ("mistral", "mistral", {"head_dim": 32, "sliding_window": 8, "rope_theta": 500.0}),
+    ("qwen2", "qwen2", {"rope_theta": 500.0}),
+    ("qwen2_windows", "qwen2", {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1, "rope_theta": 500.0}),
+    ("qwen3", "qwen3", {"head_dim": 16, "rope_theta": 1000.0}),
+    (
+        "gemma2",
+        "gemma2",
+        {
+            "tie_word_embeddings": True,
+            "head_dim": 32,
+            "num_hidden_layers": 4,
+            "query_pre_attn_scalar": 32,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "sliding_window": 8,
+        },
+    ),
+    (
+        "gemma2_tight",
+        "gemma2",
+        {
+            "tie_word_embeddings": True,
+            "head_dim": 16,
+            "num_hidden_layers": 6,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 3.0,
+            "sliding_window": 8,
+            "rope_theta": 1000.0,
+        },
+    ),
+    (
+        "gemma3",
+        "gemma3_text",
+        {
+            "tie_word_embeddings": True,
+            "head_dim": 16,
+            "num_hidden_layers": 7,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 8,
+            "rope_theta": 1000000.0,
+            "rope_local_base_freq": 10000.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+    ),
+    (
+        "gemma3_tight",
+        "gemma3_text",
+        {
+            "tie_word_embeddings": True,
+            "head_dim": 16,
+            "num_hidden_layers": 8,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 8,
+            "sliding_window_pattern": 3,
+            "rope_theta": 2000.0,
+            "rope_local_base_freq": 100.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+    ),
+    ("phi3", "phi3", {"partial_rotary_factor": 0.75, "rope_theta": 500.0}),
+    ("phi3_windows", "phi3", {"partial_rotary_factor": 0.75, "sliding_window": 12, "rope_theta": 500.0}),
+    (
+        "phi3_longrope",
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "rope_theta": 500.0,
+            "original_max_position_embeddings": 2,
+            "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 6, "long_factor": LONG},
+        },
+    ),
+    (
+        "granite",
+        "granite",
+        {
+            "tie_word_embeddings": True,
+            "embedding_multiplier": 1.5,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.9,
+            "logits_scaling": 2.0,
+            "rope_theta": 500.0,
+        },
+    ),
+    ("smollm3", "smollm3", {"num_hidden_layers": 5, "tie_word_embeddings": True, "rope_theta": 500.0}),
+    ("qwen3_moe", "qwen3_moe", EXPERTS),
+    ("qwen3_moe_dense_layers", "qwen3_moe", {**EXPERTS, "norm_topk_prob": False, "mlp_only_layers": [1]}),
+]
+
+
+def scramble(counter):
+    """SplitMix64 of a counter."""
+    mask = (1 << 64) - 1
+    z = (counter + 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+def fnv(text):
+    """FNV-1a, 64 bits."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = ((value ^ byte) * 0x100000001B3) & ((1 << 64) - 1)
+    return value
+
+
+def weight(seed, name, shape, around=0.0):
+    """Multiples of 1/128 from `around` - 1/4."""
+    start = fnv(f"{seed}:{name}")
+    count = 1
+    for size in shape:
+        count *= size
+    values = [around + ((scramble(start + i) >> 58) - 32) / 128 for i in range(count)]
+    return torch.tensor(values, dtype=torch.float32).reshape(shape)
+
+
+def fill(model, seed):
+    """Gives a model its weights. Returns the shapes of the tensors that its checkpoint has."""
+    norms_around = 0.0 if "gemma" in model.config.model_type else 1.0
+    shapes = {}
+
+    def get(name, shape):
+        shapes[name] = list(shape)
+        is_norm = len(shape) == 1 and name.endswith(".weight")
+        return weight(seed, name, shape, norms_around if is_norm else 0.0)
+
+    tied = model.config.tie_word_embeddings
+    for name, parameter in model.named_parameters():
+        if tied and name == "lm_head.weight":
+            continue
+        shape = tuple(parameter.shape)
+        if name.endswith("mlp.experts.gate_up_proj"):
+            path, each = name.removesuffix(".gate_up_proj"), (shape[1] // 2, shape[2])
+            experts = [[get(f"{path}.{e}.{part}_proj.weight", each) for part in ("gate", "up")] for e in range(shape[0])]
+            value = torch.stack([torch.cat(parts) for parts in experts])
+        elif name.endswith("mlp.experts.down_proj"):
+            path = name.removesuffix(".down_proj")
+            value = torch.stack([get(f"{path}.{e}.down_proj.weight", shape[1:]) for e in range(shape[0])])
+        else:
+            value = get(name, shape)
+        parameter.data.copy_(value)
+    return shapes
+
+
+def prompt(number):
+    return [(i * 7 + 3 + 11 * number) % VOCABULARY for i in range(LENGTHS[number])]
+
+
+def greedy(model, ids):
+    """The next tokens, and the closest call among them."""
+    ids, new, closest = list(ids), [], float("inf")
+    while len(new) < NEW_TOKENS and closest > SMALLEST_GAP:
+        top = model(torch.tensor([ids])).logits[0, -1].topk(2)
+        closest = min(closest, float(top.values[0] - top.values[1]))
+        new.append(int(top.indices[0]))
+        ids.append(new[-1])
+    return new, closest
+
+
+def case(name, model_type, settings):
+    """Tries seeds until none of the outputs is a close call."""
+    older = {"model_type": model_type, **LLAMA, **settings}
+    config = transformers.AutoConfig.for_model(**json.loads(json.dumps(older)))
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    for seed in range(200):
+        shapes = fill(model, seed)
+        outputs = []
+        for number in range(len(LENGTHS)):
+            outputs.append(greedy(model, prompt(number)))
+            if outputs[-1][1] < SMALLEST_GAP:
+                break
+        else:
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without close calls")
+    logits = model(torch.tensor([prompt(3)])).logits[0]
+    rows = [[round(value, 5) for value in logits[position, :SHOWN].tolist()] for position in POSITIONS]
+    gap = min(closest for _, closest in outputs)
+    distinct = len({id for new, _ in outputs for id in new})
+    print(f"{name}: seed {seed}, closest call {gap:.4f}, {distinct} distinct tokens, largest logit {logits.abs().max():.2f}")
+    saved = json.loads(config.to_json_string(use_diff=True))
+    return {
+        "name": name,
+        "seed": seed,
+        "config": saved,
+        "older_config": {key: value for key, value in older.items() if value is not None},
+        "tensors": shapes,
+        "prompts": [prompt(number) for number in range(len(LENGTHS))],
+        "positions": POSITIONS,
+        "logits": rows,
+        "greedy": [new for new, _ in outputs],
+    }
+
+
+def main():
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        cases = [case(*each) for each in CASES]
+    lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in cases)
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    text = f'{{"made_with":{json.dumps(versions)},"cases":[\n{lines}\n]}}\n'
+    (HERE / "architectures.json").write_text(text)
+
+
+main()

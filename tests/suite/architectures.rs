@@ -1,0 +1,251 @@
+//! Every architecture against transformers: tiny models whose weights both sides compute from a seed (`goldens/make_architectures.py`),
+//! through the same doors as real ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use gen_svc::cache::{BLOCK, BlockId};
+use gen_svc::engine::{Config, Engine, Event};
+use gen_svc::models::{self, Logits, Model, Run, Wanted};
+use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
+use gen_svc::weights::{ModelFile, Placement};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tandem_common::artifacts::Artifacts;
+use tandem_tests::repository;
+use tch::{Device, Kind};
+use tempfile::TempDir;
+use tokio::sync::mpsc::Receiver;
+
+/// What transformers makes of a tiny model.
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    seed: u64,
+    /// As transformers 5 writes it.
+    config: Value,
+    /// As transformers 4 did.
+    older_config: Value,
+    /// Shapes, by the names of a checkpoint.
+    tensors: BTreeMap<String, Vec<usize>>,
+    prompts: Vec<Vec<u32>>,
+    /// In the fourth prompt.
+    positions: Vec<usize>,
+    /// The first ones at each of those.
+    logits: Vec<Vec<f32>>,
+    /// 64 tokens after each prompt.
+    greedy: Vec<Vec<u32>>,
+}
+
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
+    let text = std::fs::read_to_string(repository().join("tests/goldens/architectures.json")).expect("the goldens");
+    let mut file: Value = serde_json::from_str(&text).expect("JSON");
+    serde_json::from_value(file["cases"].take()).expect("cases")
+});
+
+// ---- weights ----
+
+/// SplitMix64 of a counter.
+fn scramble(counter: u64) -> u64 {
+    let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// FNV-1a, 64 bits.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Case {
+    /// A tensor's numbers: multiples of 1/128, which f16 and bf16 hold exactly.
+    fn weights(&self, name: &str) -> Vec<f32> {
+        let shape = &self.tensors[name];
+        let gemma = self.older_config["model_type"].as_str().is_some_and(|kind| kind.starts_with("gemma"));
+        let norm = shape.len() == 1 && name.ends_with(".weight");
+        let around = if norm && !gemma { 1.0 } else { 0.0 };
+        let start = fnv(&format!("{}:{name}", self.seed));
+        let count = shape.iter().product::<usize>() as u64;
+        let number = |i: u64| ((scramble(start.wrapping_add(i)) >> 58) as f32 - 32.0) / 128.0;
+        (0..count).map(|i| around + number(i)).collect()
+    }
+
+    /// A safetensors file of some of the tensors.
+    fn file<'a>(&self, names: impl Iterator<Item = &'a String>, dtype: &str) -> Vec<u8> {
+        let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+        for name in names {
+            let begin = data.len();
+            self.weights(name).into_iter().for_each(|value| data.extend(encode(value, dtype)));
+            let entry = json!({"dtype": dtype, "shape": self.tensors[name], "data_offsets": [begin, data.len()]});
+            header.insert(name.clone(), entry);
+        }
+        let header = Value::Object(header).to_string();
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+    }
+
+    /// A folder with everything of the model but its weights.
+    fn folder(&self, config: &Value) -> TempDir {
+        let folder = TempDir::new().expect("a temporary folder");
+        let vocabulary = config["vocab_size"].as_u64().expect("a size") as u32;
+        let token = |id: u32| char::from_u32(0x4e00 + id).expect("a letter").to_string();
+        let vocabulary: BTreeMap<String, u32> = (0..vocabulary).map(|id| (token(id), id)).collect();
+        let tokenizer = json!({"version": "1.0", "model": {"type": "BPE", "vocab": vocabulary, "merges": []}});
+        write(folder.path(), "tokenizer.json", tokenizer.to_string());
+        write(folder.path(), "config.json", config.to_string());
+        folder
+    }
+
+    /// The whole model in one file.
+    fn whole(&self, config: &Value, dtype: &str) -> TempDir {
+        let folder = self.folder(config);
+        write(folder.path(), "model.safetensors", self.file(self.tensors.keys(), dtype));
+        folder
+    }
+
+    /// In three files, with an index.
+    fn sharded(&self) -> TempDir {
+        let folder = self.folder(&self.config);
+        let mut files = serde_json::Map::new();
+        for part in 0..3 {
+            let name = format!("model-0000{}-of-00003.safetensors", part + 1);
+            let tensors: Vec<_> = self.tensors.keys().skip(part).step_by(3).collect();
+            tensors.iter().for_each(|tensor| drop(files.insert((*tensor).clone(), json!(name))));
+            write(folder.path(), &name, self.file(tensors.into_iter(), "F32"));
+        }
+        let index = json!({"metadata": {"total_size": 0}, "weight_map": files});
+        write(folder.path(), "model.safetensors.index.json", index.to_string());
+        folder
+    }
+}
+
+fn encode(value: f32, dtype: &str) -> Vec<u8> {
+    match dtype {
+        "F32" => value.to_le_bytes().to_vec(),
+        "BF16" => value.to_le_bytes()[2..].to_vec(),
+        _ => half(value).to_le_bytes().to_vec(),
+    }
+}
+
+/// As f16, for numbers that it holds exactly and with a full fraction.
+fn half(value: f32) -> u16 {
+    if value == 0.0 {
+        return 0;
+    }
+    let bits = value.to_bits();
+    let exponent = (bits >> 23 & 255) - 112;
+    (bits >> 16 & 0x8000 | exponent << 10 | bits >> 13 & 1023) as u16
+}
+
+fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    std::fs::write(folder.join(name), bytes).expect("a file");
+}
+
+// ---- logits ----
+
+fn load(path: &Path) -> Box<dyn Model> {
+    let artifacts = Artifacts::load(path).expect("artifacts");
+    let placement = Placement { device: Device::Cpu, dtype: Kind::Float };
+    let model = ModelFile::new(&artifacts).and_then(|file| models::load(&file, placement));
+    model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
+}
+
+/// The logits after every position.
+fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
+    model.allocate(blocks.len() as u32).expect("memory");
+    let mut logits = Logits::default();
+    model.forward(&[Run { tokens, past: 0, blocks: &blocks, wanted: Wanted::All }], &mut logits).expect("computes");
+    logits.rows().map(|row| row.to_vec()).collect()
+}
+
+#[track_caller]
+fn assert_logits(case: &Case, path: &Path, what: &str) {
+    let rows = logits(load(path).as_mut(), &case.prompts[3]);
+    for (position, expected) in case.positions.iter().zip(&case.logits) {
+        for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
+            let place = format!("{}, {what}, position {position}, logit {i}", case.name);
+            assert!((found - expected).abs() <= 3e-5, "{place}: {found} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for case in CASES.iter() {
+        assert_logits(case, case.whole(&case.config, "F32").path(), "config of transformers 5");
+        assert_logits(case, case.whole(&case.older_config, "F32").path(), "config of transformers 4");
+    }
+}
+
+#[test]
+fn files_in_parts_and_in_half_precision_say_the_same() {
+    for case in CASES.iter() {
+        assert_logits(case, case.sharded().path(), "in parts");
+        assert_logits(case, case.whole(&case.config, "BF16").path(), "bf16");
+        assert_logits(case, case.whole(&case.config, "F16").path(), "f16");
+    }
+}
+
+// ---- through the engine ----
+
+fn start(path: PathBuf, change: impl FnOnce(&mut Config)) -> Engine {
+    let mut config = Config { threads: 1, kv_memory: Some(8 << 20), ..Config::new(path) };
+    change(&mut config);
+    Engine::start(config).expect("the model loads").0
+}
+
+fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {
+    let request = GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(64), ignore_eos: true, ..StopOptions::default() },
+        return_token_ids: true,
+        ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
+    };
+    engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
+}
+
+/// The tokens of an output, and how many of its prompt were computed before.
+fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
+    let mut ids = Vec::new();
+    loop {
+        match events.blocking_recv().expect("an end") {
+            Event::Accepted(_) => {}
+            Event::Delta(delta) => ids.extend(delta.token_ids),
+            Event::Finished(end) => ids.extend(end.last.token_ids),
+            Event::Summary(summary) => return (ids, summary.cached_tokens),
+            Event::Refused(error) => panic!("refused: {}", error.chain()),
+        }
+    }
+}
+
+/// All prompts at once, twice. The second time, whole blocks of them have been computed before.
+#[track_caller]
+fn assert_greedy(case: &Case, path: &Path, change: impl FnOnce(&mut Config), what: &str) {
+    let engine = start(path.to_owned(), change);
+    for again in [false, true] {
+        let running: Vec<_> = case.prompts.iter().map(|prompt| submit(&engine, prompt)).collect();
+        for ((events, prompt), expected) in running.into_iter().zip(&case.prompts).zip(&case.greedy) {
+            let (ids, cached) = finish(events);
+            assert_eq!(&ids, expected, "{}, {what}, {} tokens, again: {again}", case.name, prompt.len());
+            assert_eq!(cached, if again { (prompt.len() - 1) / BLOCK * BLOCK } else { 0 }, "{}", case.name);
+        }
+    }
+}
+
+#[test]
+fn batches_of_mixed_lengths_get_transformers_tokens() {
+    for case in CASES.iter() {
+        let folder = case.whole(&case.config, "F32");
+        assert_greedy(case, folder.path(), |_| {}, "whole prompts");
+    }
+}
+
+#[test]
+fn prompts_in_chunks_get_transformers_tokens() {
+    for case in CASES.iter() {
+        let folder = case.whole(&case.config, "F32");
+        assert_greedy(case, folder.path(), |config| config.prefill_chunk = 7, "chunks of 7");
+    }
+}
