@@ -18,6 +18,8 @@ use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
+mod gguf;
+
 /// What transformers makes of a tiny model.
 #[derive(Debug, Deserialize)]
 struct Case {
@@ -247,5 +249,17 @@ fn prompts_in_chunks_get_transformers_tokens() {
     for case in CASES.iter() {
         let folder = case.whole(&case.config, "F32");
         assert_greedy(case, folder.path(), |config| config.prefill_chunk = 7, "chunks of 7");
+    }
+}
+
+/// With TANDEM_KEEP, a folder, the files stay there: `goldens/check_architectures.py` shows them to llama.cpp.
+#[test]
+fn gguf_files_say_the_same() {
+    let temporary = TempDir::new().expect("a temporary folder");
+    let kept = std::env::var_os("TANDEM_KEEP").map(PathBuf::from);
+    for case in CASES.iter().filter(|case| case.has_gguf()) {
+        let path = case.gguf(kept.as_deref().unwrap_or(temporary.path()));
+        assert_logits(case, &path, "GGUF");
+        assert_greedy(case, &path, |config| config.prefill_chunk = 16, "GGUF");
     }
 }

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Asks llama.cpp for the outputs of architectures.json, from the GGUF files that the suite makes of its tiny models. Where it agrees with
+transformers, the files are as its converter writes them, and the suite does not only agree with itself.
+
+    pip install xllamacpp==2026.10
+    mkdir /tmp/tiny; TANDEM_KEEP=/tmp/tiny cargo test -p tandem-tests gguf_files_say_the_same
+    python check_architectures.py /tmp/tiny
+"""
+
+import json
+import sys
+import urllib.request
+from pathlib import Path
+
+import xllamacpp
+
+HERE = Path(__file__).parent
+
+
+def serve(path):
+    """The address of a server for a file."""
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx, params.n_parallel, params.warmup, params.fit_params, params.swa_full = 512, 1, False, False, True
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.verbosity = -1
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.port = 18790
+    return xllamacpp.Server(params)
+
+
+def complete(address, prompt, count):
+    """The tokens that follow greedily."""
+    request = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "return_tokens": True}
+    body = json.dumps({**request, "cache_prompt": False}).encode()
+    call = urllib.request.Request(f"{address}/completion", data=body, headers={"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(call))["tokens"]
+
+
+def main(folder, names):
+    for case in json.loads((HERE / "architectures.json").read_text())["cases"]:
+        path = folder / f"{case['name']}.gguf"
+        if not path.exists() or (names and case["name"] not in names):
+            continue
+        server = serve(path)
+        agreed = []
+        for prompt, expected in zip(case["prompts"], case["greedy"]):
+            found = complete(server.listening_address, prompt, len(expected))
+            pairs = zip(found, expected)
+            agreed.append(next((i for i, (one, other) in enumerate(pairs) if one != other), len(found)))
+        print(f"{case['name']}: of {len(expected)} tokens each, the first {agreed} are the same", flush=True)
+        del server
+
+
+main(Path(sys.argv[1]), sys.argv[2:])
