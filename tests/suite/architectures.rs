@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event};
 use gen_svc::models::{self, Logits, Model, Run, Wanted};
-use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
+use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use gen_svc::weights::{ModelFile, Placement};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -202,7 +202,7 @@ fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(64), ignore_eos: true, ..StopOptions::default() },
-        return_token_ids: true,
+        returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
     };
     engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
@@ -213,7 +213,7 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
     let mut ids = Vec::new();
     loop {
         match events.blocking_recv().expect("an end") {
-            Event::Accepted(_) => {}
+            Event::Accepted(_) | Event::PromptLogprobs(_) => {}
             Event::Delta(delta) => ids.extend(delta.token_ids),
             Event::Finished(end) => ids.extend(end.last.token_ids),
             Event::Summary(summary) => return (ids, summary.cached_tokens),
