@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::LogArgs;
 
-use crate::engine::{Config, DeviceChoice, DtypeChoice};
+use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
 
 /// Runs one language model on libtorch and streams its tokens.
 #[derive(Debug, Parser)]
@@ -94,6 +94,10 @@ pub struct EngineArgs {
     /// What to compute in.
     #[arg(long, env = "TANDEM_DTYPE", default_value = "auto", value_name = "DTYPE")]
     pub dtype: DtypeChoice,
+    /// How to make weights smaller, on the CPU. Default: a GGUF's own blocks are kept, unless a dtype is asked for. Smaller is faster;
+    /// f32 is what transformers computes.
+    #[arg(long, env = "TANDEM_QUANTIZE", value_name = "HOW")]
+    pub quantize: Option<Quantize>,
     /// Threads that compute. 0: one per core.
     #[arg(long, env = "TANDEM_THREADS", default_value_t = 0, value_name = "COUNT")]
     pub threads: usize,
@@ -121,6 +125,7 @@ impl From<EngineArgs> for Config {
             model_id: args.model_id,
             device: args.device,
             dtype: args.dtype,
+            quantize: args.quantize,
             threads: args.threads,
             max_queue: args.max_queue,
             max_running: args.max_running,

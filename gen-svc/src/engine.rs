@@ -30,7 +30,7 @@ mod sequence;
 mod thread;
 
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
-pub use placement::{DeviceChoice, DtypeChoice};
+pub use placement::{DeviceChoice, DtypeChoice, Quantize};
 use thread::EngineThread;
 
 /// How to run the engine.
@@ -44,7 +44,11 @@ pub struct Config {
     pub device: DeviceChoice,
     /// What to compute in.
     pub dtype: DtypeChoice,
-    /// Threads that libtorch computes with. 0: one per core.
+    /// How weights are made smaller. None: a GGUF's own blocks are kept, unless a dtype is asked for.
+    pub quantize: Option<Quantize>,
+    /// Compute on the CPU with libtorch, as on any other device.
+    pub reference: bool,
+    /// Threads that compute. 0: one per core.
     pub threads: usize,
     /// Requests that may wait.
     pub max_queue: usize,
@@ -69,6 +73,8 @@ impl Config {
             model_id: None,
             device: DeviceChoice::Cpu,
             dtype: DtypeChoice::Auto,
+            quantize: None,
+            reference: false,
             threads: 0,
             max_queue: 256,
             max_running: 64,

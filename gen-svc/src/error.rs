@@ -156,6 +156,18 @@ pub enum Error {
         /// Why it is not.
         problem: String,
     },
+    /// The kernels refused a call.
+    #[error("the kernels failed")]
+    Kernels(#[from] tandem_kernels::Error),
+    /// A step came before there was room for keys and values.
+    #[error("there is no memory for keys and values yet")]
+    NoKvMemory,
+    /// A setting that the device does not have.
+    #[error("--quantize {quantize} needs --device cpu")]
+    QuantizeDevice {
+        /// What was asked for.
+        quantize: String,
+    },
     /// Keys and values have too little room.
     #[error("{bytes} bytes are too few for keys and values: the least is {least}; set --kv-memory-mib")]
     KvMemory {
@@ -191,7 +203,7 @@ impl Error {
             Self::Draining => (Code::Unavailable, "DRAINING"),
             Self::EngineFailed => (Code::Internal, "ENGINE_FAILED"),
             Self::Tokenize(_) => (Code::Internal, "TOKENIZER_FAILED"),
-            Self::NotFinite | Self::Torch(_) => (Code::Internal, "MODEL_FAILED"),
+            Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => (Code::Internal, "MODEL_FAILED"),
             Self::Artifacts(_) | Self::Tokenizer(_) | Self::Safetensors(_) | Self::Header(_) | Self::Config(_) => {
                 (Code::FailedPrecondition, "MODEL_UNREADABLE")
             }
@@ -199,6 +211,7 @@ impl Error {
                 (Code::FailedPrecondition, "MODEL_UNSUPPORTED")
             }
             Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
+            Self::QuantizeDevice { .. } => (Code::FailedPrecondition, "DEVICE_UNSUPPORTED"),
             Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
             Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),
             Self::Thread(_) => (Code::Internal, "THREAD_FAILED"),

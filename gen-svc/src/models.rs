@@ -1,10 +1,13 @@
 //! What the engine asks of a model, and the architectures there are.
 
+use tandem_kernels::{Kernels, Level};
+
 use crate::cache::BlockId;
 use crate::error::Error;
 use crate::weights::{ModelFile, Placement};
 
 mod config;
+mod cpu;
 pub mod decoder;
 mod gemma2;
 mod gemma3;
@@ -20,6 +23,8 @@ mod smollm3;
 mod torch;
 
 use config::Config;
+use cpu::CpuDecoder;
+pub use cpu::Precision;
 use decoder::Decoder;
 use torch::TorchDecoder;
 
@@ -112,6 +117,20 @@ impl Logits {
     }
 }
 
+/// What computes a model.
+#[derive(Debug, Clone, Copy)]
+pub enum Runtime {
+    /// libtorch, on any device.
+    Torch(Placement),
+    /// Kernels of our own, on the CPU.
+    Cpu {
+        /// Of the weights.
+        precision: Precision,
+        /// That compute.
+        threads: usize,
+    },
+}
+
 /// An architecture, by the name that `model_type` gives it.
 struct Architecture {
     name: &'static str,
@@ -151,10 +170,18 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
     Ok(decoder)
 }
 
-/// Loads the model in `file`.
+/// Loads the model in `file`. What the kernels cannot compute is left to libtorch.
 ///
 /// # Errors
-/// As [`describe`], or libtorch's.
-pub fn load(file: &ModelFile, placement: Placement) -> Result<Box<dyn Model>, Error> {
-    Ok(Box::new(TorchDecoder::load(describe(file)?, file, placement)?))
+/// As [`describe`], there is no memory, or libtorch's.
+pub fn load(file: &ModelFile, runtime: Runtime) -> Result<Box<dyn Model>, Error> {
+    let decoder = describe(file)?;
+    Ok(match runtime {
+        Runtime::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
+            let kernels = Kernels::new(threads, Level::detect());
+            Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
+        }
+        Runtime::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, Placement::REFERENCE)?),
+        Runtime::Torch(placement) => Box::new(TorchDecoder::load(decoder, file, placement)?),
+    })
 }

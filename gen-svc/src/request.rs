@@ -122,6 +122,8 @@ pub struct ServedModel {
     pub vocabulary_size: usize,
     /// Such as `f32`.
     pub dtype: String,
+    /// Such as `none`.
+    pub quantization: String,
     /// Such as `cpu`.
     pub device: String,
     /// Text to ids and back.

@@ -26,6 +26,11 @@ pub struct Placement {
     pub dtype: Kind,
 }
 
+impl Placement {
+    /// On the CPU, in 32-bit floats.
+    pub const REFERENCE: Self = Self { device: Device::Cpu, dtype: Kind::Float };
+}
+
 /// The files of a model, whatever their format.
 trait Source: std::fmt::Debug + Send + Sync {
     /// A tensor, under the name that transformers gives it.

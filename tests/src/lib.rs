@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
-use gen_svc::engine::{Config, Engine};
+use gen_svc::engine::{Config, DtypeChoice, Engine};
 use render_svc::adapters::Registry;
 use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
@@ -235,7 +235,7 @@ impl Generation {
     /// The model does not load.
     pub async fn start() -> Self {
         // Tests run side by side: one thread each keeps them out of one another's way.
-        let config = Config { threads: 1, ..Config::new(default_model()) };
+        let config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) };
         let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
         let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");

@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, Engine, Event};
-use gen_svc::models::{self, Logits, Model, Run, Wanted};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event};
+use gen_svc::models::{self, Logits, Model, Precision, Run, Runtime, Wanted};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use gen_svc::weights::{ModelFile, Placement};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
 use tandem_tests::repository;
-use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -146,10 +145,13 @@ fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 
 // ---- logits ----
 
-fn load(path: &Path) -> Box<dyn Model> {
+/// What is proven of both.
+const RUNTIMES: [Runtime; 2] =
+    [Runtime::Torch(Placement::REFERENCE), Runtime::Cpu { precision: Precision::F32, threads: 2 }];
+
+fn load(path: &Path, runtime: Runtime) -> Box<dyn Model> {
     let artifacts = Artifacts::load(path).expect("artifacts");
-    let placement = Placement { device: Device::Cpu, dtype: Kind::Float };
-    let model = ModelFile::new(&artifacts).and_then(|file| models::load(&file, placement));
+    let model = ModelFile::new(&artifacts).and_then(|file| models::load(&file, runtime));
     model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
 }
 
@@ -164,11 +166,13 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
 
 #[track_caller]
 fn assert_logits(case: &Case, path: &Path, what: &str) {
-    let rows = logits(load(path).as_mut(), &case.prompts[3]);
-    for (position, expected) in case.positions.iter().zip(&case.logits) {
-        for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
-            let place = format!("{}, {what}, position {position}, logit {i}", case.name);
-            assert!((found - expected).abs() <= 3e-5, "{place}: {found} instead of {expected}");
+    for runtime in RUNTIMES {
+        let rows = logits(load(path, runtime).as_mut(), &case.prompts[3]);
+        for (position, expected) in case.positions.iter().zip(&case.logits) {
+            for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
+                let place = format!("{}, {runtime:?}, {what}, position {position}, logit {i}", case.name);
+                assert!((found - expected).abs() <= 3e-5, "{place}: {found} instead of {expected}");
+            }
         }
     }
 }
@@ -224,10 +228,20 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
 
 /// All prompts at once, twice. The second time, whole blocks of them have been computed before.
 #[track_caller]
-fn assert_greedy(case: &Case, path: &Path, change: impl FnOnce(&mut Config), what: &str) {
-    let engine = start(path.to_owned(), change);
+fn assert_greedy(case: &Case, path: &Path, change: impl Fn(&mut Config), what: &str) {
+    for reference in [false, true] {
+        let engine = start(path.to_owned(), |config| {
+            (config.reference, config.dtype) = (reference, DtypeChoice::F32);
+            change(config);
+        });
+        assert_answers(case, &engine, &format!("{what}, libtorch: {reference}"));
+    }
+}
+
+#[track_caller]
+fn assert_answers(case: &Case, engine: &Engine, what: &str) {
     for again in [false, true] {
-        let running: Vec<_> = case.prompts.iter().map(|prompt| submit(&engine, prompt)).collect();
+        let running: Vec<_> = case.prompts.iter().map(|prompt| submit(engine, prompt)).collect();
         for ((events, prompt), expected) in running.into_iter().zip(&case.prompts).zip(&case.greedy) {
             let (ids, cached) = finish(events);
             assert_eq!(&ids, expected, "{}, {what}, {} tokens, again: {again}", case.name, prompt.len());

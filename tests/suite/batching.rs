@@ -103,6 +103,7 @@ fn served() -> ServedModel {
         context_length: CONTEXT,
         vocabulary_size: VOCABULARY,
         dtype: "f32".to_owned(),
+        quantization: "none".to_owned(),
         device: "cpu".to_owned(),
         tokenizer: TOKENIZER.clone(),
         eos_token_ids: Vec::new(),

@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Logits, Model, Run, Wanted};
+use gen_svc::models::{self, Logits, Model, Run, Runtime, Wanted};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions, Work};
 use gen_svc::weights::{ModelFile, Placement, quant};
 use tandem_common::artifacts::Artifacts;
@@ -215,7 +215,7 @@ fn write_vocabulary(out: &mut Vec<u8>) {
 
 fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
     let artifacts = Artifacts::load(path)?;
-    models::load(&ModelFile::new(&artifacts)?, Placement { device: Device::Cpu, dtype })
+    models::load(&ModelFile::new(&artifacts)?, Runtime::Torch(Placement { device: Device::Cpu, dtype }))
 }
 
 fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
@@ -425,21 +425,23 @@ fn finish_all(events: &mut Receiver<Event>, count: usize) -> Vec<Answer> {
 
 /// One thread: several engines at once must not fight for the cores.
 fn real(change: impl FnOnce(&mut Config)) -> Engine {
-    let mut config = Config { threads: 1, ..Config::new(default_model()) };
+    let mut config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) };
     change(&mut config);
     Engine::start(config).expect("the model loads").0
 }
 
 #[test]
-fn requests_that_take_turns_get_transformers_ids() {
-    let engine = real(|config| config.max_running = 5);
-    let goldens = goldens();
-    let submit = |ids: &[u32]| engine.submit(greedy(&engine, ids, 64), None).expect("room");
-    let mut running: Vec<_> = goldens.iter().map(|golden| submit(&golden.prompt_ids)).collect();
-    for (golden, events) in goldens.iter().zip(&mut running) {
-        let answer = finish(events);
-        assert_eq!(answer.ids, golden.greedy_ids, "{}", golden.id);
-        assert_eq!(answer.summary.completion_tokens, golden.greedy_ids.len(), "{}", golden.id);
+fn requests_together_get_transformers_ids_from_the_kernels_and_from_libtorch() {
+    for reference in [false, true] {
+        let engine = real(|config| (config.max_running, config.reference) = (5, reference));
+        let goldens = goldens();
+        let submit = |ids: &[u32]| engine.submit(greedy(&engine, ids, 64), None).expect("room");
+        let mut running: Vec<_> = goldens.iter().map(|golden| submit(&golden.prompt_ids)).collect();
+        for (golden, events) in goldens.iter().zip(&mut running) {
+            let answer = finish(events);
+            assert_eq!(answer.ids, golden.greedy_ids, "{}", golden.id);
+            assert_eq!(answer.summary.completion_tokens, golden.greedy_ids.len(), "{}", golden.id);
+        }
     }
 }
 
@@ -543,7 +545,7 @@ fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
 
 #[test]
 fn a_deadline_counts_in_the_queue_and_between_steps() {
-    let engine = tiny(|config| config.max_running = 1);
+    let engine = tiny(|config| (config.max_running, config.reference) = (1, true)); // not too fast
     let after = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
     let mut running = submit(&engine, 4000, after(400)).expect("room");
     let mut waiting = submit(&engine, 5, after(1)).expect("room");

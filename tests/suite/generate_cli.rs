@@ -12,6 +12,7 @@ fn generate(arguments: &[&str], input: &[u8]) -> Output {
         .arg("generate")
         .arg("--model")
         .arg(default_model())
+        .args(["--dtype", "f32"])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

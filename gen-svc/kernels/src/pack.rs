@@ -229,8 +229,8 @@ fn convert(from: Format, to: Format, columns: usize, raw: &[u8]) -> Cow<'_, [u8]
 
 /// Numbers of a row as a file has it.
 fn decode(format: Format, raw: &[u8], out: &mut [f32]) {
-    // Its own size was checked: a row of one panel's eighth.
-    let bytes = format.panel_bytes(out.len()).unwrap_or(0);
+    // Rows that were read have panels that can be addressed.
+    let bytes = format.panel_bytes(out.len()).unwrap_or_default();
     let mut panel = vec![0; bytes];
     panel::put(format, &mut panel, 0, raw);
     panel::read(format, &panel, 0, out);

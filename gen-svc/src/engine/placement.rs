@@ -1,11 +1,14 @@
 //! Which device and which dtype, as asked for and as found.
 
 use std::str::FromStr;
+use std::thread;
 
 use clap::ValueEnum;
 use tch::{Cuda, Device, Kind};
 
+use super::Config;
 use crate::error::Error;
+use crate::models::{Precision, Runtime};
 use crate::weights::Placement;
 
 /// The device that was asked for: `cpu`, `cuda` or `cuda:N`.
@@ -33,7 +36,7 @@ impl FromStr for DeviceChoice {
 /// The dtype that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DtypeChoice {
-    /// f32 on the CPU, bf16 on a GPU.
+    /// f32 on the CPU, but quantized blocks as they are stored; bf16 on a GPU.
     Auto,
     /// 32-bit floats: the reference.
     F32,
@@ -41,22 +44,58 @@ pub enum DtypeChoice {
     Bf16,
 }
 
-/// Settles both.
+/// How weights are made smaller, on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Quantize {
+    /// Not at all: all are of the dtype.
+    None,
+    /// To 8 bits.
+    Int8,
+    /// To 4 bits, the first and the last matrix to 8.
+    Int4,
+    /// A GGUF's own blocks, as they are stored.
+    Keep,
+}
+
+/// Settles what computes, and in what.
 ///
 /// # Errors
-/// The device is not there.
-pub(super) fn choose(device: DeviceChoice, dtype: DtypeChoice) -> Result<Placement, Error> {
-    let device = match device {
-        DeviceChoice::Cpu => Device::Cpu,
+/// The device is not there, or cannot do what is asked.
+pub(super) fn choose(config: &Config) -> Result<Runtime, Error> {
+    let device = match config.device {
+        DeviceChoice::Cpu if config.reference => Device::Cpu,
+        DeviceChoice::Cpu => {
+            let precision = precision(config.dtype, config.quantize);
+            return Ok(Runtime::Cpu { precision, threads: threads(config.threads) });
+        }
         DeviceChoice::Cuda(number) => cuda(number)?,
     };
-    let dtype = match dtype {
+    if let Some(quantize) = config.quantize.filter(|quantize| *quantize != Quantize::None) {
+        let quantize = quantize.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        return Err(Error::QuantizeDevice { quantize });
+    }
+    let dtype = match config.dtype {
         DtypeChoice::F32 => Kind::Float,
         DtypeChoice::Bf16 => Kind::BFloat16,
         DtypeChoice::Auto if device == Device::Cpu => Kind::Float,
         DtypeChoice::Auto => Kind::BFloat16,
     };
-    Ok(Placement { device, dtype })
+    Ok(Runtime::Torch(Placement { device, dtype }))
+}
+
+fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Precision {
+    match (quantize, dtype) {
+        (Some(Quantize::Int8), _) => Precision::Int8,
+        (Some(Quantize::Int4), _) => Precision::Int4,
+        (Some(Quantize::Keep), _) | (None, DtypeChoice::Auto) => Precision::Keep,
+        (_, DtypeChoice::Bf16) => Precision::Bf16,
+        (_, DtypeChoice::F32 | DtypeChoice::Auto) => Precision::F32,
+    }
+}
+
+/// As asked, or one per core.
+pub(super) fn threads(asked: usize) -> usize {
+    if asked == 0 { thread::available_parallelism().map_or(1, usize::from) } else { asked }
 }
 
 fn cuda(number: usize) -> Result<Device, Error> {
@@ -71,8 +110,27 @@ fn cuda(number: usize) -> Result<Device, Error> {
     }
 }
 
+/// Where it computes, as `--device` takes it; in what, as `--dtype` does; and how weights are made smaller, as `--quantize` does.
+pub(super) fn names(runtime: Runtime) -> [String; 3] {
+    match runtime {
+        Runtime::Torch(placement) => {
+            [device_name(placement.device), dtype_name(placement.dtype).to_owned(), "none".to_owned()]
+        }
+        Runtime::Cpu { precision, .. } => {
+            let (dtype, quantization) = match precision {
+                Precision::F32 => ("f32", "none"),
+                Precision::Bf16 => ("bf16", "none"),
+                Precision::Keep => ("f32", "keep"),
+                Precision::Int8 => ("f32", "int8"),
+                Precision::Int4 => ("f32", "int4"),
+            };
+            ["cpu".to_owned(), dtype.to_owned(), quantization.to_owned()]
+        }
+    }
+}
+
 /// As `--device` takes it.
-pub(super) fn device_name(device: Device) -> String {
+fn device_name(device: Device) -> String {
     match device {
         Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".into(),
@@ -80,7 +138,7 @@ pub(super) fn device_name(device: Device) -> String {
 }
 
 /// As `--dtype` takes it.
-pub(super) fn dtype_name(dtype: Kind) -> &'static str {
+fn dtype_name(dtype: Kind) -> &'static str {
     match dtype {
         Kind::BFloat16 => "bf16",
         _ => "f32",

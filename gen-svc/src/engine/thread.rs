@@ -16,9 +16,9 @@ use super::{Config, Engine, Gauges, Job, Shared, Stage, memory, placement};
 use crate::cache::{BLOCK, BlockPool};
 use crate::error::Error;
 use crate::grammar::Grammars;
-use crate::models::{self, Logits, Model};
+use crate::models::{self, Logits, Model, Runtime};
 use crate::request::{SamplingOptions, ServedModel};
-use crate::weights::{ModelFile, Placement};
+use crate::weights::ModelFile;
 
 /// How often an idle thread looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(100);
@@ -196,20 +196,22 @@ impl EngineThread {
 /// Loads the model that is configured. To be called on the engine's thread: libtorch's settings are each thread's own.
 pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Error> {
     let start = Instant::now();
-    tch::set_num_threads(threads(config.threads));
-    let placement = placement::choose(config.device, config.dtype)?;
+    let runtime = placement::choose(config)?;
+    let threads = placement::threads(config.threads);
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let artifacts = Artifacts::load(&config.model)?;
-    let model = models::load(&ModelFile::new(&artifacts)?, placement)?;
-    let served = describe(&artifacts, config, model.as_ref(), placement)?;
+    let model = models::load(&ModelFile::new(&artifacts)?, runtime)?;
+    let served = describe(&artifacts, config, model.as_ref(), runtime)?;
     let seconds = start.elapsed().as_secs_f64();
-    tracing::info!(model = served.id, dtype = served.dtype, device = served.device, seconds, "model loaded");
+    tracing::info!(
+        model = served.id,
+        dtype = served.dtype,
+        quantization = served.quantization,
+        device = served.device,
+        seconds,
+        "model loaded"
+    );
     Ok((served, model))
-}
-
-/// libtorch's threads: as asked, or one per core.
-fn threads(asked: usize) -> i32 {
-    let cores = || thread::available_parallelism().map_or(1, usize::from);
-    i32::try_from(if asked == 0 { cores() } else { asked }).unwrap_or(i32::MAX)
 }
 
 fn share(model: ServedModel, config: &Config) -> Shared {
@@ -223,12 +225,8 @@ fn share(model: ServedModel, config: &Config) -> Shared {
     }
 }
 
-fn describe(
-    artifacts: &Artifacts,
-    config: &Config,
-    model: &dyn Model,
-    placement: Placement,
-) -> Result<ServedModel, Error> {
+fn describe(artifacts: &Artifacts, config: &Config, model: &dyn Model, runtime: Runtime) -> Result<ServedModel, Error> {
+    let [device, dtype, quantization] = placement::names(runtime);
     let shape = model.shape();
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     Ok(ServedModel {
@@ -236,8 +234,9 @@ fn describe(
         architecture: artifacts.architecture.clone().unwrap_or_default(),
         context_length: shape.context,
         vocabulary_size: shape.vocabulary,
-        dtype: placement::dtype_name(placement.dtype).to_owned(),
-        device: placement::device_name(placement.device),
+        dtype,
+        quantization,
+        device,
         grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
         tokenizer,
         eos_token_ids,

@@ -262,6 +262,7 @@ impl From<&ServedModel> for pb::ModelInfo {
             context_length: count(model.context_length),
             vocabulary_size: count(model.vocabulary_size),
             dtype: model.dtype.clone(),
+            quantization: model.quantization.clone(),
             device: model.device.clone(),
             tokenizer_sha256: model.tokenizer.sha256().to_owned(),
             eos_token_ids: model.eos_token_ids.clone(),

@@ -84,9 +84,9 @@ impl<E: Element> Floats<'_, E> {
         let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
         let sums = products::<I, E, P, T>(isa, columns, panels, x);
         let tokens = self.x.len() / columns;
-        for p in 0..P {
-            for t in 0..T {
-                isa.store(sums[p][t], &mut self.out[(panel + p) * tokens + token + t]);
+        for (p, sums) in sums.iter().enumerate() {
+            for (t, sum) in sums.iter().enumerate() {
+                isa.store(*sum, &mut self.out[(panel + p) * tokens + token + t]);
             }
         }
     }

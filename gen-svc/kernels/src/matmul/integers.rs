@@ -94,9 +94,9 @@ impl<K: Known> Integers<'_, K> {
         let panels = from_fn(|p| call.matrix.panel(call.panels.start + panel + p));
         let x = from_fn(|t| call.x.row(call.tokens.start + token + t));
         let sums = products::<I, K, P, T>(isa, panels, x);
-        for p in 0..P {
-            for t in 0..T {
-                isa.store(sums[p][t], &mut call.out[(panel + p) * call.tokens.len() + token + t]);
+        for (p, sums) in sums.iter().enumerate() {
+            for (t, sum) in sums.iter().enumerate() {
+                isa.store(*sum, &mut call.out[(panel + p) * call.tokens.len() + token + t]);
             }
         }
     }

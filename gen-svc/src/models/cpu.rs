@@ -1,0 +1,207 @@
+//! Computes what a [`Decoder`] describes, on the CPU, with kernels of our own: weights stay as small as they are stored, and a token's
+//! numbers depend on that token and its sequence alone, to the bit.
+//!
+//! Shapes: T tokens of a call, R wanted rows of them, E hidden size, V vocabulary.
+
+use tandem_kernels::{
+    Angles, Int8Rows, Kernels, KvShape, KvStore, Linear as Factor, Matrix, Run as KvRun, Scratch, vocab,
+};
+
+use super::decoder::{self, Decoder, LogitRule};
+use super::{Logits, Model, ModelShape, Run};
+use crate::error::Error;
+use crate::weights::ModelFile;
+
+mod attention;
+mod feed_forward;
+mod load;
+mod parts;
+
+use attention::Attention;
+use feed_forward::FeedForward;
+use load::Loader;
+pub use load::Precision;
+use parts::{Linear, RmsNorm};
+
+/// A model, loaded.
+#[derive(Debug)]
+pub(super) struct CpuDecoder {
+    description: Decoder,
+    /// `[V, E]`
+    embeddings: Matrix,
+    layers: Vec<Layer>,
+    final_norm: RmsNorm,
+    /// None: the embedding table.
+    head: Option<Linear>,
+    kv_shape: KvShape,
+    step: Step,
+}
+
+#[derive(Debug)]
+struct Layer {
+    before_attention: RmsNorm,
+    attention: Attention,
+    after_attention: Option<RmsNorm>,
+    before_feed_forward: RmsNorm,
+    feed_forward: FeedForward,
+    after_feed_forward: Option<RmsNorm>,
+    residual_scale: f32,
+}
+
+/// What steps compute with. Only the keys and values mean anything from one step to the next.
+#[derive(Debug)]
+struct Step {
+    kernels: Kernels,
+    /// None until there is room.
+    kv: Option<KvStore>,
+    /// By [`Decoder::ropes`], at the step's positions.
+    angles: Vec<Angles>,
+    integers: Int8Rows,
+    scratch: Scratch,
+}
+
+/// Where a branch of a layer goes: onto the residual stream, by way of a norm if there is one.
+#[derive(Debug, Clone, Copy)]
+struct Branch<'a> {
+    norm: Option<&'a RmsNorm>,
+    scale: f32,
+}
+
+impl CpuDecoder {
+    /// Whether the kernels take heads of its size.
+    pub(super) fn can_compute(description: &Decoder) -> bool {
+        kv_shape(description, Precision::F32).block_bytes().is_ok()
+    }
+
+    /// Reads and packs the tensors.
+    pub(super) fn load(
+        description: Decoder,
+        file: &ModelFile,
+        kernels: Kernels,
+        precision: Precision,
+    ) -> Result<Self, Error> {
+        let loader = Loader::new(file, &kernels, precision);
+        let kv_shape = kv_shape(&description, precision);
+        Ok(Self {
+            embeddings: loader.table(&description.embeddings)?,
+            head: description.head.as_ref().map(|head| loader.head(head)).transpose()?,
+            layers: description
+                .layers
+                .iter()
+                .enumerate()
+                .map(|(i, layer)| Layer::load(layer, i, &loader))
+                .collect::<Result<_, _>>()?,
+            final_norm: loader.norm(&description.final_norm)?,
+            kv_shape,
+            step: Step {
+                angles: description.ropes.iter().map(|_| Angles::default()).collect(),
+                kv: None,
+                integers: Int8Rows::default(),
+                scratch: Scratch::default(),
+                kernels,
+            },
+            description,
+        })
+    }
+
+    /// `[T, E]`, before the last norm.
+    fn hidden(&mut self, runs: &[Run<'_>]) -> Result<Vec<f32>, Error> {
+        let ids: Vec<u32> = runs.iter().flat_map(|run| run.tokens).copied().collect();
+        let blocks: Vec<Vec<u32>> = runs.iter().map(|run| run.blocks.iter().map(|block| block.0).collect()).collect();
+        let placed = runs.iter().zip(&blocks);
+        let runs: Vec<KvRun<'_>> =
+            placed.map(|(run, blocks)| KvRun { past: run.past, length: run.tokens.len(), blocks }).collect();
+        for (angles, rope) in self.step.angles.iter_mut().zip(&self.description.ropes) {
+            let positions = runs.iter().flat_map(|run| run.past..run.past + run.length);
+            angles.fill(&rope.frequencies, rope.scale, positions);
+        }
+        let mut x = vec![0.0; ids.len() * self.description.hidden];
+        self.step.kernels.embed(&self.embeddings, &ids, self.description.embed_scale, &mut x)?;
+        for layer in &self.layers {
+            layer.forward(&mut x, &runs, &mut self.step)?;
+        }
+        Ok(x)
+    }
+
+    /// `[R, E] -> [R, V]`
+    fn logits(&mut self, rows: &[f32], out: &mut [f32]) -> Result<(), Error> {
+        let LogitRule { scale, softcap } = self.description.logits;
+        let normal = self.final_norm.forward(rows, &self.step.kernels)?;
+        match &self.head {
+            Some(head) => self.step.multiply(&normal, &[head], &mut [&mut *out])?,
+            None => {
+                let table = Factor { matrix: &self.embeddings, bias: None };
+                self.step.multiply_by(&normal, &[table], &mut [&mut *out])?;
+            }
+        }
+        let level = self.step.kernels.level();
+        for row in out.chunks_exact_mut(self.description.vocabulary) {
+            if scale != 1.0 {
+                vocab::scale(level, row, scale);
+            }
+            if let Some(cap) = softcap {
+                vocab::soft_cap(level, row, cap);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layer {
+    fn load(layer: &decoder::Layer, index: usize, loader: &Loader<'_>) -> Result<Self, Error> {
+        let norm = |norm: &decoder::Norm| loader.norm(norm);
+        let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
+            &layer.norms;
+        Ok(Self {
+            before_attention: norm(before_attention)?,
+            attention: Attention::load(&layer.attention, index, loader)?,
+            after_attention: after_attention.as_ref().map(norm).transpose()?,
+            before_feed_forward: norm(before_feed_forward)?,
+            feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
+            after_feed_forward: after_feed_forward.as_ref().map(norm).transpose()?,
+            residual_scale: layer.residual_scale,
+        })
+    }
+
+    /// Adds both branches to `x`, `[T, E]`.
+    fn forward(&self, x: &mut [f32], runs: &[KvRun<'_>], step: &mut Step) -> Result<(), Error> {
+        let scale = self.residual_scale;
+        let normal = self.before_attention.forward(x, &step.kernels)?;
+        self.attention.forward(&normal, runs, step, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
+        let normal = self.before_feed_forward.forward(x, &step.kernels)?;
+        self.feed_forward.forward(&normal, step, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)
+    }
+}
+
+/// All layers' keys and values: those of attention have one shape.
+fn kv_shape(description: &Decoder, precision: Precision) -> KvShape {
+    let (heads, head_dim) =
+        description.layers.first().map_or((1, 1), |layer| (layer.attention.kv_heads, layer.attention.head_size));
+    KvShape { layers: description.layers.len(), blocks: 0, heads, head_dim, format: precision.kv() }
+}
+
+impl Model for CpuDecoder {
+    fn shape(&self) -> ModelShape {
+        let Decoder { vocabulary, context, .. } = self.description;
+        let block_bytes = self.kv_shape.block_bytes().map_or(u64::MAX, |bytes| bytes as u64);
+        ModelShape { vocabulary, context, block_bytes }
+    }
+
+    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+        self.step.kv = Some(KvStore::new(KvShape { blocks: blocks as usize, ..self.kv_shape })?);
+        Ok(())
+    }
+
+    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+        let hidden = self.hidden(runs)?;
+        let width = self.description.hidden;
+        let (mut rows, mut start) = (Vec::new(), 0);
+        for run in runs {
+            let wanted = run.wanted();
+            rows.extend_from_slice(&hidden[(start + wanted.start) * width..(start + wanted.end) * width]);
+            start += run.tokens.len();
+        }
+        let out = logits.resize(rows.len() / width, self.description.vocabulary);
+        if rows.is_empty() { Ok(()) } else { self.logits(&rows, out) }
+    }
+}

@@ -1,0 +1,78 @@
+//! A layer's attention.
+//!
+//! Shapes: T tokens of a call, E hidden size, H query heads, K key/value heads, D head size.
+
+use tandem_kernels::{Heads, KeysValues, Run};
+
+use super::load::Loader;
+use super::parts::{Linear, RmsNorm};
+use super::{Branch, Step};
+use crate::error::Error;
+use crate::models::decoder;
+
+#[derive(Debug)]
+pub(super) struct Attention {
+    description: decoder::Attention,
+    /// Among all layers.
+    layer: usize,
+    /// Queries, keys, values.
+    qkv: [Linear; 3],
+    qk_norm: [Option<RmsNorm>; 2],
+    output: Linear,
+}
+
+impl Attention {
+    pub(super) fn load(attention: &decoder::Attention, layer: usize, loader: &Loader<'_>) -> Result<Self, Error> {
+        let (queries, pairs) = (attention.heads * attention.head_size, attention.kv_heads * attention.head_size);
+        let norm = |i: usize| attention.qk_norm.as_ref().map(|norms| loader.norm(&norms[i])).transpose();
+        Ok(Self {
+            layer,
+            qkv: loader.parts(&attention.qkv, [queries, pairs, pairs])?,
+            qk_norm: [norm(0)?, norm(1)?],
+            output: loader.linear(&attention.output)?,
+            description: attention.clone(),
+        })
+    }
+
+    /// Adds to `x` what the tokens of `normal`, `[T, E]`, see.
+    pub(super) fn forward(
+        &self,
+        normal: &[f32],
+        runs: &[Run<'_>],
+        step: &mut Step,
+        branch: Branch<'_>,
+        x: &mut [f32],
+    ) -> Result<(), Error> {
+        let tokens = runs.iter().map(|run| run.length).sum::<usize>();
+        let [mut queries, mut keys, mut values] =
+            self.qkv.each_ref().map(|linear| vec![0.0; tokens * linear.matrix.rows()]);
+        step.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
+        self.rotate(&mut queries, 0, tokens, step)?;
+        self.rotate(&mut keys, 1, tokens, step)?;
+        let store = step.kv.as_mut().ok_or(Error::NoKvMemory)?;
+        step.kernels.write(store, runs, KeysValues { layer: self.layer, keys: &keys, values: &values })?;
+        let decoder::Attention { heads, scale, softcap, window, .. } = self.description;
+        let attention = tandem_kernels::Attention {
+            layer: self.layer,
+            heads,
+            scale,
+            soft_cap: softcap,
+            window,
+            runs,
+            queries: &queries,
+        };
+        let mut seen = vec![0.0; queries.len()];
+        step.kernels.attend(store, &attention, &mut step.scratch, &mut seen)?;
+        step.add(&seen, &self.output, branch, x)
+    }
+
+    /// Normalizes and turns the heads of queries (0) or keys (1), if they are.
+    fn rotate(&self, x: &mut [f32], which: usize, tokens: usize, step: &Step) -> Result<(), Error> {
+        let norm = self.qk_norm[which].as_ref().map(RmsNorm::kernel);
+        let angles = self.description.rope.map(|rope| &step.angles[rope]);
+        if norm.is_none() && angles.is_none() {
+            return Ok(());
+        }
+        Ok(step.kernels.rotate(x, tokens, Heads { head_dim: self.description.head_size, norm, angles })?)
+    }
+}
