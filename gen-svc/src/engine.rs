@@ -36,9 +36,9 @@ use thread::EngineThread;
 /// How to run the engine.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// A `.gguf` file.
+    /// A `.gguf` file, or a folder with safetensors.
     pub model: PathBuf,
-    /// What requests call the model. None: the file's stem.
+    /// What requests call the model. None: the file's stem, or the folder's name.
     pub model_id: Option<String>,
     /// Where to compute.
     pub device: DeviceChoice,

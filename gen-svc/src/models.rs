@@ -21,6 +21,7 @@ mod qwen3_moe;
 mod rope;
 mod smollm3;
 mod torch;
+mod windows;
 
 use config::Config;
 use cpu::CpuDecoder;
@@ -168,6 +169,34 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
         file.tensor(&name, &shape)?;
     }
     Ok(decoder)
+}
+
+/// Bytes that the weights of the model in `file` take once they are loaded.
+///
+/// # Errors
+/// As [`describe`].
+pub fn weight_bytes(file: &ModelFile, runtime: Runtime) -> Result<u64, Error> {
+    let decoder = describe(file)?;
+    let bits = match runtime {
+        Runtime::Torch(placement) => 8 * placement.dtype.elt_size_in_bytes() as u64,
+        Runtime::Cpu { precision: Precision::F32, .. } => 32,
+        Runtime::Cpu { precision: Precision::Bf16, .. } => 16,
+        Runtime::Cpu { precision: Precision::Int8, .. } => 9,
+        Runtime::Cpu { precision: Precision::Int4, .. } => 5,
+        Runtime::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, &decoder),
+    };
+    Ok(decoder.numbers().saturating_mul(bits) / 8)
+}
+
+/// Blocks are kept as they are, and everything else becomes 32-bit floats.
+fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
+    let mut bytes: u64 = 0;
+    for (name, shape) in decoder.tensors() {
+        let stored = file.tensor(&name, &shape)?;
+        let floats = 4 * shape.iter().product::<usize>();
+        bytes += if stored.is_float() { floats } else { stored.bytes.len() } as u64;
+    }
+    Ok(bytes)
 }
 
 /// Loads the model in `file`. What the kernels cannot compute is left to libtorch.

@@ -65,6 +65,12 @@ pub enum RowOrder {
 }
 
 impl<'a> Stored<'a> {
+    /// Whether its numbers are stored one by one.
+    #[must_use]
+    pub fn is_float(&self) -> bool {
+        matches!(self.dtype, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
+    }
+
     /// The bytes of each row, in the model's order.
     pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
         let Self { bytes, order, .. } = *self;

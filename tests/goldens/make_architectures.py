@@ -145,6 +145,16 @@ CASES = [
         },
     ),
     (
+        "phi3_longrope_unused",
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "rope_theta": 500.0,
+            "original_max_position_embeddings": 512,
+            "rope_scaling": {"type": "longrope", "short_factor": LONG, "long_factor": [9.0] * 6},
+        },
+    ),
+    (
         "granite",
         "granite",
         {

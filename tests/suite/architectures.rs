@@ -73,14 +73,19 @@ impl Case {
         (0..count).map(|i| around + number(i)).collect()
     }
 
-    /// A safetensors file of some of the tensors.
-    fn file<'a>(&self, names: impl Iterator<Item = &'a String>, dtype: &str) -> Vec<u8> {
+    /// A safetensors file of some of the tensors, under new names.
+    fn file<'a>(
+        &self,
+        names: impl Iterator<Item = &'a String>,
+        dtype: &str,
+        rename: impl Fn(&str) -> String,
+    ) -> Vec<u8> {
         let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
         for name in names {
             let begin = data.len();
             self.weights(name).into_iter().for_each(|value| data.extend(encode(value, dtype)));
             let entry = json!({"dtype": dtype, "shape": self.tensors[name], "data_offsets": [begin, data.len()]});
-            header.insert(name.clone(), entry);
+            header.insert(rename(name), entry);
         }
         let header = Value::Object(header).to_string();
         [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
@@ -101,7 +106,7 @@ impl Case {
     /// The whole model in one file.
     fn whole(&self, config: &Value, dtype: &str) -> TempDir {
         let folder = self.folder(config);
-        write(folder.path(), "model.safetensors", self.file(self.tensors.keys(), dtype));
+        write(folder.path(), "model.safetensors", self.file(self.tensors.keys(), dtype, str::to_owned));
         folder
     }
 
@@ -113,7 +118,7 @@ impl Case {
             let name = format!("model-0000{}-of-00003.safetensors", part + 1);
             let tensors: Vec<_> = self.tensors.keys().skip(part).step_by(3).collect();
             tensors.iter().for_each(|tensor| drop(files.insert((*tensor).clone(), json!(name))));
-            write(folder.path(), &name, self.file(tensors.into_iter(), "F32"));
+            write(folder.path(), &name, self.file(tensors.into_iter(), "F32", str::to_owned));
         }
         let index = json!({"metadata": {"total_size": 0}, "weight_map": files});
         write(folder.path(), "model.safetensors.index.json", index.to_string());
@@ -192,6 +197,52 @@ fn files_in_parts_and_in_half_precision_say_the_same() {
         assert_logits(case, case.whole(&case.config, "BF16").path(), "bf16");
         assert_logits(case, case.whole(&case.config, "F16").path(), "f16");
     }
+}
+
+/// As `google/gemma-3-4b-it` has it: the language model is a part of the whole, in the config and in the names.
+#[test]
+fn a_language_model_inside_a_larger_one_is_found() {
+    let case = CASES.iter().find(|case| case.name == "gemma3").expect("a case");
+    for prefix in ["language_model.model.", "model.language_model."] {
+        let config = json!({"model_type": "gemma3", "text_config": case.config, "vision_config": {"hidden_size": 3}});
+        let folder = case.folder(&json!({"vocab_size": case.config["vocab_size"]}));
+        write(folder.path(), "config.json", config.to_string());
+        let rename = |name: &str| name.replacen("model.", prefix, 1);
+        write(folder.path(), "model.safetensors", case.file(case.tensors.keys(), "F32", rename));
+        assert_logits(case, folder.path(), prefix);
+    }
+}
+
+/// A file whose tensors are as large as its header says, and larger than any memory: it has holes.
+#[test]
+fn weights_that_do_not_fit_are_refused_before_they_are_read() {
+    let case = CASES.iter().find(|case| case.name == "llama3_rope").expect("a case");
+    let mut config = case.config.clone();
+    (config["vocab_size"], config["hidden_size"], config["head_dim"]) =
+        (json!(1 << 24), json!(1 << 16), json!(1 << 14));
+    let folder = case.folder(&case.config);
+    write(folder.path(), "config.json", config.to_string());
+    let enlarged = |dim: &usize| match dim {
+        160 => 1 << 24,
+        64 => 1 << 16,
+        32 => 1 << 15,
+        dim => *dim as u64,
+    };
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, dims) in &case.tensors {
+        let (begin, dims) = (end, dims.iter().map(enlarged).collect::<Vec<u64>>());
+        end += 2 * dims.iter().product::<u64>();
+        header.insert(name.clone(), json!({"dtype": "BF16", "shape": dims, "data_offsets": [begin, end]}));
+    }
+    let header = Value::Object(header).to_string();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).expect("a file");
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("the file");
+    if file.set_len(8 + header.len() as u64 + end).is_err() {
+        return; // no file can be as large here
+    }
+    let error = Engine::start(Config::new(folder.path().to_owned())).expect_err("too large");
+    assert_eq!(error.kind().1, "MEMORY_TOO_SMALL", "{}", error.chain());
 }
 
 // ---- through the engine ----

@@ -29,6 +29,19 @@ pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> 
     }
 }
 
+/// Refuses weights that would take more than there is. What there is on a GPU is not known.
+///
+/// # Errors
+/// They would.
+pub(super) fn require(needed: u64, device: DeviceChoice) -> Result<(), Error> {
+    match free() {
+        Some(available) if device == DeviceChoice::Cpu && needed > available => {
+            Err(Error::Memory { needed, available })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that this process could still take, by the system and by its control group.
 fn free() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok()?;

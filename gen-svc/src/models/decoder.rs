@@ -197,6 +197,12 @@ impl Decoder {
         whole.chain(head).chain(self.layers.iter().flat_map(Layer::tensors))
     }
 
+    /// How many numbers all tensors have together.
+    #[must_use]
+    pub fn numbers(&self) -> u64 {
+        self.tensors().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum()
+    }
+
     /// Every norm.
     pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut Norm> {
         let layers = self.layers.iter_mut().flat_map(|Layer { norms, attention, .. }| {

@@ -5,6 +5,7 @@ use super::config::Config;
 use super::decoder::{Decoder, Norm};
 use super::llama::{self, Defaults, path};
 use super::rope;
+use super::windows;
 use crate::error::Error;
 
 /// What a config may leave out.
@@ -21,7 +22,7 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     let softcap = config.find_positive("attn_logit_softcapping")?;
     decoder.layers.iter_mut().for_each(|layer| layer.attention.softcap = softcap);
     let window = config.find_size("sliding_window")?;
-    llama::add_windows(&mut decoder, config, window, |i| i.is_multiple_of(2))?;
+    windows::add(&mut decoder, config, window, |i| i.is_multiple_of(2))?;
     Ok(decoder)
 }
 

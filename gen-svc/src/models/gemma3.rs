@@ -8,6 +8,7 @@ use super::decoder::Decoder;
 use super::gemma2;
 use super::llama::{self, Defaults};
 use super::rope::{self, RopeSetting};
+use super::windows;
 use crate::error::Error;
 
 /// Of layers without a window.
@@ -40,7 +41,7 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     llama::add_qk_norms(&mut decoder);
     let pattern = config.find_size("sliding_window_pattern")?.unwrap_or(PATTERN);
     let window = config.find_size("sliding_window")?.unwrap_or(WINDOW);
-    llama::add_windows(&mut decoder, config, Some(window), |i| !(i + 1).is_multiple_of(pattern))?;
+    windows::add(&mut decoder, config, Some(window), |i| !(i + 1).is_multiple_of(pattern))?;
     for layer in &mut decoder.layers {
         layer.attention.rope = Some(usize::from(layer.attention.window.is_some()));
     }

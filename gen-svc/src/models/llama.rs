@@ -1,10 +1,10 @@
 //! Llama: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward. Reference: transformers,
 //! `models/llama/modeling_llama.py`. Most other architectures are this one with some differences.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::config::{Config, unsupported};
-use super::decoder::{Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms};
+use super::decoder::{Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms};
 use super::rope::{self, RopeSetting};
 use crate::error::Error;
 
@@ -53,50 +53,36 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     decoder(config, &DEFAULTS)
 }
 
-/// The sizes of a model.
+/// What all layers have in common.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
+struct Shared {
     hidden: usize,
     heads: usize,
     kv_heads: usize,
     head_size: usize,
+    feed_forward: usize,
     epsilon: f32,
+    activation: Activation,
+    attention_bias: bool,
+    mlp_bias: bool,
 }
 
 /// What the config describes, if the model is Llama.
 pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, Error> {
-    let sizes = Sizes::read(config, defaults)?;
-    let (vocabulary, hidden) = (config.size_or("vocab_size", defaults.vocabulary)?, sizes.hidden);
+    let shared = Shared::read(config, defaults)?;
+    let hidden = shared.hidden;
+    let vocabulary = config.size_or("vocab_size", defaults.vocabulary)?;
     let layers = config.size_up_to("num_hidden_layers", MOST_LAYERS)?;
     let tied = config.flag_or("tie_word_embeddings", defaults.tied)?;
-    let ropes = defaults.ropes.iter().map(|rope| rope.read(config, sizes.head_size)).collect::<Result<_, _>>()?;
-    let (size, bias) = (config.size("intermediate_size")?, config.flag_or("mlp_bias", false)?);
-    let activation = config.activation(defaults.activation.0, defaults.activation.1)?;
-    let attention_bias = config.flag_or("attention_bias", false)?;
-    let layer = |i| {
-        let path = path(i);
-        let gated = Gated::split(&format!("{path}.mlp"), hidden, size, activation, bias);
-        Layer {
-            attention: sizes.attention(&format!("{path}.self_attn"), attention_bias),
-            feed_forward: FeedForward::Gated(gated),
-            norms: Norms {
-                before_attention: sizes.norm(format!("{path}.input_layernorm"), hidden),
-                after_attention: None,
-                before_feed_forward: sizes.norm(format!("{path}.post_attention_layernorm"), hidden),
-                after_feed_forward: None,
-            },
-            residual_scale: 1.0,
-        }
-    };
     Ok(Decoder {
         vocabulary,
         hidden,
         context: config.size_or("max_position_embeddings", defaults.context)?,
         embeddings: Matrix::new("model.embed_tokens".into(), vocabulary, hidden),
         embed_scale: 1.0,
-        ropes,
-        layers: (0..layers).map(layer).collect(),
-        final_norm: sizes.norm("model.norm".into(), hidden),
+        ropes: defaults.ropes.iter().map(|rope| rope.read(config, shared.head_size)).collect::<Result<_, _>>()?,
+        layers: (0..layers).map(|i| shared.layer(&path(i))).collect(),
+        final_norm: shared.norm("model.norm".into()),
         head: (!tied).then(|| Matrix::new("lm_head".into(), vocabulary, hidden)),
         logits: LogitRule { scale: 1.0, softcap: None },
     })
@@ -117,40 +103,7 @@ pub(super) fn add_qk_norms(decoder: &mut Decoder) {
     }
 }
 
-/// Gives a window to the layers that have one: those that `layer_types` says, or else those that `slides` says.
-pub(super) fn add_windows(
-    decoder: &mut Decoder,
-    config: &Config<'_>,
-    window: Option<usize>,
-    slides: impl Fn(usize) -> bool,
-) -> Result<(), Error> {
-    let sliding = sliding_layers(config, decoder.layers.len(), slides)?;
-    for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
-        layer.attention.window = window.filter(|_| sliding);
-    }
-    Ok(())
-}
-
-/// Which layers have a window.
-pub(super) fn sliding_layers(
-    config: &Config<'_>,
-    count: usize,
-    slides: impl Fn(usize) -> bool,
-) -> Result<Vec<bool>, Error> {
-    const NAME: &str = "layer_types";
-    let Some(types) = config.find_list(NAME)? else { return Ok((0..count).map(slides).collect()) };
-    if types.len() != count {
-        return Err(unsupported(NAME, format!("a list of {} for {count} layers", types.len())));
-    }
-    let sliding = |kind: &Value| match kind.as_str() {
-        Some("sliding_attention") => Ok(true),
-        Some("full_attention") => Ok(false),
-        _ => Err(unsupported(NAME, kind)),
-    };
-    types.iter().map(sliding).collect()
-}
-
-impl Sizes {
+impl Shared {
     fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, Error> {
         let hidden = config.size("hidden_size")?;
         let heads = config.size_or("num_attention_heads", defaults.heads)?;
@@ -165,16 +118,47 @@ impl Sizes {
         if !head_size.is_multiple_of(2) || !(2..=MOST_HEADS).contains(&head_size) {
             return Err(unsupported("head_dim", head_size));
         }
-        let epsilon = config.float_or("rms_norm_eps", defaults.epsilon)?;
-        Ok(Self { hidden, heads, kv_heads, head_size, epsilon })
+        Ok(Self {
+            hidden,
+            heads,
+            kv_heads,
+            head_size,
+            feed_forward: config.size("intermediate_size")?,
+            epsilon: config.float_or("rms_norm_eps", defaults.epsilon)?,
+            activation: config.activation(defaults.activation.0, defaults.activation.1)?,
+            attention_bias: config.flag_or("attention_bias", false)?,
+            mlp_bias: config.flag_or("mlp_bias", false)?,
+        })
     }
 
-    fn norm(&self, name: String, size: usize) -> Norm {
-        Norm { name, size, epsilon: self.epsilon, offset: 0.0 }
+    /// The layer whose tensors are below `path`.
+    fn layer(&self, path: &str) -> Layer {
+        let Self { hidden, feed_forward, activation, mlp_bias, .. } = *self;
+        Layer {
+            attention: self.attention(&format!("{path}.self_attn")),
+            feed_forward: FeedForward::Gated(Gated::split(
+                &format!("{path}.mlp"),
+                hidden,
+                feed_forward,
+                activation,
+                mlp_bias,
+            )),
+            norms: Norms {
+                before_attention: self.norm(format!("{path}.input_layernorm")),
+                after_attention: None,
+                before_feed_forward: self.norm(format!("{path}.post_attention_layernorm")),
+                after_feed_forward: None,
+            },
+            residual_scale: 1.0,
+        }
     }
 
-    fn attention(&self, path: &str, bias: bool) -> Attention {
-        let Self { hidden, heads, kv_heads, head_size, .. } = *self;
+    fn norm(&self, name: String) -> Norm {
+        Norm { name, size: self.hidden, epsilon: self.epsilon, offset: 0.0 }
+    }
+
+    fn attention(&self, path: &str) -> Attention {
+        let Self { hidden, heads, kv_heads, head_size, attention_bias: bias, .. } = *self;
         let matrix = |name, rows, columns| Matrix { bias, ..Matrix::new(format!("{path}.{name}"), rows, columns) };
         Attention {
             heads,

@@ -3,11 +3,12 @@
 use super::config::Config;
 use super::decoder::Decoder;
 use super::llama;
+use super::windows;
 use crate::error::Error;
 
 pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     let mut decoder = llama::decoder(config, &llama::DEFAULTS)?;
     let window = config.find_size("sliding_window")?;
-    llama::add_windows(&mut decoder, config, window, |_| true)?;
+    windows::add(&mut decoder, config, window, |_| true)?;
     Ok(decoder)
 }

@@ -5,6 +5,7 @@ use super::config::Config;
 use super::decoder::{Decoder, FeedForward, Matrix};
 use super::llama::{self, Defaults, path};
 use super::rope::{self, RopeSetting};
+use super::windows;
 use crate::error::Error;
 
 /// What a config may leave out.
@@ -20,7 +21,7 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
         }
     }
     let window = config.find_size("sliding_window")?;
-    llama::add_windows(&mut decoder, config, window, |_| true)?;
+    windows::add(&mut decoder, config, window, |_| true)?;
     Ok(decoder)
 }
 

@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::decoder::Decoder;
 use super::llama;
+use super::windows;
 use crate::error::Error;
 
 /// Layers before this one have no window, if the config does not say.
@@ -21,5 +22,5 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
 pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), Error> {
     let window = if config.flag_or("use_sliding_window", false)? { config.find_size("sliding_window")? } else { None };
     let first = config.find_whole("max_window_layers")?.unwrap_or(FIRST_WITH_WINDOW);
-    llama::add_windows(decoder, config, window, |i| i >= first)
+    windows::add(decoder, config, window, |i| i >= first)
 }

@@ -4,6 +4,7 @@ use super::config::{Config, unsupported};
 use super::decoder::Decoder;
 use super::llama::{self, Defaults};
 use super::rope::{self, RopeSetting};
+use super::windows;
 use crate::error::Error;
 
 /// What a config may leave out.
@@ -20,7 +21,7 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     for (layer, turns) in decoder.layers.iter_mut().zip(&turns) {
         layer.attention.rope = turns.then_some(0);
     }
-    llama::add_windows(&mut decoder, config, window, |i| !turns[i])?;
+    windows::add(&mut decoder, config, window, |i| !turns[i])?;
     Ok(decoder)
 }
 

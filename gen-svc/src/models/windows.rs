@@ -1,0 +1,36 @@
+//! Which layers see only so far back.
+
+use serde_json::Value;
+
+use super::config::{Config, unsupported};
+use super::decoder::Decoder;
+use crate::error::Error;
+
+/// Gives a window to the layers that have one: those that `layer_types` says, or else those that `slides` says.
+pub(super) fn add(
+    decoder: &mut Decoder,
+    config: &Config<'_>,
+    window: Option<usize>,
+    slides: impl Fn(usize) -> bool,
+) -> Result<(), Error> {
+    let sliding = sliding_layers(config, decoder.layers.len(), slides)?;
+    for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
+        layer.attention.window = window.filter(|_| sliding);
+    }
+    Ok(())
+}
+
+/// Which layers have a window.
+fn sliding_layers(config: &Config<'_>, count: usize, slides: impl Fn(usize) -> bool) -> Result<Vec<bool>, Error> {
+    const NAME: &str = "layer_types";
+    let Some(types) = config.find_list(NAME)? else { return Ok((0..count).map(slides).collect()) };
+    if types.len() != count {
+        return Err(unsupported(NAME, format!("a list of {} for {count} layers", types.len())));
+    }
+    let sliding = |kind: &Value| match kind.as_str() {
+        Some("sliding_attention") => Ok(true),
+        Some("full_attention") => Ok(false),
+        _ => Err(unsupported(NAME, kind)),
+    };
+    types.iter().map(sliding).collect()
+}
