@@ -156,4 +156,120 @@ pub enum Error {
         /// Why it is not.
         problem: String,
     },
+    /// The kernels refused a call.
+    #[error("the kernels failed")]
+    Kernels(#[from] tandem_kernels::Error),
+    /// A step came before there was room for keys and values.
+    #[error("there is no memory for keys and values yet")]
+    NoKvMemory,
+    /// A setting that the device does not have.
+    #[error("--quantize {quantize} needs --device cpu")]
+    QuantizeDevice {
+        /// What was asked for.
+        quantize: String,
+    },
+    /// The weights have too little room.
+    #[error("the weights take {needed} bytes, and {available} are free")]
+    Memory {
+        /// As they would be kept.
+        needed: u64,
+        /// What there is.
+        available: u64,
+    },
+    /// Keys and values have too little room.
+    #[error("{bytes} bytes are too few for keys and values: the least is {least}; set --kv-memory-mib")]
+    KvMemory {
+        /// What there would be.
+        bytes: u64,
+        /// What is needed at least.
+        least: u64,
+    },
+    /// The engine's thread could not be started.
+    #[error("the engine's thread cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Error {
+    /// A request's value that is not acceptable.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), problem: problem.into() }
+    }
+
+    /// The gRPC code and the stable reason: the one table of both.
+    #[must_use]
+    pub fn kind(&self) -> (Code, &'static str) {
+        match self {
+            Self::ModelNotFound { .. } => (Code::NotFound, "MODEL_NOT_FOUND"),
+            Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_REQUEST"),
+            Self::Malformed { .. } => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
+            Self::PromptTooLong { .. } => (Code::InvalidArgument, "PROMPT_TOO_LONG"),
+            Self::TokenizerMismatch { .. } => (Code::FailedPrecondition, "TOKENIZER_MISMATCH"),
+            Self::QueueFull { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
+            Self::GrammarQueueFull { .. } => (Code::ResourceExhausted, "GRAMMAR_QUEUE_FULL"),
+            Self::Grammar { .. } => (Code::Internal, "GRAMMAR_FAILED"),
+            Self::DeadlineInQueue => (Code::DeadlineExceeded, "DEADLINE_IN_QUEUE"),
+            Self::Draining => (Code::Unavailable, "DRAINING"),
+            Self::EngineFailed => (Code::Internal, "ENGINE_FAILED"),
+            Self::Tokenize(_) => (Code::Internal, "TOKENIZER_FAILED"),
+            Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => (Code::Internal, "MODEL_FAILED"),
+            Self::Artifacts(_) | Self::Tokenizer(_) | Self::Safetensors(_) | Self::Header(_) | Self::Config(_) => {
+                (Code::FailedPrecondition, "MODEL_UNREADABLE")
+            }
+            Self::UnsupportedArchitecture { .. } | Self::UnsupportedSetting { .. } | Self::TensorType { .. } => {
+                (Code::FailedPrecondition, "MODEL_UNSUPPORTED")
+            }
+            Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
+            Self::QuantizeDevice { .. } => (Code::FailedPrecondition, "DEVICE_UNSUPPORTED"),
             Self::Memory { .. } => (Code::FailedPrecondition, "MEMORY_TOO_SMALL"),
+            Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
+            Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),
+            Self::Thread(_) => (Code::Internal, "THREAD_FAILED"),
+        }
+    }
+
+    /// What a caller sees. INTERNAL is generic there; the chain of causes is for the log.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let (code, reason) = self.kind();
+        match self {
+            Self::Invalid { field, problem } => Failure::new(code, reason, problem).at(field),
+            Self::PromptTooLong { field, .. } => Failure::new(code, reason, self.to_string()).at(*field),
+            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } => {
+                Failure::new(code, reason, self.to_string()).retry_after(RETRY)
+            }
+            _ if code == Code::Internal => Failure::new(code, reason, "internal error"),
+            _ => Failure::new(code, reason, self.to_string()),
+        }
+    }
+
+    /// This error and its causes, in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        line
+    }
+}
+
+/// What an operator reads when the program ends with this error: the stable reason, then the causes.
+#[must_use]
+pub fn describe(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Error>() {
+        Some(error) => format!("{}: {}", error.kind().1, error.chain()),
+        None => format!("{error:#}"),
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let failure = error.failure();
+        if failure.code() == Code::Internal {
+            tracing::error!(error = error.chain(), "request failed");
+        }
+        failure.into()
+    }
+}

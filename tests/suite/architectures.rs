@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event};
+use gen_svc::error::Error;
 use gen_svc::models::{self, Logits, Model, Precision, Run, Runtime, Wanted};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use gen_svc::weights::{ModelFile, Placement};
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
 use tandem_tests::repository;
+use tch::Kind;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -171,13 +173,16 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
 
 #[track_caller]
 fn assert_logits(case: &Case, path: &Path, what: &str) {
-    for runtime in RUNTIMES {
-        let rows = logits(load(path, runtime).as_mut(), &case.prompts[3]);
-        for (position, expected) in case.positions.iter().zip(&case.logits) {
-            for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
-                let place = format!("{}, {runtime:?}, {what}, position {position}, logit {i}", case.name);
-                assert!((found - expected).abs() <= 3e-5, "{place}: {found} instead of {expected}");
-            }
+    RUNTIMES.into_iter().for_each(|runtime| assert_near(case, path, runtime, 3e-5, what));
+}
+
+#[track_caller]
+fn assert_near(case: &Case, path: &Path, runtime: Runtime, tolerance: f32, what: &str) {
+    let rows = logits(load(path, runtime).as_mut(), &case.prompts[3]);
+    for (position, expected) in case.positions.iter().zip(&case.logits) {
+        for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
+            let place = format!("{}, {runtime:?}, {what}, position {position}, logit {i}", case.name);
+            assert!((found - expected).abs() <= tolerance, "{place}: {found} instead of {expected}");
         }
     }
 }
@@ -196,6 +201,86 @@ fn files_in_parts_and_in_half_precision_say_the_same() {
         assert_logits(case, case.sharded().path(), "in parts");
         assert_logits(case, case.whole(&case.config, "BF16").path(), "bf16");
         assert_logits(case, case.whole(&case.config, "F16").path(), "f16");
+    }
+}
+
+/// bf16 has 8 bits: some layers move a logit by a few hundredths.
+#[test]
+fn bf16_stays_near_f32() {
+    for case in CASES.iter() {
+        let torch = Runtime::Torch(Placement { dtype: Kind::BFloat16, ..Placement::REFERENCE });
+        for runtime in [torch, Runtime::Cpu { precision: Precision::Bf16, threads: 2 }] {
+            assert_near(case, case.whole(&case.config, "F32").path(), runtime, 0.25, "computed in bf16");
+        }
+    }
+}
+
+/// Values that no setting should have, or that are another setting's.
+fn strange() -> Vec<Value> {
+    let numbers =
+        ["-1", "0", "1", "3", "0.5", "1e-40", "1e300", "65536", "16777216", "4294967296", "18446744073709551616"];
+    let mut values: Vec<Value> = numbers.iter().map(|number| serde_json::from_str(number).expect("a number")).collect();
+    values.extend([
+        json!(null),
+        json!(true),
+        json!("x"),
+        json!([]),
+        json!([0, -1]),
+        json!({}),
+        json!({"rope_type": "longrope"}),
+    ]);
+    values
+}
+
+/// Every config that comes of another value somewhere in `config`.
+fn changed(config: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    for (name, value) in config.as_object().expect("an object") {
+        let inner = if value.is_object() { changed(value) } else { Vec::new() };
+        for new in strange().into_iter().chain(inner) {
+            let mut config = config.clone();
+            config[name] = new;
+            all.push(config);
+        }
+    }
+    all
+}
+
+#[test]
+fn whatever_a_setting_becomes_there_is_an_answer() {
+    for name in
+        ["llama3_rope", "qwen2_windows", "gemma3", "phi3_longrope", "granite", "smollm3", "qwen3_moe_dense_layers"]
+    {
+        let case = CASES.iter().find(|case| case.name == name).expect("a case");
+        let config = if name == "gemma3" { &case.config } else { &case.older_config };
+        let folder = case.whole(config, "BF16");
+        for config in changed(config) {
+            write(folder.path(), "config.json", config.to_string());
+            let artifacts = Artifacts::load(folder.path()).expect("artifacts");
+            if let Err(error) = ModelFile::new(&artifacts).and_then(|file| models::describe(&file)) {
+                let reasons = ["MODEL_UNSUPPORTED", "MODEL_UNREADABLE", "MODEL_INCOMPLETE"];
+                assert!(reasons.contains(&error.kind().1), "{name}, {config}: {}", error.chain());
+            }
+        }
+    }
+}
+
+/// Every byte of a header, changed.
+#[test]
+fn whatever_a_gguf_header_becomes_there_is_an_answer() {
+    let folder = TempDir::new().expect("a temporary folder");
+    for name in ["llama_linear_rope_and_biases", "gemma3", "phi3_longrope", "qwen3_moe"] {
+        let case = CASES.iter().find(|case| case.name == name).expect("a case");
+        let path = case.gguf(folder.path());
+        let sound = std::fs::read(&path).expect("the file");
+        for (place, change) in (0..2048).zip(0_u64..) {
+            let mut bytes = sound.clone();
+            bytes[place] = scramble(change) as u8;
+            std::fs::write(&path, &bytes).expect("a file");
+            let described =
+                Artifacts::load(&path).map_err(Error::from).and_then(|artifacts| ModelFile::new(&artifacts));
+            drop(described.and_then(|file| models::describe(&file)));
+        }
     }
 }
 

@@ -204,3 +204,44 @@ pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Err
     memory::require(models::weight_bytes(&file, runtime)?, config.device)?;
     let model = models::load(&file, runtime)?;
     let served = describe(&artifacts, config, model.as_ref(), runtime)?;
+    let seconds = start.elapsed().as_secs_f64();
+    tracing::info!(
+        model = served.id,
+        dtype = served.dtype,
+        quantization = served.quantization,
+        device = served.device,
+        seconds,
+        "model loaded"
+    );
+    Ok((served, model))
+}
+
+fn share(model: ServedModel, config: &Config) -> Shared {
+    Shared {
+        model,
+        max_queue: config.max_queue.max(1),
+        event_buffer: config.event_buffer.max(3), // `accepted`, a delta, and the last slot for the summary
+        stage: watch::Sender::new(Stage::Serving),
+        queued: AtomicUsize::new(0),
+        activity: Mutex::default(),
+    }
+}
+
+fn describe(artifacts: &Artifacts, config: &Config, model: &dyn Model, runtime: Runtime) -> Result<ServedModel, Error> {
+    let [device, dtype, quantization] = placement::names(runtime);
+    let shape = model.shape();
+    let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
+    Ok(ServedModel {
+        id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),
+        architecture: artifacts.architecture.clone().unwrap_or_default(),
+        context_length: shape.context,
+        vocabulary_size: shape.vocabulary,
+        dtype,
+        quantization,
+        device,
+        grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
+        tokenizer,
+        eos_token_ids,
+        defaults: SamplingOptions::recommended(&artifacts.generation),
+    })
+}
