@@ -703,3 +703,345 @@ fn errors_name_the_line_and_what_is_wrong() {
         check_error(&format!("a\n{{% if true %}}\n  b\n{wrong}\n{{% endif %}}"), &format!("line 4: {expected}"));
     }
 }
+
+#[test]
+fn scoped_blocks_see_the_variables_around_them() {
+    check("{% set q=1 %}{% for v in range(2) %}{% block a scoped %}{{v}}{{q}}{% endblock %}{% endfor %}", "0111");
+    check("{% for v in range(2) %}{% block a %}{{v}}{% endblock %}{% endfor %}", "");
+    check("{% for v in range(2) %}{% block a scoped %}{{loop.index}}{% endblock %}{% endfor %}", "12");
+    check(
+        "{% for v in range(2) %}{% set z=v %}{% block a scoped %}{{z}}{% set z=9 %}{{z}}{% endblock %}{{z}}{% endfor %}",
+        "090191",
+    );
+    check("{% macro m(x) %}{% block a scoped %}{{x}}{% endblock %}{% endmacro %}{{ m(3) }}", "3");
+    check("{% with k=5 %}{% block a scoped %}{{k}}{% endblock %}{% endwith %}", "5");
+    check("{% with k=5 %}{% block a %}{{k}}{% block b scoped %}{{k}}{% endblock %}{% endblock %}{% endwith %}", "");
+    check(
+        "{% for v in range(2) %}{% block a scoped %}{% block b %}{{v}}{% endblock %}{% endblock %}{% endfor %}",
+        "01",
+    );
+    check(
+        "{% for v in range(2) %}{% if v %}{% set y=v %}{% endif %}{% block a scoped %}{{ y }}.{% endblock %}{% endfor %}",
+        ".1.",
+    );
+    check(
+        "{% set ns=namespace(a=0) %}{% for v in range(2) %}{% block a scoped %}{% set ns.a=ns.a+1 %}{% endblock %}{% endfor %}{{ ns.a }}",
+        "2",
+    );
+    check(
+        "{% macro f() %}F{% endmacro %}{% for v in range(1) %}{% macro g() %}G{{v}}{% endmacro %}{% block a scoped %}{{ f() }}{{ g() }}{% endblock %}{% endfor %}",
+        "FG0",
+    );
+    check("{% block a scoped %}{% set q=1 %}{% endblock %}{{ q }}", "");
+    check(
+        "{% for v in range(2) %}{% block a scoped %}{% block b %}{{v}}{% endblock %}{% endblock %}{% endfor %}",
+        "01",
+    );
+    check(
+        "{% for v in [1,2] %}{% block a scoped %}{% set k=v %}{% block b %}{{ k }}{{ v }}{% endblock %}{% endblock %}{% endfor %}",
+        "12",
+    );
+    for refused in ["{% with k=5 %}{% block a scoped required %} {% endblock %}{% endwith %}"] {
+        assert!(hi().apply(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn safe_texts_escape_what_is_put_into_them() {
+    check("{{ ('{}'|e).format('<') }}", "&lt;");
+    check("{{ ('{a}'|e).format(a='<') }}", "&lt;");
+    check("{{ ('{!r}'|e).format('<') }}", "&#39;&lt;&#39;");
+    check("{{ ('{}'|e).format('<'|safe) }}", "<");
+    check("{{ ('{0[a]}'|e).format({'a':'<'}) }}", "&lt;");
+    check("{{ ('{a}'|e).format_map({'a':'<'}) }}", "&lt;");
+    check("{{ ('{a}'|e).format_map({'a':'<'|safe}) }}", "<");
+    check("{{ ('{}'|e).format(3) }}", "3");
+    check("{{ ('{}'|e).format(['<']) }}", "[&#39;&lt;&#39;]");
+    check("{{ ('{!s}'|e).format('<'|safe) }}", "&lt;");
+    check("{{ ('{}'|e).format(none) }}", "None");
+    check("{{ ('a'|e).replace('a','<') }}", "&lt;");
+    check("{{ ('a<'|e).replace('<','x') }}", "a&lt;");
+    check("{{ ('a<'|e).replace('&','x') }}", "axlt;");
+    check("{{ ('a<'|e).split('<') }}", "[Markup('a&lt;')]");
+    check("{{ ('a<'|e).split('&') }}", "[Markup('a'), Markup('lt;')]");
+    check("{{ ('a<'|e).strip('<') }}", "a&lt;");
+    check("{{ ('a<b'|e).partition('<') }}", "(Markup('a&lt;b'), Markup(''), Markup(''))");
+    check("{{ ('a<b'|e).partition('&') }}", "(Markup('a'), Markup('&'), Markup('lt;b'))");
+    check("{{ ('a<b'|e).rpartition('&') }}", "(Markup('a'), Markup('&'), Markup('lt;b'))");
+    check("{{ ('<'|e).find('<') }}", "-1");
+    check("{{ ('<'|e).find('&') }}", "0");
+    check("{{ ('<'|e).startswith('<') }}", "False");
+    check("{{ ('<'|e).count('<') }}", "0");
+    check("{{ ('<a'|e).removeprefix('<') }}", "&lt;a");
+    check("{{ ('<a'|e).removeprefix('&') }}", "lt;a");
+    check("{{ ('a<'|e).removesuffix('<') }}", "a&lt;");
+    check("{{ ('a'|e).translate({97:'<'}) }}", "<");
+    check("{{ ('ab'|e).join('<>') }}", "&lt;ab&gt;");
+    check("{{ ('a'|e).join(['<'|safe,1]) }}", "<a1");
+    check("{{ ('a'|e) + '<' }}", "a&lt;");
+    check("{{ '<' + ('a'|e) }}", "&lt;a");
+    check("{{ ('%s'|e) % '<' }}", "&lt;");
+    check("{{ ('%r'|e) % '<' }}", "&#39;&lt;&#39;");
+    check("{{ ('%d'|e) % 3 }}", "3");
+    check("{{ ('a'|e).zfill(4) }}", "000a");
+    check("{{ ('a\tb'|e).expandtabs() }}", "a       b");
+    check("{{ ('a'|e)|replace('a','<') }}", "<");
+    check("{{ 'a'|replace('a','<'|e) }}", "&lt;");
+    check("{{ ('a'|e).replace('a',1) }}", "1");
+    check("{{ ('a'|e).casefold().replace('a','<') }}", "&lt;");
+    check("{{ ('a'|e)|indent(2) is escaped }}", "True");
+    check("{{ [('a b'|e).split()] }}", "[[Markup('a'), Markup('b')]]");
+    check(
+        "{{ [('a b'|e).upper(), ('a'|e)|upper, ('a'|e).splitlines(), ('a'|e).title()] }}",
+        "[Markup('A B'), Markup('A'), [Markup('a')], Markup('A')]",
+    );
+    check(
+        "{{ [('a'|e).rsplit('a'), ('a'|e).lstrip(), ('a'|e)[0:1], ('a'|e)|first, ('a'|e)|trim] }}",
+        "[[Markup(''), Markup('')], Markup('a'), Markup('a'), 'a', Markup('a')]",
+    );
+    check("{{ ('a<'|e).endswith('<') }}", "False");
+    check("{{ ('a<'|e).rstrip('<;tl&') }}", "a");
+    check("{{ [('a'|e).format(), ('a'|e).join([])] }}", "[Markup('a'), Markup('')]");
+    check(
+        "{{ [('a'|e).removeprefix('x'), ('a'|e).partition('x')] }}",
+        "[Markup('a'), (Markup('a'), Markup(''), Markup(''))]",
+    );
+    check("{{ ('x'|e).maketrans('a','<') }}", "{97: 60}");
+    check("{{ [('a'|e) ~ 'b', ('a'|e)*2, ('%s'|e)%'<'] }}", "['ab', Markup('aa'), Markup('&lt;')]");
+    check("{{ ('a'|e).isalpha() }}", "True");
+    check("{{ ('<'|e).rfind('<') }}", "-1");
+    for refused in [
+        "{{ ('{:>5}'|e).format('<') }}",
+        "{{ ('{}'|e).format_map({'a':1}) }}",
+        "{{ ('{:>4}'|e).format(3) }}",
+        "{{ ('{:>5}'|e).format('<'|safe) }}",
+        "{{ ('{:5}'|e).format('<'|safe) }}",
+        "{{ ('{!r:>9}'|e).format('<') }}",
+        "{{ ('a'|e).center(5,'<') }}",
+        "{{ ('a'|e).ljust(3,'<') }}",
+        "{{ ('a<b'|e).index('<') }}",
+        "{{ ('a'|e).count('<','x') }}",
+    ] {
+        assert!(hi().apply(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn formats_follow_python_in_their_corners() {
+    check("{{ '%a' % 'é' }}", "'\\xe9'");
+    check("{{ '{!a}'.format('é') }}", "'\\xe9'");
+    check("{{ '{0[-1]}'.format('abc') }}", "");
+    check("{{ '{0[x]}'.format({}) }}", "");
+    check("{{ '{0.__class__}'.format(1) }}", "");
+    check("{{ '%%' % () }}", "%");
+    check("{{ '{0[-1]}'.format([1,2]) }}", "");
+    check("{{ '{0[a]}{0.a}'.format({'a':1}) }}", "11");
+    check("{{ '{0[0]}'.format({0:1,'0':2}) }}", "1");
+    check("{{ '{0[x]!r}|'.format({}) }}", "Undefined|");
+    check("{{ '{0[x]!s}|'.format({}) }}", "|");
+    check("{{ '{0[x]:}|'.format({}) }}", "|");
+    check("{{ '{}'.format(undef) }}", "");
+    check("{{ '{0[+1]}'.format([1,2]) }}", "");
+    check("{{ '{0[ 1]}'.format([1,2]) }}", "");
+    check("{{ '{0[01]}'.format([1,2]) }}", "2");
+    check("{{ '{0[1_0]}'.format([1,2]) }}", "");
+    check("{{ '{0[٣]}'.format([1,2,3,4]) }}", "4");
+    check("{{ '{٠}'.format(7) }}", "7");
+    check("{{ '{a.b}'.format(a=1) }}", "");
+    check("{{ '{!a}'.format({'é':'\\U0001f600\\n'}) }}", "{'\\xe9': '\\U0001f600\\n'}");
+    check("{{ '%a' % ['é'] }}", "['\\xe9']");
+    check("{{ '{:05}'.format('a') }}", "a0000");
+    check("{{ '{:05s}'.format('a') }}", "a0000");
+    check("{{ '{:_x}'.format(70000) }}", "1_1170");
+    check("{{ '{:010,d}'.format(1) }}", "00,000,001");
+    check("{{ '{:09,d}'.format(1) }}", "0,000,001");
+    check("{{ '{:08,d}'.format(1) }}", "0,000,001");
+    check("{{ '{:07,d}'.format(12345) }}", "012,345");
+    check("{{ '{:011_x}'.format(70000) }}", "0_0001_1170");
+    check("{{ '{:012,.2f}'.format(1.5) }}", "0,000,001.50");
+    check("{{ '{:015,d}'.format(1234) }}", "000,000,001,234");
+    check("{{ '{:016,d}'.format(1234) }}", "0,000,000,001,234");
+    check("{{ '{:017,d}'.format(1234) }}", "0,000,000,001,234");
+    check("{{ '{:03,d}'.format(1234) }}", "1,234");
+    check("{{ '{:<05}|{:<05d}|{:^07.1f}'.format('a',1,2.5) }}", "a0000|10000|002.500");
+    check("{{ '{:z.1f}|{:z.1e}|{:.1f}'.format(-0.01,-0.0,-0.01) }}", "0.0|0.0e+00|-0.0");
+    check("{{ '%5s|%-5s|%05d|%+d|% d|%.2s|%5.1s' % ('a','b',3,4,5,'xyz','pq') }}", "    a|b    |00003|+4| 5|xy|    p");
+    check("{{ '%#x|%#o|%.3d|%+.3d|%08.3f|%-8.2e|' % (255,8,5,5,2.5,2.5) }}", "0xff|0o10|005|+005|0002.500|2.50e+00|");
+    check("{{ '{:>5}|{:^5}|{:.2}|{:*^7.2s}'.format('a','b','xyz','pqr') }}", "    a|  b  |xy|**pq***");
+    check("{{ '{:5}|{:<5}|{:,}'.format(true,false,true) }}", "    1|0    |1");
+    check("{{ '{}|{!s:5}|{!r:>5}'.format(none,none,'a') }}", "None|None |  'a'");
+    for refused in [
+        "{{ '{[0]}'.format([1]) }}",
+        "{{ '{.a}'.format({'a':1}) }}",
+        "{{ '{:,s}'.format('a') }}",
+        "{{ '%5%' % () }}",
+        "{{ '%5%|%%' % 1 }}",
+        "{{ '%-%' % 1 }}",
+        "{{ '%%' % 1 }}",
+        "{{ '%(a)%' % {'a':1} }}",
+        "{{ '%l%' % () }}",
+        "{{ '{0[x]:5}|'.format({}) }}",
+        "{{ '{0.x:>5}'.format({}) }}",
+        "{{ '{:5}'.format(undef) }}",
+        "{{ '{+0}'.format(7) }}",
+        "{{ '{0.x.y}'.format({}) }}",
+        "{{ '{0[x][y]}'.format({}) }}",
+        "{{ '{}{0}'.format(1) }}",
+        "{{ '{:,}'.format('a') }}",
+        "{{ '{:_s}'.format('a') }}",
+        "{{ '{:+s}'.format('a') }}",
+        "{{ '{:-s}'.format('a') }}",
+        "{{ '{: }'.format('a') }}",
+        "{{ '{:#s}'.format('a') }}",
+        "{{ '{:z}'.format('a') }}",
+        "{{ '{:=5}'.format('a') }}",
+        "{{ '{:0=5}'.format('a') }}",
+        "{{ '{:,x}'.format(70000) }}",
+        "{{ '{:,c}'.format(65) }}",
+        "{{ '{:+c}'.format(65) }}",
+        "{{ '{:,n}'.format(1) }}",
+        "{{ '{:5}'.format(none) }}",
+        "{{ '{:5}'.format([1]) }}",
+    ] {
+        assert!(hi().apply(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn rows_and_ranges_follow_python() {
+    check("{{ [1,2]|batch(0)|list }}", "[[], [1, 2]]");
+    check("{{ [1,2,3]|batch(0,'x')|list }}", "[[], [1, 2, 3]]");
+    check("{{ [1,2]|batch(1.5)|list }}", "[[1, 2]]");
+    check("{{ [1,2,3]|batch(2.0)|list }}", "[[1, 2], [3]]");
+    check("{{ [1,2,3]|batch(true)|list }}", "[[1], [2], [3]]");
+    check("{{ [1,2,3]|batch('a')|list }}", "[[1, 2, 3]]");
+    check("{{ [1,2,3]|batch(none)|list }}", "[[1, 2, 3]]");
+    check("{{ []|batch('a')|list }}", "[]");
+    check("{{ [1,2,3]|batch(2.5,'x')|list }}", "[[1, 2, 3]]");
+    check("{{ [1,2,3]|batch(2.5)|list }}", "[[1, 2, 3]]");
+    check("{{ [1,2,3]|batch(-1)|list }}", "[[1, 2, 3]]");
+    check("{{ [1,2,3]|batch(-1,'x')|list }}", "[[1, 2, 3]]");
+    check("{{ [1]|batch('a')|list }}", "[[1]]");
+    check("{{ range(10)[2:8:2] }}", "range(2, 8, 2)");
+    check("{{ range(5)[1:] }}", "range(1, 5)");
+    check("{{ range(5)[::-1] }}", "range(4, -1, -1)");
+    check("{{ range(5)[3:1] }}", "range(3, 1)");
+    check("{{ range(5)[10:] }}", "range(5, 5)");
+    check("{{ range(0,10,3)[::2] }}", "range(0, 12, 6)");
+    check("{{ range(0,10,3)[1:-1] }}", "range(3, 9, 3)");
+    check("{{ range(0)[::-1] }}", "range(-1, -1, -1)");
+    check("{{ range(3)[0:1] }}", "range(0, 1)");
+    check("{{ 'x'|tojson(indent=undef) }}", "\"x\"");
+    check("{{ 'x'|tojson(indent=1.5) }}", "\"x\"");
+    check("{{ 'x'|tojson(indent=[]) }}", "\"x\"");
+    check("{{ strftime_now('a\\0b') }}", "a");
+    for refused in [
+        "{{ [1,2,3]|batch(2.0,'x')|list }}",
+        "{{ [1,2]|batch('a',0)|list }}",
+        "{{ [1]|batch('a',0)|list }}",
+        "{{ [1]|batch(2.5,0)|list }}",
+        "{{ [1]|tojson(indent=undef) }}",
+        "{{ []|tojson(indent=undef) }}",
+        "{{ 1|tojson(indent=undef) }}",
+        "{{ {}|tojson(indent=undef) }}",
+        "{{ {'a':1}|tojson(indent=undef) }}",
+        "{{ [1]|tojson(indent=1.5) }}",
+        "{{ [1]|tojson(indent=[]) }}",
+        "{{ 'x'|tojson(separators=undef) }}",
+        "{{ [1]|tojson(separators=undef) }}",
+    ] {
+        assert!(hi().apply(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn long_lines_are_wrapped_like_pythons_textwrap() {
+    check("{{ 'é'.isupper()|replace('', '-')|wordwrap(5) }}", "-F-a-\nl-\ns-e-");
+    check(
+        "{{ 'well-known foo--bar a-b-c--d e-mail x-1-2 --opt a--- -b !-- c ?--d é-éé-é __-__ ab-cd-ef 1-ab ab-1a'|wordwrap(4) }}",
+        "well\n-kno\nwn\nfoo\n--\nbar \na-b-\nc--d\ne-\nmail\nx-1-\n2 --\nopt\na---\n-b\n!--\nc ?\n--d \né-\néé-é\n__-\n__\nab-\ncd-\nef\n1-ab\nab-\n1a",
+    );
+    check("{{ 'aaaa-bbbb-cccc dddd--eeee ffff'|wordwrap(6) }}", "aaaa-\nbbbb-\ncccc\ndddd--\neeee\nffff");
+    check("{{ 'aaaa-bbbb-cccc dddd--eeee ffff'|wordwrap(6,false) }}", "aaaa-\nbbbb-\ncccc\ndddd--\neeee\nffff");
+    check("{{ 'aaaa-bbbb-cccc dddd--eeee ffff'|wordwrap(6,true,'|',false) }}", "aaaa-b|bbb-cc|cc ddd|d--eee|e ffff");
+    check("{{ '   a\\n\\n  bbbbbbbbbb   c  \\n d'|wordwrap(3) }}", "a\n\n  b\nbbb\nbbb\nbbb\nc\n d");
+    check("{{ 'a\u{a0}b \u{a0}\u{a0}\u{a0}\u{a0} c'|wordwrap(2) }}", "a\u{a0}\nb \n c");
+    check("{{ '-----------'|wordwrap(3) }}", "---\n---\n---\n--");
+    check("{{ 'ab-------cd'|wordwrap(3) }}", "ab-\n---\n---\ncd");
+    check("{{ 'a-b-c-d-e-f'|wordwrap(1) }}", "a\n-\nb\n-\nc\n-\nd\n-\ne\n-\nf");
+    check("{{ '\\t\\t a'|wordwrap(2) }}", " a");
+}
+
+#[test]
+fn slices_of_constants_are_undefined_where_they_would_fail() {
+    check("{{ ('%d-%s'|list is sameas true)[::-1] }}", "");
+    check("{{ ({'k': 1})[0:0] }}", "");
+    check("{{ (10|d('dd')|slice(3,'f'))[1:] }}", "");
+    check("{% if ({})[0:1] is defined %}a{% else %}b{% endif %}", "b");
+    check("{{ 'abc'['a':] }}", "");
+    check("{{ (none)[1:]|d('x') }}", "x");
+    check("{{ [1,2,3][1:]|map('string')|list }}", "['2', '3']");
+    check("{{ 1[0:1] ~ 'a' }}", "a");
+    check("{{ [({})[0:1]] }}", "[Undefined]");
+    check("{{ ({})[0:1] if x else 3 }}", "3");
+    check("{{ (({})[0:1]) or 5 }}", "5");
+    check("{{ 1 and ({})[0:1] }}", "");
+    check("{{ ([1]|batch(1))[0:1]|list }}", "[]");
+    check("{{ x[0:1] if false else 'abc'[5:2] }}", "");
+    check("{{ ((1,2)[0:1], ({})[1:2])|length }}", "2");
+    check("{{ {'a': 1[0:1]} }}", "{'a': Undefined}");
+    check("{{ {'a': [1][0:1]} }}", "{'a': [1]}");
+    for refused in [
+        "{% set x = ({})[0:1] %}{{ x }}",
+        "{{ 'abc'[::0] }}",
+        "{{ (({})[0:1]).x }}",
+        "{{ {}[0:1].upper() }}",
+        "{{ 'abc'[1:] + x }}",
+        "{% for c in ({})[0:1] %}x{% else %}e{% endfor %}",
+        "{{ ('abc'|map('upper'))[0:1] }}",
+    ] {
+        assert!(hi().apply(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn large_integers_and_letter_cases_follow_python() {
+    check(
+        "{{ 3**100|float }}{{ (3**333)|float }}{{ (-7)**201|float }}",
+        "5.153775207320113e+477.609880231320598e+158-7.32328680392005e+169",
+    );
+    check(
+        "{{ ['B','a','\u{130}','i','Σa','σ']|sort }}{{ ['A','a','B']|unique|list }}{{ {'B':1,'a':2}|dictsort }}",
+        "['a', 'B', 'i', '\u{130}', 'σ', 'Σa']['A', 'B'][('a', 2), ('B', 1)]",
+    );
+    for refused in [
+        "{{ 10**40|float }}{{ (10**40)*1.5 }}{{ (2**200+1)/3 }}{{ -(10**30)|float }}{{ {10**40: 1}[10**40] }}{{ 10**400 * 1.0 }}",
+    ] {
+        assert!(hi().apply(refused).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn work_that_grows_with_the_content_is_charged() {
+    for bomb in [
+        "{% set s = ['a' * 1000000 ~ 'B'] * 10000 %}{% set x = s|sort %}",
+        "{% set x = ([{'a': 'A' * 1000000}] * 10000)|groupby('a') %}",
+        "{% set x = (['A' * 1000000] * 10000)|unique|list %}",
+        "{% set x = (['A' * 1000000] * 10000)|max %}",
+        "{% set s = 'a' * 100000 %}{% set c = 'bc' * 50000 ~ 'a' %}{% for i in range(99999) %}{% set x = s.strip(c) %}{% endfor %}",
+        "{% set x = 10 ** 4290 %}{% set y = 10 ** 2000 + 1 %}{% for j in range(99) %}{% for i in range(99999) %}{% set z = x // y + x % y %}{% endfor %}{% endfor %}",
+        "{% set s = 'a' * 50000000 %}{% for i in range(99999) %}{% set x = s.removeprefix(s) %}{% endfor %}",
+        "{% set s = 'a' * 50000000 %}{% for i in range(99999) %}{% set x = s is sameas s %}{% endfor %}",
+        "{% set s = [1] * 1000000 %}{% set t = [1] * 1000000 %}{% for i in range(99999) %}{% set x = s == t %}{% endfor %}",
+        "{% for i in range(99999) %}{% set x = '{:010000,d}'.format(i) %}{% endfor %}",
+        "{% set x = ''.maketrans('a' * 60000000, 'b' * 60000000) %}",
+        "{% for i in range(99999) %}{% set x = ('a' * 1000000)|wordwrap(1) %}{% endfor %}",
+        "{% set x = ('a ' * 50000000)|striptags %}",
+        "{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% set x = []|tojson(indent=s) %}{% endfor %}",
+        "{{ ('a' * 100000)|join('b' * 100000)|length }}",
+        "{{ ('a' * 100000).translate({97: 'b' * 100000})|length }}",
+    ] {
+        let error = hi().apply(bomb).expect_err(bomb);
+        assert!(matches!(error, RenderError::Limit { limit: Limit::Steps | Limit::Bytes, .. }), "{bomb}: {error}");
+    }
+}

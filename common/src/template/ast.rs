@@ -141,7 +141,8 @@ pub(crate) enum StmtKind {
     Call(Expr, Function),
     Filter(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
-    Block(Vec<Stmt>),
+    /// `{% block %}`, and whether it is scoped: whether it sees the variables around it.
+    Block(Vec<Stmt>, bool),
     /// A block that an inheriting template would have to fill.
     RequiredBlock(Name),
     /// `{% autoescape false %}`, which changes nothing but the scope.
@@ -192,7 +193,7 @@ impl Stmt {
             StmtKind::With(assignments, _) => assignments.iter().for_each(|(_, value)| visit(value)),
             StmtKind::Macro(_, function) => function.defaults.iter().for_each(visit),
             StmtKind::Call(call, function) => std::iter::once(call).chain(&function.defaults).for_each(visit),
-            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(_) | StmtKind::Scope(_) => {}
+            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(..) | StmtKind::Scope(_) => {}
             StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => {}
         }
     }
@@ -205,7 +206,7 @@ impl Stmt {
                 branches.iter().map(|(_, body)| &**body).chain(std::iter::once(&**otherwise)).collect()
             }
             StmtKind::SetBlock(_, _, body) | StmtKind::With(_, body) | StmtKind::Filter(_, body) => vec![body],
-            StmtKind::Generation(body) | StmtKind::Block(body) | StmtKind::Scope(body) => vec![body],
+            StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Scope(body) => vec![body],
             StmtKind::Macro(_, function) | StmtKind::Call(_, function) => vec![&function.body],
             StmtKind::Data(_) | StmtKind::Print(_) | StmtKind::Set(..) | StmtKind::Load(..) => Vec::new(),
             StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => Vec::new(),

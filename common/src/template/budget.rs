@@ -19,6 +19,8 @@ const LARGE_TEXT: usize = 16 * 1024;
 const SWEEP_EVERY: u64 = 64 * 1024 * 1024;
 /// Bytes that are copied or searched in the time of one step.
 const BYTES_PER_STEP: usize = 32;
+/// Products of two 64-bit digits that are computed in the time of one step.
+const LIMB_PRODUCTS_PER_STEP: u64 = 16;
 /// What a value costs inside a list or dict.
 pub(crate) const VALUE_BYTES: usize = 32;
 /// What a call of a macro costs besides its body.
@@ -99,6 +101,18 @@ pub(crate) fn alloc(bytes: usize) -> Fallible<()> {
         }
         None => Err(limit(Limit::Bytes)),
     }
+}
+
+/// Fails if there is no room for `bytes` bytes that are soon dropped again; charges only the time to fill them.
+pub(crate) fn room(bytes: usize) -> Fallible<()> {
+    alloc(bytes)?;
+    BYTES.set(BYTES.get().saturating_add(bytes as u64));
+    Ok(())
+}
+
+/// Charges the time to multiply or divide integers of so many bits.
+pub(crate) fn product(left: u64, right: u64) -> Fallible<()> {
+    steps(((left / 64 + 1) * (right / 64 + 1) / LIMB_PRODUCTS_PER_STEP) as usize)
 }
 
 /// Charges a list or dict of `len` values.

@@ -104,7 +104,8 @@ pub(crate) fn strftime(format: &str) -> Fallible<String> {
     budget::alloc(format.len().saturating_mul(16))?;
     let now = NOW.get();
     let mut out = String::new();
-    let mut chars = format.chars();
+    // In C, a text ends with the first null character.
+    let mut chars = format.split('\0').next().unwrap_or_default().chars();
     while let Some(c) = chars.next() {
         if c != '%' {
             out.push(c);

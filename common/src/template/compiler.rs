@@ -81,6 +81,8 @@ struct Compiler {
     function_count: usize,
     /// Inside of an expression that Jinja2 computes when it compiles, if it can.
     folds: bool,
+    /// What blocks see that are not scoped: all that is around the innermost scoped one, or the template.
+    around_blocks: ScopeId,
     /// Computes what is constant.
     machine: Machine,
     /// How many expressions and statements there were so far.
@@ -98,7 +100,8 @@ impl Compiler {
             functions: vec![Open::default()],
             function_count: 1,
             folds: false,
-            machine: Machine::new(Arc::default()),
+            around_blocks: 0,
+            machine: Machine::for_constants(),
             size: 0,
         }
     }

@@ -13,13 +13,14 @@ mod wrap;
 
 use minijinja::Value;
 
+use super::budget;
 use super::error::{Fallible, fail};
 use super::machine::Machine;
 use super::marks;
 use super::program::Filter;
 use super::python::attribute;
 use super::python::call::Args;
-use super::value::{Obj, Py, is_undefined, obj, py};
+use super::value::{Obj, Py, is_undefined, obj, py, text};
 
 /// The filters by name, in order.
 const FILTERS: &[(&str, Filter)] = &[
@@ -88,6 +89,12 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
     Some(FILTERS[at].1)
 }
 
+/// Whether Jinja2 hands the filter the template's variables, so that it is never computed when a template is compiled.
+pub(crate) fn needs_context(filter: Filter) -> bool {
+    let names = ["map", "reject", "rejectattr", "select", "selectattr"];
+    names.into_iter().filter_map(find).any(|found| std::ptr::fn_addr_eq(found, filter))
+}
+
 /// Applies a filter by its name, as `map` does.
 fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     match name.as_str().and_then(find) {
@@ -100,17 +107,18 @@ fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) ->
 struct Path(Vec<Value>);
 
 impl Path {
-    fn parse(path: &Value) -> Self {
-        Self(match py(path) {
+    fn parse(path: &Value) -> Fallible<Self> {
+        Ok(Self(match py(path) {
             Py::None => Vec::new(),
-            Py::Str(text) => text.split('.').map(part).collect(),
+            Py::Str(text) => text.split('.').map(part).collect::<Fallible<_>>()?,
             _ => vec![path.clone()],
-        })
+        }))
     }
 
     fn get(&self, machine: &mut Machine, value: &Value, default: Option<&Value>) -> Fallible<Value> {
         let mut value = value.clone();
         for part in &self.0 {
+            budget::steps(1)?;
             value = attribute::item(machine, &value, part)?;
             if let Some(default) = default
                 && is_undefined(&value)
@@ -122,20 +130,27 @@ impl Path {
     }
 }
 
-fn part(part: &str) -> Value {
+fn part(part: &str) -> Fallible<Value> {
+    budget::alloc(budget::VALUE_BYTES + part.len())?;
     let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    match part.parse::<i64>() {
+    Ok(match part.parse::<i64>() {
         Ok(number) if is_number => Value::from(number),
         _ => Value::from(part),
-    }
+    })
 }
 
-/// Texts are compared in lower case.
-fn ignore_case(value: Value) -> Value {
-    match value.as_str() {
-        Some(text) if !text.is_empty() => Value::from(marks::plain(text).to_lowercase()),
-        _ => value,
+/// Texts are compared in lower case; what is in lower case already is not copied.
+fn ignore_case(value: Value) -> Fallible<Value> {
+    let Some(content) = value.as_str() else {
+        return Ok(value);
+    };
+    budget::scan(content.len())?;
+    if content.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Ok(value);
     }
+    budget::walk(content.len())?;
+    budget::room(2 * content.len())?;
+    text(marks::plain(content).to_lowercase())
 }
 
 /// Whether a boolean argument is on.

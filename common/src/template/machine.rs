@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     /// Every variable that functions share: functions can hold each other in a circle through them, so they are emptied
     /// when the render ends.
     shared: Vec<Arc<Shared>>,
+    /// As Jinja2 computes constants: what cannot be sliced gives undefined.
+    computes_constants: bool,
 }
 
 impl Drop for Machine {
@@ -59,7 +61,14 @@ pub(crate) fn run(
 
 impl Machine {
     pub(crate) fn new(context: Arc<Vec<Value>>) -> Self {
-        Self { output: Output::default(), context, shared: Vec::new() }
+        Self { output: Output::default(), context, shared: Vec::new(), computes_constants: false }
+    }
+
+    /// A machine for what is computed when a template is compiled.
+    pub(crate) fn for_constants() -> Self {
+        let mut machine = Self::new(Arc::default());
+        machine.computes_constants = true;
+        machine
     }
 
     fn locals(&self, function: &Function, args: Vec<Value>, shared: &[Arc<Shared>]) -> Locals {

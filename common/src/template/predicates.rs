@@ -2,6 +2,7 @@
 
 use minijinja::Value;
 
+use super::budget;
 use super::error::{Fallible, fail};
 use super::filters;
 use super::machine::Machine;
@@ -149,6 +150,7 @@ fn contained(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> 
 }
 
 fn same(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    budget::scan(value.as_str().map_or(0, str::len))?;
     Ok(equal::is_same(value, &argument(value, args, "other")?))
 }
 
@@ -181,6 +183,7 @@ fn is_sequence(value: &Value) -> bool {
 
 fn cased(machine: &mut Machine, value: &Value, args: &Args<'_>, holds: fn(&str) -> bool) -> Fallible<bool> {
     alone(value, args)?;
+    budget::walk(value.as_str().map_or(0, str::len))?;
     Ok(holds(&marks::plain(&repr::to_str(machine, value)?)))
 }
 

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use super::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
 use super::program::Local;
 
-pub(crate) use mentions::{line_of, mentions};
+pub(crate) use mentions::{has_scoped_block, line_of, mentions};
 
 /// A variable: an index into [`Scopes`].
 pub(crate) type Slot = usize;

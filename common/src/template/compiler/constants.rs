@@ -9,11 +9,15 @@ use minijinja::Value;
 
 use super::super::ast::{Const, Expr};
 use super::super::error::Fallible;
+use super::super::filters;
 use super::super::machine::Locals;
 use super::super::program::{Args, Node, NodeKind};
+use super::super::python::repr;
 use super::super::value::{BigInt, Dict, Obj, Py, Seq, SeqKind, none, py};
 use super::{Compiler, Frame, Made};
 
+/// The longest text that is put out for having been computed.
+const MAX_PRINTED: usize = 64 * 1024;
 /// The longest text, and the longest list, that is kept for having been computed.
 const MAX_COMPUTED: usize = 256;
 
@@ -41,7 +45,7 @@ pub(super) fn constant(node: &Node) -> Option<&Value> {
 impl Compiler {
     /// The node's value in its place, if it always has the same.
     pub(super) fn folded(&mut self, node: Node) -> Node {
-        if !has_constant_parts(&node.kind) {
+        if !has_constant_parts(&node.kind) && !(has_slice(&node) && self.is_constant(&node)) {
             return node;
         }
         let computed = self.machine.eval(&Locals::default(), &node).ok().map(Cow::into_owned);
@@ -77,12 +81,44 @@ impl Compiler {
         Some(Dict::free_of_charge(values))
     }
 
+    /// What a node puts out that Jinja2 computes when it compiles. That differs from what it would put out when it runs only
+    /// if something is sliced: then what cannot be sliced is undefined.
+    pub(super) fn printed_constant(&mut self, node: &Node) -> Option<String> {
+        if !has_slice(node) || !self.is_constant(node) {
+            return None;
+        }
+        let value = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
+        repr::to_str(&mut self.machine, &value).ok().filter(|text| text.len() <= MAX_PRINTED)
+    }
+
+    /// Whether Jinja2 computes the node when it compiles, whatever comes of it.
+    fn is_constant(&mut self, node: &Node) -> bool {
+        match &node.kind {
+            NodeKind::Const(_) => constant(node).is_some(),
+            NodeKind::And(sides) | NodeKind::Or(sides) => {
+                let decides = matches!(node.kind, NodeKind::Or(_));
+                self.constant_truth(&sides[0]).is_some_and(|truth| truth == decides || self.is_constant(&sides[1]))
+            }
+            NodeKind::If(parts) => {
+                let chosen = self.constant_truth(&parts[0]).map(|truth| &parts[if truth { 1 } else { 2 }]);
+                chosen.is_some_and(|chosen| self.is_constant(chosen))
+            }
+            NodeKind::Filter(filter, ..) if filters::needs_context(*filter) => false,
+            kind => parts(kind).is_some_and(|parts| parts.into_iter().all(|part| self.is_constant(part))),
+        }
+    }
+
+    fn constant_truth(&mut self, node: &Node) -> Option<bool> {
+        let constant = self.is_constant(node);
+        constant.then(|| self.machine.eval(&Locals::default(), node).ok().map(|value| value.is_true()))?
+    }
+
     /// The value of a node that can be computed at once, whether or not it can take the node's place.
     fn computed(&mut self, node: &Node) -> Option<Value> {
         if let Some(value) = constant(node) {
             return Some(value.clone());
         }
-        if !has_constant_parts(&node.kind) {
+        if !has_constant_parts(&node.kind) && !self.is_constant(node) {
             return None;
         }
         let computed = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
@@ -96,6 +132,31 @@ fn all<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> bool {
 
 fn with_args(operand: &Node, args: &Args) -> bool {
     constant(operand).is_some() && all(args.iter())
+}
+
+/// The parts of a node of a kind that Jinja2 computes from constants.
+fn parts(kind: &NodeKind) -> Option<Vec<&Node>> {
+    Some(match kind {
+        NodeKind::Key(node, _) | NodeKind::Attribute(node, _) | NodeKind::Not(node) => vec![node],
+        NodeKind::Unary(_, node) | NodeKind::IsText(node, ..) | NodeKind::Check(_, node) => vec![node],
+        NodeKind::Item(nodes) | NodeKind::Binary(_, nodes) | NodeKind::Compare(_, nodes) => nodes.iter().collect(),
+        NodeKind::And(nodes) | NodeKind::Or(nodes) => nodes.iter().collect(),
+        NodeKind::If(nodes) => nodes.iter().collect(),
+        NodeKind::Slice(nodes) => nodes.iter().collect(),
+        NodeKind::Sum(nodes) | NodeKind::Concat(nodes) | NodeKind::List(nodes) | NodeKind::Tuple(nodes) => {
+            nodes.iter().collect()
+        }
+        NodeKind::Dict(entries) => entries.iter().flatten().collect(),
+        NodeKind::Chain(first, rest) => std::iter::once(&**first).chain(rest.iter().map(|(_, node)| node)).collect(),
+        NodeKind::Filter(_, operand, args) => std::iter::once(&**operand).chain(args.iter()).collect(),
+        NodeKind::Test(_, operand, args) => std::iter::once(&**operand).chain(args.iter()).collect(),
+        _ => return None,
+    })
+}
+
+/// Whether something is sliced in a node.
+fn has_slice(node: &Node) -> bool {
+    matches!(node.kind, NodeKind::Slice(_)) || parts(&node.kind).is_some_and(|parts| parts.into_iter().any(has_slice))
 }
 
 /// Whether the node computes something from constants, in a way that Jinja2 would.

@@ -10,7 +10,7 @@ use minijinja::Value;
 
 use super::super::ast::{self, Expr};
 use super::super::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
-use super::super::scope::{Place, mentions};
+use super::super::scope::{Place, has_scoped_block, mentions};
 use super::super::value::MacroSpec;
 use super::{Compiler, Frame, Made};
 
@@ -68,7 +68,7 @@ impl Compiler {
 
     fn plain_loop(&mut self, frame: Frame, node: &ast::For, iter: Node, recursion: Option<Recursion>) -> Made<Step> {
         let start = self.size;
-        let counted = recursion.is_some() || mentions(&node.body, "loop");
+        let counted = recursion.is_some() || mentions(&node.body, "loop") || has_scoped_block(&node.body);
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         let counter = counted.then(|| self.scopes.declare(scope, &"loop".into())).map(|slot| self.scopes.local(slot));
         self.scopes.declare_target(scope, &node.target);

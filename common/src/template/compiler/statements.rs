@@ -21,7 +21,10 @@ impl Compiler {
             StmtKind::Data(text) => print_text(text, steps),
             StmtKind::Print(expr) => {
                 let node = self.expr(frame, expr)?;
-                print(node, steps);
+                match self.printed_constant(&node) {
+                    Some(text) => print_text(&text, steps),
+                    None => print(node, steps),
+                }
             }
             StmtKind::For(node) => self.for_loop(frame, node, steps)?,
             StmtKind::If(branches, otherwise) => steps.push(self.condition(frame.soft(), branches, otherwise)?),
@@ -32,7 +35,7 @@ impl Compiler {
             StmtKind::Call(call, function) => self.call_block(frame, call, function, steps)?,
             StmtKind::Filter(filter, body) => self.filter_block(frame, filter, body, steps)?,
             StmtKind::Generation(body) => self.generation(frame, body, steps)?,
-            StmtKind::Block(body) => self.block(body, steps)?,
+            StmtKind::Block(body, scoped) => self.block(frame, *scoped, body, steps)?,
             StmtKind::RequiredBlock(name) => {
                 steps.push(self.failure(Vec::new(), format!("Required block '{name}' not found")));
             }
@@ -215,15 +218,19 @@ impl Compiler {
         Ok(())
     }
 
-    /// A named block sees the template's own variables, but not those of loops and the like around it.
-    fn block(&mut self, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+    /// A named block sees the template's own variables, but not those of loops and the like around it unless it is scoped.
+    fn block(&mut self, frame: Frame, scoped: bool, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
         for name in ["super", "self"] {
             if mentions(body, name) {
                 let line = line_of(body, name).unwrap_or(self.line);
                 return Err(CompileError::Unsupported { line, construct: format!("the variable '{name}'") });
             }
         }
-        self.scope(Frame { scope: 0, soft: false }, body, steps)
+        let around = if scoped { frame.scope } else { self.around_blocks };
+        let before = std::mem::replace(&mut self.around_blocks, around);
+        let done = self.scope(Frame { scope: around, soft: false }, body, steps);
+        self.around_blocks = before;
+        done
     }
 }
 

@@ -2,6 +2,7 @@
 
 use minijinja::Value;
 
+use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::lexer::is_space;
 use super::super::machine::Machine;
@@ -31,9 +32,16 @@ pub(super) fn forceescape(machine: &mut Machine, value: &Value, args: &Args<'_>)
 
 pub(super) fn striptags(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("striptags", [])?;
-    let content = without_tags(&repr::to_str(machine, value)?);
-    let words: Vec<&str> = content.split(is_space).filter(|word| !word.is_empty()).collect();
-    text(entities::unescape(&words.join(" ")))
+    let content = repr::to_str(machine, value)?;
+    budget::steps(content.len())?;
+    budget::room(2 * content.len())?;
+    let content = without_tags(&content);
+    let mut words = Text::new();
+    for (at, word) in content.split(is_space).filter(|word| !word.is_empty()).enumerate() {
+        words.push(if at > 0 { " " } else { "" })?;
+        words.push(word)?;
+    }
+    text(entities::unescape(&words.finish()))
 }
 
 /// Drops comments and tags, up to the first that does not end.
@@ -79,11 +87,13 @@ pub(super) fn urlencode(machine: &mut Machine, value: &Value, args: &Args<'_>) -
     if matches!(py(value), Py::Str(_)) || !is_iterable(value) {
         return text(quote(&repr::to_str(machine, value)?, false)?);
     }
-    let mut parts = Vec::new();
+    let mut out = Text::new();
+    let mut separator = "";
     let mut add = |machine: &mut Machine, key: &Value, item: &Value| -> Fallible<()> {
-        let (key, item) = (repr::to_str(machine, key)?, repr::to_str(machine, item)?);
-        parts.push(format!("{}={}", quote(&key, true)?, quote(&item, true)?));
-        Ok(())
+        out.push(std::mem::replace(&mut separator, "&"))?;
+        out.push(&quote(&repr::to_str(machine, key)?, true)?)?;
+        out.push("=")?;
+        out.push(&quote(&repr::to_str(machine, item)?, true)?)
     };
     match dict(value) {
         Some(entries) => entries.entries().iter().try_for_each(|(key, item)| add(machine, key, item))?,
@@ -96,24 +106,32 @@ pub(super) fn urlencode(machine: &mut Machine, value: &Value, args: &Args<'_>) -
             }
         }
     }
-    text(parts.join("&"))
+    text(out.finish())
 }
+
+/// How many bytes are escaped at once.
+const PIECE: usize = 4096;
+
+const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
 
 /// Percent escapes; in a query, spaces become `+` and slashes are escaped too.
 fn quote(content: &str, in_query: bool) -> Fallible<String> {
+    budget::walk(content.len())?;
     let mut out = Text::new();
-    marks::write(&mut out, content, |out, content| out.push(&percent_escaped(content, in_query)))?;
+    marks::write(&mut out, content, |out, content| {
+        content.as_bytes().chunks(PIECE).try_for_each(|piece| out.push(&percent_escaped(piece, in_query)))
+    })?;
     Ok(out.finish())
 }
 
-fn percent_escaped(content: &str, in_query: bool) -> String {
+fn percent_escaped(content: &[u8], in_query: bool) -> String {
     let mut out = String::with_capacity(content.len());
-    for byte in content.bytes() {
+    for byte in content.iter().copied() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => out.push(char::from(byte)),
             b'/' if !in_query => out.push('/'),
             b' ' if in_query => out.push('+'),
-            byte => out.push_str(&format!("%{byte:02X}")),
+            byte => out.extend(['%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
         }
     }
     out

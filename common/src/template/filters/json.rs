@@ -16,9 +16,12 @@ use super::flag;
 const MAX_INDENT: usize = 1 << 20;
 
 pub(super) fn tojson(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    let is_text = value.as_str().is_some();
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = args.bind("tojson", names)?;
-    let indent = or_none(indent).map(|indent| indentation(&indent)).transpose()?;
+    // Python does not look at the indentation of a text.
+    let indent =
+        or_none(indent).map(|indent| if is_text { Ok(String::new()) } else { indentation(&indent) }).transpose()?;
     let (item_separator, key_separator) = match or_none(separators) {
         Some(pair) => separator_pair(&pair)?,
         None => (if indent.is_some() { "," } else { ", " }.into(), ": ".into()),
@@ -35,7 +38,10 @@ pub(super) fn tojson(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallibl
 
 fn indentation(indent: &Value) -> Fallible<String> {
     match py(indent) {
-        Py::Str(text) => Ok(text.to_owned()),
+        Py::Str(text) => {
+            budget::alloc(text.len())?;
+            Ok(text.to_owned())
+        }
         Py::Undefined(undefined) => Err(undefined.error()),
         _ => {
             let width = usize::try_from(int_arg(indent)?).unwrap_or(0).min(MAX_INDENT);
@@ -55,7 +61,10 @@ fn separator_pair(pair: &Value) -> Fallible<(String, String)> {
 
 fn separator(value: &Value) -> Fallible<String> {
     match value.as_str() {
-        Some(text) => Ok(text.to_owned()),
+        Some(text) => {
+            budget::alloc(text.len())?;
+            Ok(text.to_owned())
+        }
         None => Err(fail(format!("separators must be str, not {}", type_name(value)))),
     }
 }

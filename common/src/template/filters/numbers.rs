@@ -36,6 +36,7 @@ pub(super) fn int(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<V
     let default = || default.unwrap_or_else(|| Value::from(0));
     let base = base.map_or(Ok(10), |base| int_arg(&base))?;
     budget::walk(value.as_str().map_or(0, str::len))?;
+    budget::room(value.as_str().map_or(0, |content| 4 * content.len()))?;
     match py(value) {
         Py::Str(content) => match number::parse_int(&marks::plain(content), u32::try_from(base).unwrap_or(u32::MAX)) {
             Ok(int) => Ok(int),
@@ -58,6 +59,7 @@ pub(super) fn int(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<V
 pub(super) fn float(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [default] = args.bind("float", ["default"])?;
     budget::walk(value.as_str().map_or(0, str::len))?;
+    budget::room(value.as_str().map_or(0, |content| 2 * content.len()))?;
     let float = match py(value) {
         Py::Str(content) => number::parse_float(&marks::plain(content)),
         Py::Undefined(undefined) => return Err(undefined.error()),
@@ -87,6 +89,8 @@ fn round_to_nearest(value: &Value, precision: &Value) -> Fallible<Value> {
         (_, Some(int)) if digits >= 0 => int_value(int),
         (_, Some(int)) => {
             let digits = u32::try_from(digits.unsigned_abs()).unwrap_or(u32::MAX).min(5000);
+            budget::product(4 * u64::from(digits), 4 * u64::from(digits))?;
+            budget::product(2 * int.bits(), 4 * u64::from(digits))?;
             int_value(number::round_int(&int, &Digits::from(10).pow(digits), false))
         }
         _ => Err(fail(format!("type {} doesn't define __round__ method", type_name(value)))),
@@ -109,6 +113,7 @@ pub(super) fn filesizeformat(_: &mut Machine, value: &Value, args: &Args<'_>) ->
     const BINARY: [&str; 8] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
     let [binary] = args.bind("filesizeformat", ["binary"])?;
     let (base, units): (f64, _) = if flag(binary) { (1024.0, BINARY) } else { (1000.0, DECIMAL) };
+    budget::walk(value.as_str().map_or(0, str::len))?;
     let bytes = match py(defined(value)?) {
         Py::Str(content) => number::parse_float(content),
         _ => as_float(value)?,

@@ -139,7 +139,7 @@ fn pieces(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
 }
 
 fn push_words(pieces: &mut Vec<String>, line: &str, width: usize, after: usize) -> Fallible<()> {
-    let words = words(line);
+    let words = words(line)?;
     let mut current = String::new();
     for (at, word) in words.iter().enumerate() {
         let room = width.saturating_sub(if at + 1 == words.len() { after } else { 0 });
@@ -160,17 +160,18 @@ fn push_words(pieces: &mut Vec<String>, line: &str, width: usize, after: usize) 
 }
 
 /// The words of a line, each with the space that follows it.
-fn words(line: &str) -> Vec<&str> {
+fn words(line: &str) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
         let space = rest.find(is_space).unwrap_or(rest.len());
         let end = rest[space..].find(|c| !is_space(c)).map_or(rest.len(), |len| space + len);
         let (word, after) = rest.split_at(end);
+        budget::alloc_values(1)?;
         words.push(word);
         rest = after;
     }
-    words
+    Ok(words)
 }
 
 fn quoted(part: &str) -> Fallible<String> {

@@ -42,7 +42,7 @@ impl<'a> Mapping<'a> {
         }
         let [attribute, default] = args.bind("map", ["attribute", "default"])?;
         let default = default.filter(|default| !default.is_none());
-        Ok(Self::Attribute(Path::parse(&attribute.unwrap_or_default()), default))
+        Ok(Self::Attribute(Path::parse(&attribute.unwrap_or_default())?, default))
     }
 
     fn apply(&self, machine: &mut Machine, item: &Value) -> Fallible<Value> {
@@ -97,7 +97,7 @@ struct Choice<'a> {
 impl<'a> Choice<'a> {
     fn read(args: &'a Args<'_>, by_attribute: bool) -> Fallible<Self> {
         let (path, args) = match (by_attribute, args.positional.first()) {
-            (true, Some(path)) => (Path::parse(path), args.rest()),
+            (true, Some(path)) => (Path::parse(path)?, args.rest()),
             (true, None) => return Err(fail("Missing parameter for attribute name")),
             (false, _) => (Path(Vec::new()), args.all()),
         };

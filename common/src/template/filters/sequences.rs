@@ -85,7 +85,7 @@ pub(super) fn join(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
         Some(separator) => repr::to_str(machine, &separator)?,
         None => String::new(),
     };
-    let path = or_none(attribute).map(|attribute| Path::parse(&attribute));
+    let path = or_none(attribute).map(|attribute| Path::parse(&attribute)).transpose()?;
     let mut out = repr::Text::new();
     for (at, item) in iterate(value)?.enumerate() {
         let mut item = item?;
@@ -106,7 +106,7 @@ pub(super) fn join(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
 
 pub(super) fn sum(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [attribute, start] = args.bind("sum", ["attribute", "start"])?;
-    let path = or_none(attribute).map(|attribute| Path::parse(&attribute));
+    let path = or_none(attribute).map(|attribute| Path::parse(&attribute)).transpose()?;
     let mut sum = start.unwrap_or_else(|| Value::from(0));
     if sum.as_str().is_some() {
         return Err(fail("sum() can't sum strings [use ''.join(seq) instead]"));
@@ -132,7 +132,7 @@ pub(super) fn max(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fall
 
 fn extreme(machine: &mut Machine, value: &Value, args: &Args<'_>, op: &str) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("min", ["case_sensitive", "attribute"])?;
-    let keys = Keys::new(attribute, flag(case_sensitive));
+    let keys = Keys::new(attribute, flag(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
     for item in iterate(value)? {
         let item = item?;
@@ -156,8 +156,8 @@ struct Keys {
 }
 
 impl Keys {
-    fn new(attribute: Option<Value>, case_sensitive: bool) -> Self {
-        Self { path: Path::parse(&attribute.unwrap_or_else(none)), ignore_case: !case_sensitive }
+    fn new(attribute: Option<Value>, case_sensitive: bool) -> Fallible<Self> {
+        Ok(Self { path: Path::parse(&attribute.unwrap_or_else(none))?, ignore_case: !case_sensitive })
     }
 
     fn of(&self, machine: &mut Machine, item: &Value) -> Fallible<Value> {
@@ -166,28 +166,34 @@ impl Keys {
 
     fn of_or(&self, machine: &mut Machine, item: &Value, default: Option<&Value>) -> Fallible<Value> {
         let key = self.path.get(machine, item, default)?;
-        Ok(if self.ignore_case { ignore_case(key) } else { key })
+        if self.ignore_case { ignore_case(key) } else { Ok(key) }
     }
 }
 
 pub(super) fn sort(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [reverse, case_sensitive, attribute] = args.bind("sort", ["reverse", "case_sensitive", "attribute"])?;
-    let paths = sort_paths(attribute);
-    let keys: Vec<Keys> = paths.into_iter().map(|path| Keys::new(Some(path), flag(case_sensitive.clone()))).collect();
+    let mut keys = Vec::new();
+    for path in sort_paths(attribute)? {
+        keys.push(Keys::new(Some(path), flag(case_sensitive.clone()))?);
+    }
     let mut items = Vec::new();
     for item in iterate(value)? {
         let item = item?;
+        budget::alloc_values(KEYED_VALUES)?;
         let parts = keys.iter().map(|keys| keys.of(machine, &item)).collect::<Fallible<Vec<_>>>()?;
         items.push((list(parts)?, item));
     }
     list(order::sort(items, flag(reverse))?)
 }
 
+/// What an item costs while it is sorted by a key.
+const KEYED_VALUES: usize = 2;
+
 /// The attributes to sort by, separated by commas.
-fn sort_paths(attribute: Option<Value>) -> Vec<Value> {
+fn sort_paths(attribute: Option<Value>) -> Fallible<Vec<Value>> {
     match attribute.as_ref().and_then(Value::as_str) {
-        Some(paths) => paths.split(',').map(Value::from).collect(),
-        None => vec![attribute.unwrap_or_else(none)],
+        Some(paths) => paths.split(',').map(text).collect(),
+        None => Ok(vec![attribute.unwrap_or_else(none)]),
     }
 }
 
@@ -208,7 +214,7 @@ pub(super) fn dictsort(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     let mut items = Vec::with_capacity(entries.len());
     for (key, item) in entries.entries() {
         let sort_by = if by_key { key.clone() } else { item.clone() };
-        let sort_by = if case_sensitive { sort_by } else { ignore_case(sort_by) };
+        let sort_by = if case_sensitive { sort_by } else { ignore_case(sort_by)? };
         items.push((sort_by, tuple(vec![key.clone(), item.clone()])?));
     }
     list(order::sort(items, flag(reverse))?)
@@ -218,11 +224,12 @@ pub(super) fn groupby(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
     let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"])?;
     let attribute = required(attribute, "groupby", "attribute")?;
     let default = default.filter(|default| !default.is_none());
-    let exact = Keys::new(Some(attribute.clone()), true);
-    let keys = Keys::new(Some(attribute), flag(case_sensitive));
+    let exact = Keys::new(Some(attribute.clone()), true)?;
+    let keys = Keys::new(Some(attribute), flag(case_sensitive))?;
     let mut items = Vec::new();
     for item in iterate(value)? {
         let item = item?;
+        budget::alloc_values(KEYED_VALUES)?;
         items.push((keys.of_or(machine, &item, default.as_ref())?, item));
     }
     let mut groups: Vec<(Value, Value, Vec<Value>)> = Vec::new();
@@ -242,12 +249,12 @@ pub(super) fn groupby(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
 
 pub(super) fn unique(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"])?;
-    let keys = Keys::new(attribute, flag(case_sensitive));
+    let keys = Keys::new(attribute, flag(case_sensitive))?;
     Generator::value(GeneratorKind::Function("sync_do_unique"), |out| {
         let mut seen = KeySet::default();
         for item in iterate(value)? {
             let item = item?;
-            budget::alloc_values(2)?;
+            budget::alloc_values(4)?;
             if seen.insert(keys.of(machine, &item)?)? {
                 out.push(item);
             }
@@ -264,11 +271,22 @@ pub(super) fn batch(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
         if items.is_empty() {
             return Ok(());
         }
-        let count = int_arg(&count)?;
-        let size = usize::try_from(count).ok().filter(|size| *size > 0).unwrap_or(usize::MAX);
-        for rows in items.chunks(size) {
+        // A row ends when as many items are in it: never, for what is no such number.
+        let size = match py(&count) {
+            Py::Float(float) if float >= 0.0 && float.fract() == 0.0 => float as usize,
+            _ => int_arg(&count).ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX),
+        };
+        if size == 0 {
+            out.push(list(Vec::new())?);
+        }
+        for rows in items.chunks(if size == 0 { usize::MAX } else { size }) {
             let mut row = rows.to_vec();
-            if let Some(fill) = or_none(fill.clone()).filter(|_| size != usize::MAX) {
+            if let Some(fill) = or_none(fill.clone())
+                && order::compare(&Value::from(row.len()), &count, "<")?
+            {
+                if matches!(py(&count), Py::Float(_)) {
+                    return Err(fail("can't multiply sequence by non-int of type 'float'"));
+                }
                 budget::alloc_values(size - row.len())?;
                 row.resize(size, fill);
             }

@@ -23,6 +23,11 @@ fn soft_str(machine: &mut Machine, value: &Value) -> Fallible<Value> {
     }
 }
 
+/// Makes sure that the text in upper case would fit, where letters may become three.
+pub(crate) fn make_room(content: &str) -> Fallible<()> {
+    if content.is_ascii() { Ok(()) } else { budget::room(3 * content.len()) }
+}
+
 /// A filter that turns one text into another of the same kind.
 fn change(
     machine: &mut Machine,
@@ -33,6 +38,7 @@ fn change(
 ) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
     let content = soft_str(machine, value)?;
+    make_room(content.as_str().unwrap_or_default())?;
     text_like(&content, marks::rewrite(content.as_str().unwrap_or_default(), change))
 }
 
@@ -52,6 +58,7 @@ pub(super) fn capitalize(machine: &mut Machine, value: &Value, args: &Args<'_>) 
 pub(super) fn title(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("title", [])?;
     let content = soft_str(machine, value)?;
+    make_room(content.as_str().unwrap_or_default())?;
     new_text(marks::rewrite(content.as_str().unwrap_or_default(), title_case))
 }
 
@@ -143,6 +150,7 @@ pub(super) fn truncate(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     let end = end.unwrap_or_else(|| Value::from("..."));
     let end = text_arg(&end, "truncate")?;
     let leeway = or_none(leeway).map_or(Ok(5), |leeway| int_arg(&leeway))?;
+    budget::walk(value.as_str().map_or(0, str::len).saturating_add(end.len()))?;
     let Some(len) = value_len(value) else {
         return Err(fail(format!("object of type '{}' has no len()", type_name(value))));
     };

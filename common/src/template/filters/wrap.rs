@@ -1,11 +1,15 @@
 //! `wordwrap`: Python's `textwrap.wrap`, paragraph by paragraph.
 
+use std::ops::Range;
+
 use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
+use super::super::python::repr::Text;
 use super::super::python::text::lines;
 use super::super::unicode;
 use super::super::value::text;
@@ -23,11 +27,16 @@ pub(super) fn wordwrap(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     let content = text_arg(value, "wordwrap")?;
     let width =
         usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| fail("invalid width (must be > 0)"))?;
-    budget::alloc(content.len().saturating_mul(2 + separator.len()))?;
     let wrapper = Wrapper { width, break_long: on(break_long), on_hyphens: on(on_hyphens) };
-    let paragraphs: Vec<String> =
-        lines(content, false)?.into_iter().map(|line| wrapper.wrap(line).join(separator)).collect();
-    text(paragraphs.join(separator))
+    let mut out = Text::new();
+    for (at, paragraph) in lines(content, false)?.into_iter().enumerate() {
+        out.push(if at > 0 { separator } else { "" })?;
+        for (at, line) in wrapper.wrap(paragraph)?.into_iter().enumerate() {
+            out.push(if at > 0 { separator } else { "" })?;
+            out.push(&paragraph[line])?;
+        }
+    }
+    text(out.finish())
 }
 
 struct Wrapper {
@@ -36,119 +45,138 @@ struct Wrapper {
     on_hyphens: bool,
 }
 
+/// The characters of a paragraph, each with its place, and behind them its end.
+type Chars = [(usize, char)];
+
 impl Wrapper {
-    fn wrap(&self, line: &str) -> Vec<String> {
-        let mut chunks = self.chunks(line);
+    /// The lines of a paragraph.
+    fn wrap(&self, paragraph: &str) -> Fallible<Vec<Range<usize>>> {
+        budget::walk(paragraph.len())?;
+        budget::room(paragraph.len().saturating_mul(4 * size_of::<(usize, char)>()))?;
+        let mut chars: Vec<_> = paragraph.char_indices().map(|(at, c)| (at, marks::letter(c))).collect();
+        chars.push((paragraph.len(), ' '));
+        let mut chunks = self.chunks(&chars[..chars.len() - 1]);
         chunks.reverse();
-        let mut wrapped: Vec<String> = Vec::new();
+        let mut wrapped: Vec<Range<usize>> = Vec::new();
         while let Some(chunk) = chunks.last() {
-            if is_space(chunk) && !wrapped.is_empty() {
+            if !wrapped.is_empty() && is_space(&chars[chunk.clone()])? {
                 chunks.pop();
             }
-            let mut current = self.fill(&mut chunks);
-            if current.last().is_some_and(|last| is_space(last)) {
-                current.pop();
+            let mut line = self.fill(&chars, &mut chunks);
+            if let Some(last) = line.last()
+                && is_space(&chars[last.clone()])?
+            {
+                line.pop();
             }
-            if !current.is_empty() {
-                wrapped.push(current.concat());
+            if let (Some(first), Some(last)) = (line.first(), line.last()) {
+                wrapped.push(chars[first.start].0..chars[last.end].0);
             }
         }
-        wrapped
+        Ok(wrapped)
     }
 
     /// As many chunks as fit in a line; a chunk too long for any line is broken or stands alone.
-    fn fill(&self, chunks: &mut Vec<String>) -> Vec<String> {
-        let (mut current, mut len) = (Vec::new(), 0);
-        while let Some(chunk) = chunks.pop_if(|chunk| len + chunk.chars().count() <= self.width) {
-            len += chunk.chars().count();
-            current.push(chunk);
+    fn fill(&self, chars: &Chars, chunks: &mut Vec<Range<usize>>) -> Vec<Range<usize>> {
+        let (mut line, mut len) = (Vec::new(), 0);
+        while let Some(chunk) = chunks.pop_if(|chunk| len + chunk.len() <= self.width) {
+            len += chunk.len();
+            line.push(chunk);
         }
-        if let Some(chunk) = chunks.pop_if(|chunk| chunk.chars().count() > self.width) {
+        if let Some(chunk) = chunks.pop_if(|chunk| chunk.len() > self.width) {
             if self.break_long {
-                let (head, tail) = self.break_chunk(&chunk, self.width - len);
-                current.push(head);
-                chunks.push(tail);
-            } else if current.is_empty() {
-                current.push(chunk);
+                let end = chunk.start + self.break_at(&chars[chunk.clone()], self.width - len);
+                line.push(chunk.start..end);
+                chunks.push(end..chunk.end);
+            } else if line.is_empty() {
+                line.push(chunk);
             } else {
                 chunks.push(chunk);
             }
         }
-        current
+        line
     }
 
-    fn break_chunk(&self, chunk: &str, room: usize) -> (String, String) {
-        let chars: Vec<char> = chunk.chars().collect();
-        let mut end = room.max(usize::from(self.width < 1)).min(chars.len());
-        if self.on_hyphens && chars.len() > room {
-            let hyphen = chars[..room].iter().rposition(|c| *c == '-');
-            if let Some(hyphen) = hyphen.filter(|at| chars[..*at].iter().any(|c| *c != '-')) {
-                end = hyphen + 1;
-            }
+    /// How much of a chunk goes in the room that there is.
+    fn break_at(&self, chunk: &Chars, room: usize) -> usize {
+        let head = &chunk[..room];
+        let hyphen = head.iter().rposition(|(_, c)| *c == '-').filter(|_| self.on_hyphens);
+        match hyphen.filter(|at| head[..*at].iter().any(|(_, c)| *c != '-')) {
+            Some(hyphen) => hyphen + 1,
+            None => room,
         }
-        (chars[..end].iter().collect(), chars[end..].iter().collect())
     }
 
     /// Words and the space between them; words with hyphens are several chunks.
-    fn chunks(&self, line: &str) -> Vec<String> {
+    fn chunks(&self, chars: &Chars) -> Vec<Range<usize>> {
         let mut chunks = Vec::new();
-        let mut rest = line;
-        while let Some(first) = rest.chars().next() {
-            let in_space = SPACE.contains(&first);
-            let end = rest.find(|c| SPACE.contains(&c) != in_space).unwrap_or(rest.len());
-            let (word, after) = rest.split_at(end);
-            if self.on_hyphens && !in_space {
-                split_hyphens(word, &mut chunks)
+        let mut start = 0;
+        while start < chars.len() {
+            let in_space = SPACE.contains(&chars[start].1);
+            let same = |(_, c): &&(usize, char)| SPACE.contains(c) == in_space;
+            let end = start + chars[start..].iter().take_while(same).count();
+            if in_space || !self.on_hyphens {
+                chunks.push(start..end);
             } else {
-                chunks.push(word.to_owned())
+                split_word(chars, start..end, &mut chunks);
             }
-            rest = after;
+            start = end;
         }
         chunks
     }
 }
 
-fn is_space(chunk: &str) -> bool {
-    chunk.chars().all(|c| SPACE.contains(&c) || super::super::lexer::is_space(c))
+fn is_space(chunk: &Chars) -> Fallible<bool> {
+    budget::scan(chunk.len())?;
+    Ok(chunk.iter().all(|(_, c)| SPACE.contains(c) || super::super::lexer::is_space(*c)))
 }
 
-fn is_letter(c: char) -> bool {
-    unicode::is_alpha(c)
-}
-
-/// Breaks after hyphens that stand between letters, and around dashes.
-fn split_hyphens(word: &str, chunks: &mut Vec<String>) {
-    let chars: Vec<char> = word.chars().collect();
-    let mut start = 0;
-    let mut at = 0;
-    while at < chars.len() {
-        if chars[at] != '-' {
-            at += 1;
+/// Breaks a word after hyphens that stand between letters, and around dashes.
+fn split_word(chars: &Chars, word: Range<usize>, chunks: &mut Vec<Range<usize>>) {
+    let mut start = word.start;
+    for at in word.clone() {
+        if at < start || chars[at].1 != '-' {
             continue;
         }
-        let dashes = chars[at..].iter().take_while(|c| **c == '-').count();
-        let after = at + dashes;
-        let followed = chars.get(after).is_some_and(|c| *c == '_' || is_letter(*c) || unicode::is_numeric(*c));
-        if dashes >= 2 && at > start && followed {
-            chunks.push(chars[start..at].iter().collect());
-            chunks.push(chars[at..after].iter().collect());
-            start = after;
-        } else if dashes == 1 && breaks_after(&chars, start, at) {
-            chunks.push(chars[start..after].iter().collect());
-            start = after;
+        match dashes(chars, at) {
+            Some(end) => {
+                chunks.extend([start..at, at..end].into_iter().filter(|chunk| !chunk.is_empty()));
+                start = end;
+            }
+            None if at > start && breaks_after(chars, at) => {
+                chunks.push(start..at + 1);
+                start = at + 1;
+            }
+            None => {}
         }
-        at = after;
     }
-    if start < chars.len() {
-        chunks.push(chars[start..].iter().collect());
+    if start < word.end {
+        chunks.push(start..word.end);
     }
+}
+
+/// Where the dashes end that stand here between two words.
+fn dashes(chars: &Chars, at: usize) -> Option<usize> {
+    let before = chars[at.checked_sub(1)?].1;
+    if !is_word(before) && !matches!(before, '!' | '"' | '\'' | '&' | '.' | ',' | '?') {
+        return None;
+    }
+    let end = at + chars[at..].iter().take_while(|(_, c)| *c == '-').count();
+    (end >= at + 2 && is_word(chars.get(end)?.1)).then_some(end)
 }
 
 /// Two letters (or a letter, a hyphen and a letter) before the hyphen, and the same after it.
-fn breaks_after(chars: &[char], start: usize, hyphen: usize) -> bool {
-    let letter = |at: usize| chars.get(at).is_some_and(|c| is_letter(*c));
-    let before = hyphen >= start + 2 && letter(hyphen - 1) && letter(hyphen - 2);
-    let after =
-        letter(hyphen + 1) && (letter(hyphen + 2) || (chars.get(hyphen + 2) == Some(&'-') && letter(hyphen + 3)));
-    before && after
+fn breaks_after(chars: &Chars, hyphen: usize) -> bool {
+    let letter = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|(_, c)| is_letter(*c));
+    let hyphen_at = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|(_, c)| *c == '-');
+    let (before, after) = (|by| hyphen.checked_sub(by), |by| hyphen.checked_add(by));
+    let ends = letter(before(1)) && (letter(before(2)) || (hyphen_at(before(2)) && letter(before(3))));
+    ends && letter(after(1)) && (letter(after(2)) || (hyphen_at(after(2)) && letter(after(3))))
+}
+
+fn is_word(c: char) -> bool {
+    c == '_' || unicode::is_alpha(c) || unicode::is_numeric(c)
+}
+
+fn is_letter(c: char) -> bool {
+    is_word(c) && unicode::decimal(c).is_none()
 }

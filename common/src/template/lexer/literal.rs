@@ -80,8 +80,14 @@ fn zeros_len(digits: &str) -> usize {
     digits[..zeros].trim_end_matches('_').len()
 }
 
+/// More digits than CPython reads.
+const MAX_DIGITS: usize = 4300;
+
 fn int(digits: &str, radix: u32) -> Option<Const> {
     let digits = without_underscores(digits);
+    if digits.len() > MAX_DIGITS {
+        return None;
+    }
     match i128::from_str_radix(&digits, radix) {
         Ok(int) => Some(Const::Int(int)),
         Err(_) => Some(Const::BigInt(BigInt::from(Digits::parse_bytes(digits.as_bytes(), radix)?))),

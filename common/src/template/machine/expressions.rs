@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
+use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::marks;
 use super::super::predicates::Predicate;
@@ -11,6 +12,9 @@ use super::super::program::{Args, Comparison, Node, NodeKind};
 use super::super::python::{attribute, call};
 use super::super::value::{Dict, Obj, Undefined, list, obj, tuple};
 use super::{Locals, Machine};
+
+/// Shorter texts are compared in no time.
+const LONG_TEXT: usize = 64;
 
 /// Stands for a value that is not there where nobody asks why.
 static NOTHING: Value = Value::UNDEFINED;
@@ -109,6 +113,7 @@ impl Machine {
             NodeKind::Check(check, operand) => Ok(check(&*self.look(locals, operand)?)),
             NodeKind::IsText(operand, text, wanted) => {
                 let value = self.look(locals, operand)?;
+                budget::steps(text.len() / LONG_TEXT)?;
                 Ok(value.as_str().is_some_and(|found| marks::same(found, text)) == *wanted)
             }
             NodeKind::Compare(compare, parts) => {
@@ -183,7 +188,14 @@ impl Machine {
         let [operand, bounds @ ..] = parts;
         let value = self.eval(locals, operand)?;
         let bounds = self.all(locals, bounds)?;
-        attribute::slice(&value, &bounds)
+        match attribute::slice(&value, &bounds) {
+            Err(error)
+                if self.computes_constants && !error.is_fatal() && attribute::slices_to_undefined(&value, &bounds) =>
+            {
+                Ok(Undefined::because("a slice of what cannot be sliced"))
+            }
+            result => result,
+        }
     }
 
     /// `a < b < c`: every operand is evaluated once, and none after a comparison that does not hold.

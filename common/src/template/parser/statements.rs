@@ -241,7 +241,7 @@ impl Parser {
 
     fn named_block(&mut self) -> Parsed<StmtKind> {
         let name = self.expect_name()?;
-        self.skip_name("scoped");
+        let scoped = self.skip_name("scoped");
         let required = self.skip_name("required");
         if self.block_names.contains(&name) {
             return self.fail(format!("block '{name}' defined twice"));
@@ -250,7 +250,7 @@ impl Parser {
         let body = self.outside_loop(|parser| parser.block_until("endblock"))?;
         self.skip_name(&name);
         if !required {
-            return Ok(StmtKind::Block(body));
+            return Ok(StmtKind::Block(body, scoped));
         }
         let is_blank = |stmt: &Stmt| matches!(&stmt.kind, StmtKind::Data(text) if text.trim().is_empty());
         if body.iter().all(is_blank) {
@@ -402,7 +402,7 @@ fn assign_loop(body: &[Stmt]) -> bool {
             branches.iter().any(|(_, body)| assign_loop(body)) || assign_loop(otherwise)
         }
         StmtKind::With(_, body) | StmtKind::Filter(_, body) => assign_loop(body),
-        StmtKind::Generation(body) | StmtKind::Block(body) | StmtKind::Scope(body) => assign_loop(body),
+        StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Scope(body) => assign_loop(body),
         StmtKind::Macro(_, function) | StmtKind::Call(_, function) => assign_loop(&function.body),
         // An inner loop has already been checked.
         _ => false,

@@ -6,7 +6,7 @@ use num_bigint::BigInt as Digits;
 use super::super::budget;
 use super::super::error::{Error, Fallible, Limit, fail, limit};
 use super::super::machine::Machine;
-use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, joined, list, py, safe_text, tuple, type_name};
+use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, joined, py, safe_text, type_name};
 use super::{printf, repr};
 
 /// Two numbers, made alike.
@@ -94,8 +94,9 @@ fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> 
 }
 
 fn add_sequences(left: &Seq, right: &Seq) -> Fallible<Value> {
+    budget::alloc_values(left.items().len() + right.items().len())?;
     let items = left.items().iter().chain(right.items()).cloned().collect();
-    if left.is_list() { list(items) } else { tuple(items) }
+    Seq::charged_for(if left.is_list() { SeqKind::List } else { SeqKind::Tuple }, items)
 }
 
 fn small_or_big(small: Option<i128>, big: impl FnOnce() -> Digits) -> Fallible<Value> {
@@ -123,7 +124,7 @@ pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_mul(right), || Digits::from(left) * right),
             Some(Pair::Big(left, right)) => {
-                budget::scan(((left.bits() / 64) * (right.bits() / 64)) as usize)?;
+                budget::product(left.bits(), right.bits())?;
                 int_value(left * right)
             }
             Some(Pair::Floats(left, right)) => Ok(Value::from(left * right)),
@@ -180,6 +181,7 @@ fn divide_ints(left: &Digits, right: &Digits) -> Fallible<f64> {
     if left.bits() <= EXACT && right.bits() <= EXACT {
         return Ok(digits_to_f64(left) / digits_to_f64(right));
     }
+    budget::product(left.bits().max(right.bits()), right.bits())?;
     // Scale the quotient to 66 bits or more, keep one bit for whatever is lost, and let the conversion round.
     let shift = 66 + right.bits() as i64 - left.bits() as i64;
     let (numerator, denominator) =
@@ -235,6 +237,7 @@ fn floor_big(left: &Digits, right: &Digits) -> Fallible<(Digits, Digits)> {
     if *right == zero {
         return Err(fail("integer division or modulo by zero"));
     }
+    budget::product(left.bits(), 2 * right.bits())?;
     let (quotient, rest) = (left / right, left % right);
     let adjust = rest != zero && (rest < zero) != (*right < zero);
     Ok(if adjust { (quotient - 1, rest + right) } else { (quotient, rest) })
@@ -305,7 +308,7 @@ fn power_ints(base: &Digits, exponent: &Digits) -> Fallible<Value> {
     if base.bits().saturating_mul(exponent.into()) > MAX_BITS {
         return Err(limit(Limit::Integer));
     }
-    budget::steps(exponent as usize)?;
+    budget::product(base.bits() * u64::from(exponent), base.bits() * u64::from(exponent))?;
     int_value(base.pow(exponent))
 }
 

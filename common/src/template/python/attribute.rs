@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use minijinja::Value;
 
 use super::super::budget;
-use super::super::error::{Fallible, fail, undefined};
+use super::super::error::{Fallible, Limit, fail, limit, undefined};
 use super::super::machine::Machine;
 use super::super::value::{
     Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py, text_like, tuple,
@@ -13,6 +13,9 @@ use super::super::value::{
 };
 use super::call::int_arg;
 use super::methods;
+
+/// Shorter names are looked up in no time.
+const LONG_NAME: usize = 64;
 
 /// `value.name`: an attribute, else an item of that name, else undefined.
 pub(crate) fn attribute(machine: &mut Machine, value: &Value, name: &Value) -> Fallible<Value> {
@@ -24,7 +27,7 @@ pub(crate) fn attribute(machine: &mut Machine, value: &Value, name: &Value) -> F
     }
     match py(value) {
         Py::Obj(Obj::Dict(entries)) => {
-            budget::steps(1)?;
+            budget::scan(text.len())?;
             Ok(entries.get_str(text).cloned().unwrap_or_else(|| missing(value, name)))
         }
         Py::Undefined(undefined) => Err(undefined.error()),
@@ -40,7 +43,10 @@ pub(crate) fn is_special(name: &str) -> bool {
 /// `value.name` for a name that is not special, or nothing if there is none. What a dict holds is not copied.
 pub(crate) fn key<'v>(machine: &mut Machine, value: &'v Value, name: &str) -> Fallible<Option<Cow<'v, Value>>> {
     match obj(value) {
-        Some(Obj::Dict(entries)) => Ok(entries.get_str(name).map(Cow::Borrowed)),
+        Some(Obj::Dict(entries)) => {
+            budget::steps(name.len() / LONG_NAME)?;
+            Ok(entries.get_str(name).map(Cow::Borrowed))
+        }
         Some(Obj::Undefined(undefined)) => Err(undefined.error()),
         Some(object) => Ok(object_attribute(machine, object, name)?.map(Cow::Owned)),
         None if value.is_undefined() => Err(undefined()),
@@ -182,22 +188,36 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
         Py::Str(content) => {
             budget::scan(content.len())?;
             let range = Bounds::read(bounds)?.resolve(length(value).unwrap_or(0));
+            if range.step != 1 {
+                budget::room(content.len().saturating_mul(size_of::<char>()))?;
+            }
             text_like(value, slice_text(content, &range))
         }
         Py::Obj(Obj::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
         Py::Obj(Obj::Range(range)) => {
-            let picked = Bounds::read(bounds)?.resolve(range.len());
-            budget::alloc_values(picked.count)?;
-            let items = picked.positions().filter_map(|at| range.get(at)).map(Value::from).collect();
-            list(items)
+            let bounds = Bounds::read(bounds)?;
+            let (start, stop) = bounds.ends(i64::try_from(range.len()).unwrap_or(i64::MAX));
+            let range = range.slice(start.into(), stop.into(), bounds.step.into());
+            range.map(|range| Obj::Range(range).value()).ok_or_else(|| limit(Limit::Integer))
         }
         _ if dict(value).is_some() => Err(fail("unhashable type: 'slice'")),
         _ => Err(fail(format!("'{}' is not subscriptable", object_name(value)))),
     }
 }
 
+/// Whether Python's `value[start:stop:step]` raises a TypeError or LookupError, if it raises something.
+pub(crate) fn slices_to_undefined(value: &Value, bounds: &[Value]) -> bool {
+    let no_step = matches!(py(&bounds[2]), Py::Int(0) | Py::Bool(false));
+    match py(value) {
+        Py::Undefined(_) => false,
+        Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Range(_)) => !no_step,
+        _ => true,
+    }
+}
+
 fn slice_items(items: &Seq, bounds: &Bounds) -> Fallible<Value> {
     let picked = bounds.resolve(items.items().len());
+    budget::steps(picked.count)?;
     let items_picked = picked.positions().filter_map(|at| items.items().get(at).cloned()).collect();
     if items.is_list() { list(items_picked) } else { tuple(items_picked) }
 }
@@ -237,12 +257,17 @@ impl Bounds {
         Ok(Self { start: bound(&bounds[0])?, stop: bound(&bounds[1])?, step })
     }
 
-    fn resolve(&self, len: usize) -> Picked {
-        let len = i64::try_from(len).unwrap_or(i64::MAX);
+    /// Where a sequence of this length is entered and left.
+    fn ends(&self, len: i64) -> (i64, i64) {
         let (lowest, highest) = if self.step > 0 { (0, len) } else { (-1, len - 1) };
         let clamp = |at: i64| (if at < 0 { at.saturating_add(len) } else { at }).clamp(lowest, highest);
         let start = self.start.map_or(if self.step > 0 { lowest } else { highest }, clamp);
         let stop = self.stop.map_or(if self.step > 0 { highest } else { lowest }, clamp);
+        (start, stop)
+    }
+
+    fn resolve(&self, len: usize) -> Picked {
+        let (start, stop) = self.ends(i64::try_from(len).unwrap_or(i64::MAX));
         let span = if self.step > 0 { stop - start } else { start - stop };
         let step = i64::try_from(self.step.unsigned_abs()).unwrap_or(i64::MAX);
         let count = if span > 0 { (span - 1) / step + 1 } else { 0 };

@@ -64,6 +64,7 @@ pub(crate) fn equal_items(left: &[Value], right: &[Value]) -> Fallible<bool> {
         return Ok(false);
     }
     for (left, right) in left.iter().zip(right) {
+        budget::steps(1)?;
         if !equal(left, right)? {
             return Ok(false);
         }
@@ -76,6 +77,7 @@ fn equal_dicts(left: &Dict, right: &Dict) -> Fallible<bool> {
         return Ok(false);
     }
     for (key, value) in left.entries() {
+        budget::steps(1)?;
         match right.get(key)? {
             Some(other) if equal(value, other)? => {}
             _ => return Ok(false),
@@ -97,6 +99,7 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
     match left.kind() {
         ViewKind::Keys => {
             for (key, _) in left.dict().entries() {
+                budget::steps(1)?;
                 if right.dict().get(key)?.is_none() {
                     return Ok(false);
                 }

@@ -2,8 +2,10 @@
 
 use minijinja::Value;
 
+use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
+use super::super::unicode;
 use super::attribute;
 use super::repr::{self, Text};
 use super::spec::Spec;
@@ -11,14 +13,15 @@ use super::spec::Spec;
 /// How deep specifications may hold fields themselves; Python's own bound.
 const MAX_DEPTH: u8 = 2;
 
-/// Fills arguments into a template text.
+/// Fills arguments into a template text; `escape` is for one that is marked as safe.
 pub(crate) fn format(
     machine: &mut Machine,
     template: &str,
     positional: &[Value],
     named: &[(Value, Value)],
+    escape: bool,
 ) -> Fallible<String> {
-    let mut formatter = Formatter { machine, positional, named, next: Some(0) };
+    let mut formatter = Formatter { machine, positional, named, next: Some(0), escape };
     formatter.text(template, MAX_DEPTH)
 }
 
@@ -28,6 +31,8 @@ struct Formatter<'a> {
     named: &'a [(Value, Value)],
     /// The number of the next `{}`; nothing once a field was numbered by hand.
     next: Option<usize>,
+    /// What is filled in is escaped for HTML unless it is marked as safe.
+    escape: bool,
 }
 
 impl Formatter<'_> {
@@ -67,14 +72,21 @@ impl Formatter<'_> {
         };
         let value = self.convert(value, conversion, rest.starts_with('!'))?;
         let spec = self.text(spec, depth - 1)?;
-        Spec::parse(&spec)?.format(&value)
+        let safe = self.escape && value.is_safe();
+        let formatted = match spec.is_empty() {
+            true => repr::to_str(self.machine, &value)?,
+            false if safe => return Err(fail("unsupported format specification for Markup")),
+            false => Spec::parse(&spec)?.format(&value)?,
+        };
+        if self.escape && !safe { repr::escape_html(&formatted) } else { Ok(formatted) }
     }
 
     fn convert(&mut self, value: Value, conversion: &str, given: bool) -> Fallible<Value> {
         match conversion {
             "" if !given => Ok(value),
             "s" => Ok(Value::from(repr::to_str(self.machine, &value)?)),
-            "r" | "a" => Ok(Value::from(repr::repr(&value)?)),
+            "r" => Ok(Value::from(repr::repr(&value)?)),
+            "a" => Ok(Value::from(repr::ascii(&repr::repr(&value)?)?)),
             _ => Err(fail(format!("Unknown conversion specifier {conversion}"))),
         }
     }
@@ -82,6 +94,9 @@ impl Formatter<'_> {
     fn value(&mut self, name: &str) -> Fallible<Value> {
         let end = name.find(['.', '[']).unwrap_or(name.len());
         let (first, mut rest) = name.split_at(end);
+        if rest.is_empty() {
+            return self.numbered(first);
+        }
         let mut value = self.argument(first)?;
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('.') {
@@ -91,7 +106,7 @@ impl Formatter<'_> {
             } else {
                 let after = rest.strip_prefix('[').ok_or_else(|| fail("Only '.' or '[' may follow ']'"))?;
                 let end = after.find(']').ok_or_else(|| fail("Missing ']' in format string"))?;
-                let key = after[..end].parse::<i64>().map_or_else(|_| Value::from(&after[..end]), Value::from);
+                let key = number(&after[..end]).map_or_else(|| Value::from(&after[..end]), Value::from);
                 value = attribute::item(self.machine, &value, &key)?;
                 rest = &after[end + 1..];
             }
@@ -99,7 +114,8 @@ impl Formatter<'_> {
         Ok(value)
     }
 
-    fn argument(&mut self, name: &str) -> Fallible<Value> {
+    /// A field that is an argument itself: only these are counted.
+    fn numbered(&mut self, name: &str) -> Fallible<Value> {
         if name.is_empty() {
             let Some(at) = self.next else {
                 return Err(fail("cannot switch from manual field specification to automatic field numbering"));
@@ -107,13 +123,20 @@ impl Formatter<'_> {
             self.next = Some(at + 1);
             return self.at(at);
         }
-        if let Ok(at) = name.parse::<usize>() {
+        if number(name).is_some() {
             if self.next.is_some_and(|next| next > 0) {
                 return Err(fail("cannot switch from automatic field numbering to manual field specification"));
             }
             self.next = None;
+        }
+        self.argument(name)
+    }
+
+    fn argument(&mut self, name: &str) -> Fallible<Value> {
+        if let Some(at) = number(name) {
             return self.at(at);
         }
+        budget::steps(self.named.len() / 4)?;
         let found = self.named.iter().find(|(known, _)| known.as_str() == Some(name));
         found.map(|(_, value)| value.clone()).ok_or_else(|| fail(format!("KeyError: '{name}'")))
     }
@@ -122,6 +145,12 @@ impl Formatter<'_> {
         let missing = || fail(format!("Replacement index {at} out of range for positional args tuple"));
         self.positional.get(at).cloned().ok_or_else(missing)
     }
+}
+
+/// The number that is written in digits of any script.
+fn number(digits: &str) -> Option<usize> {
+    let digits: Option<String> = digits.chars().map(unicode::decimal).collect();
+    digits?.parse().ok()
 }
 
 /// Where the field ends that a text starts with.

@@ -4,13 +4,16 @@ use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
 use super::super::budget;
-use super::super::error::{Fallible, fail};
+use super::super::error::{Fallible, Limit, fail, limit};
 use super::super::lexer::is_space;
 use super::super::unicode;
 use super::super::value::int_value;
 
 /// The longest integer, in digits, that CPython turns into text or back.
 const MAX_DIGITS: usize = 4300;
+
+/// Longer integers are beyond what may be computed with.
+const MAX_JSON_DIGITS: usize = 20_000;
 
 /// A number of a JSON text: an integer, unless it has a fraction or an exponent.
 pub(crate) fn from_json(text: &str) -> Fallible<Value> {
@@ -19,6 +22,9 @@ pub(crate) fn from_json(text: &str) -> Fallible<Value> {
     }
     if text.contains(['.', 'e', 'E']) {
         return text.parse::<f64>().map(Value::from).map_err(|_| fail("malformed number"));
+    }
+    if text.len() > MAX_JSON_DIGITS {
+        return Err(limit(Limit::Integer));
     }
     text.parse::<Digits>().map_err(|_| fail("malformed number")).and_then(int_value)
 }
@@ -46,6 +52,7 @@ pub(crate) fn truncate(float: f64) -> Fallible<Value> {
 /// Python's `str(int)` for integers of any size.
 pub(crate) fn int_to_str(int: &Digits) -> Fallible<String> {
     budget::steps(int.bits() as usize / 4)?;
+    budget::product(int.bits(), int.bits())?;
     let text = int.to_string();
     if text.trim_start_matches('-').len() > MAX_DIGITS {
         return Err(fail("Exceeds the limit (4300 digits) for integer string conversion"));

@@ -38,6 +38,7 @@ fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
         return Ok(false);
     }
     for at in 0..inner.dict().len() {
+        budget::steps(1)?;
         if let Some(item) = inner.item(at)
             && !view_contains(outer, &item?)?
         {
@@ -103,6 +104,9 @@ pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Ve
     if reverse {
         items.reverse();
     }
+    // The items are held twice while they are merged.
+    let held = 4 * items.len();
+    budget::alloc_values(held)?;
     let mut width = 1;
     while width < items.len() {
         items = merge_runs(&items, width)?;
@@ -111,6 +115,7 @@ pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Ve
     if reverse {
         items.reverse();
     }
+    budget::free_values(held);
     Ok(items.into_iter().map(|(_, item)| item).collect())
 }
 

@@ -49,6 +49,11 @@ impl Printer<'_, '_> {
             let (before, after) = self.rest.split_at(at);
             self.out.push(before)?;
             self.rest = &after[1..];
+            if let Some(rest) = self.rest.strip_prefix('%') {
+                self.out.push("%")?;
+                self.rest = rest;
+                continue;
+            }
             let conversion = self.conversion()?;
             self.convert(&conversion)?;
         }
@@ -69,8 +74,8 @@ impl Printer<'_, '_> {
             self.take()?;
             match flag {
                 '-' => spec.align = Some('<'),
-                '+' => spec.sign = '+',
-                ' ' if spec.sign != '+' => spec.sign = ' ',
+                '+' => spec.sign = Some('+'),
+                ' ' if spec.sign.is_none() => spec.sign = Some(' '),
                 '#' => spec.alternate = true,
                 '0' => spec.fill = '0',
                 _ => {}
@@ -145,9 +150,6 @@ impl Printer<'_, '_> {
     }
 
     fn convert(&mut self, conversion: &Conversion) -> Fallible<()> {
-        if conversion.kind == '%' {
-            return self.out.push("%");
-        }
         let value = match &conversion.key {
             Some(key) => self.keyed(key)?,
             None => self.next_value()?,
@@ -157,7 +159,8 @@ impl Printer<'_, '_> {
                 let content = self.text_of(&value)?;
                 conversion.text(&content)?
             }
-            'r' | 'a' => conversion.text(&self.escaped(repr::repr(&value)?)?)?,
+            'r' => conversion.text(&self.escaped(repr::repr(&value)?)?)?,
+            'a' => conversion.text(&self.escaped(repr::ascii(&repr::repr(&value)?)?)?)?,
             'c' => conversion.text(&character(&value)?)?,
             kind => conversion.number(&value, kind)?,
         };
@@ -196,7 +199,7 @@ fn character(value: &Value) -> Fallible<String> {
 
 impl Conversion {
     fn text(&self, content: &str) -> Fallible<String> {
-        Spec { kind: None, fill: ' ', sign: '-', alternate: false, ..self.spec.clone() }.format(&Value::from(content))
+        Spec { kind: None, fill: ' ', sign: None, alternate: false, ..self.spec.clone() }.text(content)
     }
 
     fn number(&self, value: &Value, kind: char) -> Fallible<String> {
@@ -224,8 +227,8 @@ impl Conversion {
         let (sign, digits) = digits.split_at(sign);
         let width = i64::try_from(precision).unwrap_or(i64::MAX);
         let digits = super::text::justify(digits, width, '0', super::text::Side::Right)?;
-        let field = Spec { precision: None, kind: None, fill: ' ', sign: '-', ..self.spec.clone() };
-        field.format(&Value::from(format!("{sign}{digits}")))
+        let field = Spec { precision: None, kind: None, fill: ' ', sign: None, alternate: false, ..self.spec.clone() };
+        field.text(&format!("{sign}{digits}"))
     }
 
     /// Zeros fill the field only to the left of the digits.

@@ -13,21 +13,40 @@ use super::super::value::{self, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, 
 use super::number;
 
 /// Text that is being written, which may not outgrow the budget.
-pub(crate) struct Text(String);
+///
+/// A long text is kept in pieces until it is whole: a single growing one would be copied from place to place, and take
+/// twice the room.
+pub(crate) struct Text {
+    full: Vec<String>,
+    last: String,
+}
+
+/// The size of a piece.
+const PIECE: usize = 4 * 1024 * 1024;
 
 impl Text {
     pub(crate) fn new() -> Self {
-        Self(String::new())
+        Self { full: Vec::new(), last: String::new() }
     }
 
     pub(crate) fn push(&mut self, part: &str) -> Fallible<()> {
         budget::alloc(part.len())?;
-        self.0.push_str(part);
+        if self.last.len() + part.len() > PIECE && !self.last.is_empty() {
+            let next = String::with_capacity(PIECE.max(part.len()));
+            self.full.push(std::mem::replace(&mut self.last, next));
+        }
+        self.last.push_str(part);
         Ok(())
     }
 
     pub(crate) fn finish(self) -> String {
-        self.0
+        if self.full.is_empty() {
+            return self.last;
+        }
+        let len = self.full.iter().map(String::len).sum::<usize>() + self.last.len();
+        let mut whole = String::with_capacity(len);
+        self.full.into_iter().chain([self.last]).for_each(|piece| whole.push_str(&piece));
+        whole
     }
 }
 
@@ -163,14 +182,22 @@ fn write_entries(out: &mut Text, entries: &[(Value, Value)], depth: u16) -> Fall
     out.push("}")
 }
 
+const QUOTED_AT_ONCE: usize = 4096;
+
 /// A text in quotes, with escapes for what cannot be printed.
 pub(crate) fn write_quoted(out: &mut Text, text: &str) -> Fallible<()> {
     let plain = marks::plain(text);
     let quote = if plain.contains('\'') && !plain.contains('"') { "\"" } else { "'" };
     out.push(quote)?;
     marks::write(out, text, |out, text| {
-        let mut quoted = String::with_capacity(text.len());
-        text.chars().for_each(|c| push_quoted(&mut quoted, c, quote));
+        let mut quoted = String::with_capacity(text.len().min(QUOTED_AT_ONCE));
+        for c in text.chars() {
+            push_quoted(&mut quoted, c, quote);
+            if quoted.len() >= QUOTED_AT_ONCE {
+                out.push(&quoted)?;
+                quoted.clear();
+            }
+        }
         out.push(&quoted)
     })?;
     out.push(quote)
@@ -195,6 +222,24 @@ fn push_escape(out: &mut String, c: char) {
         code @ ..=0xffff => write!(out, "\\u{code:04x}"),
         code => write!(out, "\\U{code:08x}"),
     };
+}
+
+/// Python's `ascii` of what `repr` gave.
+pub(crate) fn ascii(text: &str) -> Fallible<String> {
+    let mut out = Text::new();
+    marks::write(&mut out, text, |out, text| {
+        for c in text.chars() {
+            let mut escaped = String::new();
+            if c.is_ascii() {
+                escaped.push(c)
+            } else {
+                push_escape(&mut escaped, c)
+            }
+            out.push(&escaped)?;
+        }
+        Ok(())
+    })?;
+    Ok(out.finish())
 }
 
 /// markupsafe's `escape` of a plain text.

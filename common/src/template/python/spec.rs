@@ -1,13 +1,16 @@
 //! Format specifications: what stands behind the colon in `'{:>10.2f}'`.
 
+use std::borrow::Cow;
+
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
+use super::super::budget;
 use super::super::error::{Error, Fallible, Limit, fail, limit};
 use super::super::value::{Py, as_digits, py, type_name};
 use super::arithmetic::as_float;
+use super::number;
 use super::text::{self, Side};
-use super::{number, repr};
 
 /// More digits than any float has.
 const MAX_PRECISION: usize = 10_000;
@@ -19,8 +22,12 @@ pub(crate) struct Spec {
     /// `<`, `>`, `^` or `=`.
     pub(crate) align: Option<char>,
     /// `+`, `-` or space.
-    pub(crate) sign: char,
+    pub(crate) sign: Option<char>,
     pub(crate) alternate: bool,
+    /// `z`: what rounds to zero has no sign.
+    pub(crate) positive_zero: bool,
+    /// `0` before the width: zeros fill numbers behind the sign, and texts at the end.
+    pub(crate) zeros: bool,
     pub(crate) width: usize,
     /// `,` or `_` between groups of digits.
     pub(crate) grouping: Option<char>,
@@ -34,27 +41,31 @@ impl Spec {
         let mut spec = Self {
             fill: ' ',
             align: None,
-            sign: '-',
+            sign: None,
             alternate: false,
+            positive_zero: false,
+            zeros: false,
             width: 0,
             grouping: None,
             precision: None,
             kind: None,
         };
-        let mut rest = spec.read_align(text);
+        let (mut rest, fill_given) = spec.read_align(text);
         if let Some(sign) = rest.chars().next().filter(|c| matches!(c, '+' | '-' | ' ')) {
-            spec.sign = sign;
+            spec.sign = Some(sign);
             rest = &rest[1..];
         }
-        rest = rest.strip_prefix('z').unwrap_or(rest);
+        if let Some(after) = rest.strip_prefix('z') {
+            spec.positive_zero = true;
+            rest = after;
+        }
         if let Some(after) = rest.strip_prefix('#') {
             spec.alternate = true;
             rest = after;
         }
-        if let Some(after) = rest.strip_prefix('0') {
-            if spec.align.is_none() {
-                (spec.fill, spec.align) = ('0', Some('='));
-            }
+        if let Some(after) = rest.strip_prefix('0').filter(|_| !fill_given) {
+            (spec.fill, spec.zeros) = ('0', spec.align.is_none());
+            spec.align = spec.align.or(Some('='));
             rest = after;
         }
         rest = read_number(rest, &mut spec.width)?;
@@ -65,19 +76,20 @@ impl Spec {
         spec.read_end(rest)
     }
 
-    fn read_align<'t>(&mut self, text: &'t str) -> &'t str {
+    /// The rest, and whether there was a fill character.
+    fn read_align<'t>(&mut self, text: &'t str) -> (&'t str, bool) {
         let is_align = |c: &char| matches!(c, '<' | '>' | '^' | '=');
         let mut chars = text.chars();
         let (first, second) = (chars.next(), chars.next());
         if let Some(align) = second.filter(is_align) {
             (self.fill, self.align) = (first.unwrap_or(' '), Some(align));
-            return chars.as_str();
+            return (chars.as_str(), true);
         }
         if let Some(align) = first.filter(is_align) {
             self.align = Some(align);
-            return &text[1..];
+            return (&text[1..], false);
         }
-        text
+        (text, false)
     }
 
     fn read_end(mut self, mut rest: &str) -> Fallible<Self> {
@@ -102,33 +114,32 @@ impl Spec {
     pub(crate) fn format(&self, value: &Value) -> Fallible<String> {
         match py(value) {
             Py::Str(content) => self.text(content),
-            Py::Bool(_) if self.kind.is_none() && self.is_plain() => repr::to_plain_str(value),
-            Py::Undefined(undefined) => Err(undefined.error()),
             Py::Float(float) => self.float(float),
             _ => match as_digits(value) {
                 Some(int) => self.int(value, &int),
-                None if self.is_plain() && self.kind.is_none() => repr::to_plain_str(value),
                 None => Err(fail(format!("unsupported format string passed to {}.__format__", type_name(value)))),
             },
         }
     }
 
-    fn is_plain(&self) -> bool {
-        self.width == 0 && self.precision.is_none() && self.align.is_none() && self.sign == '-' && !self.alternate
-    }
-
-    fn text(&self, content: &str) -> Fallible<String> {
+    pub(crate) fn text(&self, content: &str) -> Fallible<String> {
         if !matches!(self.kind, None | Some('s')) {
             return Err(self.unknown("str"));
         }
-        if self.align == Some('=') && self.fill != '0' {
+        if let Some(grouping) = self.grouping {
+            return Err(fail(format!("Cannot specify '{grouping}' with 's'.")));
+        }
+        if self.sign.is_some() || self.alternate || self.positive_zero {
+            return Err(fail("sign, '#' and 'z' are not allowed in string format specifier"));
+        }
+        if self.align == Some('=') && !self.zeros {
             return Err(fail("'=' alignment not allowed in string format specifier"));
         }
-        let content: String = match self.precision {
-            Some(precision) => content.chars().take(precision).collect(),
-            None => content.to_owned(),
-        };
-        self.pad("", &content, '<')
+        budget::scan(content.len())?;
+        let end = self.precision.and_then(|precision| content.char_indices().nth(precision));
+        let content = end.map_or(content, |(end, _)| &content[..end]);
+        let align = if self.zeros { Some('<') } else { self.align };
+        Self { align, ..self.clone() }.pad("", content, '<')
     }
 
     fn unknown(&self, owner: &str) -> Error {
@@ -145,12 +156,16 @@ impl Spec {
             Some('o') => ("0o", magnitude.to_str_radix(8)),
             Some('x') => ("0x", magnitude.to_str_radix(16)),
             Some('X') => ("0X", magnitude.to_str_radix(16).to_uppercase()),
-            Some('c') => return self.char(int),
+            Some('c') if self.sign.is_none() && !self.alternate => return self.char(int),
             Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => {
                 return self.float(as_float(value)?.unwrap_or(f64::NAN));
             }
             Some(_) => return Err(self.unknown("int")),
         };
+        if self.positive_zero {
+            return Err(fail("Negative zero coercion (z) not allowed in format specifier with integer"));
+        }
+        self.check_grouping()?;
         if self.precision.is_some() {
             return Err(fail("Precision not allowed in integer format specifier"));
         }
@@ -161,16 +176,26 @@ impl Spec {
     }
 
     fn char(&self, int: &Digits) -> Fallible<String> {
+        self.check_grouping()?;
         let c = u32::try_from(int).ok().and_then(char::from_u32);
         let c = c.ok_or_else(|| fail("%c arg not in range(0x110000)"))?;
         self.pad("", &c.to_string(), '<')
     }
 
+    /// Commas are for decimal digits, underscores for others too.
+    fn check_grouping(&self) -> Fallible<()> {
+        match (self.grouping, self.kind) {
+            (None, _) | (_, None | Some('d' | 'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%')) => Ok(()),
+            (Some('_'), Some('b' | 'o' | 'x' | 'X')) => Ok(()),
+            (Some(grouping), Some(kind)) => Err(fail(format!("Cannot specify '{grouping}' with '{kind}'."))),
+        }
+    }
+
     fn sign_text(&self, negative: bool) -> &'static str {
         match (negative, self.sign) {
             (true, _) => "-",
-            (false, '+') => "+",
-            (false, ' ') => " ",
+            (false, Some('+')) => "+",
+            (false, Some(' ')) => " ",
             _ => "",
         }
     }
@@ -179,6 +204,8 @@ impl Spec {
         if self.precision.is_some_and(|precision| precision > MAX_PRECISION) {
             return Err(fail("precision too big"));
         }
+        self.check_grouping()?;
+        budget::steps(4 * self.precision.unwrap_or(0))?;
         let magnitude = float.abs();
         let text = match self.kind {
             None if self.precision.is_none() => number::float_repr(magnitude),
@@ -190,7 +217,13 @@ impl Spec {
             Some(_) => return Err(self.unknown("float")),
         };
         let text = if matches!(self.kind, Some('E' | 'F' | 'G')) { text.to_uppercase() } else { text };
-        let sign = self.sign_text(float.is_sign_negative() && !float.is_nan());
+        let is_zero = || {
+            text.bytes()
+                .take_while(|byte| !matches!(byte, b'e' | b'E'))
+                .all(|byte| !matches!(byte, b'1'..=b'9' | b'n' | b'N' | b'i' | b'I'))
+        };
+        let drops_sign = float.is_nan() || (self.positive_zero && is_zero());
+        let sign = self.sign_text(float.is_sign_negative() && !drops_sign);
         let whole = text.bytes().take_while(u8::is_ascii_digit).count();
         self.number(sign, &text[..whole], &text[whole..], 3)
     }
@@ -207,9 +240,10 @@ impl Spec {
             if room > MAX_PRECISION {
                 return Err(limit(Limit::Bytes));
             }
-            while grouped(&digits, separator, group).len() < room {
-                digits.insert(0, '0');
-            }
+            // Every group but the first has a separator before it.
+            let count = (room * group).div_ceil(group + 1).max(digits.len());
+            let count = if count + (count - 1) / group < room { count + 1 } else { count };
+            digits.insert_str(0, &"0".repeat(count - digits.len()));
         }
         self.pad(sign, &(grouped(&digits, separator, group) + rest), '>')
     }
@@ -221,7 +255,7 @@ impl Spec {
             let inner = width.saturating_sub(sign.len() as i64);
             return Ok(format!("{sign}{}", text::justify(body, inner, self.fill, Side::Right)?));
         }
-        let whole = format!("{sign}{body}");
+        let whole = if sign.is_empty() { Cow::Borrowed(body) } else { Cow::Owned(format!("{sign}{body}")) };
         match align {
             '<' => text::justify(&whole, width, self.fill, Side::Left),
             '>' => text::justify(&whole, width, self.fill, Side::Right),

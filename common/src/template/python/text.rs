@@ -1,6 +1,7 @@
 //! What Python's text methods compute.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use minijinja::Value;
 
@@ -108,15 +109,43 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 
 /// Without the given characters, or white space, at the ends.
 pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
-    let chars = chars.map(marks::plain);
+    let chars = chars.map(|chars| CharSet::of(&marks::plain(chars)));
     let drops = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
     let drop = |c: char| drops(marks::letter(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
     if right { text.trim_end_matches(drop) } else { text }
 }
 
+/// The characters of a text.
+#[derive(Default)]
+struct CharSet {
+    /// A bit for each.
+    ascii: u128,
+    others: HashSet<char>,
+}
+
+impl CharSet {
+    fn of(text: &str) -> Self {
+        budget::walked(text.len());
+        let mut set = Self::default();
+        for c in text.chars() {
+            if c.is_ascii() {
+                set.ascii |= 1 << u32::from(c);
+            } else {
+                set.others.insert(c);
+            }
+        }
+        set
+    }
+
+    fn contains(&self, c: char) -> bool {
+        if c.is_ascii() { self.ascii >> u32::from(c) & 1 == 1 } else { self.others.contains(&c) }
+    }
+}
+
 /// At most `limit` splits, from the left.
 pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
+    budget::walk(separator.map_or(0, str::len))?;
     let separator = separator.map(marks::plain);
     marks::cut(text, |text| match separator.as_deref() {
         Some("") => Err(fail("empty separator")),
@@ -156,6 +185,7 @@ fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
 
 /// At most `limit` splits, from the right.
 pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
+    budget::walk(separator.map_or(0, str::len))?;
     let separator = separator.map(marks::plain);
     let mut parts = marks::cut(text, |text| match (separator.as_deref(), limit) {
         (Some(""), _) => Err(fail("empty separator")),
@@ -210,6 +240,7 @@ fn is_line_end(c: char) -> bool {
 /// With at most `count` occurrences of `old` replaced.
 pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Fallible<String> {
     let count = count.unwrap_or(usize::MAX);
+    budget::walk(old.len())?;
     let (plain, plain_old) = (marks::plain(text), marks::plain(old));
     let found = if old.is_empty() { text.chars().count() + 1 } else { plain.matches(&*plain_old).count() };
     let grown = text.len().saturating_add(found.min(count).saturating_mul(new.len().saturating_sub(old.len())));
@@ -233,6 +264,7 @@ pub(crate) fn window<'t>(
     if start.is_none() && stop.is_none() {
         return Ok(Some((0, text)));
     }
+    budget::walk(text.len())?;
     let len = text.chars().count();
     let resolve = |at: i64| {
         let at = if at < 0 { at.saturating_add(len as i64) } else { at };

@@ -59,7 +59,7 @@ fn in_stmt(stmt: &Stmt, name: &str) -> Found {
             in_expr(filter, name)
         }
         StmtKind::Generation(body) | StmtKind::Scope(body) => in_body(body, name),
-        StmtKind::Data(_) | StmtKind::Block(_) | StmtKind::RequiredBlock(_) => Found::Continue(()),
+        StmtKind::Data(_) | StmtKind::Block(..) | StmtKind::RequiredBlock(_) => Found::Continue(()),
         StmtKind::Break | StmtKind::Continue => Found::Continue(()),
     }
 }
@@ -91,6 +91,12 @@ fn in_expr(expr: &Expr, name: &str) -> Found {
         }
     });
     found
+}
+
+/// Whether there is a scoped block in the statements: what it uses is not looked for.
+pub(crate) fn has_scoped_block(body: &[Stmt]) -> bool {
+    body.iter()
+        .any(|stmt| matches!(stmt.kind, StmtKind::Block(_, true)) || stmt.bodies().into_iter().any(has_scoped_block))
 }
 
 /// The line where a name first stands in an expression.

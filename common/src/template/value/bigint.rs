@@ -1,8 +1,9 @@
 //! Integers beyond 128 bits. Smaller ones are minijinja's own.
 
 use minijinja::Value;
-use num_bigint::BigInt as Digits;
+use num_bigint::{BigInt as Digits, Sign};
 
+use super::super::budget;
 use super::super::error::{Fallible, Limit, limit};
 use super::{Obj, Py, py};
 
@@ -20,7 +21,15 @@ impl BigInt {
 
     /// The nearest float; infinity if there is none.
     pub(crate) fn to_f64(&self) -> f64 {
-        self.0.to_string().parse().unwrap_or(f64::INFINITY)
+        // The highest bits, and one for whatever is lost, are rounded by the conversion.
+        const KEPT: u64 = 66;
+        let shift = self.0.bits().saturating_sub(KEPT);
+        let magnitude = self.0.magnitude();
+        let (kept, lost) = (magnitude >> shift, magnitude.trailing_zeros().unwrap_or(0) < shift);
+        let kept = i128::try_from(kept << 1_u8).unwrap_or(i128::MAX) | i128::from(lost);
+        let exponent = i32::try_from(shift).map_or(i32::MAX, |shift| shift - 1);
+        let float = kept as f64 * 2_f64.powi(exponent);
+        if self.0.sign() == Sign::Minus { -float } else { float }
     }
 }
 
@@ -40,7 +49,10 @@ pub(crate) fn as_digits(value: &Value) -> Option<Digits> {
     match py(value) {
         Py::Bool(flag) => Some(Digits::from(i32::from(flag))),
         Py::Int(int) => Some(Digits::from(int)),
-        Py::Obj(Obj::BigInt(big)) => Some(big.0.clone()),
+        Py::Obj(Obj::BigInt(big)) => {
+            budget::walked(big.0.bits() as usize / 8);
+            Some(big.0.clone())
+        }
         _ => None,
     }
 }

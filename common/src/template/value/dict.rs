@@ -132,6 +132,8 @@ fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Valu
     if entries.len() <= SMALL && are_distinct_texts(&entries) {
         return Ok(entries);
     }
+    // The set of keys takes about as much as the dict.
+    budget::room(4 * entries.len() * budget::VALUE_BYTES)?;
     let mut keys = KeySet::default();
     let mut kept: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
     for (key, value) in entries {

@@ -42,8 +42,17 @@ impl Range {
         }
     }
 
+    /// The part between two positions, of which only every `step`th; nothing if its numbers were too large.
+    pub(crate) fn slice(&self, start: i128, stop: i128, step: i128) -> Option<Self> {
+        const MAX: i128 = 1 << 96;
+        let end = |at: i128| self.step.checked_mul(at)?.checked_add(self.start);
+        let slice = Self { start: end(start)?, stop: end(stop)?, step: self.step.checked_mul(step)? };
+        let fits = [slice.start, slice.stop, slice.step].iter().all(|number| number.abs() < MAX);
+        fits.then_some(slice)
+    }
+
     pub(crate) fn get(&self, at: usize) -> Option<i128> {
-        let item = self.start + at as i128 * self.step;
+        let item = self.start.saturating_add((at as i128).saturating_mul(self.step));
         let inside = if self.step > 0 { item < self.stop } else { item > self.stop };
         inside.then_some(item)
     }

@@ -25,6 +25,9 @@ impl SeqKind {
     }
 }
 
+/// What a list costs besides its items.
+const OBJECT_VALUES: usize = 2;
+
 /// A list or tuple.
 #[derive(Debug)]
 pub(crate) struct Seq {
@@ -44,7 +47,8 @@ impl Seq {
 
     /// A new sequence for whose items the budget has been charged already.
     pub(crate) fn charged_for(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
-        let charged = items.len();
+        budget::alloc_values(OBJECT_VALUES)?;
+        let charged = items.len() + OBJECT_VALUES;
         let nesting = nesting_above(&items)?;
         Ok(Obj::Seq(Self { kind, items, nesting, charged }).value())
     }

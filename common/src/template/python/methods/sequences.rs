@@ -45,6 +45,7 @@ fn count(receiver: &Value, item: &Value) -> Fallible<Value> {
 }
 
 fn index(receiver: &Value, item: &Value, start: usize, stop: usize) -> Fallible<Value> {
+    budget::steps(start.min(length(receiver).unwrap_or(0)) / 4)?;
     for (at, found) in iterate(receiver)?.enumerate().take(stop).skip(start) {
         budget::steps(1)?;
         if equal(&found?, item)? {

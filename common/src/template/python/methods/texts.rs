@@ -81,7 +81,9 @@ pub(super) fn call(
     }
     let receiver = Receiver { value: receiver, content, name };
     match name {
-        "format" => receiver.like(format::format(machine, content, &args.positional, &args.keywords)?),
+        "format" => {
+            receiver.like(format::format(machine, content, &args.positional, &args.keywords, receiver.value.is_safe())?)
+        }
         "format_map" => format_map(machine, &receiver, args),
         "split" => receiver.split(args, text::split),
         "rsplit" => receiver.split(args, text::rsplit),
@@ -108,10 +110,12 @@ fn make_translation(args: &[Value]) -> Fallible<Value> {
         }
         _ => return Err(fail(format!("maketrans expected 1 to 3 arguments, got {}", args.len()))),
     };
+    budget::walk(from.len() + to.len() + dropped.len())?;
     if from.chars().count() != to.chars().count() {
         return Err(fail("the first two maketrans arguments must have equal length"));
     }
     let number = |c: char| Value::from(u32::from(c));
+    budget::alloc_values(2 * (from.len() + dropped.len()))?;
     let pairs = from.chars().zip(to.chars()).map(|(from, to)| (number(from), number(to)));
     Dict::value(pairs.chain(dropped.chars().map(|c| (number(c), none()))).collect())
 }
@@ -120,21 +124,27 @@ fn number_keys(table: &Value) -> Fallible<Value> {
     let Some(table) = dict(table) else {
         return Err(fail("if you give only one argument to maketrans it must be a dict"));
     };
-    let number = |(key, item): &(Value, Value)| match (py(key), key.as_str().map(|key| key.chars().collect::<Vec<_>>()))
-    {
-        (_, Some(chars)) if chars.len() == 1 => Ok((Value::from(u32::from(chars[0])), item.clone())),
-        (_, Some(_)) => Err(fail("string keys in translate table must be of length 1")),
+    budget::alloc_values(2 * table.len())?;
+    let number = |(key, item): &(Value, Value)| match (py(key), key.as_str().map(only_char)) {
+        (_, Some(Some(c))) => Ok((Value::from(u32::from(c)), item.clone())),
+        (_, Some(None)) => Err(fail("string keys in translate table must be of length 1")),
         (Py::Int(_) | Py::Bool(_), None) => Ok((key.clone(), item.clone())),
         _ => Err(fail("keys in translate table must be strings or integers")),
     };
     Dict::value(table.entries().iter().map(number).collect::<Fallible<_>>()?)
 }
 
+/// The character of a text that has one.
+fn only_char(text: &str) -> Option<char> {
+    let mut chars = text.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
 fn format_map(machine: &mut Machine, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
     let [mapping] = args.bind("format_map", [""])?;
     let mapping = required(mapping, "format_map", "mapping")?;
     let entries = dict(&mapping).map(Dict::entries).ok_or_else(|| fail("format_map() argument must be a mapping"))?;
-    receiver.like(format::format(machine, receiver.content, &[], entries)?)
+    receiver.like(format::format(machine, receiver.content, &[], entries, receiver.value.is_safe())?)
 }
 
 /// A text on which a method is called.
@@ -165,6 +175,7 @@ impl Receiver<'_> {
         }
         let mut out = repr::Text::new();
         for c in self.content.chars() {
+            budget::steps(1)?;
             let found = attribute::item(machine, table, &Value::from(u32::from(marks::letter(c))))?;
             match py(&found) {
                 Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
@@ -202,10 +213,12 @@ impl Receiver<'_> {
             ("partition" | "rpartition", [separator]) => self.partition(separator),
             ("removeprefix", [prefix]) => {
                 let prefix = text_arg(prefix, self.name)?;
+                budget::scan(prefix.len())?;
                 self.part(&content[marks::after_prefix(content, prefix).unwrap_or(0)..])
             }
             ("removesuffix", [suffix]) => {
                 let suffix = text_arg(suffix, self.name)?;
+                budget::scan(suffix.len())?;
                 self.part(&content[..marks::before_suffix(content, suffix).unwrap_or(content.len())])
             }
             ("center" | "ljust" | "rjust", _) => self.justify(args),
@@ -217,6 +230,10 @@ impl Receiver<'_> {
 
     /// What `change` makes of the text, with its marks.
     fn rewritten(&self, change: fn(&str) -> String) -> Fallible<Value> {
+        if !self.content.is_ascii() {
+            budget::walk(self.content.len())?;
+            budget::room(3 * self.content.len())?;
+        }
         self.like(marks::rewrite(self.content, change))
     }
 
@@ -267,7 +284,12 @@ impl Receiver<'_> {
         let [old, new, count] = args.bind(self.name, ["", "", "count"])?;
         let (old, new) = (required(old, "replace", "old")?, required(new, "replace", "new")?);
         let count = count.map_or(Ok(-1), |count| int_arg(&count))?;
-        let (old, new) = (text_arg(&old, self.name)?, text_arg(&new, self.name)?);
+        let old = text_arg(&old, self.name)?;
+        if self.value.is_safe() && !new.is_safe() {
+            let new = repr::escape_html(&repr::to_plain_str(&new)?)?;
+            return self.like(text::replace(self.content, old, &new, usize::try_from(count).ok())?);
+        }
+        let new = text_arg(&new, self.name)?;
         self.like(text::replace(self.content, old, new, usize::try_from(count).ok())?)
     }
 
@@ -319,6 +341,7 @@ impl Receiver<'_> {
         let [part, start, stop] = Args::of(args).bind(self.name, ["", "", ""])?;
         let part = required(part, self.name, "sub")?;
         let part = text_arg(&part, self.name)?;
+        budget::walk(part.len())?;
         let found = text::window(self.content, start.as_ref(), stop.as_ref())?.and_then(|(offset, content)| {
             let (content, part) = (marks::plain(content), &*marks::plain(part));
             let at = if self.name.starts_with('r') { content.rfind(part) } else { content.find(part) };
@@ -335,6 +358,7 @@ impl Receiver<'_> {
         let [part, start, stop] = Args::of(args).bind(self.name, ["", "", ""])?;
         let part = required(part, self.name, "sub")?;
         let part = text_arg(&part, self.name)?;
+        budget::walk(part.len())?;
         let window = text::window(self.content, start.as_ref(), stop.as_ref())?;
         let part = &*marks::plain(part);
         Ok(Value::from(window.map_or(0, |(_, content)| marks::plain(content).matches(part).count())))
@@ -361,6 +385,9 @@ impl Receiver<'_> {
         let (Some(fill), None) = (chars.next(), chars.next()) else {
             return Err(fail("The fill character must be exactly one character long"));
         };
+        if self.value.is_safe() && matches!(marks::letter(fill), '&' | '<' | '>' | '"' | '\'') {
+            return Err(fail("The fill character must be exactly one character long"));
+        }
         let side = match self.name {
             "ljust" => text::Side::Left,
             "rjust" => text::Side::Right,
