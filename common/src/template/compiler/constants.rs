@@ -45,7 +45,8 @@ pub(super) fn constant(node: &Node) -> Option<&Value> {
 impl Compiler {
     /// The node's value in its place, if it always has the same.
     pub(super) fn folded(&mut self, node: Node) -> Node {
-        if !has_constant_parts(&node.kind) && !(has_slice(&node) && self.is_constant(&node)) {
+        let is_computed = has_constant_parts(&node.kind) || (has_slice(&node) && self.is_constant(&node));
+        if !is_computed {
             return node;
         }
         let computed = self.machine.eval(&Locals::default(), &node).ok().map(Cow::into_owned);
