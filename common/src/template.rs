@@ -21,7 +21,7 @@ mod filters;
 mod globals;
 mod lexer;
 mod machine;
-mod marks;
+pub mod marks;
 mod parser;
 mod predicates;
 mod program;

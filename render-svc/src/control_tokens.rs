@@ -1,44 +1,153 @@
 //! Which control tokens in a prompt the caller has written, so that they can be read as nothing but their letters.
 //!
-//! The prompt alone does not tell. So the conversation is rendered once more with marks on the letters of whatever could become a
-//! control token, and the control tokens of both renderings are paired. Templates do not see the marks; where one changes the
-//! prompt all the same, in an operation that does see them, the prompt is still the first rendering, and if the two do not hold
-//! the same control tokens in the same order, nothing is guessed.
+//! The prompt alone does not tell. So the conversation is rendered once more with marks on its letters, which rendering does not
+//! see, but carries along. Without its marks that must be the prompt, letter by letter; else nothing is guessed. A control token
+//! in it is the caller's if any of its letters is marked, however the text was cut, joined or rewritten before.
+//!
+//! Not marked is what formats are asked to write themselves: the usual roles of messages, the usual types of blocks, and the names
+//! of fields that are looked up by the code. None of them is a control token, so each of those has a letter of somebody else.
+//! Numbers cannot be marked: a format that makes a control token of digits has made it itself.
 //!
 //! What transformers does for `sanitize_control_tokens` differs in three ways: there the prompt is the marked rendering, so marks
-//! that a template separated from their token leave traces in it; the keys of objects are not marked; and a control token that a
-//! template puts together from two texts is not found.
+//! that a template separated from their token leave traces in it; only control tokens that stand whole in a text are marked; and
+//! the keys of objects are not.
 
-use std::iter;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 use tandem_common::template::Marks;
-use tandem_common::tokenizer::Tokenizer;
+use tandem_common::tokenizer::{AddedToken, Tokenizer};
 
+use crate::adapters::Kind;
 use crate::chat::{Conversation, Object};
 use crate::error::Error;
 use crate::models::Templates;
 
-/// The control tokens of one model's prompts: its special tokens, and those other added tokens that its templates or its adapter
-/// write. The rest of a vocabulary is text.
+/// The roles that formats write themselves.
+const ROLES: &[&str] = &[
+    "system",
+    "developer",
+    "user",
+    "assistant",
+    "model",
+    "tool",
+    "function",
+    "ipython",
+    "latest_reminder",
+    "direct_search_results",
+];
+
+/// The types of blocks that formats write something for.
+const TYPES: &[&str] = &[
+    "text",
+    "image",
+    "image_url",
+    "audio",
+    "input_audio",
+    "audio_url",
+    "video",
+    "video_url",
+    "tool_use",
+    "tool_result",
+    "function",
+];
+
+/// Fields of messages and blocks that are looked up around a template, which itself finds marked names too.
+const TEMPLATE_FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_content", "thinking", "reasoning"];
+
+/// Fields that the built-in formats and the encoders of families look up, at any depth.
+const FIELDS: &[&str] = &[
+    "role",
+    "content",
+    "type",
+    "text",
+    "reasoning_content",
+    "thinking",
+    "reasoning",
+    "name",
+    "id",
+    "function",
+    "arguments",
+    "description",
+    "parameters",
+    "properties",
+    "required",
+    "nullable",
+    "items",
+    "enum",
+    "response",
+    "input",
+    "tools",
+    "tool_calls",
+    "tool_call_id",
+    "tool_use_id",
+    "tool_responses",
+    "response_format",
+    "task",
+    "wo_eos",
+    "attachment_id",
+    "base64",
+    "data",
+    "url",
+    "path",
+    "image",
+    "image_url",
+    "audio",
+    "input_audio",
+    "video",
+];
+
+/// The elements of HTML whose tags are text wherever no format writes them.
+const HTML: &[&str] = &[
+    "a",
+    "b",
+    "blockquote",
+    "body",
+    "br",
+    "caption",
+    "code",
+    "div",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "hr",
+    "html",
+    "i",
+    "img",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
+];
+
+/// What stands around control tokens.
+const BRACKETS: &[char] = &['<', '>', '[', ']', '{', '}', '|', '｜'];
+
+/// The control tokens of one model's prompts: its special tokens, what its templates or its adapter write, and every other added
+/// token that is written like one, in brackets. The rest of a vocabulary is text: white space, words, and the tags of HTML.
 #[derive(Debug)]
 pub struct ControlTokens {
     finder: AhoCorasick,
-    /// Sorted.
-    texts: Vec<String>,
-    /// Read backwards, sorted.
-    reversed: Vec<String>,
-    /// Bytes of the longest.
-    longest: usize,
-}
-
-/// A control token in a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
-    token: usize,
-    range: Range<usize>,
 }
 
 impl ControlTokens {
@@ -49,27 +158,25 @@ impl ControlTokens {
     pub fn new(tokenizer: &Tokenizer, templates: &Templates, markup: &[&str]) -> Result<Self, Error> {
         let is_written = |text: &str| {
             let in_templates = || templates.iter().any(|named| named.template.literal_text().contains(text));
-            !text.trim().is_empty() && (markup.contains(&text) || in_templates())
+            markup.contains(&text) || in_templates()
         };
-        let added = tokenizer.added_tokens().iter();
-        let control = added.filter(|token| token.is_special || is_written(&token.text));
-        let mut texts: Vec<String> = control.map(|token| token.text.clone()).filter(|text| !text.is_empty()).collect();
-        texts.sort_unstable();
-        let mut reversed: Vec<String> = texts.iter().map(|text| text.chars().rev().collect()).collect();
-        reversed.sort_unstable();
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts)?;
-        let longest = texts.iter().map(String::len).max().unwrap_or(0);
-        Ok(Self { finder, texts, reversed, longest })
+        let is_control = |token: &&AddedToken| {
+            let text = token.text.as_str();
+            token.is_special || (!text.trim().is_empty() && (looks_like_control(text) || is_written(text)))
+        };
+        let control = tokenizer.added_tokens().iter().filter(is_control);
+        let texts = control.map(|token| token.text.as_str()).filter(|text| !text.is_empty());
+        Ok(Self { finder: AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts)? })
     }
 
     /// The bytes of `text` that spell control tokens, in order.
     #[must_use]
     pub fn in_text(&self, text: &str) -> Vec<Range<usize>> {
-        self.find(text).into_iter().map(|found| found.range).collect()
+        self.finder.find_iter(text).map(|found| found.range()).collect()
     }
 
     /// The bytes of `prompt` that spell control tokens and come from the conversation, in order. `render` must render as the prompt
-    /// was rendered.
+    /// was rendered, by an adapter of this kind.
     ///
     /// # Errors
     /// [`Error::ControlTokensUnclear`].
@@ -77,143 +184,100 @@ impl ControlTokens {
         &self,
         prompt: &str,
         conversation: &Conversation,
+        kind: Kind,
         render: impl FnOnce(&Conversation, Marks) -> Result<String, Error>,
     ) -> Result<Vec<Range<usize>>, Error> {
-        let marks = unused_marks(conversation).ok_or(Error::ControlTokensUnclear)?;
-        let mut marking = Marking { tokens: self, marks, has_marked: false };
-        let conversation = marking.conversation(conversation);
-        if !marking.has_marked {
-            return Ok(Vec::new());
+        let mut found = self.in_text(prompt);
+        if found.is_empty() {
+            return Ok(found);
         }
-        let rendered = render(&conversation, marks).map_err(|_| Error::ControlTokensUnclear)?;
+        let marks = unused_marks(conversation).ok_or(Error::ControlTokensUnclear)?;
+        let marking = match kind {
+            Kind::Template => Marking { marks, fields: TEMPLATE_FIELDS, fields_within: &[] },
+            Kind::Family | Kind::Format => Marking { marks, fields: FIELDS, fields_within: FIELDS },
+        };
+        let rendered = render(&marking.conversation(conversation), marks).map_err(|_| Error::ControlTokensUnclear)?;
         let unmarked = Unmarked::of(&rendered, marks);
-        let (found, paired) = (self.find(prompt), self.find(&unmarked.text));
-        if !found.iter().map(|found| found.token).eq(paired.iter().map(|found| found.token)) {
+        if unmarked.text != prompt {
             return Err(Error::ControlTokensUnclear);
         }
-        let pairs = found.into_iter().zip(&paired);
-        Ok(pairs.filter(|(_, paired)| unmarked.is_users(&paired.range)).map(|(found, _)| found.range).collect())
-    }
-
-    fn find(&self, text: &str) -> Vec<Found> {
-        let found = self.finder.find_iter(text);
-        found.map(|found| Found { token: found.pattern().as_usize(), range: found.range() }).collect()
-    }
-
-    /// The parts of `text` that are control tokens, or become one when something is joined to them or taken out beside them.
-    fn parts(&self, text: &str) -> Vec<Range<usize>> {
-        if self.are_escaped_in(text) {
-            return iter::once(0..text.len()).collect();
-        }
-        let mut parts = Vec::new();
-        let mut start = 0;
-        for token in self.in_text(text) {
-            parts.extend(self.ends(text, start..token.start));
-            start = token.end;
-            parts.push(token);
-        }
-        parts.extend(self.ends(text, start..text.len()));
-        parts
-    }
-
-    /// Whether control tokens appear when the text is read as JSON, as adapters read arguments.
-    fn are_escaped_in(&self, text: &str) -> bool {
-        text.contains('\\') && self.in_text(&unescaped(text)).len() > self.in_text(text).len()
-    }
-
-    /// The ends of a part of `text` that could belong to a control token, in order.
-    fn ends(&self, text: &str, part: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let free = &text[part.clone()];
-        let head = self.head(free).map(|bytes| part.start..part.start + bytes);
-        let tail = self.tail(free).map(|bytes| part.end - bytes..part.end);
-        match (head, tail) {
-            (Some(head), Some(tail)) if tail.start < head.end => [Some(head.start..tail.end), None],
-            ends => ends.into(),
-        }
-        .into_iter()
-        .flatten()
-    }
-
-    /// Bytes of the longest start of `text` that is the end of a control token.
-    fn head(&self, text: &str) -> Option<usize> {
-        let ends = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|&end| end < self.longest);
-        let is_end = |end: &usize| is_proper_start(&self.reversed, &text[..*end].chars().rev().collect::<String>());
-        ends.filter(is_end).last()
-    }
-
-    /// Bytes of the longest end of `text` that is the start of a control token.
-    fn tail(&self, text: &str) -> Option<usize> {
-        let starts = text.char_indices().rev().map(|(at, _)| at).take_while(|&at| text.len() - at < self.longest);
-        let found = starts.filter(|&at| is_proper_start(&self.texts, &text[at..])).last()?;
-        Some(text.len() - found)
+        found.retain(|range| unmarked.is_users(range));
+        Ok(found)
     }
 }
 
-/// Whether one of the sorted texts starts with `start` and goes on.
-fn is_proper_start(sorted: &[String], start: &str) -> bool {
-    let at = sorted.partition_point(|text| text.as_str() <= start);
-    sorted.get(at).is_some_and(|text| text.starts_with(start))
+/// Whether an added token that nobody calls special is written as control tokens are.
+fn looks_like_control(text: &str) -> bool {
+    text.contains(BRACKETS) && !is_html(text)
 }
 
-/// The text with what follows each backslash as JSON reads it, but for white space, which no control token needs.
-fn unescaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut parts = text.split('\\');
-    out.extend(parts.next());
-    while let Some(part) = parts.next() {
-        let code = part.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex.get(..4)?, 16).ok());
-        match code.and_then(char::from_u32) {
-            Some(c) => out.extend([c.encode_utf8(&mut [0; 4]), &part[5..]]),
-            // Two backslashes stand for one.
-            None if part.is_empty() => out.extend(["\\", parts.next().unwrap_or_default()]),
-            None => out.push_str(part),
-        }
-    }
-    out
+fn is_html(text: &str) -> bool {
+    let tag = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
+    let element = tag.map(|tag| tag.strip_prefix('/').unwrap_or(tag));
+    element.is_some_and(|element| HTML.contains(&element))
 }
 
-/// Marks letters in JSON values.
-struct Marking<'a> {
-    tokens: &'a ControlTokens,
+/// Marks the letters of a conversation.
+#[derive(Debug, Clone, Copy)]
+struct Marking {
     marks: Marks,
-    has_marked: bool,
+    /// The fields of messages and blocks that stay as they are.
+    fields: &'static [&'static str],
+    /// Those of all objects in them and of everything else.
+    fields_within: &'static [&'static str],
 }
 
-impl Marking<'_> {
-    fn conversation(&mut self, conversation: &Conversation) -> Conversation {
+impl Marking {
+    fn conversation(self, conversation: &Conversation) -> Conversation {
         let Conversation { messages, tools, documents, template_args } = conversation;
+        let within = self.within();
         Conversation {
-            messages: messages.iter().map(|message| self.value(message)).collect(),
-            tools: tools.as_ref().map(|tools| self.value(tools)),
-            documents: documents.as_ref().map(|documents| self.value(documents)),
-            template_args: template_args.iter().map(|(name, value)| (name.clone(), self.value(value))).collect(),
+            messages: messages.iter().map(|message| self.message(message)).collect(),
+            tools: tools.as_ref().map(|tools| within.value(tools)),
+            documents: documents.as_ref().map(|documents| within.value(documents)),
+            template_args: template_args.iter().map(|(name, value)| (name.clone(), within.value(value))).collect(),
         }
     }
 
-    fn value(&mut self, value: &Value) -> Value {
+    fn within(self) -> Self {
+        Self { fields: self.fields_within, ..self }
+    }
+
+    /// A message's blocks are marked as messages are.
+    fn message(self, message: &Value) -> Value {
+        let Value::Object(fields) = message else { return self.value(message) };
+        let field = |(key, value): (&String, &Value)| match value {
+            Value::Array(blocks) if key == "content" => {
+                (key.clone(), blocks.iter().map(|block| self.value(block)).collect())
+            }
+            _ => self.field(key, value),
+        };
+        Value::Object(fields.iter().map(field).collect())
+    }
+
+    fn value(self, value: &Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.text(text)),
+            Value::String(text) => Value::String(self.marks.marked(text)),
             Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
             Value::Object(object) => Value::Object(self.object(object)),
             other => other.clone(),
         }
     }
 
-    fn object(&mut self, object: &Object) -> Object {
-        object.iter().map(|(key, value)| (self.text(key), self.value(value))).collect()
+    fn object(self, object: &Object) -> Object {
+        object.iter().map(|(key, value)| self.field(key, value)).collect()
     }
 
-    fn text(&mut self, text: &str) -> String {
-        let mut marked = String::with_capacity(text.len());
-        let mut done = 0;
-        for part in self.tokens.parts(text) {
-            marked.push_str(&text[done..part.start]);
-            marked.push_str(&self.marks.marked(&text[part.clone()]));
-            done = part.end;
-            self.has_marked = true;
+    fn field(self, key: &str, value: &Value) -> (String, Value) {
+        if !self.fields.contains(&key) {
+            return (self.marks.marked(key), self.within().value(value));
         }
-        marked.push_str(&text[done..]);
-        marked
+        let is_usual = match (key, value.as_str()) {
+            ("role", Some(role)) => ROLES.contains(&role),
+            ("type", Some(kind)) => TYPES.contains(&kind),
+            _ => false,
+        };
+        (key.to_owned(), if is_usual { value.clone() } else { self.within().value(value) })
     }
 }
 

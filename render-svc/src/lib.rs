@@ -11,6 +11,7 @@ pub mod error;
 pub mod grpc;
 pub mod hf_messages;
 pub mod json;
+pub mod marked_json;
 pub mod models;
 pub mod output_spec;
 pub mod python;

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
+use tandem_common::template::marks;
 
 /// `json.dumps(value, ensure_ascii=False)`.
 #[must_use]
@@ -116,6 +117,11 @@ impl Style {
 /// Appends a string as `json.dumps` quotes it.
 pub fn quote_json(out: &mut String, text: &str) {
     out.push('"');
+    marks::append(out, text, escape_json);
+    out.push('"');
+}
+
+fn escape_json(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -129,13 +135,18 @@ pub fn quote_json(out: &mut String, text: &str) {
             _ => out.push(c),
         }
     }
-    out.push('"');
 }
 
 /// Single quotes, unless that would need an escape and double quotes would not.
 fn quote_repr(out: &mut String, text: &str) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let plain = marks::plain(text);
+    let quote = if plain.contains('\'') && !plain.contains('"') { '"' } else { '\'' };
     out.push(quote);
+    marks::append(out, text, |out, text| escape_repr(out, text, quote));
+    out.push(quote);
+}
+
+fn escape_repr(out: &mut String, text: &str, quote: char) {
     for c in text.chars() {
         match c {
             '\\' => out.push_str("\\\\"),
@@ -149,7 +160,6 @@ fn quote_repr(out: &mut String, text: &str) {
             _ => hex(out, 'U', 8, c),
         }
     }
-    out.push(quote);
 }
 
 fn hex(out: &mut String, kind: char, width: usize, c: char) {

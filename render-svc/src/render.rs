@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tandem_common::digest::hex_sha256;
 use tandem_common::template::LocalTime;
+use tandem_common::template::marks::Reading;
 use tandem_common::tokenizer::{EncodeOptions, Encoding};
 
 use crate::adapters::{
@@ -238,10 +239,11 @@ fn users_control_tokens(
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
     let again = |conversation: &Conversation, marks| {
+        let _reading = Reading::start(Some(marks));
         let rendering = (adapter.render)(model, &Input { conversation, marks: Some(marks), ..*input })?;
         Ok(rendering.prompt)
     };
-    model.control_tokens(adapter)?.users(prompt, input.conversation, again)
+    model.control_tokens(adapter)?.users(prompt, input.conversation, adapter.kind, again)
 }
 
 fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {

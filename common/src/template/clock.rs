@@ -3,9 +3,6 @@
 use std::cell::Cell;
 use std::fmt::Write;
 
-use super::budget;
-use super::error::Fallible;
-
 /// A date and time of day without a time zone: what `strftime_now` sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {
@@ -100,8 +97,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// Writes the render's time by a format.
-pub(crate) fn strftime(format: &str) -> Fallible<String> {
-    budget::alloc(format.len().saturating_mul(16))?;
+pub(crate) fn strftime(format: &str) -> String {
     let now = NOW.get();
     let mut out = String::new();
     // In C, a text ends with the first null character.
@@ -122,7 +118,7 @@ pub(crate) fn strftime(format: &str) -> Fallible<String> {
             None => out.extend(['%'].into_iter().chain(flag)),
         }
     }
-    Ok(out)
+    out
 }
 
 impl LocalTime {

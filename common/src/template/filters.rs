@@ -97,7 +97,7 @@ pub(crate) fn needs_context(filter: Filter) -> bool {
 
 /// Applies a filter by its name, as `map` does.
 fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    match name.as_str().and_then(find) {
+    match name.as_str().and_then(|name| find(&marks::plain(name))) {
         Some(filter) => filter(machine, value, args),
         None => Err(fail(format!("No filter named '{name}'."))),
     }
@@ -110,7 +110,7 @@ impl Path {
     fn parse(path: &Value) -> Fallible<Self> {
         Ok(Self(match py(path) {
             Py::None => Vec::new(),
-            Py::Str(text) => text.split('.').map(part).collect::<Fallible<_>>()?,
+            Py::Str(text) => marks::plain(text).split('.').map(part).collect::<Fallible<_>>()?,
             _ => vec![path.clone()],
         }))
     }

@@ -6,6 +6,7 @@ use super::budget;
 use super::clock;
 use super::error::{Fallible, fail, raised};
 use super::machine::Machine;
+use super::marks;
 use super::python::call::{Args, int_arg, required, text_arg};
 use super::python::repr;
 use super::value::{
@@ -119,7 +120,10 @@ fn strftime_now(args: &Args<'_>) -> Fallible<Value> {
         Py::Str(_) => text_arg(&format, "strftime")?,
         _ => return Err(fail(format!("strftime() argument 1 must be str, not {}", type_name(&format)))),
     };
-    super::value::text(clock::strftime(format)?)
+    budget::alloc(format.len().saturating_mul(16))?;
+    let mut written = String::new();
+    marks::append(&mut written, format, |out, format| out.push_str(&clock::strftime(format)));
+    super::value::text(written)
 }
 
 fn cycler(args: &Args<'_>) -> Fallible<Value> {

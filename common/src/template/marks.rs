@@ -102,20 +102,23 @@ thread_local! {
     static IN_USE: Cell<Option<Marks>> = const { Cell::new(None) };
 }
 
-/// The marks of the running render; dropping it forgets them.
+/// While it lives, this thread reads marked letters as their letters; dropping it brings back what was read before.
 #[derive(Debug)]
-pub(super) struct Reading(());
+pub struct Reading {
+    before: Option<Marks>,
+}
 
 impl Reading {
-    pub(super) fn start(marks: Option<Marks>) -> Self {
-        IN_USE.set(marks);
-        Self(())
+    /// Reads these marks, or none.
+    #[must_use]
+    pub fn start(marks: Option<Marks>) -> Self {
+        Self { before: IN_USE.replace(marks) }
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        IN_USE.set(None);
+        IN_USE.set(self.before);
     }
 }
 
@@ -125,7 +128,8 @@ fn marks_in(text: &str) -> Option<Marks> {
 }
 
 /// The text as it reads.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn plain(text: &str) -> Cow<'_, str> {
     let Some(marks) = marks_in(text) else {
         return Cow::Borrowed(text);
     };
@@ -134,7 +138,8 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// The letter that a character reads as.
-pub(crate) fn letter(c: char) -> char {
+#[must_use]
+pub fn letter(c: char) -> char {
     IN_USE.get().map_or(c, |marks| marks.letter(c))
 }
 
@@ -200,8 +205,8 @@ fn places(plain: &str, text: &str) -> Vec<usize> {
 }
 
 /// What `rewrite` makes of the text as it reads. If that has as many letters, those stay marked that were; else what is marked is
-/// rewritten by itself.
-pub(crate) fn rewrite(text: &str, rewrite: impl Fn(&str) -> String) -> String {
+/// rewritten by itself. `rewrite` may put several letters in place of one, but not one in place of several.
+pub fn rewrite(text: &str, rewrite: impl Fn(&str) -> String) -> String {
     let Some(marks) = marks_in(text) else {
         return rewrite(text);
     };
@@ -219,6 +224,37 @@ fn by_stretch(marks: Marks, text: &str, rewrite: impl Fn(&str) -> String) -> Str
         false => rewrite(stretch),
     });
     rewritten.collect()
+}
+
+/// What was `made` of a text, all of it marked if letters of the text are.
+#[must_use]
+pub fn like(text: &str, made: String) -> String {
+    match marks_in(text) {
+        Some(marks) => marks.marked(&made),
+        None => made,
+    }
+}
+
+/// The marks that are in use, if there are any in the text.
+#[must_use]
+pub fn of(text: &str) -> Option<Marks> {
+    marks_in(text)
+}
+
+/// Appends what `write` makes of a text as it reads; what it makes of marked letters is marked.
+pub fn append(out: &mut String, text: &str, mut write: impl FnMut(&mut String, &str)) {
+    let Some(marks) = marks_in(text) else {
+        return write(out, text);
+    };
+    for (is_marked, stretch) in marks.stretches(text) {
+        if is_marked {
+            let mut written = String::new();
+            write(&mut written, &marks.plain(stretch));
+            out.push_str(&marks.marked(&written));
+        } else {
+            write(out, stretch);
+        }
+    }
 }
 
 /// Writes a text as it reads; what `write` makes of marked letters is marked.

@@ -90,7 +90,7 @@ impl Predicate {
 
 /// Applies a test by its name.
 pub(crate) fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    let Some(predicate) = name.as_str().and_then(find) else {
+    let Some(predicate) = name.as_str().and_then(|name| find(&marks::plain(name))) else {
         return Err(fail(format!("No test named '{name}'.")));
     };
     if !args.keywords.is_empty() {
@@ -191,5 +191,5 @@ fn cased(machine: &mut Machine, value: &Value, args: &Args<'_>, holds: fn(&str) 
 fn named(value: &Value, args: &Args<'_>, known: impl Fn(&str) -> bool) -> Fallible<bool> {
     alone(value, args)?;
     super::value::hash(value)?;
-    Ok(value.as_str().is_some_and(known))
+    Ok(value.as_str().is_some_and(|name| known(&marks::plain(name))))
 }

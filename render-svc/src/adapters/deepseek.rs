@@ -8,6 +8,7 @@ mod v4;
 use std::borrow::Cow;
 
 use serde_json::Value;
+use tandem_common::template::marks;
 
 use super::{Input, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, blocks, kind};
@@ -110,17 +111,22 @@ impl<'a> Settings<'a> {
 fn thinking(args: &Object) -> Result<bool, Invalid> {
     match args.get("thinking_mode") {
         None | Some(Value::Null) => Ok(args.get("thinking").or_else(|| args.get("enable_thinking")).is_some_and(is_on)),
-        Some(mode) if mode == "thinking" => Ok(true),
-        Some(mode) if mode == "chat" => Ok(false),
+        Some(mode) if reads(mode, "thinking") => Ok(true),
+        Some(mode) if reads(mode, "chat") => Ok(false),
         Some(_) => Err(Invalid::new("template_args.thinking_mode", "must be \"thinking\" or \"chat\"")),
     }
+}
+
+/// Whether the value is this word, marked or not.
+fn reads(value: &Value, word: &str) -> bool {
+    value.as_str().is_some_and(|text| marks::plain(text) == word)
 }
 
 /// Switches may be words, as people type them.
 fn is_on(switch: &Value) -> bool {
     match switch {
         Value::String(word) => {
-            let word = word.trim().to_lowercase();
+            let word = marks::plain(word).trim().to_lowercase();
             ["1", "true", "on", "enabled", "thinking"].contains(&word.as_str())
         }
         other => python::is_true(other),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
+use crate::marked_json;
 use crate::models::Model;
 use crate::python;
 
@@ -185,7 +186,7 @@ fn name(function: &Value) -> Result<&str, Invalid> {
 
 /// Arguments may be the JSON text of an object.
 fn as_object(arguments: &Value) -> Value {
-    let parsed = arguments.as_str().and_then(|text| serde_json::from_str::<Object>(text).ok());
+    let parsed = arguments.as_str().and_then(marked_json::object);
     parsed.map_or_else(|| arguments.clone(), Value::Object)
 }
 

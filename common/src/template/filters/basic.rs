@@ -5,6 +5,7 @@ use minijinja::Value;
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::python::attribute;
 use super::super::python::call::{Args, required};
 use super::super::python::repr;
@@ -64,7 +65,9 @@ pub(super) fn attr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
     if name.as_str().is_none() {
         return Err(fail(format!("attribute name must be string, not '{}'", type_name(&name))));
     }
-    if is_mapping(value) && super::super::python::methods::find(value, name.as_str().unwrap_or_default()).is_none() {
+    if is_mapping(value)
+        && super::super::python::methods::find(value, &marks::plain(name.as_str().unwrap_or_default())).is_none()
+    {
         return Ok(Undefined::Member { owner: type_name(value), name }.value());
     }
     attribute::attribute(machine, value, &name)

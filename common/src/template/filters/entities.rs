@@ -1,6 +1,7 @@
 //! Character references of HTML (`&lt;`, `&#60;`, `&#x3c;`), read as Python's `html.unescape` does.
 
-use super::super::unicode;
+use super::super::error::Fallible;
+use super::super::{marks, unicode};
 
 /// The longest reference that is looked at, without `&` and `;`.
 const MAX_NAME: usize = 32;
@@ -13,17 +14,34 @@ const WINDOWS: [char; 32] = [
     '\u{17e}', '\u{178}',
 ];
 
-/// The text that the references stand for.
-pub(super) fn unescape(content: &str) -> String {
+/// The text with what its references stand for; that is marked where letters of the reference are.
+pub(super) fn unescape(content: &str) -> Fallible<String> {
     let mut out = String::with_capacity(content.len());
+    for part in marks::cut(content, |content| Ok(references(content)))? {
+        match marks::plain(part).strip_prefix('&') {
+            Some(rest) => {
+                let mut meant = String::new();
+                reference(rest, &mut meant);
+                out.push_str(&marks::like(part, meant));
+            }
+            None => out.push_str(part),
+        }
+    }
+    Ok(out)
+}
+
+/// The text in parts: each reference is one, and what is between.
+fn references(content: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
     let mut rest = content;
     while let Some(at) = rest.find('&') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        rest = &rest[reference(rest, &mut out)..];
+        let (before, after) = rest.split_at(at);
+        let (whole, after) = after.split_at(1 + reference(&after[1..], &mut String::new()));
+        parts.extend([before, whole]);
+        rest = after;
     }
-    out.push_str(rest);
-    out
+    parts.push(rest);
+    parts
 }
 
 /// Reads what follows `&`; gives how many bytes that took.

@@ -4,11 +4,11 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
-use super::super::lexer::is_space;
 use super::super::machine::Machine;
 use super::super::marks;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
+use super::super::python::text::split;
 use super::super::value::{Py, dict, is_iterable, is_undefined, iterate, py, safe_text, text, to_vec};
 use super::entities;
 
@@ -35,28 +35,23 @@ pub(super) fn striptags(machine: &mut Machine, value: &Value, args: &Args<'_>) -
     let content = repr::to_str(machine, value)?;
     budget::steps(content.len())?;
     budget::room(2 * content.len())?;
-    let content = without_tags(&content);
-    let mut words = Text::new();
-    for (at, word) in content.split(is_space).filter(|word| !word.is_empty()).enumerate() {
-        words.push(if at > 0 { " " } else { "" })?;
-        words.push(word)?;
-    }
-    text(entities::unescape(&words.finish()))
+    let content = marks::cut(&content, |content| Ok(without_tags(content)))?.concat();
+    text(entities::unescape(&split(&content, None, None)?.join(" "))?)
 }
 
-/// Drops comments and tags, up to the first that does not end.
-fn without_tags(content: &str) -> String {
-    let mut out = String::with_capacity(content.len());
+/// What is left without comments and tags, up to the first that does not end.
+fn without_tags(content: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
     let mut rest = content;
     while let Some(start) = rest.find('<') {
         let is_comment = rest[start..].starts_with("<!--");
         let (skipped, close) = if is_comment { (4, "-->") } else { (0, ">") };
         let Some(len) = rest[start + skipped..].find(close) else { break };
-        out.push_str(&rest[..start]);
+        parts.push(&rest[..start]);
         rest = &rest[start + skipped + len + close.len()..];
     }
-    out.push_str(rest);
-    out
+    parts.push(rest);
+    parts
 }
 
 pub(super) fn xmlattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -67,7 +62,7 @@ pub(super) fn xmlattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
     let mut out = Text::new();
     for (key, item) in attributes.entries().iter().filter(|(_, item)| !item.is_none() && !is_undefined(item)) {
         let name = key.as_str().ok_or_else(|| fail("attribute names must be texts"))?;
-        if name.contains([' ', '\t', '\n', '\r', '\x0b', '\x0c', '/', '>', '=']) {
+        if marks::plain(name).contains([' ', '\t', '\n', '\r', '\x0b', '\x0c', '/', '>', '=']) {
             return Err(fail(format!("Invalid character in attribute name: '{name}'")));
         }
         out.push(" ")?;

@@ -72,7 +72,7 @@ pub(super) fn round(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
     let [precision, method] = args.bind("round", ["precision", "method"])?;
     let precision = precision.unwrap_or_else(|| Value::from(0));
     let method = method.unwrap_or_else(|| Value::from("common"));
-    match method.as_str() {
+    match method.as_str().map(marks::plain).as_deref() {
         Some("common") => round_to_nearest(value, &precision),
         Some("ceil") => round_by(value, &precision, f64::ceil),
         Some("floor") => round_by(value, &precision, f64::floor),
@@ -115,7 +115,7 @@ pub(super) fn filesizeformat(_: &mut Machine, value: &Value, args: &Args<'_>) ->
     let (base, units): (f64, _) = if flag(binary) { (1024.0, BINARY) } else { (1000.0, DECIMAL) };
     budget::walk(value.as_str().map_or(0, str::len))?;
     let bytes = match py(defined(value)?) {
-        Py::Str(content) => number::parse_float(content),
+        Py::Str(content) => number::parse_float(&marks::plain(content)),
         _ => as_float(value)?,
     };
     let bytes = bytes.ok_or_else(|| fail("the filter 'filesizeformat' needs a number"))?;

@@ -8,6 +8,7 @@ use super::super::budget;
 use super::super::error::Fallible;
 use super::super::lexer::is_space;
 use super::super::machine::Machine;
+use super::super::marks::letter;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
 use super::super::python::{order, text};
@@ -164,8 +165,8 @@ fn words(line: &str) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
-        let space = rest.find(is_space).unwrap_or(rest.len());
-        let end = rest[space..].find(|c| !is_space(c)).map_or(rest.len(), |len| space + len);
+        let space = rest.find(|c| is_space(letter(c))).unwrap_or(rest.len());
+        let end = rest[space..].find(|c| !is_space(letter(c))).map_or(rest.len(), |len| space + len);
         let (word, after) = rest.split_at(end);
         budget::alloc_values(1)?;
         words.push(word);

@@ -7,6 +7,7 @@ use minijinja::Value;
 use super::super::budget;
 use super::super::error::{Fallible, Limit, fail, limit, undefined};
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::value::{
     Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py, text_like, tuple,
     type_name,
@@ -22,7 +23,7 @@ pub(crate) fn attribute(machine: &mut Machine, value: &Value, name: &Value) -> F
     let Some(text) = name.as_str() else {
         return item(machine, value, name);
     };
-    if let Some(found) = python_attribute(machine, value, text)? {
+    if let Some(found) = python_attribute(machine, value, &marks::plain(text))? {
         return Ok(found);
     }
     match py(value) {
@@ -60,7 +61,7 @@ pub(crate) fn item(machine: &mut Machine, value: &Value, key: &Value) -> Fallibl
         return Ok(found);
     }
     match key.as_str() {
-        Some(name) => Ok(python_attribute(machine, value, name)?.unwrap_or_else(|| missing(value, key))),
+        Some(name) => Ok(python_attribute(machine, value, &marks::plain(name))?.unwrap_or_else(|| missing(value, key))),
         None => Ok(missing(value, key)),
     }
 }

@@ -8,6 +8,7 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::globals;
 use super::super::machine::Machine;
+use super::super::marks;
 use super::super::value::{
     CounterKind, Dict, Loop, Macro, MacroSpec, Obj, Py, Undefined, dict, is_undefined, iterate, py, tuple, type_name,
 };
@@ -34,7 +35,9 @@ impl<'a> Args<'a> {
         }
         let mut bound = std::array::from_fn(|at| self.positional.get(at).cloned());
         for (name, value) in &self.keywords {
-            let at = names.iter().position(|known| name.as_str() == Some(known) && !known.is_empty());
+            let at = names
+                .iter()
+                .position(|known| !known.is_empty() && name.as_str().is_some_and(|name| marks::same(name, known)));
             match at.map(|at| &mut bound[at]) {
                 Some(slot @ None) => *slot = Some(value.clone()),
                 Some(Some(_)) => return Err(fail(format!("{function}() got multiple values for argument '{name}'"))),
@@ -98,7 +101,7 @@ pub(crate) fn add_keywords(keywords: &mut Vec<(Value, Value)>, splat: &Value) ->
             return Err(fail("keywords must be strings"));
         };
         budget::steps(keywords.len())?;
-        if keywords.iter().any(|(known, _)| known.as_str() == Some(text)) {
+        if keywords.iter().any(|(known, _)| known.as_str().is_some_and(|known| marks::same(known, text))) {
             return Err(fail(format!("got multiple values for keyword argument '{text}'")));
         }
         keywords.push((name.clone(), value.clone()));
@@ -199,7 +202,9 @@ fn has_param(spec: &MacroSpec, name: &str) -> bool {
 }
 
 fn take(keywords: &mut Vec<(Value, Value)>, name: Option<&str>) -> Option<Value> {
-    let at = keywords.iter().position(|(known, _)| known.as_str() == name)?;
+    let at = keywords
+        .iter()
+        .position(|(known, _)| known.as_str().zip(name).is_some_and(|(known, name)| marks::same(known, name)))?;
     Some(keywords.remove(at).1)
 }
 

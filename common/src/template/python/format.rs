@@ -5,6 +5,7 @@ use minijinja::Value;
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
+use super::super::marks::{self, letter};
 use super::super::unicode;
 use super::attribute;
 use super::repr::{self, Text};
@@ -39,19 +40,20 @@ impl Formatter<'_> {
     fn text(&mut self, template: &str, depth: u8) -> Fallible<String> {
         let mut out = Text::new();
         let mut rest = template;
-        while let Some(at) = rest.find(['{', '}']) {
+        while let Some(at) = rest.find(|c| matches!(letter(c), '{' | '}')) {
             out.push(&rest[..at])?;
-            let brace = &rest[at..=at];
-            rest = &rest[at + 1..];
-            if let Some(after) = rest.strip_prefix(brace) {
-                out.push(brace)?;
-                rest = after;
-            } else if brace == "}" {
+            let (brace, after) = first(&rest[at..]);
+            rest = after;
+            if letter(brace) == rest.chars().next().map_or(' ', letter) {
+                out.push(brace.encode_utf8(&mut [0; 4]))?;
+                rest = first(rest).1;
+            } else if letter(brace) == '}' {
                 return Err(fail("Single '}' encountered in format string"));
             } else {
-                let end = field_end(rest)?;
-                out.push(&self.field(&rest[..end], depth)?)?;
-                rest = &rest[end + 1..];
+                let (field, after) = rest.split_at(field_end(rest)?);
+                let written = self.field(&marks::plain(field), depth)?;
+                out.push(&marks::like(field, written))?;
+                rest = first(after).1;
             }
         }
         out.push(rest)?;
@@ -137,7 +139,7 @@ impl Formatter<'_> {
             return self.at(at);
         }
         budget::steps(self.named.len() / 4)?;
-        let found = self.named.iter().find(|(known, _)| known.as_str() == Some(name));
+        let found = self.named.iter().find(|(known, _)| known.as_str().is_some_and(|known| marks::same(known, name)));
         found.map(|(_, value)| value.clone()).ok_or_else(|| fail(format!("KeyError: '{name}'")))
     }
 
@@ -153,11 +155,17 @@ fn number(digits: &str) -> Option<usize> {
     digits?.parse().ok()
 }
 
+/// The first character, and the rest.
+fn first(text: &str) -> (char, &str) {
+    let mut chars = text.chars();
+    (chars.next().unwrap_or_default(), chars.as_str())
+}
+
 /// Where the field ends that a text starts with.
 fn field_end(text: &str) -> Fallible<usize> {
     let mut depth = 1;
     for (at, c) in text.char_indices() {
-        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth += i32::from(letter(c) == '{') - i32::from(letter(c) == '}');
         if depth == 0 {
             return Ok(at);
         }

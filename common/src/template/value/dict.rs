@@ -149,7 +149,9 @@ fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Valu
 }
 
 fn are_distinct_texts(entries: &[(Value, Value)]) -> bool {
-    let is_new = |at: usize, key: &str| entries[..at].iter().all(|(earlier, _)| earlier.as_str() != Some(key));
+    let is_new = |at: usize, key: &str| {
+        entries[..at].iter().all(|(earlier, _)| !earlier.as_str().is_some_and(|earlier| marks::same(earlier, key)))
+    };
     entries.iter().enumerate().all(|(at, (key, _))| key.as_str().is_some_and(|key| is_new(at, key)))
 }
 

@@ -10,6 +10,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
+use super::super::marks;
 use super::Obj;
 
 /// What it costs to make one.
@@ -41,14 +42,19 @@ impl Namespace {
     pub(crate) fn get(&self, name: &str) -> Fallible<Option<Value>> {
         let attributes = self.lock();
         budget::steps(attributes.len() / 4)?;
-        Ok(attributes.iter().find(|(found, _)| found.as_str() == Some(name)).map(|(_, value)| value.clone()))
+        Ok(attributes
+            .iter()
+            .find(|(found, _)| found.as_str().is_some_and(|found| marks::same(found, name)))
+            .map(|(_, value)| value.clone()))
     }
 
     pub(crate) fn set(&self, name: &Value, value: Value) -> Fallible<()> {
         check_name(name)?;
         let mut attributes = self.lock();
         budget::steps(attributes.len() / 4)?;
-        let found = attributes.iter_mut().find(|(found, _)| found.as_str() == name.as_str());
+        let found = attributes
+            .iter_mut()
+            .find(|(found, _)| found.as_str().zip(name.as_str()).is_some_and(|(found, name)| marks::same(found, name)));
         let old = match found {
             Some((_, slot)) => Some(std::mem::replace(slot, value)),
             None => {

@@ -55,9 +55,8 @@ impl Step {
     ) -> Result<(), Error> {
         let columns = factors.first().map_or(1, |factor| factor.matrix.columns());
         let pairs = factors.iter().zip(outs.iter_mut());
-        let mut products: Vec<Product<'_>> = pairs
-            .map(|(factor, out)| Product { layer: Layer::Linear(*factor), after: After::Store, out })
-            .collect();
+        let mut products: Vec<Product<'_>> =
+            pairs.map(|(factor, out)| Product { layer: Layer::Linear(*factor), after: After::Store, out }).collect();
         self.compute(x, columns, &mut products)
     }
 

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use tandem_common::template::{Marks, marks};
+
 use crate::python::{json_number, quote_json};
 
 /// A JSON value.
@@ -24,6 +26,17 @@ impl Json {
         let mut out = String::new();
         self.write(&mut out);
         out
+    }
+
+    fn marked(self, marks: Marks) -> Self {
+        match self {
+            Self::Text(text) => Self::Text(marks.marked(&text)),
+            Self::Scalar(text) => Self::Scalar(marks.marked(&text)),
+            Self::List(items) => Self::List(items.into_iter().map(|item| item.marked(marks)).collect()),
+            Self::Dict(entries) => {
+                Self::Dict(entries.into_iter().map(|(key, value)| (marks.marked(&key), value.marked(marks))).collect())
+            }
+        }
     }
 
     fn write(&self, out: &mut String) {
@@ -82,8 +95,16 @@ const MAX_DEPTH: usize = 500;
 /// Python reads no longer integers.
 const MAX_INTEGER_DIGITS: usize = 4300;
 
-/// Reads the JSON text of an object.
+/// Reads the JSON text of an object. If the text is marked, so is all that is read from it.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, Json)>, Unreadable> {
+    let entries = parse_plain(&marks::plain(text))?;
+    Ok(match marks::of(text) {
+        Some(marks) => entries.into_iter().map(|(key, value)| (marks.marked(&key), value.marked(marks))).collect(),
+        None => entries,
+    })
+}
+
+fn parse_plain(text: &str) -> Result<Vec<(String, Json)>, Unreadable> {
     let mut reader = Reader { rest: text, depth: 0, has_lone_surrogate: false };
     let value = reader.value()?;
     reader.skip_space();

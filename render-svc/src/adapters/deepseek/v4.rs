@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use tandem_common::template::marks;
 
 use super::arguments::{Json, Unreadable};
 use super::{
@@ -79,8 +80,8 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
 
 fn effort(args: &Object) -> Result<&'static str, Invalid> {
     let asked = args.get("reasoning_effort").filter(|effort| python::is_true(effort));
-    let asked = asked.map_or(Some("low"), Value::as_str);
-    let known = EFFORTS.iter().find(|(name, _)| Some(*name) == asked);
+    let asked = asked.map_or(Some("low".into()), |effort| effort.as_str().map(marks::plain));
+    let known = EFFORTS.iter().find(|(name, _)| asked.as_deref() == Some(name));
     known
         .map(|(_, text)| *text)
         .ok_or_else(|| Invalid::new("template_args.reasoning_effort", "must be \"low\", \"high\" or \"max\""))
@@ -336,7 +337,7 @@ fn kept(messages: &[Message<'_>]) -> Vec<bool> {
 }
 
 fn known((path, task): Task<'_>) -> Result<(&'static str, &'static str), Invalid> {
-    let known = TASKS.iter().find(|(name, _)| task == name);
+    let known = TASKS.iter().find(|(name, _)| super::reads(task, name));
     known.copied().ok_or_else(|| {
         let names: Vec<_> = TASKS.iter().map(|(name, _)| *name).collect();
         Invalid::new(path, format!("must be one of {}", names.join(", ")))

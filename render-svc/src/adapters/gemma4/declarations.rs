@@ -1,6 +1,7 @@
 //! Tools as Gemma 4 declares them in the system turn.
 
 use serde_json::Value;
+use tandem_common::template::marks;
 
 use super::values::{self, Keys, write_quoted, write_separated};
 use crate::chat::{Invalid, Object};
@@ -57,7 +58,7 @@ fn write_parameters(out: &mut String, parameters: &Object) -> Result<(), Invalid
         out.push(',');
     }
     if let Some(kind) = given(parameters, "type") {
-        write_type(out, &text(kind).to_uppercase());
+        write_type(out, &upper(&text(kind)));
         out.push('}');
     }
     Ok(())
@@ -70,7 +71,7 @@ fn write_response(out: &mut String, response: &Value) {
         write_quoted(out, &text(description));
         out.push(',');
     }
-    if upper_type(response) == "OBJECT" {
+    if marks::plain(&upper_type(response)) == "OBJECT" {
         write_type(out, "OBJECT");
         out.push('}');
     }
@@ -103,7 +104,7 @@ fn write_schema(out: &mut String, schema: &Value) -> Result<(), Invalid> {
         write_quoted(out, &text(description));
         out.push(',');
     }
-    match kind.as_str() {
+    match &*marks::plain(&kind) {
         "STRING" => write_enum(out, schema),
         "ARRAY" => write_items(out, schema)?,
         _ => {}
@@ -111,7 +112,7 @@ fn write_schema(out: &mut String, schema: &Value) -> Result<(), Invalid> {
     if schema.get("nullable").is_some_and(is_true) {
         out.push_str("nullable:true,");
     }
-    if let ("OBJECT", Value::Object(schema)) = (kind.as_str(), schema) {
+    if let ("OBJECT", Value::Object(schema)) = (&*marks::plain(&kind), schema) {
         write_members(out, schema)?;
     }
     write_type(out, &kind);
@@ -147,9 +148,9 @@ fn write_item(out: &mut String, key: &str, value: &Value) -> Result<(), Invalid>
             out.push('}');
         }
         ("required", _) => write_required(out, value)?,
-        ("type", Value::String(kind)) => write_type(out, &kind.to_uppercase()),
+        ("type", Value::String(kind)) => write_type(out, &upper(kind)),
         ("type", Value::Array(kinds)) => {
-            let kinds: Vec<Value> = kinds.iter().map(|kind| text(kind).to_uppercase().into()).collect();
+            let kinds: Vec<Value> = kinds.iter().map(|kind| upper(&text(kind)).into()).collect();
             out.push_str("type:");
             values::write(out, &kinds.into(), Keys::Quoted);
         }
@@ -212,7 +213,11 @@ fn try_write_separated<T>(
 
 /// A schema's type in capitals; empty without one.
 fn upper_type(schema: &Value) -> String {
-    printed(schema.get("type")).to_uppercase()
+    upper(&printed(schema.get("type")))
+}
+
+fn upper(text: &str) -> String {
+    marks::rewrite(text, str::to_uppercase)
 }
 
 /// What Jinja prints for a value that may not be there.

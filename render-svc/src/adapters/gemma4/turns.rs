@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
+use tandem_common::template::marks;
 
 use super::media::{self, Attachments};
 use super::path::Path;
 use crate::adapters::Attachment;
 use crate::chat::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
+use crate::marked_json;
 use crate::python::is_true;
 
 /// What the official template raises, word for word.
@@ -344,10 +346,10 @@ fn holds_results(message: &Value) -> bool {
 /// A typed result can only hold an object as text, so text that is one counts as one.
 fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
     let object = match body.as_ref() {
-        Value::String(text) => serde_json::from_str(text).ok().filter(Value::is_object),
+        Value::String(text) => marked_json::object(text),
         _ => None,
     };
-    object.map_or(body, Cow::Owned)
+    object.map_or(body, |object| Cow::Owned(Value::Object(object)))
 }
 
 fn thinking<'a>(message: &'a Value, path: Path<'_>) -> Result<Option<&'a str>, Invalid> {
@@ -384,7 +386,7 @@ fn name_or_unknown<'a>(holder: &'a Value, path: Path<'_>) -> Result<&'a str, Inv
 
 fn tool_name(name: &Value) -> Result<&str, &'static str> {
     match name.as_str() {
-        Some(name) if name.len() <= MAX_NAME_BYTES => Ok(name),
+        Some(name) if marks::plain(name).len() <= MAX_NAME_BYTES => Ok(name),
         Some(_) => Err("must be at most 256 bytes long"),
         None => Err("must be a string"),
     }

@@ -1,6 +1,7 @@
 //! JSON values in Gemma's own notation, which quotes strings with a token and leaves the rest as Jinja prints it.
 
 use serde_json::Value;
+use tandem_common::template::marks;
 
 use crate::chat::Object;
 use crate::python;
@@ -74,7 +75,7 @@ pub(super) fn write_separated<T>(
 /// An object's entries as Jinja's `dictsort` orders them: by key without regard to case, equal ones as they came.
 pub(super) fn sorted(object: &Object) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = object.iter().map(|(key, value)| (key.as_str(), value)).collect();
-    entries.sort_by_cached_key(|(key, _)| key.to_lowercase());
+    entries.sort_by_cached_key(|(key, _)| marks::plain(key).to_lowercase());
     entries
 }
 
@@ -90,5 +91,6 @@ pub(super) fn trim_end(text: &str) -> &str {
 
 /// Python's `str.isspace`, which counts four separators that Rust does not.
 fn is_space(c: char) -> bool {
+    let c = marks::letter(c);
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }

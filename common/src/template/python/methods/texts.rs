@@ -114,7 +114,7 @@ fn make_translation(args: &[Value]) -> Fallible<Value> {
     if from.chars().count() != to.chars().count() {
         return Err(fail("the first two maketrans arguments must have equal length"));
     }
-    let number = |c: char| Value::from(u32::from(c));
+    let number = |c: char| Value::from(u32::from(marks::letter(c)));
     budget::alloc_values(2 * (from.len() + dropped.len()))?;
     let pairs = from.chars().zip(to.chars()).map(|(from, to)| (number(from), number(to)));
     Dict::value(pairs.chain(dropped.chars().map(|c| (number(c), none()))).collect())
@@ -126,7 +126,7 @@ fn number_keys(table: &Value) -> Fallible<Value> {
     };
     budget::alloc_values(2 * table.len())?;
     let number = |(key, item): &(Value, Value)| match (py(key), key.as_str().map(only_char)) {
-        (_, Some(Some(c))) => Ok((Value::from(u32::from(c)), item.clone())),
+        (_, Some(Some(c))) => Ok((Value::from(u32::from(marks::letter(c))), item.clone())),
         (_, Some(None)) => Err(fail("string keys in translate table must be of length 1")),
         (Py::Int(_) | Py::Bool(_), None) => Ok((key.clone(), item.clone())),
         _ => Err(fail("keys in translate table must be strings or integers")),
