@@ -465,7 +465,7 @@ const EXPRESSIONS: &[&str] = &[
     "(c if c.strip() == o else t) ~ ('a' if c == '<think>' else 'b') ~ ('1' if c is sameas c else '2')",
     "[c | striptags, c | wordwrap(5), c | wordwrap(3, false), c | wordwrap(7, true, '|', false), c | pprint, [c * 9] | pprint]",
     "[{c: o} | xmlattr if '<' not in c else '', {c: o} | urlencode, {'a': c} | xmlattr, c | forceescape, strftime_now(c)]",
-    "[[{'k': {c: c}}] | map(attribute='k') | list, [{'k': c}] | sum('k', ''), [c] | map('replace', o, t) | list]",
+    "[[{'k': {c: c}}] | map(attribute='k') | list, [{'k': [c]}] | sum('k', []), [c] | map('replace', o, t) | list]",
     "['{:>30}|{:^9}|{!r}'.format(c, c, c), '{0[k]}'.format({'k': c}), '%-20s|%r|%5.3s' % (c, c, c), '%(k)s' % {'k': c}]",
     "c.translate(''.maketrans('<>', '()')) ~ c.translate(''.maketrans({'<': 'L'})) ~ ''.maketrans(c, c)",
     "[c] | map(n) | list ~ ([c] | select(s) | list) ~ {'upper': c}[n] ~ {n: 1, 'upper': 2} ~ (c | attr(n))()",
@@ -541,7 +541,7 @@ fn no_operation_takes_marks_off() {
     let text = "αβγ Δelta <ε> &zeta;&#951; θ-ι-κ\nλ--μ Ν.ξ 'ο' π|ρ Σ τυφ χψω";
     let marks = Marks::ALL[0];
     for expression in EXPRESSIONS {
-        let made = applied(expression, text, marks, |_| true).unwrap_or_default();
+        let made = applied(expression, text, marks, |_| true).expect(expression);
         let lost: String = made.chars().filter(|c| ('\u{370}'..'\u{400}').contains(c)).collect();
         assert_eq!(lost, "", "{expression}");
     }

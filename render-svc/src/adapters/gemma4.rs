@@ -95,7 +95,6 @@ fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {
         preserves_thinking: is_set("preserve_thinking"),
         adds_generation_prompt: input.add_generation_prompt,
         shows_empty_thought: shows_empty_thought(model),
-        marks: input.marks,
     }
 }
 

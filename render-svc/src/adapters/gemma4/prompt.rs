@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use serde_json::Value;
-use tandem_common::template::Marks;
+use tandem_common::template::marks;
 
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};
@@ -26,8 +26,6 @@ pub(super) struct Options<'a> {
     pub adds_generation_prompt: bool,
     /// Start that turn with an empty thought when the model is not to think.
     pub shows_empty_thought: bool,
-    /// How letters of the conversation are marked.
-    pub marks: Option<Marks>,
 }
 
 /// A prompt.
@@ -36,8 +34,6 @@ pub(super) struct Prompt {
     pub text: String,
     /// Every attachment with the offset of its marker in bytes, in the order of the markers.
     pub media: Vec<(usize, Attachment)>,
-    /// How letters in it are marked.
-    marks: Option<Marks>,
 }
 
 /// How a written turn ended.
@@ -76,7 +72,7 @@ struct Progress {
 pub(super) fn write(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
     let dialogue = turns::read(conversation)?;
     let tools = conversation.tools.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut prompt = Prompt { marks: options.marks, ..Prompt::default() };
+    let mut prompt = Prompt::default();
     prompt.text.push_str(options.bos);
     if options.thinks || !tools.is_empty() || dialogue.system.is_some() {
         prompt.system(dialogue.system, tools, options.thinks)?;
@@ -170,7 +166,7 @@ impl Prompt {
     }
 
     fn words(&mut self, text: &str, is_model: bool, progress: &mut Progress) {
-        let text = if is_model { without_thoughts(text, self.marks) } else { text.into() };
+        let text = if is_model { without_thoughts(text) } else { text.into() };
         let text = values::trim(&text);
         self.text.push_str(text);
         progress.has_words |= !text.is_empty();
@@ -252,8 +248,8 @@ impl Prompt {
 }
 
 /// What the model said, without what it thought in between.
-fn without_thoughts(text: &str, marks: Option<Marks>) -> Cow<'_, str> {
-    match marks {
+fn without_thoughts(text: &str) -> Cow<'_, str> {
+    match marks::of(text) {
         None if !text.contains("<channel|>") && !text.contains("<|channel>") => Cow::Borrowed(text),
         None => said(text).concat().into(),
         Some(marks) => {
