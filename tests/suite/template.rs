@@ -741,9 +741,7 @@ fn scoped_blocks_see_the_variables_around_them() {
         "{% for v in [1,2] %}{% block a scoped %}{% set k=v %}{% block b %}{{ k }}{{ v }}{% endblock %}{% endblock %}{% endfor %}",
         "12",
     );
-    for refused in ["{% with k=5 %}{% block a scoped required %} {% endblock %}{% endwith %}"] {
-        assert!(hi().apply(refused).is_err(), "{refused}");
-    }
+    assert!(hi().apply("{% with k=5 %}{% block a scoped required %} {% endblock %}{% endwith %}").is_err());
 }
 
 #[test]
@@ -1014,11 +1012,9 @@ fn large_integers_and_letter_cases_follow_python() {
         "{{ ['B','a','\u{130}','i','Σa','σ']|sort }}{{ ['A','a','B']|unique|list }}{{ {'B':1,'a':2}|dictsort }}",
         "['a', 'B', 'i', '\u{130}', 'σ', 'Σa']['A', 'B'][('a', 2), ('B', 1)]",
     );
-    for refused in [
-        "{{ 10**40|float }}{{ (10**40)*1.5 }}{{ (2**200+1)/3 }}{{ -(10**30)|float }}{{ {10**40: 1}[10**40] }}{{ 10**400 * 1.0 }}",
-    ] {
-        assert!(hi().apply(refused).is_err(), "{refused}");
-    }
+    let refused =
+        "{{ 10**40|float }}{{ (10**40)*1.5 }}{{ (2**200+1)/3 }}{{ -(10**30)|float }}{{ {10**40: 1}[10**40] }}{{ 10**400 * 1.0 }}";
+    assert!(hi().apply(refused).is_err(), "{refused}");
 }
 
 #[test]
