@@ -58,7 +58,7 @@ const BAD_LINES: &[(&[u8], &str, Option<&str>)] = &[
     (b"[1]", "MALFORMED_MESSAGE", None),
     (b"{\"prompt\": \"\xff\"}", "MALFORMED_MESSAGE", None),
     (br#"{"prompt": "a", "temperatur": 0}"#, "INVALID_REQUEST", Some("temperatur")),
-    (br#"{"prompt": "a", "min_new_tokens": 3}"#, "INVALID_REQUEST", Some("min_new_tokens")),
+    (br#"{"prompt": "a", "min_tokens": 3}"#, "INVALID_REQUEST", Some("min_tokens")),
     (br#"{}"#, "INVALID_REQUEST", Some("prompt")),
     (br#"{"prompt": null}"#, "INVALID_REQUEST", Some("prompt")),
     (br#"{"prompt": ""}"#, "INVALID_REQUEST", Some("prompt")),
