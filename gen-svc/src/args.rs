@@ -31,7 +31,7 @@ pub enum Command {
     ///
     /// A request is a JSON object: prompt or token_ids; max_new_tokens, min_new_tokens; temperature, top_k, top_p, min_p, typical_p,
     /// repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({"ID": BIAS}), seed; stop (a string or a list),
-    /// stop_token_ids, ignore_eos; grammar, an object with json_schema, regex, lark or choice. Example:
+    /// stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice. Example:
     /// echo '{"prompt": "Once upon a time", "max_new_tokens": 40, "temperature": 0}' | gen-svc generate --model MODEL.gguf
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Generate(Generate),

@@ -9,11 +9,11 @@ mod constraint;
 mod vocabulary;
 
 pub use compile::Grammars;
-pub use constraint::{Constraint, Mask};
+pub use constraint::{Compiled, Constraint, Mask};
 
 use crate::error::Error;
 
-/// Bytes of a JSON schema or of a Lark grammar.
+/// Bytes of a JSON schema, of a Lark grammar, or of all choices.
 const MAX_TEXT: usize = 256 * 1024;
 /// Bytes of a regular expression, and of one choice.
 const MAX_LINE: usize = 16 * 1024;
@@ -56,7 +56,10 @@ impl Grammar {
                 let problem = format!("must be 1 to {MAX_CHOICES} texts, are {}", choices.len());
                 Err(Error::invalid(self.field(), problem))
             }
-            Self::Choice(choices) => choices.iter().try_for_each(|choice| self.check_length(choice.len(), MAX_LINE)),
+            Self::Choice(choices) => {
+                choices.iter().try_for_each(|choice| self.check_length(choice.len(), MAX_LINE))?;
+                self.check_length(choices.iter().map(String::len).sum(), MAX_TEXT)
+            }
         }
     }
 

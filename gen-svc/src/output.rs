@@ -1,16 +1,20 @@
 //! Token ids in, clean text out: nothing of a control token, no half character, no part of a stop string.
 //!
-//! A token passes three stages. [`special`] decides by its id whether it ends the output, leaves no text, or is text.
-//! [`detokenize`] turns the bytes of text tokens into whole characters. [`stop`] finds stop strings and holds back what may
-//! still become one. What the deltas of an output add up to does not depend on how it was cut into tokens.
+//! A token passes four stages. [`special`] decides by its id whether it ends the output, leaves no text, or is text. [`reasoning`]
+//! tells, by its id too, whether a part of the output ends before or after it. [`stop`] finds stop strings in the bytes of text tokens
+//! and holds back what may still become one. [`detokenize`] turns what is released into whole characters. What the deltas of an
+//! output add up to does not depend on how it was cut into tokens. What of it all says something is for [`extract`] to tell.
 
 pub mod detokenize;
+pub mod extract;
+pub mod reasoning;
 pub mod special;
 pub mod stop;
 
 use tandem_common::tokenizer::Tokenizer;
 
 use detokenize::Utf8Stream;
+use reasoning::{Change, Markers, Reasoning};
 use special::Fates;
 use stop::StopMatcher;
 
@@ -19,12 +23,18 @@ use stop::StopMatcher;
 pub struct Spec {
     /// Ids that end the output: eos ids and the request's stop ids. Their text does not show, unless they are in `passed`.
     pub end_token_ids: Vec<u32>,
-    /// The output ends before the first of these. Empty strings match nothing.
+    /// The output ends at the first of these. Empty strings match nothing.
     pub stop_strings: Vec<String>,
+    /// So many of the first stop strings are the last of the text when they end it.
+    pub shown_stop_strings: usize,
+    /// Ids that set turns apart, besides those that the tokenizer calls special.
+    pub control_token_ids: Vec<u32>,
     /// Ids that leave no text although the tokenizer does not call them special, such as eos ids that do not end the output.
     pub dropped: Vec<u32>,
     /// Ids that are text although the tokenizer calls them special. They win over `dropped`.
     pub passed: Vec<u32>,
+    /// What encloses reasoning.
+    pub reasoning: Markers,
 }
 
 /// What ended an output.
@@ -36,12 +46,35 @@ pub enum Matched {
     StopString(String),
 }
 
+/// Text that is all reasoning, or not at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Whether it is reasoning.
+    pub reasoning: bool,
+    /// Whole characters that can no longer become part of a stop string.
+    pub text: String,
+    /// What they were made of.
+    pub bytes: Vec<u8>,
+}
+
+/// Adds a part: to the last one, if it is of the same kind.
+pub fn add_part(parts: &mut Vec<Part>, part: Part) {
+    match parts.last_mut() {
+        _ if part.bytes.is_empty() && part.text.is_empty() => {}
+        Some(last) if last.reasoning == part.reasoning => {
+            last.text += &part.text;
+            last.bytes.extend(part.bytes);
+        }
+        _ => parts.push(part),
+    }
+}
+
 /// What a token has brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Whole characters that can no longer become part of a stop string. Empty while text is held back.
-    pub text: String,
-    /// Set when this token has ended the output. `text` is then the last of it.
+    /// In order, two at most. None while text is held back.
+    pub parts: Vec<Part>,
+    /// Set when this token has ended the output. Then no more parts follow.
     pub stopped: Option<Matched>,
 }
 
@@ -50,35 +83,51 @@ pub struct Step {
 pub struct OutputPipeline {
     tokenizer: Tokenizer,
     fates: Fates,
-    utf8: Utf8Stream,
+    reasoning: Reasoning,
     stop: StopMatcher,
+    utf8: Utf8Stream,
     ended: bool,
 }
 
 impl OutputPipeline {
-    /// The pipeline of one output.
-    pub fn new(tokenizer: Tokenizer, spec: &Spec) -> Self {
+    /// The pipeline of one output of `prompt`.
+    pub fn new(tokenizer: Tokenizer, spec: &Spec, prompt: &[u32]) -> Self {
+        let is_control = |id: u32| spec.control_token_ids.contains(&id) || tokenizer.is_special(id);
         Self {
-            tokenizer,
             fates: Fates::new(spec),
+            reasoning: Reasoning::after(prompt, &spec.reasoning, is_control),
+            stop: StopMatcher::new(&spec.stop_strings, spec.shown_stop_strings),
             utf8: Utf8Stream::default(),
-            stop: StopMatcher::new(&spec.stop_strings),
             ended: false,
+            tokenizer,
         }
     }
 
     /// Takes the next token. After the output has ended, tokens bring nothing.
     pub fn push(&mut self, id: u32) -> Step {
+        let mut step = Step::default();
         if self.ended {
-            return Step::default();
+            return step;
+        }
+        let change = self.reasoning.change(id);
+        if change == Some(Change::Starts) {
+            self.end_part(Change::Starts, &mut step.parts);
         }
         let fate = self.fates.of(id, &self.tokenizer);
-        let mut step = if fate.shows() { self.push_text(id) } else { Step::default() };
+        if fate.shows() {
+            step.stopped = self.push_text(id, &mut step.parts).map(Matched::StopString);
+        }
+        if change == Some(Change::Ends) {
+            self.end_part(Change::Ends, &mut step.parts);
+        }
         if fate.ends() && step.stopped.is_none() {
-            step.text += &self.finish();
+            self.flush(&mut step.parts);
             step.stopped = Some(Matched::StopToken(id));
         }
-        self.ended |= step.stopped.is_some();
+        self.ended = step.stopped.is_some();
+        if self.ended {
+            self.flush(&mut step.parts);
+        }
         step
     }
 
@@ -88,31 +137,40 @@ impl OutputPipeline {
         self.tokenizer.token_bytes(id).unwrap_or_default().to_vec()
     }
 
-    /// Ends the output and gives what was held back. A character that was never completed becomes U+FFFD.
-    pub fn finish(&mut self) -> String {
-        if self.ended {
-            return String::new();
+    /// Ends the output and gives what was held back: one part at most. A character that was never completed becomes U+FFFD.
+    pub fn finish(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if !std::mem::replace(&mut self.ended, true) {
+            self.flush(&mut parts);
         }
-        self.ended = true;
-        let mut step = self.search(|utf8, text| utf8.finish(text));
-        if step.stopped.is_none() {
-            step.text += &self.stop.finish();
-        }
-        step.text
+        parts
     }
 
     /// An id beyond the vocabulary, which a padded output layer can produce, has no bytes.
-    fn push_text(&mut self, id: u32) -> Step {
-        let tokenizer = self.tokenizer.clone();
-        let bytes = tokenizer.token_bytes(id).unwrap_or_default();
-        self.search(|utf8, text| utf8.push(bytes, text))
+    fn push_text(&mut self, id: u32, parts: &mut Vec<Part>) -> Option<String> {
+        let (released, found) = self.stop.push(self.tokenizer.token_bytes(id).unwrap_or_default());
+        self.release(released, parts);
+        found
     }
 
-    /// Lets `decode` add whole characters to what is searched for stop strings.
-    fn search(&mut self, decode: impl FnOnce(&mut Utf8Stream, &mut String)) -> Step {
-        let mut text = String::new();
-        decode(&mut self.utf8, &mut text);
-        let (text, found) = self.stop.push(&text);
-        Step { text, stopped: found.map(Matched::StopString) }
+    fn end_part(&mut self, change: Change, parts: &mut Vec<Part>) {
+        self.flush(parts);
+        self.reasoning.apply(change);
+    }
+
+    /// Releases what was held back.
+    fn flush(&mut self, parts: &mut Vec<Part>) {
+        let held = self.stop.finish();
+        self.release(held, parts);
+        let (mut text, bytes) = (String::new(), self.utf8.finish());
+        if !bytes.is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+        add_part(parts, Part { reasoning: self.reasoning.is_inside(), text, bytes });
+    }
+
+    fn release(&mut self, bytes: Vec<u8>, parts: &mut Vec<Part>) {
+        let (text, bytes) = self.utf8.push(bytes);
+        add_part(parts, Part { reasoning: self.reasoning.is_inside(), text, bytes });
     }
 }

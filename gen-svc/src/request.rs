@@ -7,13 +7,16 @@ use tandem_common::artifacts::GenerationDefaults;
 use tandem_common::tokenizer::Tokenizer;
 
 use crate::error::Error;
-use crate::grammar::{Constraint, Grammar, Grammars};
+use crate::grammar::{Compiled, Grammar, Grammars};
+use crate::output::extract::Rules;
+use crate::output::reasoning::Markers;
 use crate::output::{OutputPipeline, Spec};
 use crate::sampling::Sampling;
 
 const MAX_STOP_STRINGS: usize = 64;
 const MAX_STOP_STRING_BYTES: usize = 1024;
 const MAX_STOP_TOKEN_IDS: usize = 1024;
+const MAX_MARKERS: usize = 16;
 const MAX_OUTPUTS: u32 = 16;
 const MAX_BIASED: usize = 1024;
 const MAX_LOGPROBS: u32 = 20;
@@ -62,6 +65,10 @@ pub struct Returns {
     pub logprobs: Option<u32>,
     /// The same for each token of the prompt.
     pub prompt_logprobs: Option<u32>,
+    /// The bytes of each delta's text.
+    pub bytes: bool,
+    /// What the extraction rules leave of each output.
+    pub extracted_text: bool,
 }
 
 /// Sampling as far as it is stated. What is not comes from the model's defaults.
@@ -94,10 +101,12 @@ pub struct StopOptions {
     pub stop_token_ids: Vec<u32>,
     /// Go on past eos.
     pub ignore_eos: bool,
+    /// What of these ends the output is the last of its text.
+    pub include_stop: bool,
 }
 
 /// How the output is to be read.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputSpec {
     /// Ids that end the model's turn, and never show.
     pub eos_token_ids: Vec<u32>,
@@ -107,6 +116,10 @@ pub struct OutputSpec {
     pub dropped: Vec<u32>,
     /// Special tokens that are text all the same.
     pub passed: Vec<u32>,
+    /// What encloses reasoning.
+    pub reasoning: Markers,
+    /// What to leave out of the whole.
+    pub extraction: Rules,
 }
 
 /// The model, as requests see it.
@@ -140,15 +153,17 @@ pub struct ServedModel {
 #[derive(Debug)]
 pub struct Work {
     /// At least one, each in the vocabulary, fewer than the context.
-    pub prompt: Vec<u32>,
+    pub prompt: Arc<Vec<u32>>,
     /// How to choose tokens.
     pub sampling: Sampling,
     /// When to stop.
     pub limits: Limits,
     /// What the outputs must follow.
-    pub constraint: Option<Constraint>,
+    pub grammar: Option<Compiled>,
     /// Ids to text.
     pub output: OutputPipeline,
+    /// What to leave out of an output's whole text, if that is asked for.
+    pub extraction: Option<Rules>,
     /// What to return besides text.
     pub returns: Returns,
     /// Higher goes first.
@@ -170,6 +185,8 @@ pub struct Limits {
     pub stop_token_ids: Vec<u32>,
     /// Whether eos ids are ignored.
     pub ignore_eos: bool,
+    /// Whether what of the request's ends an output shows.
+    pub include_stop: bool,
 }
 
 impl GenerateRequest {
@@ -207,14 +224,18 @@ impl GenerateRequest {
         let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
         spec.check()?;
         self.stop.check_with(self.grammar.as_ref())?;
-        let constraint = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
+        let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
+        let shown_stop_strings = if self.stop.include_stop { self.stop.stop_strings.len() } else { 0 };
         let limits = self.stop.settle(&spec, model.context_length - prompt.len());
+        let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
+        let spec = Spec { shown_stop_strings, ..spec.settle(&limits) };
         Ok(Work {
             sampling: self.sampling.settle(&model.defaults),
-            output: OutputPipeline::new(model.tokenizer.clone(), &spec.settle(&limits)),
-            constraint,
+            output: OutputPipeline::new(model.tokenizer.clone(), &spec, &prompt),
+            extraction,
+            grammar,
             limits,
-            prompt,
+            prompt: Arc::new(prompt),
             returns: self.returns,
             priority: self.priority,
             cache_salt: self.cache_salt.into(),
@@ -358,6 +379,7 @@ impl StopOptions {
             stop_strings: self.stop_strings,
             stop_token_ids: self.stop_token_ids,
             ignore_eos: self.ignore_eos,
+            include_stop: self.include_stop,
         };
         add_new(&mut limits.stop_strings, &spec.stop_strings);
         if !limits.ignore_eos {
@@ -374,19 +396,36 @@ impl OutputSpec {
 
     fn check(&self) -> Result<(), Error> {
         check_count("output_spec.eos_token_ids", self.eos_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
-        check_strings("output_spec.stop_strings", &self.stop_strings)
+        check_strings("output_spec.stop_strings", &self.stop_strings)?;
+        let Markers { start, end } = &self.reasoning;
+        check_count("output_spec.reasoning.start_token_ids", start.len(), MAX_MARKERS)?;
+        check_count("output_spec.reasoning.end_token_ids", end.len(), MAX_MARKERS)?;
+        let both = end.iter().position(|id| start.contains(id));
+        check(both.is_none(), "output_spec.reasoning.end_token_ids", || "must not be start_token_ids as well".into())?;
+        let Rules { strip_reasoning: _, cut_after, strip_lines } = &self.extraction;
+        let bytes = cut_after.len();
+        check(bytes <= MAX_STOP_STRING_BYTES, "output_spec.extraction.cut_after", || {
+            format!("must have at most {MAX_STOP_STRING_BYTES} bytes, has {bytes}")
+        })?;
+        check_strings("output_spec.extraction.strip_lines", strip_lines)
     }
 
     /// Eos ids leave no text even where they do not end the output.
     fn settle(self, limits: &Limits) -> Spec {
-        let Self { eos_token_ids, mut dropped, mut passed, .. } = self;
+        let Self { eos_token_ids, mut dropped, mut passed, reasoning, .. } = self;
+        if limits.include_stop {
+            passed.extend(&limits.stop_token_ids);
+        }
         passed.retain(|id| !eos_token_ids.contains(id));
-        dropped.extend(eos_token_ids);
+        dropped.extend(&eos_token_ids);
         Spec {
             end_token_ids: limits.stop_token_ids.clone(),
             stop_strings: limits.stop_strings.clone(),
+            shown_stop_strings: 0,
+            control_token_ids: eos_token_ids,
             dropped,
             passed,
+            reasoning,
         }
     }
 }

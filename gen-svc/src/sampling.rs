@@ -13,6 +13,9 @@ mod random;
 pub use logprobs::Logprobs;
 pub use random::uniform;
 
+use tandem_kernels::Level;
+use tandem_kernels::vocab;
+
 use crate::error::Error;
 use filter::{candidates, draw, total};
 use penalties::Penalties;
@@ -91,7 +94,8 @@ impl Sampler {
         let id = if self.sampling.temperature == 0.0 {
             id
         } else {
-            draw(&candidates(&self.sampling, logits, best), uniform(self.sampling.seed, self.output, position))
+            let random = uniform(self.sampling.seed, self.output, position);
+            draw(&candidates(&self.sampling, logits, best), random).ok_or(Error::NotFinite)?
         };
         self.penalties.add(id);
         Ok(id)
@@ -116,14 +120,16 @@ pub fn distribution(
     if sampling.temperature == 0.0 {
         return Ok(vec![(id, 1.0)]);
     }
-    let kept = candidates(sampling, &logits, best);
+    let kept = candidates(sampling, &mut logits, best);
     let total = total(&kept);
     Ok(kept.iter().map(|candidate| (candidate.id, f64::from(candidate.weight) / total)).collect())
 }
 
 /// The likeliest token, the first among equals, and its logit.
 fn greedy(logits: &[f32]) -> Result<(u32, f32), Error> {
-    let first = (0, f32::NEG_INFINITY);
-    let best = (0..).zip(logits).fold(first, |best, (id, &logit)| if logit > best.1 { (id, logit) } else { best });
-    if best.1.is_finite() { Ok(best) } else { Err(Error::NotFinite) }
+    let id = vocab::argmax(Level::detect(), logits);
+    match logits.get(id) {
+        Some(&best) if best.is_finite() => Ok((id as u32, best)),
+        _ => Err(Error::NotFinite),
+    }
 }

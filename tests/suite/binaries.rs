@@ -102,7 +102,7 @@ async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
     let generation = Service::start("gen-svc", &["--model", path(&model)]);
     let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
     let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
-    let mut stream = client.run_task(task(1000)).await.expect("accepted").into_inner();
+    let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
     for _ in 0..4 {
         stream.message().await.expect("streams").expect("more");
     }

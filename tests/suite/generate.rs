@@ -37,6 +37,8 @@ struct Answer {
     accepted: pb::Accepted,
     prompt_logprobs: Vec<pb::TokenInfo>,
     deltas: Vec<String>,
+    reasoning: String,
+    bytes: Vec<u8>,
     tokens: Vec<pb::TokenInfo>,
     token_ids: Vec<u32>,
     finished: pb::Finished,
@@ -56,6 +58,8 @@ async fn ask(client: &mut Client, request: pb::GenerateRequest) -> Result<Answer
         match response.event.expect("an event") {
             Event::Accepted(accepted) => (answer.accepted, _) = (accepted, order.push('a')),
             Event::Delta(delta) => {
+                answer.reasoning += if delta.reasoning { &delta.text } else { "" };
+                answer.bytes.extend(delta.bytes);
                 answer.deltas.push(delta.text);
                 answer.token_ids.extend(delta.token_ids);
                 answer.tokens.extend(delta.tokens);
@@ -304,4 +308,50 @@ async fn an_answer_has_at_least_as_many_tokens_as_asked() {
     assert!(answer.token_ids.len() >= least as usize);
     assert!(!answer.token_ids[..least as usize].contains(&2));
     assert_eq!(answer.token_ids[..short.greedy_ids.len() - 1], short.greedy_ids[..short.greedy_ids.len() - 1]);
+}
+
+#[tokio::test]
+async fn reasoning_is_told_apart_by_its_markers_and_left_out_of_what_is_extracted() {
+    let (_server, mut client) = serve().await;
+    let golden = golden("plain");
+    let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
+    assert!(plain.reasoning.is_empty() && plain.bytes.is_empty() && plain.finished.extracted_text.is_none());
+    // Any two tokens can be markers.
+    let ids = &plain.token_ids;
+    let until = ids.iter().skip(1).position(|&id| id != ids[0]).expect("another token") + 1;
+    let mut request = greedy(&golden.prompt, 40);
+    request.output_spec = Some(pb::OutputSpec {
+        eos_token_ids: vec![2],
+        reasoning: Some(pb::ReasoningMarkers { start_token_ids: vec![ids[0]], end_token_ids: vec![ids[until]] }),
+        extraction: Some(pb::ExtractionRules { strip_reasoning: true, ..Default::default() }),
+        ..Default::default()
+    });
+    request.return_options = Some(pb::ReturnOptions { bytes: true, extracted_text: true, ..Default::default() });
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(answer.text(), plain.text());
+    assert_eq!(answer.bytes, plain.text().as_bytes());
+    assert!(!answer.reasoning.is_empty() && plain.text().starts_with(&answer.reasoning), "{}", answer.reasoning);
+    let extracted = answer.finished.extracted_text.expect("asked for");
+    assert!(plain.text().ends_with(&extracted) && extracted.len() + answer.reasoning.len() <= plain.text().len());
+
+    let spec = request.output_spec.as_mut().expect("set");
+    spec.reasoning = Some(pb::ReasoningMarkers { start_token_ids: vec![5], end_token_ids: vec![4, 5] });
+    let status = ask(&mut client, request).await.expect_err("a start is no end");
+    assert_eq!(failed(&status).field.as_deref(), Some("output_spec.reasoning.end_token_ids"));
+}
+
+#[tokio::test]
+async fn a_stop_of_the_request_shows_when_asked_for() {
+    let (_server, mut client) = serve().await;
+    let golden = golden("plain");
+    let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
+    let words: Vec<&str> = plain.deltas.iter().map(String::as_str).filter(|text| text.len() > 3).collect();
+    let stop_string = words[2].to_owned();
+    let mut request = greedy(&golden.prompt, 40);
+    request.stop = Some(pb::Stop { stop_strings: vec![stop_string.clone()], ..request.stop.expect("set") });
+    let without = ask(&mut client, request.clone()).await.expect("answers");
+    request.stop.as_mut().expect("set").include_stop = true;
+    let with = ask(&mut client, request).await.expect("answers");
+    assert_eq!(with.text(), without.text() + &stop_string);
+    assert!(with.accepted.stop.expect("set").include_stop);
 }

@@ -1,8 +1,10 @@
 //! The output pipeline: what it streams is the whole text, whatever the tokens, and nothing shows that should not.
 
 use gen_svc::output::detokenize::Utf8Stream;
+use gen_svc::output::extract::Rules;
+use gen_svc::output::reasoning::Markers;
 use gen_svc::output::stop::StopMatcher;
-use gen_svc::output::{Matched, OutputPipeline, Spec};
+use gen_svc::output::{Matched, OutputPipeline, Part, Spec, add_part};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tandem_common::tokenizer::Tokenizer;
@@ -31,20 +33,31 @@ fn spec(stop_strings: &[&str]) -> Spec {
         stop_strings: stop_strings.iter().map(|&string| string.to_owned()).collect(),
         dropped: vec![DROPPED],
         passed: vec![PASSED],
+        ..Spec::default()
     }
 }
 
 /// Runs a whole output. The last element is what `finish` flushed.
 fn stream(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (Vec<String>, Option<Matched>) {
-    let mut pipeline = OutputPipeline::new(tokenizer.clone(), spec);
-    let (mut deltas, mut stopped) = (Vec::new(), None);
+    let (steps, stopped) = steps(tokenizer, spec, &[], ids);
+    (steps.iter().map(|parts| text(parts)).collect(), stopped)
+}
+
+/// The parts that each token brought, and `finish` last.
+fn steps(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Vec<Part>>, Option<Matched>) {
+    let mut pipeline = OutputPipeline::new(tokenizer.clone(), spec, prompt);
+    let (mut parts, mut stopped) = (Vec::new(), None);
     for &id in ids {
         let step = pipeline.push(id);
-        deltas.push(step.text);
+        parts.push(step.parts);
         stopped = stopped.or(step.stopped);
     }
-    deltas.push(pipeline.finish());
-    (deltas, stopped)
+    parts.push(pipeline.finish());
+    (parts, stopped)
+}
+
+fn text(parts: &[Part]) -> String {
+    parts.iter().map(|part| part.text.as_str()).collect()
 }
 
 fn whole(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (String, Option<Matched>) {
@@ -88,18 +101,15 @@ fn reference(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (String, Option
     }
 }
 
-/// How much of a text's end could still become a stop string.
-fn held(text: &str, stops: &[String]) -> usize {
-    let starts = (0..text.len()).filter(|&start| text.is_char_boundary(start));
-    let may_grow = |start: &usize| stops.iter().any(|stop| stop.starts_with(&text[*start..]));
-    starts.into_iter().find(may_grow).map_or(0, |start| text.len() - start)
+/// How many of the last bytes could still become a stop string.
+fn held(bytes: &[u8], stops: &[String]) -> usize {
+    let may_grow = |start: &usize| stops.iter().any(|stop| stop.as_bytes().starts_with(&bytes[*start..]));
+    (0..bytes.len()).find(may_grow).map_or(0, |start| bytes.len() - start)
 }
 
 /// Whole characters at the start of some bytes.
 fn complete(bytes: &[u8]) -> String {
-    let (mut text, mut utf8) = (String::new(), Utf8Stream::default());
-    utf8.push(bytes, &mut text);
-    text
+    Utf8Stream::default().push(bytes.to_vec()).0
 }
 
 fn any_id() -> impl Strategy<Value = u32> {
@@ -137,11 +147,11 @@ proptest! {
         let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
         let (deltas, _) = stream(tokenizer, &spec, &ids);
         for at in 1..=ids.len() {
-            let text = complete(&shown(tokenizer, &spec, &ids[..at]).0);
-            if first_stop(&text, &spec.stop_strings).is_some() {
+            let bytes = shown(tokenizer, &spec, &ids[..at]).0;
+            if first_stop(&String::from_utf8_lossy(&bytes), &spec.stop_strings).is_some() {
                 break;
             }
-            let released = &text[..text.len() - held(&text, &spec.stop_strings)];
+            let released = complete(&bytes[..bytes.len() - held(&bytes, &spec.stop_strings)]);
             prop_assert_eq!(deltas[..at].concat(), released);
         }
     }
@@ -150,30 +160,119 @@ proptest! {
     fn bytes_cut_anywhere_are_read_as_lossy_utf8_of_the_whole(
         pieces in vec(vec(prop_oneof![any::<u8>(), Just(0xE2), Just(0x82), Just(0xAC), Just(0xF0), Just(0x9F)], 0..5), 0..20)
     ) {
-        let (mut text, mut utf8) = (String::new(), Utf8Stream::default());
-        pieces.iter().for_each(|piece| utf8.push(piece, &mut text));
-        utf8.finish(&mut text);
-        let bytes = pieces.concat();
-        prop_assert_eq!(text, String::from_utf8_lossy(&bytes));
+        let (mut text, mut read, mut utf8) = (String::new(), Vec::new(), Utf8Stream::default());
+        for piece in &pieces {
+            let (characters, bytes) = utf8.push(piece.clone());
+            prop_assert_eq!(&characters, &String::from_utf8_lossy(&bytes));
+            text += &characters;
+            read.extend(bytes);
+        }
+        let rest = utf8.finish();
+        text += if rest.is_empty() { "" } else { "\u{FFFD}" };
+        read.extend(rest);
+        prop_assert_eq!(&read, &pieces.concat());
+        prop_assert_eq!(text, String::from_utf8_lossy(&read));
     }
 
     #[test]
     fn a_text_cut_anywhere_stops_at_the_same_place(text in "[ab]{0,60}", cut in 1..7usize, stops in vec("[ab]{1,6}", 1..6)) {
-        let mut matcher = StopMatcher::new(&stops);
-        let (mut released, mut found) = (String::new(), None);
+        let mut matcher = StopMatcher::new(&stops, 0);
+        let (mut released, mut found) = (Vec::new(), None);
         for piece in text.as_bytes().chunks(cut) {
-            let (more, stop) = matcher.push(std::str::from_utf8(piece).expect("ASCII"));
-            released += &more;
+            let (more, stop) = matcher.push(piece);
+            released.extend(more);
             found = stop;
             if found.is_some() {
                 break;
             }
         }
-        released += &matcher.finish();
+        released.extend(matcher.finish());
         let expected = first_stop(&text, &stops);
         prop_assert_eq!(found.as_deref(), expected.map(|(_, stop)| stop));
-        prop_assert_eq!(&released, &text[..expected.map_or(text.len(), |(start, _)| start)]);
+        prop_assert_eq!(&released, &text.as_bytes()[..expected.map_or(text.len(), |(start, _)| start)]);
     }
+
+    #[test]
+    fn parts_are_the_whole_cut_at_the_markers(
+        prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..40), stops in any_stops()
+    ) {
+        let tokenizer = shared_tokenizer();
+        let spec = Spec { reasoning: markers(), ..spec_of(stops) };
+        let (steps, stopped) = steps(tokenizer, &spec, &prompt, &ids);
+        prop_assert!(steps.iter().all(|parts| parts.len() <= 2));
+        let mut parts = Vec::new();
+        steps.into_iter().flatten().for_each(|part| add_part(&mut parts, part));
+        prop_assert_eq!((parts, stopped), reference_parts(tokenizer, &spec, &prompt, &ids));
+    }
+
+    #[test]
+    fn the_bytes_of_an_output_are_those_that_its_text_was_made_of(ids in any_ids(), stops in any_stops()) {
+        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
+        let (steps, stopped) = steps(tokenizer, &spec, &[], &ids);
+        let bytes: Vec<u8> = steps.concat().into_iter().flat_map(|part| part.bytes).collect();
+        prop_assert_eq!(String::from_utf8_lossy(&bytes), text(&steps.concat()));
+        let all = shown(tokenizer, &spec, &ids).0;
+        prop_assert!(all.starts_with(&bytes));
+        prop_assert!(matches!(stopped, Some(Matched::StopString(_))) || all == bytes);
+    }
+
+    #[test]
+    fn a_stop_that_is_included_is_the_last_of_the_text(ids in any_ids(), stops in any_stops()) {
+        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
+        let (without, stopped) = whole(tokenizer, &spec, &ids);
+        let (with, same) = whole(tokenizer, &Spec { shown_stop_strings: spec.stop_strings.len(), ..spec }, &ids);
+        prop_assert_eq!(&stopped, &same);
+        let last = match stopped { Some(Matched::StopString(stop)) => stop, _ => String::new() };
+        prop_assert_eq!(with, without + &last);
+    }
+}
+
+/// Two that start reasoning, of which one shows, and one that shows and ends it.
+fn markers() -> Markers {
+    Markers { start: vec![PASSED, SPECIAL], end: vec![256] }
+}
+
+fn any_marked() -> impl Strategy<Value = u32> {
+    prop_oneof![6 => any_id(), 1 => Just(PASSED), 1 => Just(SPECIAL), 2 => Just(256), 1 => Just(END)]
+}
+
+/// The stretches between markers, and whether they are reasoning.
+fn stretches(Markers { start, end }: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
+    let mut stretches = vec![(inside, Vec::new())];
+    for id in ids {
+        if !inside && start.contains(id) {
+            inside = true;
+            stretches.push((inside, Vec::new()));
+        }
+        stretches.last_mut().expect("one").1.push(*id);
+        if inside && end.contains(id) {
+            inside = false;
+            stretches.push((inside, Vec::new()));
+        }
+    }
+    stretches
+}
+
+/// Each stretch read as an output of its own.
+fn reference_parts(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+    let control = prompt.iter().rposition(|&id| tokenizer.is_special(id) && id != PASSED && id != SPECIAL);
+    let turn = &prompt[control.map_or(0, |at| at + 1)..];
+    let inside = stretches(&spec.reasoning, false, turn).pop().is_some_and(|(inside, _)| inside);
+    let mut parts = Vec::new();
+    for (reasoning, ids) in stretches(&spec.reasoning, inside, ids) {
+        let (text, stopped) = reference(tokenizer, spec, &ids);
+        let mut bytes = shown(tokenizer, spec, &ids).0;
+        if let Some(Matched::StopString(stop)) = &stopped {
+            let is_before =
+                |&at: &usize| bytes[at..].starts_with(stop.as_bytes()) && String::from_utf8_lossy(&bytes[..at]) == text;
+            bytes.truncate((0..bytes.len()).find(is_before).expect("it is there"));
+        }
+        add_part(&mut parts, Part { reasoning, text, bytes });
+        if stopped.is_some() {
+            return (parts, stopped);
+        }
+    }
+    (parts, None)
 }
 
 fn shared_tokenizer() -> &'static Tokenizer {
@@ -236,11 +335,11 @@ fn the_stop_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
 
 #[test]
 fn nothing_comes_after_the_end() {
-    let mut pipeline = OutputPipeline::new(tokenizer(), &spec(&["b"]));
-    assert_eq!(pipeline.push(97).text, "a");
+    let mut pipeline = OutputPipeline::new(tokenizer(), &spec(&["b"]), &[]);
+    assert_eq!(text(&pipeline.push(97).parts), "a");
     assert_eq!(pipeline.push(98).stopped, stop("b"));
     assert_eq!(pipeline.push(97), Default::default());
-    assert_eq!((pipeline.finish(), pipeline.finish()), (String::new(), String::new()));
+    assert_eq!((pipeline.finish(), pipeline.finish()), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -251,9 +350,9 @@ fn empty_stop_strings_match_nothing() {
 #[test]
 fn many_long_stop_strings_cost_constant_time_a_byte() {
     let stops: Vec<String> = (0..64).map(|at| format!("{}b{at}", "a".repeat(1000 - at))).collect();
-    let mut matcher = StopMatcher::new(&stops);
+    let mut matcher = StopMatcher::new(&stops, 0);
     // A search that looked at each string for each byte would take minutes here.
-    let released: usize = (0..100_000).map(|_| matcher.push("aaaaaaaaaa").0.len()).sum();
+    let released: usize = (0..100_000).map(|_| matcher.push(b"aaaaaaaaaa").0.len()).sum();
     assert_eq!(released + matcher.finish().len(), 1_000_000);
 }
 
@@ -282,4 +381,34 @@ fn any_part_of_the_default_models_outputs_stops_them_and_never_leaks() {
             assert_eq!(whole(&tokenizer, &spec, &output), (expected[..before].to_owned(), stop(&stop_string)));
         }
     }
+}
+
+#[test]
+fn an_output_starts_as_its_prompt_left_it() {
+    let spec = Spec { reasoning: Markers { start: vec![97], end: vec![98] }, ..spec(&[]) };
+    let reasons = |prompt: &[u32]| steps(shared_tokenizer(), &spec, prompt, &[99]).0.concat()[0].reasoning;
+    assert!(!reasons(&[]));
+    assert!(reasons(&[99, 97]) && reasons(&[97, 99, 99]), "the last marker starts it");
+    assert!(!reasons(&[97, 98]) && !reasons(&[97, SPECIAL, 99]), "it has ended, or was in another turn");
+    assert!(reasons(&[98, SPECIAL, 97, 99]));
+}
+
+#[test]
+fn extraction_leaves_what_an_output_says() {
+    let parts = |parts: &[(bool, &str)]| -> Vec<Part> {
+        let part = |&(reasoning, text): &(bool, &str)| Part { reasoning, text: text.to_owned(), bytes: Vec::new() };
+        parts.iter().map(part).collect()
+    };
+    let all = parts(&[(true, "<think>Hm.\nuser\n</think>"), (false, "\n\nassistant\nFour.\nuser\nAnd the user?\n")]);
+    let rules = |strip_reasoning, cut_after: &str, strip_lines: &[&str]| Rules {
+        strip_reasoning,
+        cut_after: cut_after.to_owned(),
+        strip_lines: strip_lines.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    assert_eq!(rules(false, "", &[]).apply(&all), text(&all).trim());
+    assert_eq!(rules(true, "", &[]).apply(&all), "assistant\nFour.\nuser\nAnd the user?");
+    assert_eq!(rules(true, "assistant\n", &[]).apply(&all), "Four.\nuser\nAnd the user?");
+    assert_eq!(rules(true, "assistant\n", &["user"]).apply(&all), "Four.\nAnd the user?");
+    assert_eq!(rules(true, "nowhere", &["user", "assistant"]).apply(&all), "Four.\nAnd the user?");
+    assert_eq!(rules(true, "", &[]).apply(&all[..1]), "");
 }

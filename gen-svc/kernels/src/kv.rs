@@ -89,27 +89,6 @@ impl KvStore {
         &self.shape
     }
 
-    /// Copies a block in all layers.
-    pub fn copy_block(&mut self, from: u32, to: u32) -> Result<(), Error> {
-        for block in [from, to] {
-            expect_below("block", self.shape.blocks, block as usize)?;
-        }
-        match self.shape.format {
-            KvFormat::F32 => self.copy::<f32>(from as usize, to as usize),
-            KvFormat::F16 => self.copy::<u16>(from as usize, to as usize),
-        }
-        Ok(())
-    }
-
-    fn copy<T: crate::buffer::Plain>(&mut self, from: usize, to: usize) {
-        let length = 2 * self.shape.heads * self.shape.tile();
-        for layer in 0..self.shape.layers {
-            let start = |block| self.shape.start(layer, block, Part::Keys, 0);
-            let (from, to) = (start(from), start(to));
-            self.buffer.as_mut_slice::<T>().copy_within(from..from + length, to);
-        }
-    }
-
     /// One head's keys, or values, of a block.
     #[inline(always)]
     pub(crate) fn tile<T: crate::buffer::Plain>(&self, layer: usize, block: u32, part: Part, head: usize) -> &[T] {

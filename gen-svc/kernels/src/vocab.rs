@@ -1,14 +1,7 @@
 //! Passes over a row of logits: one number per word of the vocabulary. Every level gives the same bits.
 
-use crate::act::{Mapped, Scale, SoftCap, exp};
+use crate::act::{self, Mapped, Scale, SoftCap};
 use crate::isa::{Isa, LANES, Level, Work};
-
-/// Whether no number is infinite or NaN.
-#[must_use]
-pub fn is_finite(level: Level, row: &[f32]) -> bool {
-    // Differences of equal finite numbers are zero; all others are NaN.
-    level.run(Fold(row, Differences)) == 0.0
-}
 
 /// The greatest number; NaN is passed over. Negative infinity for an empty row.
 #[must_use]
@@ -27,16 +20,12 @@ pub fn argmax(level: Level, row: &[f32]) -> usize {
 #[must_use]
 pub fn log_sum_exp(level: Level, row: &[f32]) -> f32 {
     let max = max(level, row);
-    if max.is_infinite() { max } else { max + level.run(Fold(row, Exponentials { max })).ln() }
+    if max.is_infinite() { max } else { max + level.run(SumOfExps { row, max }).ln() }
 }
 
-/// exp((x - max) * factor), number by number, into `out`, which must be as long. Their sum.
-///
-/// # Panics
-/// When `out` has another length.
-pub fn exp_into(level: Level, row: &[f32], max: f32, factor: f32, out: &mut [f32]) -> f32 {
-    assert_eq!(row.len(), out.len(), "an exponential for every number");
-    level.run(ExpInto { row, max, factor, out })
+/// exp((x - max) * factor), number by number, in place. Their sum.
+pub fn exp(level: Level, row: &mut [f32], max: f32, factor: f32) -> f32 {
+    level.run(Weights { row, max, factor })
 }
 
 /// Appends index and value of every number that is at least `threshold`, in order.
@@ -51,6 +40,22 @@ pub fn at_least(level: Level, row: &[f32], threshold: f32, out: &mut Vec<(u32, f
 
 /// Numbers that are looked at together, since few of them are wanted.
 const PART: usize = 64;
+
+/// The K-th greatest number. Negative infinity when there are not so many. NaN is passed over.
+#[must_use]
+pub fn kth(level: Level, row: &[f32], k: usize) -> f32 {
+    let greatest: Vec<f32> = row.chunks(PART).map(|part| max(level, part)).collect();
+    // Of so many parts each has a number that is no smaller.
+    let least = kth_of(greatest, k).unwrap_or(f32::NEG_INFINITY);
+    let mut found = Vec::new();
+    at_least(level, row, least, &mut found);
+    kth_of(found.into_iter().map(|(_, value)| value).collect(), k).unwrap_or(f32::NEG_INFINITY)
+}
+
+fn kth_of(mut values: Vec<f32>, k: usize) -> Option<f32> {
+    let at = k.checked_sub(1).filter(|at| *at < values.len())?;
+    Some(*values.select_nth_unstable_by(at, |a, b| b.total_cmp(a)).1)
+}
 
 /// Puts negative infinity wherever `allowed` has no bit: bit i % 32 of word i / 32 belongs to number i. Numbers beyond the last
 /// word are not allowed.
@@ -105,78 +110,49 @@ impl Work for Max<'_> {
     }
 }
 
-/// What is added up.
-trait Term {
-    /// An argument whose term is zero.
-    const NOTHING: f32;
-
-    fn term<I: Isa>(&self, isa: I, x: I::F) -> I::F;
-}
-
-struct Differences;
-
-impl Term for Differences {
-    const NOTHING: f32 = 0.0;
-
-    #[inline(always)]
-    fn term<I: Isa>(&self, isa: I, x: I::F) -> I::F {
-        isa.sub(x, x)
-    }
-}
-
-struct Exponentials {
+/// The sum of exponentials, in four runs of eight lanes.
+struct SumOfExps<'a> {
+    row: &'a [f32],
     max: f32,
 }
 
-impl Term for Exponentials {
-    const NOTHING: f32 = f32::NEG_INFINITY;
-
-    #[inline(always)]
-    fn term<I: Isa>(&self, isa: I, x: I::F) -> I::F {
-        exp(isa, isa.sub(x, isa.splat(self.max)))
-    }
-}
-
-/// The sum of terms, in four runs of eight lanes.
-struct Fold<'a, T>(&'a [f32], T);
-
-impl<T: Term> Work for Fold<'_, T> {
+impl Work for SumOfExps<'_> {
     type Output = f32;
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> f32 {
+        let max = isa.splat(self.max);
         let mut sums = [isa.splat(0.0); 4];
-        let (whole, rest) = self.0.as_chunks::<{ 4 * LANES }>();
+        let (whole, rest) = self.row.as_chunks::<{ 4 * LANES }>();
         for lanes in whole {
             for (sum, lanes) in sums.iter_mut().zip(lanes.as_chunks().0) {
-                *sum = isa.add(*sum, self.1.term(isa, isa.load(lanes)));
+                *sum = isa.add(*sum, act::exp(isa, isa.sub(isa.load(lanes), max)));
             }
         }
         for lanes in rest.chunks(LANES) {
-            sums[0] = isa.add(sums[0], self.1.term(isa, isa.load_part(lanes, T::NOTHING)));
+            sums[0] = isa.add(sums[0], act::exp(isa, isa.sub(isa.load_part(lanes, f32::NEG_INFINITY), max)));
         }
         let [a, b, c, d] = sums;
         isa.sum(isa.add(isa.add(a, b), isa.add(c, d)))
     }
 }
 
-struct ExpInto<'a> {
-    row: &'a [f32],
+struct Weights<'a> {
+    row: &'a mut [f32],
     max: f32,
     factor: f32,
-    out: &'a mut [f32],
 }
 
-impl Work for ExpInto<'_> {
+impl Work for Weights<'_> {
     type Output = f32;
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) -> f32 {
         let (max, factor) = (isa.splat(self.max), isa.splat(self.factor));
         let mut sum = isa.splat(0.0);
-        for (x, out) in self.row.chunks(LANES).zip(self.out.chunks_mut(LANES)) {
-            let lanes = exp(isa, isa.mul(isa.sub(isa.load_part(x, f32::NEG_INFINITY), max), factor));
-            isa.store_part(lanes, out);
+        for x in self.row.chunks_mut(LANES) {
+            let lanes = act::exp(isa, isa.mul(isa.sub(isa.load_part(x, f32::NEG_INFINITY), max), factor));
+            isa.store_part(lanes, x);
             sum = isa.add(sum, lanes);
         }
         isa.sum(sum)

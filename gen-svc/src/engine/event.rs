@@ -47,6 +47,10 @@ pub struct Delta {
     pub output: u32,
     /// Whole characters that can no longer become part of a stop string.
     pub text: String,
+    /// Whether the text is reasoning.
+    pub reasoning: bool,
+    /// What the text was made of, if that was asked for.
+    pub bytes: Vec<u8>,
     /// The tokens sampled since the last delta, if they were asked for.
     pub token_ids: Vec<u32>,
     /// The same with how likely they were, if that was asked for.
@@ -84,6 +88,8 @@ pub struct Finished {
     pub reason: FinishReason,
     /// What stopped it, when the reason is `Stop`.
     pub matched: Option<Matched>,
+    /// What the extraction rules leave of its text, if that was asked for.
+    pub extracted_text: Option<String>,
 }
 
 /// What a request took.

@@ -14,9 +14,9 @@ use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask};
 use crate::models::{Run, Wanted};
-use crate::output::{Matched, OutputPipeline};
-use crate::request::{Limits, Returns};
-use crate::sampling::{Logprobs, Sampler, Sampling};
+use crate::output::{Matched, OutputPipeline, Part, Step, add_part};
+use crate::request::Work;
+use crate::sampling::{Logprobs, Sampler};
 
 /// Tokens of a prompt computed in one step where all their logits are wanted, which take much memory.
 const PROMPT_ROWS: usize = 32;
@@ -32,47 +32,56 @@ pub(super) struct Sequence {
     output: u32,
     /// `prefill`, then `decode`.
     phase: Span,
+    work: Rc<Work>,
     /// The prompt and what was generated.
-    ids: Vec<u32>,
-    prompt_tokens: usize,
+    ids: Arc<Vec<u32>>,
     /// How many of the tokens have keys and values.
     computed: usize,
     pub(super) table: BlockTable,
-    /// Only what was computed for requests of the same salt is reused.
-    salt: Arc<str>,
-    sampling: Sampling,
-    sampler: Sampler,
-    limits: Limits,
-    returns: Returns,
     /// Tokens of the prompt whose probabilities were told. Nothing comes before the first.
     reported: usize,
+    /// Made when it first leaves the queue, so that one that waits takes no memory of its own.
+    writer: Option<Writer>,
+}
+
+/// What makes logits the tokens of an output, and those its text.
+#[derive(Debug)]
+struct Writer {
+    sampler: Sampler,
     constraint: Option<Constraint>,
     pipeline: OutputPipeline,
+    /// All that was told, if something is to be extracted from it.
+    whole: Vec<Part>,
+}
+
+impl Writer {
+    fn new(work: &Work, output: u32) -> Self {
+        Self {
+            sampler: Sampler::new(work.sampling.clone(), output, &work.prompt),
+            constraint: work.grammar.as_ref().map(Constraint::start),
+            pipeline: work.output.clone(),
+            whole: Vec::new(),
+        }
+    }
 }
 
 impl Sequence {
     /// The outputs of a job, the `arrival`-th there was.
     pub(super) fn of(job: Job, arrival: u64) -> Vec<Self> {
         let caller = Rc::new(Caller::of(&job));
-        let Job { work, .. } = job;
+        let work = Rc::new(job.work);
         let outputs = work.sampling.n;
         let sequence = |output| Self {
             phase: info_span!(parent: &caller.span, "prefill", output),
             caller: Rc::clone(&caller),
             rank: (Reverse(work.priority), arrival, output),
             output,
-            prompt_tokens: work.prompt.len(),
+            ids: Arc::clone(&work.prompt),
+            work: Rc::clone(&work),
             computed: 0,
             table: BlockTable::default(),
-            salt: Arc::clone(&work.cache_salt),
-            sampler: Sampler::new(work.sampling.clone(), output, &work.prompt),
-            sampling: work.sampling.clone(),
-            ids: work.prompt.clone(),
-            limits: work.limits.clone(),
-            returns: Returns { prompt_logprobs: work.returns.prompt_logprobs.filter(|_| output == 0), ..work.returns },
             reported: 1,
-            constraint: work.constraint.as_ref().and_then(Constraint::copy).map(Constraint::begun),
-            pipeline: work.output.clone(),
+            writer: None,
         };
         (0..outputs).map(sequence).collect()
     }
@@ -110,15 +119,30 @@ impl Sequence {
         if self.tells_of_prompt() {
             return;
         }
-        self.table = pool.find(&self.salt, &self.ids);
+        self.table = pool.find(&self.work.cache_salt, &self.ids);
         self.computed = self.table.capacity();
     }
 
     /// Leaves the queue.
-    pub(super) fn start(&self) {
+    pub(super) fn start(&mut self) {
+        self.writer();
         if !self.caller.is_accepted() {
-            self.caller.accept(self.computed, self.sampling.clone(), self.limits.clone());
+            self.caller.accept(self.computed, self.work.sampling.clone(), self.work.limits.clone());
         }
+    }
+
+    fn writer(&mut self) -> &mut Writer {
+        self.writer.get_or_insert_with(|| Writer::new(&self.work, self.output))
+    }
+
+    /// What was held back, at the end.
+    fn rest(&mut self) -> Vec<Part> {
+        self.writer.as_mut().map(|writer| writer.pipeline.finish()).unwrap_or_default()
+    }
+
+    /// How many likely tokens are to be told of in each place of the prompt. One output tells for all.
+    fn prompt_logprobs(&self) -> Option<u32> {
+        self.work.returns.prompt_logprobs.filter(|_| self.output == 0)
     }
 
     /// Gives up its memory. What is forgotten is computed again.
@@ -129,7 +153,7 @@ impl Sequence {
 
     /// Whether there are tokens of the prompt whose probabilities are yet to be told. All of it is computed for that.
     fn tells_of_prompt(&self) -> bool {
-        self.returns.prompt_logprobs.is_some() && self.reported < self.prompt_tokens
+        self.prompt_logprobs().is_some() && self.reported < self.work.prompt.len()
     }
 
     /// Tokens that it may compute in one step.
@@ -154,7 +178,7 @@ impl Sequence {
             self.tell_of_prompt(rows);
         }
         self.computed += count;
-        pool.publish(&mut self.table, &self.salt, &self.ids, self.computed);
+        pool.publish(&mut self.table, &self.work.cache_salt, &self.ids, self.computed);
         match rows.last_mut() {
             Some(last) if self.computed == self.ids.len() => self.sample(last),
             _ => false,
@@ -163,8 +187,8 @@ impl Sequence {
 
     /// Tells how likely the prompt's tokens were that follow those just computed.
     fn tell_of_prompt(&mut self, rows: &[&mut [f32]]) {
-        let count = self.returns.prompt_logprobs.unwrap_or(0) as usize;
-        let follow = (self.computed + 1..self.prompt_tokens).zip(rows);
+        let count = self.prompt_logprobs().unwrap_or(0) as usize;
+        let follow = (self.computed + 1..self.work.prompt.len()).zip(rows);
         let new = follow.filter(|(at, _)| *at >= self.reported);
         let tokens: Vec<Token> =
             new.map(|(at, row)| self.token(self.ids[at], &Logprobs::new(row, self.ids[at], count))).collect();
@@ -174,18 +198,21 @@ impl Sequence {
 
     /// Samples the next token. True if that has ended the output.
     fn sample(&mut self, logits: &mut [f32]) -> bool {
-        let raw = self.returns.logprobs.map(|count| (logits.to_vec(), count));
-        match self.constraint.as_mut().map(Constraint::mask).transpose() {
+        let raw = self.work.returns.logprobs.map(|count| (logits.to_vec(), count));
+        match self.writer().constraint.as_mut().map(Constraint::mask).transpose() {
             Ok(Some(Mask::Ended)) => {
-                let text = self.pipeline.finish();
-                self.end(FinishReason::Stop, None, Delta { text, ..self.delta() });
+                let rest = self.rest();
+                self.end(FinishReason::Stop, None, rest, Delta::default());
                 return true;
             }
             Ok(mask) => mask.iter().for_each(|mask| mask.apply(logits)),
             Err(problem) => return self.fail(&Error::Grammar { problem }),
         }
-        let forbidden = if self.generated() < self.limits.min_new_tokens { &*self.limits.stop_token_ids } else { &[] };
-        match self.sampler.next(logits, self.ids.len() as u64, forbidden) {
+        let work = Rc::clone(&self.work);
+        let is_early = self.generated() < work.limits.min_new_tokens;
+        let forbidden = if is_early { &*work.limits.stop_token_ids } else { &[] };
+        let position = self.ids.len() as u64;
+        match self.writer().sampler.next(logits, position, forbidden) {
             Ok(id) => {
                 let logprobs = raw.map(|(logits, count)| Logprobs::new(&logits, id, count as usize));
                 self.take(id, logprobs)
@@ -195,46 +222,65 @@ impl Sequence {
     }
 
     fn take(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
-        self.ids.push(id);
-        self.constraint.iter_mut().for_each(|constraint| constraint.advance(Some(id)));
+        Arc::make_mut(&mut self.ids).push(id);
+        self.writer().constraint.iter_mut().for_each(|constraint| constraint.advance(id));
         if self.caller.tick() || self.generated() == 1 {
             self.phase = info_span!(parent: &self.caller.span, "decode", output = self.output);
         }
-        let step = self.pipeline.push(id);
-        let mut delta = Delta {
-            text: step.text,
-            token_ids: if self.returns.token_ids { vec![id] } else { Vec::new() },
+        let Step { mut parts, stopped } = self.writer().pipeline.push(id);
+        let tokens = Delta {
+            token_ids: if self.work.returns.token_ids { vec![id] } else { Vec::new() },
             tokens: logprobs.iter().map(|logprobs| self.token(id, logprobs)).collect(),
-            ..self.delta()
+            ..Delta::default()
         };
-        if let Some(matched) = step.stopped {
-            self.end(FinishReason::Stop, Some(matched), delta);
-        } else if self.generated() >= self.limits.max_new_tokens {
-            delta.text += &self.pipeline.finish();
-            self.end(FinishReason::Length, None, delta);
+        if stopped.is_some() {
+            self.end(FinishReason::Stop, stopped, parts, tokens);
+        } else if self.generated() >= self.work.limits.max_new_tokens {
+            self.rest().into_iter().for_each(|part| add_part(&mut parts, part));
+            self.end(FinishReason::Length, None, parts, tokens);
         } else {
-            if !delta.is_empty() {
-                self.caller.tell(Event::Delta(delta));
+            let last = self.tell_of_all_but_last(parts, tokens);
+            if !last.is_empty() {
+                self.caller.tell(Event::Delta(last));
             }
             return false;
         }
         true
     }
 
+    /// Tells of all parts but the last, which comes back with what there is to tell of tokens.
+    fn tell_of_all_but_last(&mut self, mut parts: Vec<Part>, tokens: Delta) -> Delta {
+        if self.work.extraction.is_some() {
+            let whole = &mut self.writer().whole;
+            parts.iter().for_each(|part| add_part(whole, part.clone()));
+        }
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            self.caller.tell(Event::Delta(self.delta(part, Delta::default())));
+        }
+        self.delta(last, tokens)
+    }
+
+    fn delta(&self, part: Part, tokens: Delta) -> Delta {
+        let Part { reasoning, text, bytes } = part;
+        let bytes = if self.work.returns.bytes { bytes } else { Vec::new() };
+        Delta { output: self.output, reasoning, text, bytes, ..tokens }
+    }
+
     fn token(&self, id: u32, logprobs: &Logprobs) -> Token {
-        let bytes = |id| self.pipeline.bytes(id);
+        let bytes = |id| self.work.output.bytes(id);
         let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(id), logprob });
         Token { id, bytes: bytes(id), logprob: logprobs.logprob, top: top.collect() }
     }
 
     fn generated(&self) -> usize {
-        self.ids.len() - self.prompt_tokens
+        self.ids.len() - self.work.prompt.len()
     }
 
     /// Ends it because something failed. True.
     pub(super) fn fail(&mut self, error: &Error) -> bool {
         self.caller.span.in_scope(|| tracing::error!(error = error.chain(), "a step failed"));
-        self.end(FinishReason::Error, None, self.delta());
+        self.end(FinishReason::Error, None, Vec::new(), Delta::default());
         true
     }
 
@@ -244,8 +290,8 @@ impl Sequence {
             Interruption::CallerGone => self.log("cancelled"),
             Interruption::Refused(error) => self.caller.refuse(error),
             Interruption::Ended(reason) => {
-                let text = self.pipeline.finish();
-                self.end(reason, None, Delta { text, ..self.delta() });
+                let rest = self.rest();
+                self.end(reason, None, rest, Delta::default());
             }
         }
     }
@@ -258,14 +304,12 @@ impl Sequence {
         });
     }
 
-    /// One without anything in it yet.
-    fn delta(&self) -> Delta {
-        Delta { output: self.output, ..Delta::default() }
-    }
-
-    fn end(&mut self, reason: FinishReason, matched: Option<Matched>, last: Delta) {
+    fn end(&mut self, reason: FinishReason, matched: Option<Matched>, parts: Vec<Part>, tokens: Delta) {
         self.log(reason.name());
-        self.caller.tell(Event::Finished(Finished { last, reason, matched }));
+        let last = self.tell_of_all_but_last(parts, tokens);
+        let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
+        let extracted_text = self.work.extraction.as_ref().map(|rules| rules.apply(whole));
+        self.caller.tell(Event::Finished(Finished { last, reason, matched, extracted_text }));
         self.caller.end_one();
     }
 

@@ -40,6 +40,7 @@ pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
             stop_strings: fields.strings("stop")?,
             stop_token_ids: fields.integers("stop_token_ids")?.unwrap_or_default(),
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or_default(),
+            include_stop: fields.boolean("include_stop")?.unwrap_or_default(),
         },
         grammar: fields.grammar()?,
         ..GenerateRequest::new(fields.input()?)

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tandem_common::tokenizer::Tokenizer;
 
 use super::constraint::Workers;
-use super::{Constraint, Grammar, vocabulary};
+use super::{Compiled, Grammar, vocabulary};
 use crate::error::Error;
 
 /// Grammars that are compiled at once.
@@ -68,11 +68,11 @@ impl Grammars {
         }
     }
 
-    /// What allows the tokens of an output that must follow `grammar`. Blocks.
+    /// Makes `grammar` one that outputs can follow. Blocks.
     ///
     /// # Errors
     /// It is no grammar, or too large a one; too many are being compiled; or the model has no token that ends an output.
-    pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, Error> {
+    pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, Error> {
         grammar.check()?;
         let matcher = match self.kept.get(grammar) {
             Some(matcher) => matcher,
@@ -82,9 +82,8 @@ impl Grammars {
                 matcher
             }
         };
-        let matcher = matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
         let workers = self.workers.get_or_init(|| Arc::new(Workers::start()));
-        Ok(Constraint::new(matcher, Arc::clone(workers)))
+        Ok(Compiled::new(matcher, Arc::clone(workers)))
     }
 
     fn compile_new(&self, grammar: &Grammar) -> Result<Matcher, Error> {

@@ -24,12 +24,27 @@ impl Mask {
     /// Makes all other tokens impossible.
     pub fn apply(&self, logits: &mut [f32]) {
         let Self::Tokens(words) = self else { return };
-        for (id, logit) in logits.iter_mut().enumerate() {
-            let is_allowed = words.get(id / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
-            if !is_allowed {
-                *logit = f32::NEG_INFINITY;
-            }
-        }
+        tandem_kernels::vocab::mask(logits, words);
+    }
+}
+
+/// A grammar that outputs can follow. Cheap to clone.
+#[derive(Clone)]
+pub struct Compiled {
+    /// Its state before the first token.
+    matcher: Arc<Mutex<Matcher>>,
+    workers: Arc<Workers>,
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Compiled")
+    }
+}
+
+impl Compiled {
+    pub(super) fn new(matcher: Arc<Mutex<Matcher>>, workers: Arc<Workers>) -> Self {
+        Self { matcher, workers }
     }
 }
 
@@ -40,7 +55,7 @@ pub struct Constraint {
 }
 
 enum State {
-    /// No mask has been asked for.
+    /// A token is to be chosen.
     Idle(Box<Matcher>),
     /// A worker has it.
     Away(Receiver<Done>),
@@ -58,35 +73,23 @@ impl fmt::Debug for Constraint {
 }
 
 impl Constraint {
-    pub(super) fn new(matcher: Matcher, workers: Arc<Workers>) -> Self {
-        Self { workers, state: State::Idle(Box::new(matcher)) }
-    }
-
-    /// The same, for another output. None once a mask was asked for.
+    /// Lets a worker find out what an output may start with.
     #[must_use]
-    pub fn copy(&self) -> Option<Self> {
-        match &self.state {
-            State::Idle(matcher) => Some(Self::new(matcher.deep_clone(), Arc::clone(&self.workers))),
-            State::Away(_) | State::Failed => None,
-        }
+    pub fn start(grammar: &Compiled) -> Self {
+        let workers = Arc::clone(&grammar.workers);
+        let state = workers.send(After::Nothing(Arc::clone(&grammar.matcher)));
+        Self { workers, state }
     }
 
-    /// Lets a worker find out what may come first.
-    #[must_use]
-    pub fn begun(mut self) -> Self {
-        self.advance(None);
-        self
-    }
-
-    /// Notes the token that was chosen, if any was yet, and lets a worker find out what may follow it.
-    pub fn advance(&mut self, token: Option<u32>) {
+    /// Notes the token that was chosen, and lets a worker find out what may follow it.
+    pub fn advance(&mut self, token: u32) {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
-            State::Idle(matcher) => self.workers.send(matcher, token),
+            State::Idle(matcher) => self.workers.send(After::Token(matcher, token)),
             other => other,
         };
     }
 
-    /// What may come next. Waits for the worker. [`Self::advance`] must have been called since the last time.
+    /// What may come next. Waits for the worker. After the first time, [`Self::advance`] must have been called since the last.
     ///
     /// # Errors
     /// Why that cannot be told. The output cannot go on.
@@ -107,9 +110,14 @@ pub(super) struct Workers {
 }
 
 struct Job {
-    matcher: Box<Matcher>,
-    token: Option<u32>,
+    after: After,
     done: Sender<Done>,
+}
+
+/// What the next token comes after.
+enum After {
+    Nothing(Arc<Mutex<Matcher>>),
+    Token(Box<Matcher>, u32),
 }
 
 impl Workers {
@@ -126,9 +134,9 @@ impl Workers {
         Self { jobs }
     }
 
-    fn send(&self, matcher: Box<Matcher>, token: Option<u32>) -> State {
+    fn send(&self, after: After) -> State {
         let (done, answer) = mpsc::channel();
-        match self.jobs.send(Job { matcher, token, done }) {
+        match self.jobs.send(Job { after, done }) {
             Ok(()) => State::Away(answer),
             Err(_) => State::Failed,
         }
@@ -138,21 +146,28 @@ impl Workers {
 fn work(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { mut matcher, token, done }) = job else { return };
-        let mask = follow(&mut matcher, token);
-        let _ = done.send(mask.map(|mask| (matcher, mask))); // its output may have ended meanwhile
+        let Ok(Job { after, done }) = job else { return };
+        let _ = done.send(follow(after)); // its output may have ended meanwhile
     }
 }
 
-fn follow(matcher: &mut Matcher, token: Option<u32>) -> Result<Mask, String> {
-    if let Some(token) = token {
-        matcher.consume_token(token).map_err(|error| error.to_string())?;
-    }
+fn follow(after: After) -> Done {
+    let matcher = match after {
+        After::Nothing(matcher) => Box::new(matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone()),
+        After::Token(mut matcher, token) => {
+            matcher.consume_token(token).map_err(|error| error.to_string())?;
+            matcher
+        }
+    };
+    may_follow(matcher)
+}
+
+fn may_follow(mut matcher: Box<Matcher>) -> Done {
     match matcher.stop_reason() {
         StopReason::NotStopped => {}
-        reason if reason.is_ok() => return Ok(Mask::Ended),
+        reason if reason.is_ok() => return Ok((matcher, Mask::Ended)),
         reason => return Err(reason.to_string()),
     }
     let mask = matcher.compute_mask().map_err(|error| error.to_string())?;
-    Ok(Mask::Tokens(mask.as_slice().to_vec()))
+    Ok((matcher, Mask::Tokens(mask.as_slice().to_vec())))
 }

@@ -11,6 +11,8 @@ use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Tim
 use crate::error::Error;
 use crate::grammar::Grammar;
 use crate::output::Matched;
+use crate::output::extract::Rules;
+use crate::output::reasoning::Markers;
 use crate::request::{GenerateRequest, Input, Limits, OutputSpec, Returns, SamplingOptions, ServedModel, StopOptions};
 use crate::sampling::Sampling;
 
@@ -69,8 +71,8 @@ impl TryFrom<pb::Grammar> for Grammar {
 
 impl From<pb::ReturnOptions> for Returns {
     fn from(options: pb::ReturnOptions) -> Self {
-        let pb::ReturnOptions { token_ids, logprobs, prompt_logprobs } = options;
-        Self { token_ids, logprobs, prompt_logprobs }
+        let pb::ReturnOptions { token_ids, logprobs, prompt_logprobs, bytes, extracted_text } = options;
+        Self { token_ids, logprobs, prompt_logprobs, bytes, extracted_text }
     }
 }
 
@@ -98,8 +100,8 @@ impl From<pb::Sampling> for SamplingOptions {
 
 impl From<pb::Stop> for StopOptions {
     fn from(stop: pb::Stop) -> Self {
-        let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos, min_new_tokens } = stop;
-        Self { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos }
+        let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos, min_new_tokens, include_stop } = stop;
+        Self { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop }
     }
 }
 
@@ -107,8 +109,10 @@ impl TryFrom<pb::OutputSpec> for OutputSpec {
     type Error = Error;
 
     fn try_from(spec: pb::OutputSpec) -> Result<Self, Error> {
-        let pb::OutputSpec { eos_token_ids, stop_strings, special_token_classes } = spec;
-        let mut spec = Self { eos_token_ids, stop_strings, ..Self::default() };
+        let pb::OutputSpec { eos_token_ids, stop_strings, special_token_classes, reasoning, extraction } = spec;
+        let reasoning = reasoning.map(Into::into).unwrap_or_default();
+        let extraction = extraction.map(Into::into).unwrap_or_default();
+        let mut spec = Self { eos_token_ids, stop_strings, reasoning, extraction, ..Self::default() };
         for (i, class) in special_token_classes.into_iter().enumerate() {
             let pb::SpecialTokenClass { name: _, token_ids, action } = class;
             match pb::SpecialTokenAction::try_from(action) {
@@ -123,6 +127,20 @@ impl TryFrom<pb::OutputSpec> for OutputSpec {
             }
         }
         Ok(spec)
+    }
+}
+
+impl From<pb::ReasoningMarkers> for Markers {
+    fn from(markers: pb::ReasoningMarkers) -> Self {
+        let pb::ReasoningMarkers { start_token_ids, end_token_ids } = markers;
+        Self { start: start_token_ids, end: end_token_ids }
+    }
+}
+
+impl From<pb::ExtractionRules> for Rules {
+    fn from(rules: pb::ExtractionRules) -> Self {
+        let pb::ExtractionRules { strip_reasoning, cut_after, strip_lines } = rules;
+        Self { strip_reasoning, cut_after, strip_lines }
     }
 }
 
@@ -177,21 +195,23 @@ impl From<Sampling> for pb::Sampling {
 
 impl From<Limits> for pb::Stop {
     fn from(limits: Limits) -> Self {
-        let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos } = limits;
+        let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop } = limits;
         Self {
             max_new_tokens: Some(count(max_new_tokens)),
             stop_strings,
             stop_token_ids,
             ignore_eos,
             min_new_tokens: count(min_new_tokens),
+            include_stop,
         }
     }
 }
 
 impl From<Delta> for pb::Delta {
     fn from(delta: Delta) -> Self {
-        let Delta { output, text, token_ids, tokens } = delta;
-        Self { output_index: output, text, token_ids, tokens: tokens.into_iter().map(Into::into).collect() }
+        let Delta { output, text, reasoning, bytes, token_ids, tokens } = delta;
+        let tokens = tokens.into_iter().map(Into::into).collect();
+        Self { output_index: output, text, token_ids, tokens, reasoning, bytes }
     }
 }
 
@@ -204,11 +224,12 @@ impl From<Token> for pb::TokenInfo {
 }
 
 fn end(finished: Finished) -> Vec<PbEvent> {
-    let Finished { last, reason, matched } = finished;
+    let Finished { last, reason, matched, extracted_text } = finished;
     let end = PbEvent::Finished(pb::Finished {
         output_index: last.output,
         reason: pb::FinishReason::from(reason).into(),
         matched: matched.map(Into::into),
+        extracted_text,
     });
     if last.is_empty() { vec![end] } else { vec![PbEvent::Delta(last.into()), end] }
 }

@@ -8,26 +8,13 @@ pub struct Utf8Stream {
 }
 
 impl Utf8Stream {
-    /// Adds to `text` every character that `bytes` completes. Bytes that can be no part of a character become U+FFFD.
-    pub fn push(&mut self, bytes: &[u8], text: &mut String) {
-        if self.pending.is_empty() {
-            self.decode(bytes, text);
-        } else {
-            let mut joined = std::mem::take(&mut self.pending);
-            joined.extend_from_slice(bytes);
-            self.decode(&joined, text);
-        }
-    }
-
-    /// Ends the text. A character that is still incomplete becomes U+FFFD.
-    pub fn finish(&mut self, text: &mut String) {
-        if !std::mem::take(&mut self.pending).is_empty() {
-            text.push(char::REPLACEMENT_CHARACTER);
-        }
-    }
-
-    fn decode(&mut self, bytes: &[u8], text: &mut String) {
-        let mut chunks = bytes.utf8_chunks().peekable();
+    /// Every character that `bytes` completes, and the bytes that they were made of. Bytes that can be no part of a character become
+    /// U+FFFD.
+    pub fn push(&mut self, bytes: Vec<u8>) -> (String, Vec<u8>) {
+        let mut joined = std::mem::take(&mut self.pending);
+        joined.extend(bytes);
+        let mut text = String::with_capacity(joined.len());
+        let mut chunks = joined.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             text.push_str(chunk.valid());
             match chunk.invalid() {
@@ -36,6 +23,13 @@ impl Utf8Stream {
                 _ => text.push(char::REPLACEMENT_CHARACTER),
             }
         }
+        joined.truncate(joined.len() - self.pending.len());
+        (text, joined)
+    }
+
+    /// Ends the text. The bytes of a character that is still incomplete, which reads as U+FFFD.
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pending)
     }
 }
 

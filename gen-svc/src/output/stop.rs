@@ -1,8 +1,10 @@
-//! Finds stop strings in text that comes in pieces, and holds back no more than what may still become one.
+//! Finds stop strings in bytes that come in pieces, and holds back no more than what may still become one.
 //!
 //! The strings form an Aho-Corasick automaton: a trie in which every node knows the longest other node that its own text ends
 //! with. The node that is reached tells both which string has just ended and how much of the text's end is the start of a
 //! string, so each byte costs constant time on average, however many strings there are and however they overlap.
+//!
+//! In UTF-8 no character's bytes are part of another's, so what is found in the bytes is in the text.
 //!
 //! The string that ends first wins, since only then does the decision not depend on text that is yet to come; of several
 //! that end at the same byte, the longest.
@@ -16,12 +18,14 @@ const ROOT: u32 = 0;
 #[derive(Debug, Clone)]
 pub struct StopMatcher {
     strings: Vec<String>,
+    /// So many of the first are released when they are found.
+    shown: usize,
     nodes: Vec<Node>,
     /// Child of a node by byte.
     children: HashMap<(u32, u8), u32>,
     state: u32,
-    /// Text that may still become a stop string: as long as `state` is deep.
-    held: String,
+    /// What may still become a stop string: as long as `state` is deep.
+    held: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -37,14 +41,15 @@ struct Node {
 }
 
 impl StopMatcher {
-    /// Searches for any of `strings`. Empty ones are ignored.
-    pub fn new(strings: &[String]) -> Self {
+    /// Searches for any of `strings`, of which the first `shown` are released when they are found. Empty ones match nothing.
+    pub fn new(strings: &[String], shown: usize) -> Self {
         let mut matcher = Self {
-            strings: strings.iter().filter(|string| !string.is_empty()).cloned().collect(),
+            strings: strings.to_vec(),
+            shown,
             nodes: vec![Node::default()],
             children: HashMap::new(),
             state: ROOT,
-            held: String::new(),
+            held: Vec::new(),
         };
         for index in 0..matcher.strings.len() {
             matcher.insert(index);
@@ -53,12 +58,12 @@ impl StopMatcher {
         matcher
     }
 
-    /// Takes more text. Returns what can be released, and the stop string that has ended the output, if one has: then what was
-    /// released is all the text before it, and the search is over.
-    pub fn push(&mut self, text: &str) -> (String, Option<String>) {
+    /// Takes more. Returns what can be released, and the stop string that has ended the output, if one has: then what was released is
+    /// all before it, and the search is over.
+    pub fn push(&mut self, bytes: &[u8]) -> (Vec<u8>, Option<String>) {
         let before = self.held.len();
-        self.held += text;
-        for (at, byte) in (before..).zip(text.bytes()) {
+        self.held.extend(bytes);
+        for (at, &byte) in (before..).zip(bytes) {
             self.state = self.next(self.state, byte);
             if let Some(index) = self.nodes[self.state as usize].found {
                 return self.cut(at + 1, index);
@@ -69,16 +74,16 @@ impl StopMatcher {
         (std::mem::replace(&mut self.held, kept), None)
     }
 
-    /// Releases what was held back: no more text will come.
-    pub fn finish(&mut self) -> String {
+    /// Releases what was held back: what comes later is searched anew.
+    pub fn finish(&mut self) -> Vec<u8> {
         self.state = ROOT;
         std::mem::take(&mut self.held)
     }
 
-    fn cut(&mut self, end: usize, index: usize) -> (String, Option<String>) {
+    fn cut(&mut self, end: usize, index: usize) -> (Vec<u8>, Option<String>) {
         let found = self.strings[index].clone();
         let mut released = self.finish();
-        released.truncate(end - found.len());
+        released.truncate(if index < self.shown { end } else { end - found.len() });
         (released, Some(found))
     }
 
@@ -102,7 +107,9 @@ impl StopMatcher {
             }
             parent = child;
         }
-        self.nodes[parent as usize].found.get_or_insert(index);
+        if parent != ROOT {
+            self.nodes[parent as usize].found.get_or_insert(index);
+        }
     }
 
     /// Fallbacks lead to shorter texts, so the nodes are visited from the shortest to the longest.

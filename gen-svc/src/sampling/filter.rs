@@ -1,5 +1,8 @@
 //! Which tokens may be drawn: what transformers calls logits warpers, in its order.
 
+use tandem_kernels::Level;
+use tandem_kernels::vocab;
+
 use super::Sampling;
 
 /// A token that may be drawn.
@@ -7,22 +10,24 @@ use super::Sampling;
 pub(super) struct Candidate {
     /// The token.
     pub(super) id: u32,
-    /// Its probability, relative to the likeliest token's.
+    /// Its probability, relative to the likeliest token's. Above zero.
     pub(super) weight: f32,
 }
 
-/// The tokens that may be drawn, in the order of their ids. `best` is the largest logit.
-pub(super) fn candidates(sampling: &Sampling, logits: &[f32], best: f32) -> Vec<Candidate> {
-    let weight = |logit: f32| ((logit - best) / sampling.temperature).exp();
-    let threshold = kth_largest(logits, sampling.top_k);
-    let mut kept: Vec<Candidate> = (0..)
-        .zip(logits)
-        .filter(|(_, logit)| **logit >= threshold)
-        .map(|(id, logit)| Candidate { id, weight: weight(*logit) })
-        .collect();
-    if sampling.top_p < 1.0 {
-        keep_nucleus(&mut kept, sampling.top_p);
+/// The tokens that may be drawn, in the order of their ids. `best` is the largest logit. `logits` are used up.
+///
+/// Vocabularies are large and few tokens likely, so the passes over all of them are the kernels', and only what may be kept is sorted.
+pub(super) fn candidates(sampling: &Sampling, logits: &mut [f32], best: f32) -> Vec<Candidate> {
+    let level = Level::detect();
+    if sampling.top_k > 0 {
+        forget_below(logits, vocab::kth(level, logits, sampling.top_k as usize));
     }
+    let factor = sampling.temperature.recip().min(f32::MAX);
+    let total = vocab::exp(level, logits, best, factor);
+    let mut kept = match sampling.top_p < 1.0 {
+        true => nucleus(logits, f64::from(sampling.top_p) * f64::from(total)),
+        false => at_least(logits, sampling.min_p),
+    };
     // The likeliest token has weight 1 and always stays.
     kept.retain(|candidate| candidate.weight >= sampling.min_p);
     if sampling.typical_p < 1.0 {
@@ -31,48 +36,39 @@ pub(super) fn candidates(sampling: &Sampling, logits: &[f32], best: f32) -> Vec<
     kept
 }
 
-/// The K-th largest logit, or what lets all pass.
-fn kth_largest(logits: &[f32], k: u32) -> f32 {
-    let k = k as usize;
-    if k == 0 || k >= logits.len() {
-        return f32::NEG_INFINITY;
+/// Makes all impossible that are less likely.
+fn forget_below(logits: &mut [f32], threshold: f32) {
+    for logit in logits.iter_mut().filter(|logit| **logit < threshold) {
+        *logit = f32::NEG_INFINITY;
     }
-    let mut logits = logits.to_vec();
-    *logits.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
 }
 
-/// Keeps the likeliest candidates before whose turn less than `top_p` of all probability was reached. Only as many as it takes are
-/// sorted.
-fn keep_nucleus(kept: &mut Vec<Candidate>, top_p: f32) {
-    const FIRST: usize = 256;
-    let enough = f64::from(top_p) * total(kept);
-    let likelier = |a: &Candidate, b: &Candidate| b.weight.total_cmp(&a.weight).then(a.id.cmp(&b.id));
-    let mut sorted = FIRST;
-    loop {
-        if sorted < kept.len() {
-            kept.select_nth_unstable_by(sorted, likelier);
-        }
-        let head = sorted.min(kept.len());
-        kept[..head].sort_unstable_by(likelier);
-        let nucleus = nucleus(&kept[..head], enough);
-        if nucleus < head || head == kept.len() {
-            kept.truncate(nucleus);
-            break;
-        }
-        sorted *= 8;
-    }
-    kept.sort_unstable_by_key(|candidate| candidate.id);
+/// Those whose weight is at least `least`, and not zero.
+fn at_least(weights: &[f32], least: f32) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    vocab::at_least(Level::detect(), weights, least.max(f32::from_bits(1)), &mut found);
+    found.into_iter().map(|(id, weight)| Candidate { id, weight }).collect()
 }
 
-/// How many of the sorted candidates it takes to reach `enough`.
-fn nucleus(sorted: &[Candidate], enough: f64) -> usize {
+/// The likeliest candidates before whose turn less than `enough` was reached. Only as many as it takes are sorted.
+fn nucleus(weights: &[f32], enough: f64) -> Vec<Candidate> {
+    let mut least = 0.05;
+    let mut kept = at_least(weights, least);
+    while least > 0.0 && total(&kept) < enough {
+        least = if least > 1e-9 { least / 20.0 } else { 0.0 };
+        kept = at_least(weights, least);
+    }
+    kept.sort_unstable_by(|a, b| b.weight.total_cmp(&a.weight).then(a.id.cmp(&b.id)));
     let mut reached = 0.0;
     let missing = |candidate: &&Candidate| {
         let short = reached < enough;
         reached += f64::from(candidate.weight);
         short
     };
-    sorted.iter().take_while(missing).count()
+    let count = kept.iter().take_while(missing).count();
+    kept.truncate(count);
+    kept.sort_unstable_by_key(|candidate| candidate.id);
+    kept
 }
 
 /// Keeps the candidates whose information is nearest to the expected, until their probabilities reach `typical_p`, and what is as near
@@ -81,7 +77,6 @@ fn keep_typical(kept: &mut Vec<Candidate>, typical_p: f32) {
     let total = total(kept);
     let information = |candidate: &Candidate| -(f64::from(candidate.weight) / total).ln();
     let share = |candidate: &Candidate| f64::from(candidate.weight) / total;
-    kept.retain(|candidate| candidate.weight > 0.0);
     let entropy: f64 = kept.iter().map(|candidate| share(candidate) * information(candidate)).sum();
     let distance = |candidate: &Candidate| (information(candidate) - entropy).abs();
     let mut sorted = kept.clone();
@@ -100,16 +95,13 @@ pub(super) fn total(candidates: &[Candidate]) -> f64 {
     candidates.iter().map(|candidate| f64::from(candidate.weight)).sum()
 }
 
-/// The candidate at which the summed probability first exceeds `random`.
-pub(super) fn draw(candidates: &[Candidate], random: f64) -> u32 {
+/// The candidate at which the summed probability first exceeds `random`. None where there is no candidate.
+pub(super) fn draw(candidates: &[Candidate], random: f64) -> Option<u32> {
     let mut left = random * total(candidates);
-    let mut last = 0;
-    for candidate in candidates.iter().filter(|candidate| candidate.weight > 0.0) {
-        last = candidate.id;
+    let exceeds = |candidate: &&Candidate| {
         left -= f64::from(candidate.weight);
-        if left < 0.0 {
-            break;
-        }
-    }
-    last
+        left < 0.0
+    };
+    let drawn = candidates.iter().find(exceeds).or(candidates.last());
+    drawn.map(|candidate| candidate.id)
 }

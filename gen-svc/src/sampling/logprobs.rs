@@ -1,5 +1,8 @@
 //! How likely tokens are by the model itself, before anything is changed.
 
+use tandem_kernels::Level;
+use tandem_kernels::vocab;
+
 /// Natural logarithms of probabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logprobs {
@@ -13,9 +16,8 @@ impl Logprobs {
     /// Of the token `id`, and of the `count` likeliest, by `logits`.
     #[must_use]
     pub fn new(logits: &[f32], id: u32, count: usize) -> Self {
-        let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total: f64 = logits.iter().map(|logit| f64::from(logit - best).exp()).sum();
-        let logprob = |logit: f32| (f64::from(logit - best) - total.ln()) as f32;
+        let total = vocab::log_sum_exp(Level::detect(), logits);
+        let logprob = |logit: f32| logit - total;
         let top = likeliest(logits, count).into_iter().map(|id| (id, logprob(logits[id as usize]))).collect();
         Self { logprob: logits.get(id as usize).map_or(f32::NEG_INFINITY, |&logit| logprob(logit)), top }
     }
@@ -23,12 +25,12 @@ impl Logprobs {
 
 /// The first among equals comes first.
 fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
-    let likelier = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-    if count > 0 && count < ids.len() {
-        ids.select_nth_unstable_by(count - 1, likelier);
+    let level = Level::detect();
+    let mut found = Vec::new();
+    if count > 0 {
+        vocab::at_least(level, logits, vocab::kth(level, logits, count), &mut found);
     }
-    ids.truncate(count);
-    ids.sort_unstable_by(likelier);
-    ids
+    found.sort_unstable_by(|(a, one), (b, other)| other.total_cmp(one).then(a.cmp(b)));
+    found.truncate(count);
+    found.into_iter().map(|(id, _)| id).collect()
 }

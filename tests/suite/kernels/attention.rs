@@ -218,23 +218,6 @@ fn what_a_token_does_not_see_cannot_harm_it() {
 }
 
 #[test]
-fn a_copied_block_is_as_the_first() {
-    for format in [KvFormat::F32, KvFormat::F16] {
-        let rules = Rules { format, ..PLAIN };
-        let mut sequence = Sequence::new(rules, 7, 20, 0, 1);
-        let kernels = &KERNELS[0];
-        let mut store = store(rules, 4);
-        let expected = step(kernels, rules, &mut store, &[(&sequence, 0, 20)]);
-        store.copy_block(1, 3).expect("blocks");
-        step(kernels, rules, &mut store, &[(&Sequence::new(rules, 8, 32, 1, 1), 0, 16)]);
-        sequence.blocks[1] = 3;
-        let columns = rules.heads * rules.dim;
-        let found = step(kernels, rules, &mut store, &[(&sequence, 19, 1)]);
-        assert_eq!(bits(&found), bits(&expected[19 * columns..]));
-    }
-}
-
-#[test]
 fn calls_that_do_not_fit_are_refused() {
     let kernels = &KERNELS[0];
     let shape = KvShape { layers: 1, blocks: 2, heads: 2, head_dim: 8, format: KvFormat::F32 };
@@ -243,7 +226,6 @@ fn calls_that_do_not_fit_are_refused() {
     assert_eq!(KvStore::new(KvShape { layers: usize::MAX, ..shape }).err(), Some(Error::Memory { bytes: None }));
     assert!(KvStore::new(KvShape { blocks: 1 << 50, ..shape }).is_err());
     let mut store = KvStore::new(shape).expect("memory");
-    assert!(store.copy_block(0, 2).is_err());
     let numbers = [0.0; 16];
     let mut write = |layer, past, length, blocks: &[u32]| {
         let run = Run { past, length, blocks };

@@ -29,20 +29,6 @@ fn the_greatest_is_found_first() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_noticed() {
-    for level in Level::all_here() {
-        for length in LENGTHS {
-            assert!(vocab::is_finite(level, &logits(length)));
-            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                let mut row = logits(length);
-                row[length / 2] = bad;
-                assert!(!vocab::is_finite(level, &row), "{bad} among {length}");
-            }
-        }
-    }
-}
-
-#[test]
 fn log_sum_exp_is_its_definition() {
     for length in LENGTHS {
         let row = logits(length);
@@ -63,14 +49,15 @@ fn exponentials_are_near_and_zero_is_zero() {
     let row: Vec<f32> = (0..3_001).map(|i| -(i as f32) * 0.03).chain([f32::NEG_INFINITY, f32::NAN]).collect();
     let mut first = Vec::new();
     for level in Level::all_here() {
-        let mut out = vec![7.0; row.len()];
-        let sum = vocab::exp_into(level, &row, 0.0, 1.0, &mut out);
+        let mut out = row.clone();
+        let sum = vocab::exp(level, &mut out, 0.0, 1.0);
         assert!(sum.is_nan());
         assert!(out[3_002].is_nan());
         assert_eq!(out[3_001], 0.0);
         let expected: Vec<f64> = row[..3_001].iter().map(|x| f64::from(*x).exp()).collect();
         check_close(&out[..3_001], &expected, "exp", |i| expected[i] * 2.4e-7 + 2e-38);
-        let sum = vocab::exp_into(level, &row[..100], 1.0, 0.5, &mut out[..100]);
+        out[..100].copy_from_slice(&row[..100]);
+        let sum = vocab::exp(level, &mut out[..100], 1.0, 0.5);
         let expected: Vec<f64> = row[..100].iter().map(|x| ((f64::from(*x) - 1.0) * 0.5).exp()).collect();
         check_close(&out[..100], &expected, "exp", |i| expected[i] * 4e-7);
         check_close(&[sum], &[expected.iter().sum()], "sum", |_| 1e-5);
@@ -89,6 +76,22 @@ fn candidates_are_collected_in_order() {
             let expected = (0..).zip(row.iter().copied()).filter(|(_, value)| *value >= 19.0);
             assert_eq!(found[1..], expected.collect::<Vec<_>>());
         }
+    }
+}
+
+#[test]
+fn the_kth_greatest_is_that_of_the_sorted() {
+    for level in Level::all_here() {
+        for length in LENGTHS {
+            let row = logits(length);
+            let mut sorted = row.clone();
+            sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+            for k in [1, 2, 5, 40, 64, 65, 1_000, length] {
+                let expected = if k == 0 || k > length { f32::NEG_INFINITY } else { sorted[k - 1] };
+                assert_eq!(vocab::kth(level, &row, k), expected, "{k} of {length}");
+            }
+        }
+        assert_eq!(vocab::kth(level, &[1.0, f32::NAN, 2.0], 2), 1.0);
     }
 }
 

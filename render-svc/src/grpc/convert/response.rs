@@ -14,7 +14,7 @@ use crate::adapters::{Adapter, Attachment, Kind, MediaKind, MediaSource, Resolut
 use crate::capabilities::{self, Capabilities};
 use crate::error::Error;
 use crate::models::{Entry, Model};
-use crate::output_spec::OutputSpec;
+use crate::output_spec::{OutputSpec, ROLES};
 use crate::render::{Output, Rendered};
 
 pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
@@ -114,11 +114,21 @@ fn tokenizer_sha256(model: &Model) -> String {
 }
 
 pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
-    let OutputSpec { eos_token_ids, stop_strings } = spec;
+    let OutputSpec { eos_token_ids, stop_strings, reasoning, turn_head } = spec;
+    let markers = |&(start, end): &(u32, u32)| generate::ReasoningMarkers {
+        start_token_ids: vec![start],
+        end_token_ids: vec![end],
+    };
     generate::OutputSpec {
         eos_token_ids: eos_token_ids.clone(),
         stop_strings: stop_strings.clone(),
         special_token_classes: Vec::new(),
+        reasoning: reasoning.as_ref().map(markers),
+        extraction: Some(generate::ExtractionRules {
+            strip_reasoning: reasoning.is_some(),
+            cut_after: turn_head.clone(),
+            strip_lines: ROLES.map(str::to_owned).to_vec(),
+        }),
     }
 }
 
