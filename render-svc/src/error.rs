@@ -215,7 +215,15 @@ fn template_failure(cause: &RenderError) -> Failure {
         RenderError::ContinueFinalMessage { .. } => ("INVALID_REQUEST", "continue_final_message"),
         RenderError::Input { .. } => ("INVALID_REQUEST", "template_args"),
     };
-    Failure::new(Code::InvalidArgument, reason, cause.to_string()).about(field)
+    let failure = Failure::new(Code::InvalidArgument, reason, cause.to_string()).about(field);
+    match cause {
+        RenderError::Raised { line, .. } | RenderError::Runtime { line, .. } | RenderError::Limit { line, .. }
+            if *line > 0 =>
+        {
+            failure.on_line(*line)
+        }
+        _ => failure,
+    }
 }
 
 impl From<Error> for Status {
