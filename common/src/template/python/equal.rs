@@ -114,7 +114,7 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
 /// Python's `left is right`.
 pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (obj(left), obj(right), py(left), py(right)) {
-        (Some(left), Some(right), ..) => std::ptr::eq(left, right),
+        (Some(left), Some(right), ..) => std::ptr::eq(left, right) || (is_empty_tuple(left) && is_empty_tuple(right)),
         (_, _, Py::None, Py::None) | (_, _, Py::Undefined(_), Py::Undefined(_)) => true,
         (_, _, Py::Bool(left), Py::Bool(right)) => left == right,
         // CPython keeps one object per small integer and per short text of the template.
@@ -129,6 +129,21 @@ pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
 pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
     match py(container) {
         Py::Str(text) => match py(item) {
+/// Whether CPython keeps one object for all values that are equal to this one.
+pub(crate) fn is_kept_once(value: &Value) -> bool {
+    match py(value) {
+        Py::None | Py::Bool(_) | Py::Undefined(_) => true,
+        Py::Int(int) => (-5..=256).contains(&int),
+        Py::Str(text) => text.chars().all(|c| u32::from(c) < 256) && text.chars().count() < 2 && !value.is_safe(),
+        Py::Float(_) => false,
+        Py::Obj(object) => matches!(object, Obj::Builtin(_)) || is_empty_tuple(object),
+    }
+}
+
+fn is_empty_tuple(object: &Obj) -> bool {
+    matches!(object, Obj::Seq(seq) if !seq.is_list() && seq.items().is_empty())
+}
+
             Py::Str(part) => {
                 budget::scan(text.len())?;
                 Ok(marks::plain(text).contains(&*marks::plain(part)))
