@@ -66,9 +66,9 @@ pub(super) const NAMES: &[&str] = &[
     "upper",
     "zfill",
 ];
+
 /// Of texts that are marked as safe.
 pub(super) const MARKUP_NAMES: &[&str] = &["escape", "striptags", "unescape"];
-
 
 pub(super) fn call(
     machine: &mut Machine,
@@ -186,7 +186,7 @@ impl Receiver<'_> {
         }
         let mut out = repr::Text::new();
         for c in self.content.chars() {
-            budget::steps(1)?;
+            budget::steps(2)?;
             let found = attribute::item(machine, table, &Value::from(u32::from(marks::letter(c))))?;
             match py(&found) {
                 Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
@@ -242,7 +242,7 @@ impl Receiver<'_> {
     /// What `change` makes of the text, with its marks.
     fn rewritten(&self, change: fn(&str) -> String) -> Fallible<Value> {
         if !self.content.is_ascii() {
-            budget::walk(self.content.len())?;
+            budget::walk(2 * self.content.len())?;
             budget::room(3 * self.content.len())?;
         }
         self.like(marks::rewrite(self.content, change))
