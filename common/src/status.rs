@@ -19,6 +19,7 @@ pub struct Failure {
     message: String,
     field: Option<String>,
     is_about_field: bool,
+    line: Option<u32>,
     retry_after: Option<Duration>,
 }
 
@@ -26,7 +27,8 @@ impl Failure {
     /// `reason` is stable, UPPER_SNAKE, and what programs should test; `message` is for people.
     #[must_use]
     pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: clip(message.into()), field: None, is_about_field: false, retry_after: None }
+        let message = clip(message.into());
+        Self { code, reason, message, field: None, is_about_field: false, line: None, retry_after: None }
     }
 
     /// INVALID_ARGUMENT for one field of the request, such as `messages[2].role`.
@@ -46,6 +48,12 @@ impl Failure {
     #[must_use]
     pub fn about(self, field: impl Into<String>) -> Self {
         Self { is_about_field: true, ..self.at(field) }
+    }
+
+    /// Names the line of the chat template where it happened, counted from 1.
+    #[must_use]
+    pub fn on_line(self, line: u32) -> Self {
+        Self { line: Some(line), ..self }
     }
 
     /// Tells the caller when to try again.
@@ -82,12 +90,15 @@ impl Failure {
         }
     }
 
-    /// `{"code", "reason", "message", "field"?}`, as the command line prints it.
+    /// `{"code", "reason", "message", "field"?, "line"?}`, as the command line prints it.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut object = json!({"code": code_name(self.code), "reason": self.reason, "message": self.message});
         if let Some(field) = &self.field {
             object["field"] = json!(field);
+        }
+        if let Some(line) = self.line {
+            object["line"] = json!(line);
         }
         object
     }
@@ -95,7 +106,8 @@ impl Failure {
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        let mut details = ErrorDetails::with_error_info(failure.reason, DOMAIN, HashMap::new());
+        let line = failure.line.map(|line| ("line".to_owned(), line.to_string()));
+        let mut details = ErrorDetails::with_error_info(failure.reason, DOMAIN, HashMap::from_iter(line));
         if let Some(field) = &failure.field {
             details.add_bad_request_violation(field, &failure.message);
         }

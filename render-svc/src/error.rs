@@ -67,9 +67,11 @@ pub enum Error {
         /// The names there are.
         known: Vec<String>,
     },
-    /// With LITERAL: the template reacts to control tokens in what the caller sends, so that its own cannot be told from the caller's.
+    /// With LITERAL: the prompt holds control tokens, and which of them the caller has written cannot be told: with marks on its
+    /// letters, the conversation renders to another prompt, or not at all, or it holds every letter that could be a mark.
     #[error(
-        "the chat template reads control tokens in what was sent, so that its own cannot be told from them; remove them"
+        "the prompt holds control tokens, and which of them come from the conversation cannot be told: with its letters marked \
+         it renders differently"
     )]
     ControlTokensUnclear,
     /// The prompts of a batch take too much memory.
@@ -213,7 +215,15 @@ fn template_failure(cause: &RenderError) -> Failure {
         RenderError::ContinueFinalMessage { .. } => ("INVALID_REQUEST", "continue_final_message"),
         RenderError::Input { .. } => ("INVALID_REQUEST", "template_args"),
     };
-    Failure::new(Code::InvalidArgument, reason, cause.to_string()).about(field)
+    let failure = Failure::new(Code::InvalidArgument, reason, cause.to_string()).about(field);
+    match cause {
+        RenderError::Raised { line, .. } | RenderError::Runtime { line, .. } | RenderError::Limit { line, .. }
+            if *line > 0 =>
+        {
+            failure.on_line(*line)
+        }
+        _ => failure,
+    }
 }
 
 impl From<Error> for Status {

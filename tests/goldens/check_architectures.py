@@ -3,8 +3,8 @@
 transformers, the files are as its converter writes them, and the suite does not only agree with itself.
 
     pip install xllamacpp==2026.10
-    mkdir /tmp/tiny; TANDEM_KEEP=/tmp/tiny cargo test -p tandem-tests gguf_files_say_the_same
-    python check_architectures.py /tmp/tiny
+    mkdir tiny; TANDEM_KEEP=$PWD/tiny cargo test -p tandem-tests gguf_files_say_the_same
+    python check_architectures.py tiny
 """
 
 import json

@@ -7,13 +7,15 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
-use render_svc::adapters::Registry;
+use render_svc::adapters::{Input, Registry};
+use render_svc::chat::Conversation;
 use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::serve::{ServeArgs, ServeError};
+use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::Tokenizer;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -94,6 +96,49 @@ pub fn goldens() -> Vec<Golden> {
     let text = std::fs::read_to_string(path).expect("the goldens");
     let mut file: Value = serde_json::from_str(&text).expect("JSON");
     serde_json::from_value(file["cases"].take()).expect("cases")
+}
+
+/// A request to an adapter: a JSON object with `messages`, `tools`, `documents` and `template_args`.
+#[derive(Debug)]
+pub struct AdapterRequest {
+    conversation: Conversation,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+}
+
+impl AdapterRequest {
+    /// The keys `continue_final_message` and `add_generation_prompt`, whatever their values, continue the last message and leave
+    /// out the beginning of an answer.
+    ///
+    /// # Panics
+    /// There are no messages.
+    #[must_use]
+    pub fn new(request: &Value) -> Self {
+        let continue_final_message = request.get("continue_final_message").is_some();
+        Self {
+            conversation: Conversation {
+                messages: request["messages"].as_array().expect("messages").clone(),
+                tools: request.get("tools").cloned(),
+                documents: request.get("documents").cloned(),
+                template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),
+            },
+            add_generation_prompt: !continue_final_message && request.get("add_generation_prompt").is_none(),
+            continue_final_message,
+        }
+    }
+
+    /// What an adapter is given.
+    #[must_use]
+    pub fn input(&self) -> Input<'_> {
+        Input {
+            conversation: &self.conversation,
+            add_generation_prompt: self.add_generation_prompt,
+            continue_final_message: self.continue_final_message,
+            template: None,
+            now: LocalTime::EPOCH,
+            marks: None,
+        }
+    }
 }
 
 /// A model folder without weights, in a temporary place.

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use render_svc::adapters::{self, Input, WarningCode};
-use render_svc::chat::{Conversation, Invalid, Object};
+use render_svc::adapters::{self, WarningCode};
+use render_svc::chat::{Invalid, Object};
 use render_svc::error::Error;
 use render_svc::models::Model;
 use serde_json::{Value, json};
 use tandem_common::digest::hex_sha256;
-use tandem_common::template::LocalTime;
-use tandem_tests::ModelFolder;
+use tandem_tests::{AdapterRequest, ModelFolder};
 
 const V32: &str = "deepseek_v32";
 const V4: &str = "deepseek_v4";
@@ -22,27 +21,8 @@ fn model(name: &str, config: &Value) -> Model {
     Model::load(&path).expect("the model loads")
 }
 
-/// A request: a JSON object with messages, tools and template_args, and whether to add a generation prompt or to continue.
 fn render(model: &Model, request: &Value) -> Result<adapters::Rendering, Error> {
-    let conversation = Conversation {
-        messages: request["messages"].as_array().expect("messages").clone(),
-        tools: request.get("tools").cloned(),
-        documents: request.get("documents").cloned(),
-        template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),
-    };
-    let continue_final_message = request.get("continue_final_message").is_some();
-    let add_generation_prompt = !continue_final_message && request.get("add_generation_prompt").is_none();
-    let adapter = model.choice()?.adapter;
-    let (template, now) = (None, LocalTime::EPOCH);
-    let input = Input {
-        conversation: &conversation,
-        add_generation_prompt,
-        continue_final_message,
-        template,
-        now,
-        marks: None,
-    };
-    (adapter.render)(model, &input)
+    (model.choice()?.adapter.render)(model, &AdapterRequest::new(request).input())
 }
 
 fn prompt(architecture: &str, request: &Value) -> String {

@@ -1,37 +1,18 @@
 //! The built-in formats for models without a template: markers, tools, and which model gets which.
 
-use render_svc::adapters::{ADAPTERS, Input, Rendering, WarningCode};
-use render_svc::chat::{Conversation, Invalid};
+use render_svc::adapters::{ADAPTERS, Rendering, WarningCode};
+use render_svc::chat::Invalid;
 use render_svc::error::Error;
 use render_svc::models::Model;
 use serde_json::{Value, json};
-use tandem_common::template::LocalTime;
-use tandem_tests::ModelFolder;
+use tandem_tests::{AdapterRequest, ModelFolder};
 
 const FORMATS: [&str; 3] = ["chatml", "llama3", "tagged"];
 
-/// A request: a JSON object with messages, tools, documents and template_args, and whether to continue the last message.
 fn render(format: &str, request: &Value) -> Result<Rendering, Error> {
-    let conversation = Conversation {
-        messages: request["messages"].as_array().expect("messages").clone(),
-        tools: request.get("tools").cloned(),
-        documents: request.get("documents").cloned(),
-        template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),
-    };
-    let continue_final_message = request.get("continue_final_message").is_some();
-    let add_generation_prompt = !continue_final_message && request.get("add_generation_prompt").is_none();
     let adapter = ADAPTERS.iter().find(|adapter| adapter.name == format).expect("the format");
     let model = Model::load(&ModelFolder::new("tiny").path()).expect("the model loads");
-    let (template, now) = (None, LocalTime::EPOCH);
-    let input = Input {
-        conversation: &conversation,
-        add_generation_prompt,
-        continue_final_message,
-        template,
-        now,
-        marks: None,
-    };
-    (adapter.render)(&model, &input)
+    (adapter.render)(&model, &AdapterRequest::new(request).input())
 }
 
 fn prompt(format: &str, request: &Value) -> String {

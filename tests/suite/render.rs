@@ -8,6 +8,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::{ModelFolder, Running, default_model, goldens, render_service};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+use tonic_types::StatusExt;
 
 use crate::failure::{Failed, failed};
 
@@ -248,9 +249,11 @@ async fn an_unknown_block_is_refused_by_name_among_images() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_that_refuses_is_heard() {
-    let (_service, mut client) = serve("{{ raise_exception('no ' ~ messages[0].role ~ ' here') }}").await;
+    let (_service, mut client) = serve("a\n{{ raise_exception('no ' ~ messages[0].role ~ ' here') }}").await;
     let result = client.render(request(conversation(vec![text("user", "a")]))).await;
-    assert_eq!(result.as_ref().expect_err("should fail").message(), "no user here");
+    let status = result.as_ref().expect_err("should fail");
+    assert_eq!(status.message(), "no user here");
+    assert_eq!(status.get_details_error_info().expect("info").metadata["line"], "2");
     is_failed(result, Code::InvalidArgument, "TEMPLATE_RAISED", Some("messages"));
 }
 

@@ -122,14 +122,9 @@ fn describe(config: &Value) -> String {
     error.chain()
 }
 
-#[test]
-fn a_config_with_absurd_settings_is_refused() {
-    let sound = json!({
-        "model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "vocab_size": 8, "max_position_embeddings": 64, "rope_theta": 1e4,
-    });
-    assert_eq!(describe(&sound), "tensor model.embed_tokens.weight is missing");
-    let cases = [
+/// Settings, the values that they cannot have, and what is said about them.
+fn absurd_settings() -> Vec<(&'static str, Value, &'static str)> {
+    vec![
         ("hidden_size", json!(-1), "the model's config has hidden_size = -1, which is not supported"),
         (
             "hidden_size",
@@ -189,8 +184,17 @@ fn a_config_with_absurd_settings_is_refused() {
             json!({"type": "llama3", "factor": 1e-40, "low_freq_factor": 1, "high_freq_factor": 1, "original_max_position_embeddings": 1}),
             "the model's config has rope_parameters = what makes a frequency inf, which is not supported",
         ),
-    ];
-    for (setting, value, expected) in cases {
+    ]
+}
+
+#[test]
+fn a_config_with_absurd_settings_is_refused() {
+    let sound = json!({
+        "model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "vocab_size": 8, "max_position_embeddings": 64, "rope_theta": 1e4,
+    });
+    assert_eq!(describe(&sound), "tensor model.embed_tokens.weight is missing");
+    for (setting, value, expected) in absurd_settings() {
         let mut config = sound.clone();
         config[setting] = value;
         assert_eq!(describe(&config), expected);

@@ -81,9 +81,14 @@ pub(crate) fn walk(bytes: usize) -> Fallible<()> {
     scan(bytes.saturating_mul(8))
 }
 
-/// Charges what [`walk`] does where nothing can fail: if too little is left, whatever is charged next fails.
+/// Charges steps where nothing can fail: if too few are left, whatever is charged next fails.
+pub(crate) fn spend(count: usize) {
+    STEPS.set(STEPS.get().saturating_sub(count as u64));
+}
+
+/// Charges what [`walk`] does where nothing can fail.
 pub(crate) fn walked(bytes: usize) {
-    STEPS.set(STEPS.get().saturating_sub((bytes * 8 / BYTES_PER_STEP) as u64));
+    spend(bytes * 8 / BYTES_PER_STEP);
 }
 
 /// Charges memory that is about to be allocated, and the time to fill it.

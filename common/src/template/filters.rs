@@ -2,7 +2,7 @@
 
 mod basic;
 mod entities;
-mod html;
+pub(super) mod html;
 mod json;
 mod numbers;
 mod pretty;

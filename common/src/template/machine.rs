@@ -71,6 +71,10 @@ impl Machine {
         machine
     }
 
+    pub(crate) fn computes_constants(&self) -> bool {
+        self.computes_constants
+    }
+
     fn locals(&self, function: &Function, args: Vec<Value>, shared: &[Arc<Shared>]) -> Locals {
         Locals::new(self.context.clone(), function, args, shared)
     }

@@ -149,9 +149,12 @@ fn contained(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> 
     equal::contains(&argument(value, args, "seq")?, value)
 }
 
-fn same(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+fn same(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     budget::scan(value.as_str().map_or(0, str::len))?;
-    Ok(equal::is_same(value, &argument(value, args, "other")?))
+    let other = argument(value, args, "other")?;
+    // What Jinja2 computes when it compiles are two objects, however alike; in running code, CPython merges constants.
+    let has_one_object = !machine.computes_constants() || equal::is_kept_once(value);
+    Ok(has_one_object && equal::is_same(value, &other))
 }
 
 fn divisible(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {

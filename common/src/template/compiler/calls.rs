@@ -7,6 +7,8 @@ use super::super::error::CompileError;
 use super::super::filters;
 use super::super::predicates::{self, Predicate};
 use super::super::program::{Args, Node, NodeKind};
+use super::super::python::methods;
+use super::constants::constant;
 use super::{Compiler, Frame, Made};
 
 impl Compiler {
@@ -18,14 +20,19 @@ impl Compiler {
         args: &ast::Args,
         caller: Option<Node>,
     ) -> Made<NodeKind> {
+        let line = self.line;
         match &callee.kind {
             // The method is looked up together with the call unless the arguments could show the difference.
             ExprKind::Attribute(receiver, name) if !args.iter().any(Expr::has_call) => {
                 let receiver = Box::new(self.expr(frame, receiver)?);
+                check_method(&receiver, name, line)?;
                 Ok(NodeKind::Method(receiver, Value::from(&**name), Box::new(self.args(frame, args, caller)?)))
             }
             _ => {
                 let callee = Box::new(self.expr(frame, callee)?);
+                if let NodeKind::Attribute(receiver, name) = &callee.kind {
+                    check_method(receiver, name.as_str().unwrap_or_default(), line)?;
+                }
                 Ok(NodeKind::Call(callee, Box::new(self.args(frame, args, caller)?)))
             }
         }
@@ -81,6 +88,16 @@ impl Compiler {
             Some(predicate) => NodeKind::Test(predicate, Box::new(operand), Box::new(args)),
             None => NodeKind::Fail(parts(operand, args), format!("No test named '{name}' found.")),
         })
+    }
+}
+
+/// A method of a constant that is not written. What a variable holds is not known before the template runs.
+fn check_method(receiver: &Node, name: &str, line: u32) -> Made<()> {
+    match constant(receiver) {
+        Some(value) if methods::is_unwritten(value, name) => {
+            Err(CompileError::Unsupported { line, construct: format!("the method '{name}'") })
+        }
+        _ => Ok(()),
     }
 }
 

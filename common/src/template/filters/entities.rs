@@ -1,10 +1,16 @@
 //! Character references of HTML (`&lt;`, `&#60;`, `&#x3c;`), read as Python's `html.unescape` does.
 
+use super::super::budget;
 use super::super::error::Fallible;
 use super::super::{marks, unicode};
 
 /// The longest reference that is looked at, without `&` and `;`.
 const MAX_NAME: usize = 32;
+
+/// What it costs to look one reference up, which is done twice; most are found at once, or have a short name.
+const REFERENCE_STEPS: usize = 16;
+/// What it costs to look a shorter name up.
+const PREFIX_STEPS: usize = 6;
 
 /// Windows-1252 for 0x80 to 0x9f, which is what pages mean by these numbers; unassigned ones stand for themselves.
 const WINDOWS: [char; 32] = [
@@ -17,7 +23,7 @@ const WINDOWS: [char; 32] = [
 /// The text with what its references stand for; that is marked where letters of the reference are.
 pub(super) fn unescape(content: &str) -> Fallible<String> {
     let mut out = String::with_capacity(content.len());
-    for part in marks::cut(content, |content| Ok(references(content)))? {
+    for part in marks::cut(content, references)? {
         match marks::plain(part).strip_prefix('&') {
             Some(rest) => {
                 let mut meant = String::new();
@@ -31,17 +37,20 @@ pub(super) fn unescape(content: &str) -> Fallible<String> {
 }
 
 /// The text in parts: each reference is one, and what is between.
-fn references(content: &str) -> Vec<&str> {
+fn references(content: &str) -> Fallible<Vec<&str>> {
     let mut parts = Vec::new();
     let mut rest = content;
     while let Some(at) = rest.find('&') {
         let (before, after) = rest.split_at(at);
-        let (whole, after) = after.split_at(1 + reference(&after[1..], &mut String::new()));
+        budget::steps(REFERENCE_STEPS)?;
+        budget::alloc_values(2)?;
+        let len = reference(&after[1..], &mut String::new());
+        let (whole, after) = after.split_at(1 + len);
         parts.extend([before, whole]);
         rest = after;
     }
     parts.push(rest);
-    parts
+    Ok(parts)
 }
 
 /// Reads what follows `&`; gives how many bytes that took.
@@ -84,6 +93,7 @@ fn named(rest: &str, out: &mut String) -> usize {
     }
     // A name may also be followed by anything, if it is one that needs no semicolon.
     for (end, _) in rest[..whole].char_indices().skip(2).collect::<Vec<_>>().into_iter().rev() {
+        budget::spend(PREFIX_STEPS);
         if let Some(text) = unicode::entity(&rest[..end]) {
             out.push_str(text);
             return end;

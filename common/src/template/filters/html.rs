@@ -17,7 +17,7 @@ pub(super) fn safe(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
     safe_text(repr::to_str(machine, value)?)
 }
 
-pub(super) fn escape(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(crate) fn escape(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("escape", [])?;
     if value.is_safe() {
         return Ok(value.clone());
@@ -30,13 +30,19 @@ pub(super) fn forceescape(machine: &mut Machine, value: &Value, args: &Args<'_>)
     safe_text(repr::escape_html(&repr::to_str(machine, value)?)?)
 }
 
-pub(super) fn striptags(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(crate) fn striptags(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("striptags", [])?;
     let content = repr::to_str(machine, value)?;
     budget::steps(content.len())?;
     budget::room(2 * content.len())?;
     let content = marks::cut(&content, |content| Ok(without_tags(content)))?.concat();
     text(entities::unescape(&split(&content, None, None)?.join(" "))?)
+}
+
+/// The text with what its character references stand for.
+pub(crate) fn unescape(content: &str) -> Fallible<Value> {
+    budget::room(content.len())?;
+    text(entities::unescape(content)?)
 }
 
 /// What is left without comments and tags, up to the first that does not end.

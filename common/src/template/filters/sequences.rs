@@ -45,7 +45,7 @@ pub(super) fn reverse(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallib
     args.bind::<0>("reverse", [])?;
     match py(value) {
         Py::Str(content) => {
-            budget::scan(content.len())?;
+            budget::scan(2 * content.len())?;
             text_like(value, content.chars().rev().collect())
         }
         Py::Obj(Obj::Generator(_)) => {
@@ -113,7 +113,7 @@ pub(super) fn sum(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fall
     }
     for item in iterate(value)? {
         let mut item = item?;
-        budget::steps(1)?;
+        budget::steps(3)?;
         if let Some(path) = &path {
             item = path.get(machine, &item, None)?;
         }
@@ -136,7 +136,7 @@ fn extreme(machine: &mut Machine, value: &Value, args: &Args<'_>, op: &str) -> F
     let mut best: Option<(Value, Value)> = None;
     for item in iterate(value)? {
         let item = item?;
-        budget::steps(1)?;
+        budget::steps(3)?;
         let key = keys.of(machine, &item)?;
         let better = match &best {
             Some((best, _)) => order::compare(&key, best, op)?,

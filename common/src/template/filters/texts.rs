@@ -58,8 +58,11 @@ pub(super) fn capitalize(machine: &mut Machine, value: &Value, args: &Args<'_>) 
 pub(super) fn title(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("title", [])?;
     let content = soft_str(machine, value)?;
-    make_room(content.as_str().unwrap_or_default())?;
-    new_text(marks::rewrite(content.as_str().unwrap_or_default(), title_case))
+    let content = content.as_str().unwrap_or_default();
+    make_room(content)?;
+    // Every word is put together from two parts.
+    budget::walk(content.len())?;
+    new_text(marks::rewrite(content, title_case))
 }
 
 fn title_case(content: &str) -> String {

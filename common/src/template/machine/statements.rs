@@ -2,6 +2,7 @@
 
 use minijinja::Value;
 
+use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::program::{Local, Node, Step, Target};
 use super::super::value::{Namespace, Obj, Py, dict, is_iterable, iterate, obj, py, type_name};
@@ -109,6 +110,7 @@ impl Machine {
 
 /// The items of a value, which must be exactly `count`.
 fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
+    budget::steps(2)?;
     if !is_iterable(value) {
         return Err(fail(format!("cannot unpack non-iterable {} object", type_name(value))));
     }

@@ -21,7 +21,11 @@ fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
     if let (Some(left), Some(right)) = (small(left), small(right)) {
         return Ok(Some(Pair::Small(left, right)));
     }
-    if let (Some(left), Some(right)) = (as_digits(left), as_digits(right)) {
+    let is_float = |value| matches!(py(value), Py::Float(_));
+    if !is_float(left)
+        && !is_float(right)
+        && let (Some(left), Some(right)) = (as_digits(left), as_digits(right))
+    {
         return Ok(Some(Pair::Big(left, right)));
     }
     match (as_float(left)?, as_float(right)?) {

@@ -106,7 +106,7 @@ fn char_at(value: &Value, content: &str, key: &Value) -> Fallible<Option<Value>>
     let Ok(skip) = usize::try_from(if at < 0 { -(at + 1) } else { at }) else {
         return Ok(None);
     };
-    budget::scan(skip.min(content.len()))?;
+    budget::scan(2 * skip.min(content.len()))?;
     let c = if at < 0 { content.chars().rev().nth(skip) } else { content.chars().nth(skip) };
     c.map(|c| text_like(value, c.to_string())).transpose()
 }
@@ -187,7 +187,7 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
     match py(value) {
         Py::Undefined(undefined) => Err(undefined.error()),
         Py::Str(content) => {
-            budget::scan(content.len())?;
+            budget::scan(2 * content.len())?;
             let range = Bounds::read(bounds)?.resolve(length(value).unwrap_or(0));
             if range.step != 1 {
                 budget::room(content.len().saturating_mul(size_of::<char>()))?;

@@ -19,19 +19,23 @@ pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
         (Py::Int(left), Py::Int(right)) => Ok(left == right),
         (Py::Bool(left), Py::Bool(right)) => Ok(left == right),
         (Py::Obj(left_object), Py::Obj(right_object)) => equal_objects(left, left_object, right, right_object),
-        _ => Ok(equal_numbers(left, right)),
+        _ => equal_numbers(left, right),
     }
 }
 
+/// What it costs to make large integers of two numbers.
+pub(super) const AS_DIGITS_STEPS: usize = 8;
+
 /// Whether two values are the same number, whatever their types.
-fn equal_numbers(left: &Value, right: &Value) -> bool {
-    match (as_digits(left), as_digits(right), py(left), py(right)) {
+fn equal_numbers(left: &Value, right: &Value) -> Fallible<bool> {
+    budget::steps(AS_DIGITS_STEPS)?;
+    Ok(match (as_digits(left), as_digits(right), py(left), py(right)) {
         (Some(left), Some(right), ..) => left == right,
         (Some(int), None, _, Py::Float(float)) | (None, Some(int), Py::Float(float), _) => {
             super::number::exact_int(float).is_some_and(|whole| whole == int)
         }
         _ => false,
-    }
+    })
 }
 
 fn equal_objects(left: &Value, left_object: &Obj, right: &Value, right_object: &Obj) -> Fallible<bool> {
@@ -47,7 +51,7 @@ fn equal_objects(left: &Value, left_object: &Obj, right: &Value, right_object: &
         (Obj::Method(left), Obj::Method(right)) => {
             Ok(left.name == right.name && is_same(&left.receiver, &right.receiver))
         }
-        _ => Ok(equal_numbers(left, right)),
+        _ => equal_numbers(left, right),
     }
 }
 
@@ -64,7 +68,7 @@ pub(crate) fn equal_items(left: &[Value], right: &[Value]) -> Fallible<bool> {
         return Ok(false);
     }
     for (left, right) in left.iter().zip(right) {
-        budget::steps(1)?;
+        budget::steps(2)?;
         if !equal(left, right)? {
             return Ok(false);
         }
@@ -77,7 +81,7 @@ fn equal_dicts(left: &Dict, right: &Dict) -> Fallible<bool> {
         return Ok(false);
     }
     for (key, value) in left.entries() {
-        budget::steps(1)?;
+        budget::steps(2)?;
         match right.get(key)? {
             Some(other) if equal(value, other)? => {}
             _ => return Ok(false),
@@ -114,7 +118,7 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
 /// Python's `left is right`.
 pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (obj(left), obj(right), py(left), py(right)) {
-        (Some(left), Some(right), ..) => std::ptr::eq(left, right),
+        (Some(left), Some(right), ..) => std::ptr::eq(left, right) || (is_empty_tuple(left) && is_empty_tuple(right)),
         (_, _, Py::None, Py::None) | (_, _, Py::Undefined(_), Py::Undefined(_)) => true,
         (_, _, Py::Bool(left), Py::Bool(right)) => left == right,
         // CPython keeps one object per small integer and per short text of the template.
@@ -123,6 +127,21 @@ pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
         (_, _, Py::Float(left), Py::Float(right)) => left.to_bits() == right.to_bits(),
         _ => false,
     }
+}
+
+/// Whether CPython keeps one object for all values that are equal to this one.
+pub(crate) fn is_kept_once(value: &Value) -> bool {
+    match py(value) {
+        Py::None | Py::Bool(_) | Py::Undefined(_) => true,
+        Py::Int(int) => (-5..=256).contains(&int),
+        Py::Str(text) => text.chars().all(|c| u32::from(c) < 256) && text.chars().count() < 2 && !value.is_safe(),
+        Py::Float(_) => false,
+        Py::Obj(object) => matches!(object, Obj::Builtin(_)) || is_empty_tuple(object),
+    }
+}
+
+fn is_empty_tuple(object: &Obj) -> bool {
+    matches!(object, Obj::Seq(seq) if !seq.is_list() && seq.items().is_empty())
 }
 
 /// Python's `item in container`.
@@ -165,7 +184,7 @@ fn not_a_container(value: &Value) -> Fallible<bool> {
 
 fn contains_item(container: &Value, item: &Value) -> Fallible<bool> {
     for found in iterate(container)? {
-        budget::steps(1)?;
+        budget::steps(3)?;
         if equal(&found?, item)? {
             return Ok(true);
         }

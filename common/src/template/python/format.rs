@@ -26,6 +26,9 @@ pub(crate) fn format(
     formatter.text(template, MAX_DEPTH)
 }
 
+/// What it costs to find what a field shows.
+const FIELD_STEPS: usize = 4;
+
 struct Formatter<'a> {
     machine: &'a mut Machine,
     positional: &'a [Value],
@@ -65,6 +68,7 @@ impl Formatter<'_> {
         if depth == 0 {
             return Err(fail("Max string recursion exceeded"));
         }
+        budget::steps(FIELD_STEPS)?;
         let name_end = name_end(field);
         let (name, rest) = field.split_at(name_end);
         let value = self.value(name)?;
@@ -101,6 +105,7 @@ impl Formatter<'_> {
         }
         let mut value = self.argument(first)?;
         while !rest.is_empty() {
+            budget::steps(FIELD_STEPS)?;
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
                 value = attribute::attribute(self.machine, &value, &Value::from(&after[..end]))?;

@@ -15,14 +15,30 @@ use super::call::Args;
 
 /// The name of a method that the value has and the sandbox allows.
 pub(crate) fn find(value: &Value, name: &str) -> Option<&'static str> {
-    names(value).iter().find(|known| **known == name).copied()
+    let markup = if value.is_safe() { texts::MARKUP_NAMES } else { &[] };
+    names(value).iter().chain(markup).find(|known| **known == name).copied()
 }
 
 /// Whether values of some type have a method of this name.
 pub(crate) fn is_method(name: &str) -> bool {
-    let types = [texts::NAMES, numbers::INT_NAMES, numbers::FLOAT_NAMES, sequences::LIST_NAMES, sequences::MUTATING];
+    let types = [
+        texts::NAMES,
+        texts::MARKUP_NAMES,
+        numbers::INT_NAMES,
+        numbers::FLOAT_NAMES,
+        sequences::LIST_NAMES,
+        sequences::MUTATING,
+    ];
     let objects = [dicts::NAMES, dicts::MUTATING, objects::LOOP_NAMES, objects::CYCLER_NAMES, objects::DICT_TYPE_NAMES];
     types.iter().chain(&objects).any(|names| names.contains(&name))
+}
+
+/// Methods that are not written: most of them take or give bytes, which no value here can be.
+const UNWRITTEN: &[&str] = &["encode", "from_bytes", "fromhex", "to_bytes"];
+
+/// Whether the value has a method of this name that always fails.
+pub(crate) fn is_unwritten(value: &Value, name: &str) -> bool {
+    UNWRITTEN.contains(&name) && find(value, name).is_some()
 }
 
 /// Whether Python has this attribute but the sandbox withholds it: what changes a value, and what reaches into Python.
@@ -88,6 +104,9 @@ fn object_names(object: &Obj) -> &'static [&'static str] {
 
 /// `receiver.name(args)`, for a name that [`find`] gave.
 pub(crate) fn call(machine: &mut Machine, receiver: &Value, name: &'static str, args: &Args<'_>) -> Fallible<Value> {
+    if UNWRITTEN.contains(&name) {
+        return Err(unknown(name));
+    }
     match py(receiver) {
         Py::Str(text) => texts::call(machine, receiver, text, name, args),
         Py::Int(_) | Py::Bool(_) | Py::Float(_) | Py::Obj(Obj::BigInt(_)) => numbers::call(receiver, name, args),

@@ -37,7 +37,13 @@ pub(crate) fn exact_int(float: f64) -> Option<Digits> {
     if float.abs() < 1e30 {
         return Some(Digits::from(float as i128));
     }
-    format!("{float:.0}").parse().ok()
+    // The mantissa, shifted: floats of this size have no digits behind the point.
+    const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+    let bits = float.to_bits();
+    let mantissa = bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS;
+    let exponent = bits >> MANTISSA_BITS & 0x7ff;
+    let magnitude = Digits::from(mantissa) << (exponent - 1023 - u64::from(MANTISSA_BITS));
+    Some(if float < 0.0 { -magnitude } else { magnitude })
 }
 
 /// Python's `int(float)`.
@@ -60,8 +66,12 @@ pub(crate) fn int_to_str(int: &Digits) -> Fallible<String> {
     Ok(text)
 }
 
+/// What it costs to find the shortest digits of a float.
+const FLOAT_REPR_STEPS: usize = 8;
+
 /// Python's `repr(float)`: the shortest digits that read back the same, with an exponent where Python writes one.
 pub(crate) fn float_repr(float: f64) -> String {
+    budget::spend(FLOAT_REPR_STEPS);
     if float.is_nan() {
         return "nan".to_owned();
     }
@@ -100,6 +110,7 @@ fn plain_digits(text: &str) -> Option<String> {
 /// Python's `int(text, base)`.
 pub(crate) fn parse_int(text: &str, base: u32) -> Fallible<Value> {
     let malformed = || fail(format!("invalid literal for int() with base {base}: '{text}'"));
+    budget::walk(text.len())?;
     let plain = plain_digits(text).ok_or_else(malformed)?;
     let (negative, digits) = match plain.strip_prefix('-') {
         Some(digits) => (true, digits),

@@ -8,7 +8,7 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::marks;
 use super::super::value::{Obj, Py, View, ViewKind, as_digits, obj, py, type_name};
-use super::equal::{equal, view_contains};
+use super::equal::{AS_DIGITS_STEPS, equal, view_contains};
 use super::number::exact_int;
 
 /// `left op right`, for one of the four operators.
@@ -60,16 +60,19 @@ fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>>
         (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
             compare_items(left_seq.items(), right_seq.items(), op)
         }
-        _ => compare_numbers(left, right).unwrap_or_else(|| {
-            let (left, right) = (type_name(left), type_name(right));
-            Err(fail(format!("'{op}' not supported between instances of '{left}' and '{right}'")))
-        }),
+        _ => {
+            budget::steps(AS_DIGITS_STEPS)?;
+            compare_numbers(left, right).unwrap_or_else(|| {
+                let (left, right) = (type_name(left), type_name(right));
+                Err(fail(format!("'{op}' not supported between instances of '{left}' and '{right}'")))
+            })
+        }
     }
 }
 
 fn compare_items(left: &[Value], right: &[Value], op: &str) -> Fallible<Option<Ordering>> {
     for (left, right) in left.iter().zip(right) {
-        budget::steps(1)?;
+        budget::steps(2)?;
         if !equal(left, right)? {
             return ordering(left, right, op);
         }
@@ -134,7 +137,7 @@ fn merge(mut left: &[(Value, Value)], mut right: &[(Value, Value)], out: &mut Ve
     while let (Some((first_left, rest_left)), Some((first_right, rest_right))) =
         (left.split_first(), right.split_first())
     {
-        budget::steps(1)?;
+        budget::steps(3)?;
         if compare(&first_right.0, &first_left.0, "<")? {
             out.push(first_right.clone());
             right = rest_right;

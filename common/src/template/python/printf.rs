@@ -36,6 +36,9 @@ struct Printer<'a, 's> {
     escape: bool,
 }
 
+/// What it costs to read a conversion and to find its value.
+const CONVERSION_STEPS: usize = 4;
+
 /// One `%...` conversion.
 struct Conversion {
     key: Option<String>,
@@ -150,6 +153,7 @@ impl Printer<'_, '_> {
     }
 
     fn convert(&mut self, conversion: &Conversion) -> Fallible<()> {
+        budget::steps(CONVERSION_STEPS)?;
         let value = match &conversion.key {
             Some(key) => self.keyed(key)?,
             None => self.next_value()?,

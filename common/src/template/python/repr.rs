@@ -1,7 +1,5 @@
 //! `str(value)`, `repr(value)` and HTML escapes.
 
-use std::fmt::Write;
-
 use minijinja::Value;
 
 use super::super::budget;
@@ -186,6 +184,7 @@ const QUOTED_AT_ONCE: usize = 4096;
 
 /// A text in quotes, with escapes for what cannot be printed.
 pub(crate) fn write_quoted(out: &mut Text, text: &str) -> Fallible<()> {
+    budget::walk(text.len())?;
     let plain = marks::plain(text);
     let quote = if plain.contains('\'') && !plain.contains('"') { "\"" } else { "'" };
     out.push(quote)?;
@@ -216,17 +215,20 @@ fn push_quoted(out: &mut String, c: char, quote: &str) {
 }
 
 fn push_escape(out: &mut String, c: char) {
-    // Writing to a String cannot fail.
-    let _ = match u32::from(c) {
-        code @ ..=0xff => write!(out, "\\x{code:02x}"),
-        code @ ..=0xffff => write!(out, "\\u{code:04x}"),
-        code => write!(out, "\\U{code:08x}"),
+    let code = u32::from(c);
+    let (kind, digits) = match code {
+        ..=0xff => ('x', 2),
+        0x100..=0xffff => ('u', 4),
+        _ => ('U', 8),
     };
+    out.extend(['\\', kind]);
+    out.extend((0..digits).rev().filter_map(|at| char::from_digit(code >> (4 * at) & 15, 16)));
 }
 
 /// Python's `ascii` of what `repr` gave.
 pub(crate) fn ascii(text: &str) -> Fallible<String> {
     let mut out = Text::new();
+    budget::walk(text.len())?;
     marks::write(&mut out, text, |out, text| {
         for c in text.chars() {
             let mut escaped = String::new();

@@ -35,6 +35,9 @@ pub(crate) struct Spec {
     pub(crate) kind: Option<char>,
 }
 
+/// What it costs to write a number in a field.
+const FORMAT_STEPS: usize = 12;
+
 impl Spec {
     /// Reads a specification.
     pub(crate) fn parse(text: &str) -> Fallible<Self> {
@@ -112,6 +115,7 @@ impl Spec {
 
     /// Python's `format(value, spec)`.
     pub(crate) fn format(&self, value: &Value) -> Fallible<String> {
+        budget::steps(FORMAT_STEPS)?;
         match py(value) {
             Py::Str(content) => self.text(content),
             Py::Float(float) => self.float(float),

@@ -244,6 +244,7 @@ pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) ->
     let (plain, plain_old) = (marks::plain(text), marks::plain(old));
     let found = if old.is_empty() { text.chars().count() + 1 } else { plain.matches(&*plain_old).count() };
     let grown = text.len().saturating_add(found.min(count).saturating_mul(new.len().saturating_sub(old.len())));
+    budget::steps(found.min(count))?;
     budget::alloc(grown)?;
     match plain {
         Cow::Borrowed(text) => Ok(text.replacen(&*plain_old, new, count)),
@@ -299,8 +300,21 @@ pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallibl
         // CPython puts the odd one to the left if the width is odd.
         Side::Center => padding / 2 + (padding & width & 1),
     };
-    let fill = |count| std::iter::repeat_n(fill, count);
-    Ok(fill(before).chain(text.chars()).chain(fill(padding - before)).collect())
+    let mut out = String::with_capacity(text.len() + padding * fill.len_utf8());
+    push_filling(&mut out, fill, before);
+    out.push_str(text);
+    push_filling(&mut out, fill, padding - before);
+    Ok(out)
+}
+
+fn push_filling(out: &mut String, fill: char, mut count: usize) {
+    const AT_ONCE: usize = 4096;
+    let piece = fill.to_string().repeat(count.min(AT_ONCE));
+    while count > 0 {
+        let len = count.min(AT_ONCE);
+        out.push_str(&piece[..len * fill.len_utf8()]);
+        count -= len;
+    }
 }
 
 /// Zeros between the sign and the digits.

@@ -70,6 +70,7 @@ impl Dict {
             budget::scan(text.len())?;
             return Ok(self.get_str(text));
         }
+        budget::steps(3)?;
         let hash = hash(key)?;
         let Some(candidates) = self.candidates(hash) else {
             return find(&self.entries, key);
@@ -191,6 +192,7 @@ fn hash_str(text: &str) -> u64 {
 
 /// Python's `hash`: equal values hash alike, lists and dicts cannot be hashed.
 pub(crate) fn hash(value: &Value) -> Fallible<u64> {
+    budget::steps(1)?;
     match py(value) {
         Py::Str(text) => {
             budget::scan(text.len())?;

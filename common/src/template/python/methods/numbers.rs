@@ -2,6 +2,7 @@
 
 use minijinja::Value;
 
+use super::super::super::budget;
 use super::super::super::error::{Fallible, fail};
 use super::super::super::value::{Py, as_digits, int_value, py, tuple};
 use super::super::call::Args;
@@ -45,11 +46,15 @@ fn hex(float: f64) -> String {
     format!("{sign}0x{lead}.{mantissa:013x}p{exponent:+}")
 }
 
+/// What the smallest float costs, which is doubled 1,074 times.
+const RATIO_STEPS: usize = 80;
+
 /// The float as a fraction in lowest terms: doubling it until it is whole.
 fn ratio(float: f64) -> Fallible<Value> {
     if !float.is_finite() {
         return Err(fail("cannot convert infinity or NaN to integer ratio"));
     }
+    budget::steps(RATIO_STEPS)?;
     let mut numerator = float;
     let mut doublings = 0_u32;
     while numerator.fract() != 0.0 {

@@ -38,16 +38,16 @@ pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Va
 fn count(receiver: &Value, item: &Value) -> Fallible<Value> {
     let mut count = 0;
     for found in iterate(receiver)? {
-        budget::steps(1)?;
+        budget::steps(3)?;
         count += usize::from(equal(&found?, item)?);
     }
     Ok(Value::from(count))
 }
 
 fn index(receiver: &Value, item: &Value, start: usize, stop: usize) -> Fallible<Value> {
-    budget::steps(start.min(length(receiver).unwrap_or(0)) / 4)?;
+    budget::steps(start.min(length(receiver).unwrap_or(0)))?;
     for (at, found) in iterate(receiver)?.enumerate().take(stop).skip(start) {
-        budget::steps(1)?;
+        budget::steps(3)?;
         if equal(&found?, item)? {
             return Ok(Value::from(at));
         }

@@ -4,6 +4,7 @@ use minijinja::Value;
 
 use super::super::super::budget;
 use super::super::super::error::{Fallible, fail};
+use super::super::super::filters::html;
 use super::super::super::machine::Machine;
 use super::super::super::marks;
 use super::super::super::unicode;
@@ -12,7 +13,6 @@ use super::super::super::value::{
 };
 use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
 use super::super::{attribute, format, repr, text};
-use super::unknown;
 
 /// `str.split` or `str.rsplit`: text, separator, most cuts.
 type Splitter = for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>;
@@ -67,6 +67,9 @@ pub(super) const NAMES: &[&str] = &[
     "zfill",
 ];
 
+/// Of texts that are marked as safe.
+pub(super) const MARKUP_NAMES: &[&str] = &["escape", "striptags", "unescape"];
+
 pub(super) fn call(
     machine: &mut Machine,
     receiver: &Value,
@@ -89,7 +92,15 @@ pub(super) fn call(
         "rsplit" => receiver.split(args, text::rsplit),
         "splitlines" => receiver.splitlines(args),
         "replace" => receiver.replace(args),
-        "encode" => Err(unknown(name)),
+        "escape" => {
+            let [value] = args.only_positional(name).and_then(|_| args.bind(name, [""]))?;
+            html::escape(machine, &required(value, name, "s")?, &Args::of(&[]))
+        }
+        "striptags" => html::striptags(machine, receiver.value, args),
+        "unescape" => {
+            args.bind::<0>(name, [])?;
+            html::unescape(content)
+        }
         "maketrans" => make_translation(args.only_positional(name)?),
         "translate" => {
             let [table] = args.bind(name, [""])?;
@@ -175,7 +186,7 @@ impl Receiver<'_> {
         }
         let mut out = repr::Text::new();
         for c in self.content.chars() {
-            budget::steps(1)?;
+            budget::steps(2)?;
             let found = attribute::item(machine, table, &Value::from(u32::from(marks::letter(c))))?;
             match py(&found) {
                 Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
@@ -231,7 +242,7 @@ impl Receiver<'_> {
     /// What `change` makes of the text, with its marks.
     fn rewritten(&self, change: fn(&str) -> String) -> Fallible<Value> {
         if !self.content.is_ascii() {
-            budget::walk(self.content.len())?;
+            budget::walk(2 * self.content.len())?;
             budget::room(3 * self.content.len())?;
         }
         self.like(marks::rewrite(self.content, change))
