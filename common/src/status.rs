@@ -90,6 +90,12 @@ impl Failure {
         }
     }
 
+    /// The line of the chat template where it happened.
+    #[must_use]
+    pub fn line(&self) -> Option<u32> {
+        self.line
+    }
+
     /// `{"code", "reason", "message", "field"?, "line"?}`, as the command line prints it.
     #[must_use]
     pub fn to_json(&self) -> Value {

@@ -22,6 +22,7 @@ async fn every_request_has_its_result_in_order() {
                     reason: "TEMPLATE_RAISED".to_owned(),
                     message: "7".to_owned(),
                     field: "messages".to_owned(),
+                    line: 1,
                 };
                 assert_eq!((i, failure), (7, expected));
             }

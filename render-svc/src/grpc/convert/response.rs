@@ -148,6 +148,7 @@ fn failure(failure: &Failure) -> pb::RenderFailure {
         reason: failure.reason().to_owned(),
         message: failure.message(),
         field: failure.field().unwrap_or_default().to_owned(),
+        line: failure.line().unwrap_or_default(),
     }
 }
 
