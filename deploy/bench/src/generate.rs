@@ -14,6 +14,7 @@ mod system;
 mod table;
 mod tandem;
 mod throughput;
+mod turns;
 mod weights;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use system::System;
 
 /// Generation: decode and prefill, latency, the cost of gRPC, prefixes, quality, memory.
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Generate {
     /// The gen-svc to measure.
     #[arg(long, value_name = "PATH")]
@@ -107,7 +109,13 @@ struct Bench<'a> {
 
 pub(crate) async fn measure(args: &Generate) -> Result<()> {
     println!("{}; load average {}", machine::describe(), machine::load_average());
-    println!("{}, {} threads, {} rounds", args.model.display(), machine::cores(), args.rounds);
+    println!(
+        "{}, {} threads, {} rounds; one where an answer takes more than {} s",
+        args.model.display(),
+        machine::cores(),
+        args.rounds,
+        turns::SLOW.as_secs()
+    );
     let random = Random::new(&args.model)?;
     let mut bench = Bench { args, systems: system::start(args).await?, random, bandwidth: Bandwidth::default() };
     bench.bandwidth.measure();

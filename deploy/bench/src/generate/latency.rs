@@ -1,15 +1,18 @@
 //! How long callers wait: for the first token, and from each to the next.
 
-use super::run::{Run, Work};
+use super::Bench;
+use super::run::Run;
 use super::table::{Better, Table};
-use super::{Bench, progress};
+use super::turns::{Shape, in_turn};
 
 const STREAMS: [usize; 3] = [1, 8, 32];
 const PROMPT: usize = 128;
 const TOKENS: u32 = 64;
 
-/// Name, and what it is of a run.
-const FIGURES: [(&str, fn(&Run) -> f64); 4] = [
+/// What a run comes down to.
+type Figure = fn(&Run) -> f64;
+
+const FIGURES: [(&str, Figure); 4] = [
     ("first token, p50", |run| milliseconds(run.first().percentile(0.5))),
     ("first token, p99", |run| milliseconds(run.first().percentile(0.99))),
     ("between tokens, p50", |run| milliseconds(run.gaps().percentile(0.5))),
@@ -23,17 +26,14 @@ fn milliseconds(time: std::time::Duration) -> f64 {
 pub(super) async fn measure(bench: &mut Bench<'_>) {
     let columns: Vec<String> = STREAMS.iter().map(|streams| format!("{streams} at once")).collect();
     let mut tables = FIGURES.map(|(name, _)| Table::new(format!("{name}, ms"), Better::Lower, columns.clone()));
-    for (column, streams) in STREAMS.into_iter().enumerate() {
-        for round in 1..=bench.args.rounds {
-            let work = Work { prompts: bench.random.prompts(streams, PROMPT), tokens: TOKENS };
-            for system in &mut bench.systems {
-                progress(&format!("{streams} streams, round {round}: {}", system.name));
-                let Some(run) = system.run(&work).await else { continue };
-                for (table, (_, figure)) in tables.iter_mut().zip(FIGURES) {
-                    table.add(system, column, figure(&run));
-                }
+    for (column, batch) in STREAMS.into_iter().enumerate() {
+        let shape = Shape { batch, prompt: PROMPT, tokens: TOKENS };
+        in_turn(bench, shape, |system, run| {
+            for (table, (_, figure)) in tables.iter_mut().zip(FIGURES) {
+                table.add(system, column, figure(run));
             }
-        }
+        })
+        .await;
     }
     println!(
         "\nlatency, prompts of {PROMPT} tokens, {TOKENS} generated: Tandem through gRPC, a stream each; the others as one batch in \

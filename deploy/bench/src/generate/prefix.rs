@@ -16,7 +16,7 @@ pub(super) async fn measure(bench: &mut Bench<'_>) {
         let prefix = bench.random.prompt(PREFIX);
         let mut work = || Work { prompts: vec![[prefix.clone(), bench.random.prompt(REST)].concat()], tokens: 1 };
         let (first, second) = (work(), work());
-        for system in bench.systems.iter_mut().filter(|system| system.family == Family::Tandem) {
+        for system in bench.systems.iter_mut().filter(|system| system.family == Family::Tandem && system.is_well()) {
             progress(&format!("the same {PREFIX} tokens twice, round {round}: {}", system.name));
             let Some(runs) = system.run_twice(&first, &second).await else { continue };
             let [first, second] = runs.each_ref().map(|run: &Run| run.first().median().as_secs_f64() * 1e3);

@@ -116,6 +116,10 @@ impl System {
         Ok(system)
     }
 
+    pub(super) fn is_well(&self) -> bool {
+        self.engine.is_some()
+    }
+
     /// None if it is in trouble.
     pub(super) async fn run(&mut self, work: &Work) -> Option<Run> {
         let answer = match self.engine.as_mut()? {

@@ -1,8 +1,9 @@
 //! Tokens per second: generated, and read.
 
-use super::run::{Run, Work};
+use super::Bench;
+use super::run::Run;
 use super::table::{Better, Table};
-use super::{Bench, progress};
+use super::turns::{Shape, in_turn};
 
 /// Prompts that are continued at once.
 const BATCHES: [usize; 3] = [1, 8, 32];
@@ -16,7 +17,8 @@ pub(super) async fn decode(bench: &mut Bench<'_>) -> Table {
     let columns = BATCHES.iter().map(|batch| format!("batch {batch}")).collect();
     let mut table = Table::new(title, Better::Higher, columns);
     for (column, batch) in BATCHES.into_iter().enumerate() {
-        measure(bench, &mut table, column, (batch, PROMPT, tokens), Run::decoded).await;
+        let shape = Shape { batch, prompt: PROMPT, tokens };
+        in_turn(bench, shape, |system, run| table.add(system, column, run.decoded())).await;
     }
     table.print();
     table
@@ -27,26 +29,8 @@ pub(super) async fn prefill(bench: &mut Bench<'_>) {
     let mut table = Table::new("prefill, tokens/s until the first token is there", Better::Higher, columns);
     for (column, length) in PROMPTS.into_iter().enumerate() {
         let rate = |run: &Run| length as f64 / run.first().median().as_secs_f64();
-        measure(bench, &mut table, column, (1, length, 1), rate).await;
+        let shape = Shape { batch: 1, prompt: length, tokens: 1 };
+        in_turn(bench, shape, |system, run| table.add(system, column, rate(run))).await;
     }
     table.print();
-}
-
-/// One column: every system in turn, for all rounds. The shape is (batch, length of prompts, tokens to generate).
-async fn measure(
-    bench: &mut Bench<'_>,
-    table: &mut Table,
-    column: usize,
-    (batch, length, tokens): (usize, usize, u32),
-    figure: impl Fn(&Run) -> f64,
-) {
-    for round in 1..=bench.args.rounds {
-        let work = Work { prompts: bench.random.prompts(batch, length), tokens };
-        for system in &mut bench.systems {
-            progress(&format!("{batch} × {length} + {tokens} tokens, round {round}: {}", system.name));
-            if let Some(run) = system.run(&work).await {
-                table.add(system, column, figure(&run));
-            }
-        }
-    }
 }
