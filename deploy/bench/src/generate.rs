@@ -55,6 +55,9 @@ pub(crate) struct Generate {
     /// Tokens to generate per prompt where decoding is measured.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..))]
     tokens: u32,
+    /// Memory for keys and values of every gen-svc, in MiB. Its own default, a quarter of the free memory, would differ between them.
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    kv_memory_mib: u32,
     /// Seconds that a system may take for one answer before it is given up.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     patience: u64,
@@ -134,7 +137,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
     }
     bench.bandwidth.report(&bench.systems, decoded.as_ref());
     if args.only.contains(&Part::Memory) {
-        memory::report(&bench.systems);
+        memory::report(&bench);
     }
     system::report_trouble(&bench.systems);
     println!("\nload average at the end {}", machine::load_average());

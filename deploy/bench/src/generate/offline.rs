@@ -29,7 +29,7 @@ impl<'a> Offline<'a> {
 
     async fn run(&self, work: &Work) -> Result<f64> {
         let batch = work.prompts.len();
-        let mut command = tandem::command(&self.args.gen_svc, "generate", &self.args.model, self.mode);
+        let mut command = tandem::command(self.args, "generate", self.mode);
         let mut child = command.args(["--jsonl", "--max-running", &batch.to_string()]).spawn()?;
         let mut stdin = child.stdin.take().context("no stdin")?;
         let mut answers = BufReader::new(child.stdout.take().context("no stdout")?).lines();

@@ -6,16 +6,21 @@ use tandem_common::artifacts::Artifacts;
 use super::system::{Score, System};
 use super::{Bench, progress};
 
-/// A text that every checkout has.
-const TEXT: &str = concat!(include_str!("../../../../README.md"), include_str!("../../../../LICENSE"));
+/// What every checkout has.
+const TEXTS: [&str; 2] = [include_str!("../../../../README.md"), include_str!("../../../../LICENSE")];
 const WINDOW: usize = 512;
-const WINDOWS: usize = 4;
+/// Of each text.
+const WINDOWS: usize = 2;
 /// Who the others are compared with.
 const REFERENCE: &str = "tandem f32";
 
 pub(super) async fn measure(bench: &mut Bench<'_>) -> Result<()> {
-    let ids = Artifacts::load(&bench.args.model)?.tokenizer()?.encode(TEXT, false)?;
-    let windows: Vec<&[u32]> = ids.chunks(WINDOW).take(WINDOWS).collect();
+    let tokenizer = Artifacts::load(&bench.args.model)?.tokenizer()?;
+    let mut windows = Vec::new();
+    for text in TEXTS {
+        let ids = tokenizer.encode(text, false)?;
+        windows.extend(ids.chunks(WINDOW).take(WINDOWS).map(<[u32]>::to_vec));
+    }
     let count: usize = windows.iter().map(|window| window.len() - 1).sum();
     let mut scores = Vec::new();
     for system in bench.systems.iter_mut().filter(|system| system.is_well()) {
@@ -35,7 +40,7 @@ pub(super) async fn measure(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn all(system: &mut System, windows: &[&[u32]]) -> Option<Score> {
+async fn all(system: &mut System, windows: &[Vec<u32>]) -> Option<Score> {
     let mut all = Score::default();
     for window in windows {
         let score = system.score(window).await?;

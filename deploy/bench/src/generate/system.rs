@@ -49,7 +49,7 @@ pub(super) async fn start(args: &Generate) -> Result<Vec<System>> {
     if args.systems.contains(&Family::Tandem) {
         for &mode in &args.modes {
             let name = format!("tandem {}", name(&mode));
-            let engine = async { Ok(Engine::Tandem(Tandem::start(&args.gen_svc, &args.model, mode).await?)) };
+            let engine = async { Ok(Engine::Tandem(Tandem::start(args, mode).await?)) };
             systems.push(System::start(args, name, Family::Tandem, storage(mode), engine).await?);
         }
     }

@@ -1,6 +1,5 @@
 //! gen-svc in a process of its own, asked through gRPC.
 
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -14,9 +13,9 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
-use super::Mode;
 use super::run::{Run, Work};
 use super::system::Score;
+use super::{Generate, Mode};
 
 type Client = GenerateServiceClient<Channel>;
 
@@ -32,8 +31,8 @@ pub(super) struct Tandem {
 }
 
 impl Tandem {
-    pub(super) async fn start(binary: &Path, model: &Path, mode: Mode) -> Result<Self> {
-        let mut command = command(binary, "serve", model, mode);
+    pub(super) async fn start(args: &Generate, mode: Mode) -> Result<Self> {
+        let mut command = command(args, "serve", mode);
         let mut child = command.args(["--listen", "127.0.0.1:0"]).spawn().context("cannot run gen-svc")?;
         let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
         let line = lines.next_line().await?.context("gen-svc did not start; what it printed above says why")?;
@@ -100,7 +99,7 @@ impl Tandem {
 }
 
 /// gen-svc with the mode's options. It logs errors only.
-pub(super) fn command(binary: &Path, what: &str, model: &Path, mode: Mode) -> Command {
+pub(super) fn command(args: &Generate, what: &str, mode: Mode) -> Command {
     let options: &[&str] = match mode {
         Mode::Keep => &["--quantize", "keep"],
         Mode::F32 => &["--dtype", "f32"],
@@ -108,8 +107,9 @@ pub(super) fn command(binary: &Path, what: &str, model: &Path, mode: Mode) -> Co
         Mode::Int8 => &["--quantize", "int8"],
         Mode::Int4 => &["--quantize", "int4"],
     };
-    let mut command = Command::new(binary);
-    command.args([what, "--log", "error", "--model"]).arg(model).args(options);
+    let mut command = Command::new(&args.gen_svc);
+    command.args([what, "--log", "error", "--model"]).arg(&args.model).args(options);
+    command.args(["--kv-memory-mib", &args.kv_memory_mib.to_string()]);
     command.env_remove("GOMP_SPINCOUNT").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     command
 }
