@@ -42,14 +42,25 @@ impl Artifacts {
     }
 }
 
+/// How a build is optimized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    Dev,
+    Release,
+}
+
 /// Builds binaries. Cargo's own progress shows.
 ///
 /// No package is named: cargo then gives dependencies the features that the whole workspace wants, as a plain `cargo build`
 /// does, and nothing is compiled a second time with others.
-pub(crate) fn build(layout: &Layout, binaries: &[&str]) -> Result<Artifacts> {
+pub(crate) fn build(layout: &Layout, profile: Profile, binaries: &[&str]) -> Result<Artifacts> {
     let mut command = command(layout);
+    let profile = match profile {
+        Profile::Dev => "dev",
+        Profile::Release => "release",
+    };
     command
-        .args(["build", "--message-format=json-render-diagnostics"])
+        .args(["build", "--profile", profile, "--message-format=json-render-diagnostics"])
         .args(binaries.iter().flat_map(|binary| ["--bin", binary]))
         .stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot run cargo")?;

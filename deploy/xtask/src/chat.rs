@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cargo;
+use crate::cargo::{self, Profile};
 use crate::layout::Layout;
 use crate::services::{Binaries, Service, Services};
 use crate::setup::{self, model};
@@ -117,7 +117,7 @@ fn prepare(layout: &Layout, args: &Args) -> Result<Prepared> {
         bail!("there is no model at {}", model.display());
     }
     setup::ensure(layout)?;
-    let artifacts = cargo::build(layout, &["gen-svc", "render-svc"])?;
+    let artifacts = cargo::build(layout, Profile::Dev, &["gen-svc", "render-svc"])?;
     let binaries = Binaries { render: artifacts.executable("render-svc")?, generate: artifacts.executable("gen-svc")? };
     Ok(Prepared { model, binaries })
 }

@@ -13,16 +13,30 @@ use crate::layout::Layout;
 /// installation nor one for another Python version is taken for whole.
 const STAMP: &str = "tandem-requirements.txt";
 
-/// A virtual environment that holds exactly the pinned requirements.
+/// What pip takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// What is listed, as wheels: compiling gRPC takes longer than everything else together.
+    Listed,
+    /// And whatever that needs; what has no wheel is compiled.
+    Dependencies,
+}
+
+/// A virtual environment that holds the pinned requirements.
 #[derive(Debug)]
 pub(crate) struct Venv {
     folder: PathBuf,
+    takes: Takes,
 }
 
 impl Venv {
     /// Makes the environment unless it is there. `requirements` is the text of a pip requirements file.
     pub(crate) fn ensure(layout: &Layout, name: &str, requirements: &str) -> Result<Self> {
-        let venv = Self { folder: layout.tandem().join(name) };
+        Self::ensure_with(layout, name, requirements, Takes::Listed)
+    }
+
+    fn ensure_with(layout: &Layout, name: &str, requirements: &str, takes: Takes) -> Result<Self> {
+        let venv = Self { folder: layout.tandem().join(name), takes };
         if !venv.holds(requirements) {
             let _lock = super::lock(layout)?;
             if !venv.holds(requirements) {
@@ -53,7 +67,7 @@ impl Venv {
         make_empty(&python, &self.folder)?;
         let packages = site_packages(&self.folder)?;
         eprintln!("Setting up {}, once.", self.folder.display());
-        fill(&python, &packages, requirements)?;
+        fill(&python, &packages, requirements, self.takes)?;
         write(&packages.join(STAMP), requirements)
     }
 }
@@ -62,6 +76,12 @@ impl Venv {
 pub(crate) fn transformers(layout: &Layout) -> Result<Venv> {
     let list = layout.root().join("tests/differential/requirements.txt");
     Venv::ensure(layout, "transformers", &read(&list)?)
+}
+
+/// llama.cpp, and transformers with torch, that generation is compared with.
+pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
+    let list = layout.root().join("deploy/bench/requirements.txt");
+    Venv::ensure_with(layout, "reference", &read(&list)?, Takes::Dependencies)
 }
 
 /// Without pip inside, because some distributions split off the part of venv that brings it.
@@ -76,16 +96,15 @@ fn make_empty(python: &Python, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The outer Python's pip installs into the environment, which is of the same version. Wheels only: compiling gRPC takes
-/// longer than everything else together.
-fn fill(python: &Python, packages: &Path, requirements: &str) -> Result<()> {
+/// The outer Python's pip installs into the environment, which is of the same version.
+fn fill(python: &Python, packages: &Path, requirements: &str, takes: Takes) -> Result<()> {
     let list = packages.join("requirements.partial");
     write(&list, requirements)?;
     let mut pip = python.pip();
-    pip.args(["install", "--quiet", "--no-deps", "--only-binary=:all:", "--target"])
-        .arg(packages)
-        .arg("--requirement")
-        .arg(&list);
+    pip.args(["install", "--quiet", "--target"]).arg(packages).arg("--requirement").arg(&list);
+    if takes == Takes::Listed {
+        pip.args(["--no-deps", "--only-binary=:all:"]);
+    }
     pip.env("PIP_ROOT_USER_ACTION", "ignore"); // Its warning is about system folders, where nothing goes.
     if !pip.status().context("cannot run pip")?.success() {
         bail!("pip cannot install these; what it printed above says why:\n{requirements}");

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::machine::resident;
 use crate::stats::{Times, show};
 
 /// A running service. Dropping it ends it.
@@ -43,13 +44,6 @@ impl Service {
     pub(crate) fn memory(&self) -> Option<u64> {
         resident(self.child.id()?)
     }
-}
-
-/// Resident memory of a process, in bytes.
-pub(crate) fn resident(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
 /// Keeps `clients` connections busy, each with one request after another, for as long as told. `request` makes the request number n

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::cases::Set;
+use super::cases::Set;
 
 const SCRIPT: &str = include_str!("transformers.py");
 
@@ -73,8 +73,8 @@ fn times(value: &Value) -> Vec<Option<Duration>> {
 
 fn work_of(set: &Set) -> Value {
     let model =
-        |model: &crate::cases::Model| json!({"template": model.template, "special_tokens": model.special_tokens});
-    let case = |case: &crate::cases::Case| json!({"model": case.model, "request": case.request});
+        |model: &super::cases::Model| json!({"template": model.template, "special_tokens": model.special_tokens});
+    let case = |case: &super::cases::Case| json!({"model": case.model, "request": case.request});
     json!({
         "models": set.models.iter().map(model).collect::<Vec<_>>(),
         "cases": set.cases.iter().map(case).collect::<Vec<_>>(),

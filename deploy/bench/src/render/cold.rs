@@ -11,8 +11,8 @@ use render_svc::models::{Model, Models};
 use render_svc::render::render;
 use tandem_common::template::LocalTime;
 
+use super::transformers::Transformers;
 use crate::stats::{ratio, show};
-use crate::transformers::Transformers;
 
 pub(crate) async fn measure(tokenizers: &Path, mut peer: Option<&mut Transformers>) -> Result<()> {
     println!("\ncold start: files to first prompt");

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use crate::cases::Set;
-use crate::process::resident;
-use crate::render::{load, tandem};
+use super::cases::Set;
+use super::each::{load, tandem};
+use crate::machine::resident;
 
 /// How often memory is looked at.
 const LOOKS: u64 = 10;

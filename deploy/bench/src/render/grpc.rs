@@ -6,8 +6,8 @@ use anyhow::Result;
 use tandem_common::pb::chat::v1::{Conversation, Message, message};
 use tandem_common::pb::render::v1::RenderRequest;
 
-use crate::cases::Set;
-use crate::process::{self, Service};
+use super::cases::Set;
+use super::process::{self, Service};
 
 pub(crate) fn message(role: &str, text: impl Into<String>) -> Message {
     Message { role: role.to_owned(), content: Some(message::Content::Text(text.into())), ..Message::default() }

@@ -10,10 +10,10 @@ use tandem_common::pb::chat::v1::{Conversation, Message, message};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_response::Output;
 
-use crate::grpc::message;
-use crate::process::{self, Service};
+use super::grpc::message;
+use super::process::{self, Service};
+use super::transformers::Transformers;
 use crate::stats::{Times, ratio};
-use crate::transformers::Transformers;
 
 const TOKENS: usize = 72_000;
 const MODEL: &str = "qwen3";
@@ -139,7 +139,7 @@ fn word(n: usize) -> &'static str {
 /// The same conversation with another beginning of every message, so that nothing of it was seen before.
 fn fresh(messages: &[Message], number: usize) -> Vec<Message> {
     let renew = |(i, message): (usize, &Message)| match &message.content {
-        Some(message::Content::Text(text)) => crate::grpc::message(&message.role, format!("({number}.{i}) {text}")),
+        Some(message::Content::Text(text)) => super::grpc::message(&message.role, format!("({number}.{i}) {text}")),
         _ => message.clone(),
     };
     messages.iter().enumerate().map(renew).collect()

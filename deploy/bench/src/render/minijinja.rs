@@ -6,7 +6,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
 
-use crate::cases::Set;
+use super::cases::Set;
 
 /// One environment per model; none where the template does not compile.
 #[derive(Debug)]

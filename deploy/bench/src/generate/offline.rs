@@ -1,0 +1,61 @@
+//! `gen-svc generate --jsonl`: the same requests through the same engine, without gRPC.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use super::run::Work;
+use super::{Generate, Mode, tandem};
+
+/// Requests without a server, in a new process every time.
+#[derive(Debug)]
+pub(super) struct Offline<'a> {
+    args: &'a Generate,
+    mode: Mode,
+}
+
+impl<'a> Offline<'a> {
+    pub(super) fn new(args: &'a Generate, mode: Mode) -> Self {
+        Self { args, mode }
+    }
+
+    /// All tokens per second, from when the requests are written to the last answer. Loading does not count.
+    pub(super) async fn throughput(&self, work: &Work) -> Result<f64> {
+        let patience = Duration::from_secs(self.args.patience);
+        tokio::time::timeout(patience, self.run(work)).await.context("no answer in time")?
+    }
+
+    async fn run(&self, work: &Work) -> Result<f64> {
+        let batch = work.prompts.len();
+        let mut command = tandem::command(self.args, "generate", self.mode);
+        let mut child = command.args(["--jsonl", "--max-running", &batch.to_string()]).spawn()?;
+        let mut stdin = child.stdin.take().context("no stdin")?;
+        let mut answers = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        // One more than it runs at once, so that it answers the first before it waits for more.
+        let warm_up = line(&[1], 1).repeat(batch + 1);
+        stdin.write_all(warm_up.as_bytes()).await?;
+        answers.next_line().await?.context("gen-svc ended; what it printed above says why")?;
+        tokio::time::sleep(Duration::from_millis(500)).await; // The others are done by then.
+        let requests: String = work.prompts.iter().map(|prompt| line(prompt, work.tokens)).collect();
+        let start = Instant::now();
+        stdin.write_all(requests.as_bytes()).await?;
+        drop(stdin);
+        let (mut tokens, mut end) = (0, Duration::ZERO);
+        while let Some(answer) = answers.next_line().await? {
+            let answer: Value = serde_json::from_str(&answer)?;
+            let generated = answer["token_ids"].as_array().context("a request failed")?.len();
+            if generated > 1 {
+                (tokens, end) = (tokens + generated, start.elapsed());
+            }
+        }
+        child.wait().await?;
+        Ok(tokens as f64 / end.as_secs_f64())
+    }
+}
+
+fn line(prompt: &[u32], tokens: u32) -> String {
+    let request = json!({"token_ids": prompt, "max_new_tokens": tokens, "temperature": 0, "ignore_eos": true});
+    format!("{request}\n")
+}

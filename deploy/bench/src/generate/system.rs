@@ -1,0 +1,180 @@
+//! What is measured: every system in a process of its own, all of them loaded, one of them working at a time.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::peer::Peer;
+use super::run::{Run, Work};
+use super::tandem::Tandem;
+use super::weights::{Storage, read_per_token};
+use super::{Family, Generate, Mode, progress};
+use crate::machine::resident;
+
+/// How likely each token of a text is, but the first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Score {
+    /// Natural logarithms.
+    pub(super) logprobs: Vec<f64>,
+    /// The likeliest token in each place.
+    pub(super) likeliest: Vec<u32>,
+}
+
+/// One system in one mode.
+#[derive(Debug)]
+pub(super) struct System {
+    pub(super) name: String,
+    pub(super) family: Family,
+    /// Bytes of matrices that are read for a token.
+    pub(super) weights: u64,
+    /// Resident bytes after the first few tokens.
+    pub(super) loaded: Option<u64>,
+    patience: Duration,
+    /// None once it is in trouble.
+    engine: Option<Engine>,
+    trouble: Option<String>,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Tandem(Tandem),
+    Peer(Peer),
+}
+
+/// Starts all that are wanted, one after the other.
+pub(super) async fn start(args: &Generate) -> Result<Vec<System>> {
+    let mut systems = Vec::new();
+    if args.systems.contains(&Family::Tandem) {
+        for &mode in &args.modes {
+            let name = format!("tandem {}", name(&mode));
+            let engine = async { Ok(Engine::Tandem(Tandem::start(args, mode).await?)) };
+            systems.push(System::start(args, name, Family::Tandem, storage(mode), engine).await?);
+        }
+    }
+    for (family, variant, called, storage) in PEERS {
+        if args.systems.contains(&family) {
+            let name = format!("{}{called}", name(&family));
+            let engine = async { Ok(Engine::Peer(Peer::start(args, family, variant).await?)) };
+            systems.push(System::start(args, name, family, storage, engine).await?);
+        }
+    }
+    Ok(systems)
+}
+
+/// Family, variant as the script takes it, what is added to its name.
+const PEERS: [(Family, &str, &str, Storage); 4] = [
+    (Family::LlamaCpp, "default", "", Storage::File),
+    (Family::LlamaCpp, "plain", " plain", Storage::File),
+    (Family::Transformers, "float32", " f32", Storage::Bits(32.0)),
+    (Family::Transformers, "bfloat16", " bf16", Storage::Bits(16.0)),
+];
+
+/// 8 bits have a scale of 16 bits per 32 numbers; 4 bits have a minimum as well.
+fn storage(mode: Mode) -> Storage {
+    match mode {
+        Mode::Keep => Storage::File,
+        Mode::F32 => Storage::Bits(32.0),
+        Mode::Bf16 => Storage::Bits(16.0),
+        Mode::Int8 => Storage::Bits(8.5),
+        Mode::Int4 => Storage::BitsAndHead(5.0, 8.5),
+    }
+}
+
+/// As the command line calls it.
+pub(super) fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Prints which systems were not measured, or no longer, and why.
+pub(super) fn report_trouble(systems: &[System]) {
+    for system in systems {
+        if let Some(trouble) = &system.trouble {
+            println!("\nnot measured: {}: {trouble}", system.name);
+        }
+    }
+}
+
+impl System {
+    async fn start(
+        args: &Generate,
+        name: String,
+        family: Family,
+        storage: Storage,
+        engine: impl Future<Output = Result<Engine>>,
+    ) -> Result<Self> {
+        progress(&format!("{name}: loads"));
+        let weights = read_per_token(&args.model, storage)?;
+        let patience = Duration::from_secs(args.patience);
+        let mut system = Self { name, family, weights, loaded: None, patience, engine: None, trouble: None };
+        let engine = patient(patience, engine).await;
+        system.engine = system.settle(engine);
+        if system.run(&Work { prompts: vec![(0..32).collect()], tokens: 8 }).await.is_some() {
+            system.loaded = system.memory();
+        }
+        Ok(system)
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    /// None if it is in trouble.
+    pub(super) async fn run(&mut self, work: &Work) -> Option<Run> {
+        let answer = match self.engine.as_mut()? {
+            Engine::Tandem(tandem) => patient(self.patience, tandem.run(work)).await,
+            Engine::Peer(peer) => patient(self.patience, peer.run(work)).await,
+        };
+        self.settle(answer)
+    }
+
+    /// None if it is in trouble.
+    pub(super) async fn score(&mut self, ids: &[u32]) -> Option<Score> {
+        let answer = match self.engine.as_mut()? {
+            Engine::Tandem(tandem) => patient(self.patience, tandem.score(ids)).await,
+            Engine::Peer(peer) => patient(self.patience, peer.score(ids)).await,
+        };
+        self.settle(answer)
+    }
+
+    /// Times to the first token of two requests, of which the second finds what was computed for the first.
+    pub(super) async fn run_twice(&mut self, first: &Work, second: &Work) -> Option<[Run; 2]> {
+        let Engine::Tandem(tandem) = self.engine.as_mut()? else { return None };
+        let answer = patient(self.patience, async {
+            let first = tandem.run(first).await?;
+            Ok([first, tandem.run_again(second).await?])
+        });
+        let answer = answer.await;
+        self.settle(answer)
+    }
+
+    /// Resident bytes now.
+    pub(super) fn memory(&self) -> Option<u64> {
+        let process = match self.engine.as_ref()? {
+            Engine::Tandem(tandem) => tandem.process(),
+            Engine::Peer(peer) => peer.process(),
+        };
+        resident(process?)
+    }
+
+    /// A system that fails is ended, and nothing more is asked of it.
+    fn settle<T>(&mut self, answer: Result<T>) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                self.trouble = Some(format!("{error:#}"));
+                progress(&format!("{}: {error:#}", self.name));
+                self.engine = None;
+                None
+            }
+        }
+    }
+}
+
+async fn patient<T>(patience: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(patience, work).await {
+        Ok(answer) => answer,
+        Err(_) => bail!("gave no answer in {} s, and was ended", patience.as_secs()),
+    }
+}

@@ -1,0 +1,127 @@
+//! gen-svc in a process of its own, asked through gRPC.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions, Sampling, Stop, TokenIds, TokenInfo};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+
+use super::run::{Run, Work};
+use super::system::Score;
+use super::{Generate, Mode};
+
+type Client = GenerateServiceClient<Channel>;
+
+/// A running gen-svc. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Tandem {
+    child: Child,
+    address: String,
+    /// A connection for each stream.
+    clients: Vec<Client>,
+    /// Counts runs, so that none reuses what was computed for another.
+    salt: u64,
+}
+
+impl Tandem {
+    pub(super) async fn start(args: &Generate, mode: Mode) -> Result<Self> {
+        let mut command = command(args, "serve", mode);
+        let mut child = command.args(["--listen", "127.0.0.1:0"]).spawn().context("cannot run gen-svc")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        let line = lines.next_line().await?.context("gen-svc did not start; what it printed above says why")?;
+        let address = line.rsplit(' ').next().context("no address")?.to_owned();
+        Ok(Self { child, address, clients: Vec::new(), salt: 0 })
+    }
+
+    pub(super) fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// All prompts at once, a stream each. Nothing is reused of what was computed before.
+    pub(super) async fn run(&mut self, work: &Work) -> Result<Run> {
+        self.salt += 1;
+        self.run_again(work).await
+    }
+
+    /// The same, but it may reuse what was computed for the last run.
+    pub(super) async fn run_again(&mut self, work: &Work) -> Result<Run> {
+        while self.clients.len() < work.prompts.len() {
+            let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
+            self.clients.push(GenerateServiceClient::new(endpoint.connect().await?));
+        }
+        let requests: Vec<_> = work.prompts.iter().map(|prompt| self.request(prompt, work.tokens)).collect();
+        let mut streams = JoinSet::new();
+        let start = Instant::now();
+        for (client, request) in self.clients.iter().cloned().zip(requests) {
+            streams.spawn(stream(client, request, start));
+        }
+        let mut run = Run { streams: Vec::new() };
+        while let Some(times) = streams.join_next().await {
+            run.streams.push(times??);
+        }
+        Ok(run)
+    }
+
+    /// How likely the ids are, but the first.
+    pub(super) async fn score(&mut self, ids: &[u32]) -> Result<Score> {
+        let mut request = self.request(ids, 1);
+        request.return_options = Some(ReturnOptions { prompt_logprobs: Some(1), ..ReturnOptions::default() });
+        let client = self.clients.first_mut().context("no connection")?;
+        let mut events = client.generate(request).await?.into_inner();
+        let mut score = Score::default();
+        while let Some(event) = events.message().await? {
+            if let Some(Event::PromptLogprobs(part)) = event.event {
+                let likeliest = |token: &TokenInfo| token.top_logprobs.first().map_or(token.id, |top| top.id);
+                score.logprobs.extend(part.tokens.iter().map(|token| f64::from(token.logprob)));
+                score.likeliest.extend(part.tokens.iter().map(likeliest));
+            }
+        }
+        Ok(score)
+    }
+
+    fn request(&self, prompt: &[u32], tokens: u32) -> GenerateRequest {
+        GenerateRequest {
+            input: Some(Input::TokenIds(TokenIds { ids: prompt.to_vec() })),
+            sampling: Some(Sampling { temperature: Some(0.0), ..Sampling::default() }),
+            stop: Some(Stop { max_new_tokens: Some(tokens), ignore_eos: true, ..Stop::default() }),
+            return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
+            cache_salt: self.salt.to_string(),
+            ..GenerateRequest::default()
+        }
+    }
+}
+
+/// gen-svc with the mode's options. It logs errors only.
+pub(super) fn command(args: &Generate, what: &str, mode: Mode) -> Command {
+    let options: &[&str] = match mode {
+        Mode::Keep => &["--quantize", "keep"],
+        Mode::F32 => &["--dtype", "f32"],
+        Mode::Bf16 => &["--dtype", "bf16"],
+        Mode::Int8 => &["--quantize", "int8"],
+        Mode::Int4 => &["--quantize", "int4"],
+    };
+    let mut command = Command::new(&args.gen_svc);
+    command.args([what, "--log", "error", "--model"]).arg(&args.model).args(options);
+    command.args(["--kv-memory-mib", &args.kv_memory_mib.to_string()]);
+    command.env_remove("GOMP_SPINCOUNT").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// When each token was there.
+async fn stream(mut client: Client, request: GenerateRequest, start: Instant) -> Result<Vec<Duration>> {
+    let mut events = client.generate(request).await?.into_inner();
+    let mut times = Vec::new();
+    while let Some(event) = events.message().await? {
+        if let Some(Event::Delta(delta)) = event.event {
+            times.extend(delta.token_ids.iter().map(|_| start.elapsed()));
+        }
+    }
+    Ok(times)
+}
