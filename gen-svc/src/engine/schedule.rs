@@ -2,7 +2,7 @@
 //!
 //! Sequences are ranked by priority, then by arrival. Every running one that generates takes part with its one token. What is left of
 //! a step goes to prompts: each gets the same share, and what a short one leaves goes to the others. Memory that runs out is taken
-//! from who ranks last; that one waits again, and what it had computed may still be found when its turn comes.
+//! from whose callers do not read, then from who ranks last; that one waits again, and what it had computed may still be found when its turn comes.
 
 use super::sequence::Sequence;
 use crate::cache::BlockPool;
@@ -53,7 +53,7 @@ impl Scheduler {
     pub(super) fn admit(&mut self) {
         let mut at = 0;
         while at < self.waiting.len() {
-            if self.waiting[at].awaits_sibling() {
+            if self.waiting[at].awaits_sibling() || !is_ready(&self.waiting[at]) {
                 at += 1;
                 continue;
             }
@@ -97,15 +97,34 @@ impl Scheduler {
     }
 
     fn preempt_last(&mut self) {
-        if let Some(mut last) = self.running.pop() {
-            last.release(&mut self.pool);
-            self.preemptions += 1;
-            insert(&mut self.waiting, last);
+        if let Some(last) = self.running.len().checked_sub(1) {
+            self.preempt(last);
+        }
+    }
+
+    fn preempt(&mut self, at: usize) {
+        let mut sequence = self.running.remove(at);
+        sequence.release(&mut self.pool);
+        self.preemptions += 1;
+        insert(&mut self.waiting, sequence);
+    }
+
+    /// Makes those wait again whose callers do not read, as long as the others lack memory for their next token.
+    fn preempt_unread(&mut self) {
+        let lacking = |sequence: &Sequence| match is_ready(sequence) {
+            true => sequence.table.lacking(sequence.length_after(1)),
+            false => 0,
+        };
+        let needed: usize = self.running.iter().map(lacking).sum();
+        while needed > self.pool.available() {
+            let Some(at) = self.running.iter().rposition(|sequence| !is_ready(sequence)) else { return };
+            self.preempt(at);
         }
     }
 
     /// How many tokens of each running sequence the next step computes. Their blocks have room for them.
     pub(super) fn plan(&mut self) -> Vec<usize> {
+        self.preempt_unread();
         let mut counts = vec![0; self.running.len()];
         for (at, count) in counts.iter_mut().enumerate() {
             let generates = self.running.get(at).is_some_and(|sequence| is_ready(sequence) && sequence.pending() == 1);
