@@ -111,6 +111,11 @@ impl Caller {
         self.full_since.get().is_some()
     }
 
+    /// Whether there has been no room for so long.
+    pub(super) fn is_unread_for(&self, time: Duration) -> bool {
+        self.full_since.get().is_some_and(|since| since.elapsed() > time)
+    }
+
     /// Why the request is to end now, if it is.
     pub(super) fn interruption(&self, stage: Stage, patience: Duration) -> Option<Interruption> {
         let now = Instant::now();

@@ -4,8 +4,13 @@
 //! a step goes to prompts: each gets the same share, and what a short one leaves goes to the others. Memory that runs out is taken
 //! from whose callers do not read, then from who ranks last; that one waits again, and what it had computed may still be found when its turn comes.
 
+use std::time::Duration;
+
 use super::sequence::Sequence;
 use crate::cache::BlockPool;
+
+/// How long a caller may read nothing before its outputs have to wait again if others need their memory.
+const UNREAD: Duration = Duration::from_secs(2);
 
 /// The sequences, each list in the order of rank.
 #[derive(Debug)]
@@ -65,7 +70,7 @@ impl Scheduler {
             if !self.fits(&sequence) {
                 sequence.release(&mut self.pool);
                 self.waiting.insert(at, sequence);
-                if !self.preempt_below(self.waiting[at].priority()) {
+                if !self.preempt_for(at) {
                     return;
                 }
                 continue;
@@ -77,7 +82,7 @@ impl Scheduler {
 
     /// Whether there is a seat for the `at`-th that waits, be it by taking one from who has less priority.
     fn make_seat(&mut self, at: usize) -> bool {
-        self.running.len() < self.max_running || self.preempt_below(self.waiting[at].priority())
+        self.running.len() < self.max_running || self.preempt_for(at)
     }
 
     /// Whether there is memory for all its tokens, besides what the running still need for theirs, and a block more for each.
@@ -87,13 +92,26 @@ impl Scheduler {
         self.running.is_empty() || lacking(sequence) + promised <= self.pool.available()
     }
 
-    /// Makes the last of the running wait again if it has less priority.
-    fn preempt_below(&mut self, priority: i32) -> bool {
-        let below = self.running.last().is_some_and(|last| last.priority() < priority);
-        if below {
-            self.preempt_last();
+    /// Makes one of the running wait again for the `at`-th that waits: one whose caller does not read, or the last if it has less
+    /// priority. That one may come to stand before the `at`-th, which then comes later.
+    fn preempt_for(&mut self, at: usize) -> bool {
+        let priority = self.waiting[at].priority();
+        self.preempt_unread() || {
+            let below = self.running.last().is_some_and(|last| last.priority() < priority);
+            if below {
+                self.preempt_last();
+            }
+            below
         }
-        below
+    }
+
+    /// Makes one wait again whose caller has not read for a while.
+    fn preempt_unread(&mut self) -> bool {
+        let unread = self.running.iter().rposition(|sequence| sequence.caller.is_unread_for(UNREAD));
+        if let Some(at) = unread {
+            self.preempt(at);
+        }
+        unread.is_some()
     }
 
     fn preempt_last(&mut self) {
@@ -109,22 +127,16 @@ impl Scheduler {
         insert(&mut self.waiting, sequence);
     }
 
-    /// Makes those wait again whose callers do not read, as long as the others lack memory for their next token.
-    fn preempt_unread(&mut self) {
-        let lacking = |sequence: &Sequence| match is_ready(sequence) {
-            true => sequence.table.lacking(sequence.length_after(1)),
-            false => 0,
-        };
-        let needed: usize = self.running.iter().map(lacking).sum();
-        while needed > self.pool.available() {
-            let Some(at) = self.running.iter().rposition(|sequence| !is_ready(sequence)) else { return };
-            self.preempt(at);
-        }
+    /// Whether the running whose callers read lack memory for their next token.
+    fn lacks_memory(&self) -> bool {
+        let reading = self.running.iter().filter(|sequence| is_ready(sequence));
+        let lacking: usize = reading.map(|sequence| sequence.table.lacking(sequence.length_after(1))).sum();
+        lacking > self.pool.available()
     }
 
     /// How many tokens of each running sequence the next step computes. Their blocks have room for them.
     pub(super) fn plan(&mut self) -> Vec<usize> {
-        self.preempt_unread();
+        while self.lacks_memory() && self.preempt_unread() {}
         let mut counts = vec![0; self.running.len()];
         for (at, count) in counts.iter_mut().enumerate() {
             let generates = self.running.get(at).is_some_and(|sequence| is_ready(sequence) && sequence.pending() == 1);
