@@ -214,7 +214,7 @@ impl Engine {
     pub fn submit(&self, work: Work, deadline: Option<Instant>) -> Result<events::Receiver<Event>, Error> {
         let place = self.shared.admit()?;
         let (sender, receiver) = events::channel(self.shared.event_buffer + 3 * work.sampling.n as usize + 1);
-        let span = tracing::info_span!("generation", prompt_tokens = work.prompt.len());
+        let span = tracing::info_span!("generation", prompt_tokens = work.prompt_tokens);
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
         self.jobs.send(job).map_err(|_| Error::EngineFailed)?;
         Ok(receiver)

@@ -56,6 +56,12 @@ pub enum Error {
         /// What the model has.
         found: String,
     },
+    /// The model reads text only.
+    #[error("the model {model} reads text only, not messages with images")]
+    ImagesNotSupported {
+        /// Its id.
+        model: String,
+    },
     /// No room in the queue.
     #[error("the queue is full: {limit} requests are waiting")]
     QueueFull {
@@ -204,6 +210,7 @@ impl Error {
             Self::Malformed { .. } => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
             Self::PromptTooLong { .. } => (Code::InvalidArgument, "PROMPT_TOO_LONG"),
             Self::TokenizerMismatch { .. } => (Code::FailedPrecondition, "TOKENIZER_MISMATCH"),
+            Self::ImagesNotSupported { .. } => (Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED"),
             Self::QueueFull { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
             Self::GrammarQueueFull { .. } => (Code::ResourceExhausted, "GRAMMAR_QUEUE_FULL"),
             Self::Grammar { .. } => (Code::Internal, "GRAMMAR_FAILED"),

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::grammar::{Compiled, Grammar, Grammars};
 use crate::output::extract::Rules;
 use crate::output::reasoning::Markers;
-use crate::output::{OutputPipeline, Spec};
+use crate::output::{OutputPipeline, Part, Spec, Step, add_part};
 use crate::sampling::Sampling;
 
 const MAX_STOP_STRINGS: usize = 64;
@@ -45,6 +45,17 @@ pub struct GenerateRequest {
     pub priority: i32,
     /// Only what was computed for requests of the same salt is reused.
     pub cache_salt: String,
+    /// Set to go on with an output that was begun before.
+    pub resume: Option<Resume>,
+}
+
+/// An output that was begun before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resume {
+    /// How many of the last ids of the input are its own.
+    pub generated_tokens: u32,
+    /// Which output it is.
+    pub output_index: u32,
 }
 
 /// A prompt.
@@ -54,6 +65,8 @@ pub enum Input {
     Text(String),
     /// The tokens themselves.
     TokenIds(Vec<u32>),
+    /// For models that see, of which there is none yet.
+    HfMessages,
 }
 
 /// What to return besides text.
@@ -152,8 +165,14 @@ pub struct ServedModel {
 /// A request that will run, every value settled and checked.
 #[derive(Debug)]
 pub struct Work {
-    /// At least one, each in the vocabulary, fewer than the context.
-    pub prompt: Arc<Vec<u32>>,
+    /// The prompt, and what was generated before. At least one, each in the vocabulary, fewer than the context.
+    pub ids: Arc<Vec<u32>>,
+    /// How many of the ids are the prompt's.
+    pub prompt_tokens: usize,
+    /// The first of the outputs.
+    pub first_output: u32,
+    /// What was told before.
+    pub told: Vec<Part>,
     /// How to choose tokens.
     pub sampling: Sampling,
     /// When to stop.
@@ -204,6 +223,7 @@ impl GenerateRequest {
             expected_tokenizer_sha256: None,
             priority: 0,
             cache_salt: String::new(),
+            resume: None,
         }
     }
 
@@ -220,26 +240,74 @@ impl GenerateRequest {
         check(salt <= MAX_SALT_BYTES, "cache_salt", || {
             format!("must have at most {MAX_SALT_BYTES} bytes, has {salt}")
         })?;
-        let prompt = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
+        let before = self.check_resume()?;
+        let ids = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
+        check(before < ids.len(), "resume.generated_tokens", || {
+            format!("must be fewer than all {}, are {before}", ids.len())
+        })?;
         let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
         spec.check()?;
         self.stop.check_with(self.grammar.as_ref())?;
         let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
         let shown_stop_strings = if self.stop.include_stop { self.stop.stop_strings.len() } else { 0 };
-        let limits = self.stop.settle(&spec, model.context_length - prompt.len());
+        let limits = self.stop.settle(&spec, model.context_length - ids.len() + before);
+        check(before < limits.max_new_tokens, "resume.generated_tokens", || {
+            format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
+        })?;
         let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
         let spec = Spec { shown_stop_strings, ..spec.settle(&limits) };
+        let (prompt, generated) = ids.split_at(ids.len() - before);
+        let mut output = OutputPipeline::new(model.tokenizer.clone(), &spec, prompt);
         Ok(Work {
             sampling: self.sampling.settle(&model.defaults),
-            output: OutputPipeline::new(model.tokenizer.clone(), &spec, &prompt),
+            told: replay(&mut output, generated)?,
+            output,
             extraction,
-            grammar,
+            grammar: grammar.map(|grammar| grammar.after(generated)).transpose()?,
             limits,
-            prompt: Arc::new(prompt),
+            prompt_tokens: prompt.len(),
+            first_output: self.resume.map_or(0, |resume| resume.output_index),
+            ids: Arc::new(ids),
             returns: self.returns,
             priority: self.priority,
             cache_salt: self.cache_salt.into(),
         })
+    }
+
+    /// How many of the input's ids were generated before.
+    fn check_resume(&self) -> Result<usize, Error> {
+        let Some(Resume { generated_tokens, output_index }) = self.resume else { return Ok(0) };
+        let has_ids = matches!(self.input, Input::TokenIds(_));
+        check(has_ids, "resume", || "must be set together with token_ids only".into())?;
+        check(self.sampling.n.unwrap_or(1) == 1, "sampling.n", || "must be 1 where an output is resumed".into())?;
+        check_between("resume.output_index", output_index, 0, MAX_OUTPUTS - 1)?;
+        check(generated_tokens > 0, "resume.generated_tokens", || "must be at least 1, is 0".into())?;
+        Ok(generated_tokens as usize)
+    }
+}
+
+/// What an output has told already.
+fn replay(output: &mut OutputPipeline, generated: &[u32]) -> Result<Vec<Part>, Error> {
+    let mut told = Vec::new();
+    for &id in generated {
+        let Step { parts, stopped } = output.push(id);
+        check(stopped.is_none(), "resume.generated_tokens", || "must not be an output that has ended".into())?;
+        parts.into_iter().for_each(|part| add_part(&mut told, part));
+    }
+    Ok(told)
+}
+
+impl Work {
+    /// The prompt alone.
+    #[must_use]
+    pub fn prompt(&self) -> &[u32] {
+        &self.ids[..self.prompt_tokens]
+    }
+
+    /// What was generated before.
+    #[must_use]
+    pub fn generated(&self) -> &[u32] {
+        &self.ids[self.prompt_tokens..]
     }
 }
 
@@ -262,6 +330,7 @@ impl Input {
         match self {
             Self::Text(_) => "prompt",
             Self::TokenIds(_) => "token_ids.ids",
+            Self::HfMessages => "hf_messages_json",
         }
     }
 
@@ -271,6 +340,7 @@ impl Input {
         let ids = match self {
             Self::Text(text) => model.tokenizer.encode(&text, false).map_err(Error::Tokenize)?,
             Self::TokenIds(ids) => ids,
+            Self::HfMessages => return Err(Error::ImagesNotSupported { model: model.id.clone() }),
         };
         check(!ids.is_empty(), field, || "must not be empty".into())?;
         check_ids(field, &ids, model.vocabulary_size)?;

@@ -79,6 +79,13 @@ impl Sampler {
         Self { penalties: Penalties::new(&sampling, prompt), sampling, output }
     }
 
+    /// For an output that has these tokens already.
+    #[must_use]
+    pub fn after(mut self, output: &[u32]) -> Self {
+        output.iter().for_each(|&id| self.penalties.add(id));
+        self
+    }
+
     /// Chooses the token at `position`, counted from the start of the prompt, but none of those `forbidden`. `logits` are used up.
     ///
     /// # Errors

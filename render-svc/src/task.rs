@@ -110,6 +110,7 @@ fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
         priority,
         cache_salt,
         grammar,
+        resume: None,
     });
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.saturating_duration_since(Instant::now()));

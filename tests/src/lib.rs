@@ -280,7 +280,14 @@ impl Generation {
     /// The model does not load.
     pub async fn start() -> Self {
         // Tests run side by side: one thread each keeps them out of one another's way.
-        let config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) };
+        Self::start_with(Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) }).await
+    }
+
+    /// The same, as configured.
+    ///
+    /// # Panics
+    /// The model does not load.
+    pub async fn start_with(config: Config) -> Self {
         let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
         let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");

@@ -11,6 +11,7 @@ use tandem_tests::{Generation, Golden, goldens};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use crate::artifacts::default_artifacts;
 use crate::failure::failed;
 
 type Client = GenerateServiceClient<Channel>;
@@ -354,4 +355,119 @@ async fn a_stop_of_the_request_shows_when_asked_for() {
     let with = ask(&mut client, request).await.expect("answers");
     assert_eq!(with.text(), without.text() + &stop_string);
     assert!(with.accepted.stop.expect("set").include_stop);
+}
+
+/// What the first `cut` tokens of an output told, and then everything.
+struct Told {
+    ids: Vec<u32>,
+    texts: Vec<String>,
+    finished: pb::Finished,
+    completion_tokens: u32,
+}
+
+impl Told {
+    fn text(&self) -> String {
+        self.texts.concat()
+    }
+}
+
+async fn told(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Result<Told, Status> {
+    let mut stream = client.generate(request).await?.into_inner();
+    let mut told = Told { ids: vec![], texts: vec![], finished: pb::Finished::default(), completion_tokens: 0 };
+    let mut text = String::new();
+    while let Some(response) = stream.message().await? {
+        match response.event.expect("an event") {
+            Event::Delta(delta) if delta.output_index == output => {
+                text += &delta.text;
+                if let [id] = delta.token_ids[..] {
+                    told.ids.push(id);
+                    told.texts.push(std::mem::take(&mut text));
+                }
+            }
+            Event::Finished(finished) if finished.output_index == output => told.finished = finished,
+            Event::Summary(summary) => told.completion_tokens = summary.usage.expect("set").completion_tokens,
+            _ => {}
+        }
+    }
+    assert_eq!(text, "", "every text comes with its token");
+    Ok(told)
+}
+
+fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output_index: u32) -> pb::GenerateRequest {
+    let ids = [prompt, before].concat();
+    let generated_tokens = before.len() as u32;
+    let sampling = pb::Sampling { n: None, ..request.sampling.clone().expect("set") };
+    pb::GenerateRequest {
+        input: Some(Input::TokenIds(pb::TokenIds { ids })),
+        sampling: Some(sampling),
+        resume: Some(pb::Resume { generated_tokens, output_index }),
+        ..request.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
+    let ((_here, mut client), (_there, mut elsewhere)) = (serve().await, serve().await);
+    let golden = golden("plain");
+    let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
+    let mut request = greedy(&golden.prompt, 40);
+    request.sampling = Some(pb::Sampling {
+        temperature: Some(0.9),
+        seed: Some(11),
+        repetition_penalty: Some(1.1),
+        presence_penalty: Some(0.7),
+        frequency_penalty: Some(0.4),
+        n: Some(3),
+        ..Default::default()
+    });
+    request.stop = Some(pb::Stop { max_new_tokens: Some(40), ignore_eos: true, ..Default::default() });
+    let whole = told(&mut client, request.clone(), 2).await.expect("answers");
+    // Some of this is held back at some of the cuts.
+    let stop_string = whole.texts[30..34].concat();
+    request.stop.as_mut().expect("set").stop_strings = vec![stop_string];
+    let whole = told(&mut client, request.clone(), 2).await.expect("answers");
+    assert!((30..40).contains(&whole.ids.len()), "{}", whole.ids.len());
+    for cut in [1, 7, 20, 31, whole.ids.len() - 1] {
+        let rest = resumed(&request, &prompt, &whole.ids[..cut], 2);
+        let rest = told(&mut elsewhere, rest, 2).await.expect("goes on");
+        assert_eq!([&whole.ids[..cut], &rest.ids].concat(), whole.ids, "cut at {cut}");
+        assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text(), "cut at {cut}");
+        assert_eq!(rest.finished, whole.finished);
+        assert_eq!(rest.completion_tokens as usize, whole.ids.len());
+    }
+    let mut ended = resumed(&request, &prompt, &whole.ids, 2);
+    assert_eq!(refused(&mut client, ended.clone()).await, "resume.generated_tokens", "it has ended");
+    ended.stop = Some(pb::Stop { max_new_tokens: Some(whole.ids.len() as u32), ..Default::default() });
+    assert_eq!(refused(&mut client, ended).await, "resume.generated_tokens", "nothing is left");
+    let text = pb::GenerateRequest { resume: resumed(&request, &prompt, &[1], 0).resume, ..greedy("Hi", 2) };
+    assert_eq!(refused(&mut client, text).await, "resume");
+    assert_eq!(refused(&mut client, resumed(&request, &[], &[1, 2], 0)).await, "resume.generated_tokens");
+    assert_eq!(refused(&mut client, resumed(&request, &prompt, &[1], 16)).await, "resume.output_index");
+}
+
+async fn refused(client: &mut Client, request: pb::GenerateRequest) -> String {
+    failed(&ask(client, request).await.expect_err("refused")).field.expect("a field")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_that_goes_on_keeps_to_its_grammar() {
+    let (_service, mut client) = serve().await;
+    let golden = golden("plain");
+    let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
+    let kind = pb::grammar::Kind::Regex("[a-e]{3}-[0-9]{6}-[x-z]{4}".to_owned());
+    let request = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(kind) }), ..greedy(&golden.prompt, 40) };
+    let whole = told(&mut client, request.clone(), 0).await.expect("answers");
+    for cut in [1, whole.ids.len() / 2] {
+        let rest = told(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("goes on");
+        assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
+    }
+    assert_eq!(refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await, "resume.generated_tokens");
+}
+
+#[tokio::test]
+async fn messages_with_images_need_a_model_that_sees() {
+    let (_service, mut client) = serve().await;
+    let input = Some(Input::HfMessagesJson("[]".to_owned()));
+    let failure = failed(&ask(&mut client, pb::GenerateRequest { input, ..greedy("", 1) }).await.expect_err("blind"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED"));
 }

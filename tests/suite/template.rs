@@ -683,6 +683,12 @@ fn long_values_are_broken_like_pythons_pprint() {
         ),
     );
     check("{{ ('word ' * 20)|pprint }}", &format!("('{}'\n '{}')", "word ".repeat(15), "word ".repeat(5)));
+    check(
+        "{{ {undef: 1}|pprint }} {{ {none: 1, 'a': 3, true: 2}|pprint }}",
+        "{Undefined: 1} {None: 1, True: 2, 'a': 3}",
+    );
+    check_error("{{ {'k': 1, undef: 2}|pprint }}", "line 1: 'undef' is undefined");
+    check_error("{{ {(1, undef): 1, (1, 2): 3}|pprint }}", "line 1: 'undef' is undefined");
 }
 
 #[test]

@@ -90,8 +90,7 @@ impl Safetensors {
     /// A tensor by name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let Entry { dtype, shape, range } = self.header.entry(name)?;
-        Some(TensorView { dtype, shape, data: &self.map[range.clone()] })
+        self.header.tensor(&self.map, name)
     }
 
     /// The names of all tensors, in no order.

@@ -107,9 +107,12 @@ pub(crate) struct Error {
 /// Why it failed.
 #[derive(Debug, Clone, thiserror::Error)]
 enum Cause {
-    /// What Python would raise as TypeError, ValueError, UndefinedError, ...
+    /// What Python would raise as TypeError, ValueError, ...
     #[error("{0}")]
     Ordinary(String),
+    /// What Python would raise as UndefinedError.
+    #[error("{0}")]
+    Undefined(String),
     /// The template called `raise_exception`.
     #[error("{0}")]
     Raised(String),
@@ -133,7 +136,12 @@ impl Error {
 
     /// Whether it is a limit or the template's own error, which no operation may swallow and turn into a value.
     pub(crate) fn is_fatal(&self) -> bool {
-        !matches!(*self.cause, Cause::Ordinary(_))
+        !matches!(*self.cause, Cause::Ordinary(_) | Cause::Undefined(_))
+    }
+
+    /// Whether a value was used that is undefined.
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(*self.cause, Cause::Undefined(_))
     }
 }
 
@@ -158,9 +166,9 @@ pub(crate) fn limit(limit: Limit) -> Error {
     Error::new(Cause::Limit(limit))
 }
 
-/// The error of using a value that is undefined for a reason that is not known.
-pub(crate) fn undefined() -> Error {
-    fail("value is undefined")
+/// The error of using a value that is undefined.
+pub(crate) fn undefined(message: impl Into<String>) -> Error {
+    Error::new(Cause::Undefined(message.into()))
 }
 
 impl From<Error> for RenderError {
@@ -169,7 +177,7 @@ impl From<Error> for RenderError {
         match *error.cause {
             Cause::Raised(message) => Self::Raised { message, line },
             Cause::Limit(limit) => Self::Limit { limit, line },
-            Cause::Ordinary(message) => Self::Runtime { message, line },
+            Cause::Ordinary(message) | Cause::Undefined(message) => Self::Runtime { message, line },
         }
     }
 }

@@ -28,7 +28,8 @@ Examples:
   cargo xtask test cancellation        tests whose names contain this word
   cargo xtask test --release           any option of cargo test
   cargo xtask test -- --nocapture      options of the test program
-  cargo xtask test --differential      the template engine against live transformers, on 100,000 random cases")]
+  cargo xtask test --differential      the template engine against live transformers, on 100,000 random cases
+  cargo xtask test --stress            generation under 200 clients that come and go, for ten minutes")]
 pub(crate) struct Args {
     /// Instead of the tests, compare the template engine with live transformers on this many random cases.
     ///
@@ -40,6 +41,10 @@ pub(crate) struct Args {
     #[arg(long, requires = "differential")]
     seed: Option<u64>,
 
+    /// Instead of the tests, let 200 clients come and go for this many minutes: each must get what it would get alone.
+    #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "10", conflicts_with = "differential")]
+    stress: Option<u64>,
+
     /// Passed on to cargo test.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
@@ -49,9 +54,20 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     if let Some(count) = args.differential {
         return differential::run(layout, count, args.seed);
     }
+    if let Some(minutes) = args.stress {
+        return stress(layout, minutes);
+    }
     // clap takes the first `--` away, which is for cargo; so what was typed is passed on instead of what clap kept.
     let arguments: Vec<OsString> = env::args_os().skip(2).collect();
     let status = command(layout, &arguments)?.status().context("cannot run cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
+    let arguments = ["two_hundred_clients", "--", "--ignored", "--nocapture"].map(OsString::from);
+    let mut command = command(layout, &arguments)?;
+    let status =
+        command.env("TANDEM_STRESS_SECONDS", (minutes * 60).to_string()).status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

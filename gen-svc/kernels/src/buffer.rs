@@ -23,7 +23,10 @@ unsafe impl Plain for f32 {}
 /// An owned run of bytes. Pages that were never written take no memory.
 #[derive(Debug)]
 pub(crate) struct Buffer {
+    /// In the allocation, on a line.
     start: NonNull<u8>,
+    bytes: usize,
+    allocated: NonNull<u8>,
     layout: Layout,
 }
 
@@ -34,27 +37,31 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     pub(crate) fn zeroed(bytes: usize) -> Result<Self, Error> {
-        let layout = Layout::from_size_align(bytes.max(LINE), LINE).map_err(|_| Error::Memory { bytes: None })?;
+        let bytes = bytes.max(LINE);
+        // A line more, to find one in it: allocators write zeros into every page where they are asked for such an alignment.
+        let size = bytes.checked_add(LINE).ok_or(Error::Memory { bytes: None })?;
+        let layout = Layout::from_size_align(size, 1).map_err(|_| Error::Memory { bytes: None })?;
         // SAFETY: the size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).ok_or(Error::Memory { bytes: Some(bytes) })?;
-        Ok(Self { start, layout })
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::Memory { bytes: Some(bytes) })?;
+        // SAFETY: the next line starts fewer than LINE bytes from here, and the allocation is so much larger than `bytes`.
+        let start = unsafe { allocated.add(allocated.align_offset(LINE)) };
+        Ok(Self { start, bytes, allocated, layout })
     }
 
     pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
         // SAFETY: the memory is initialized, aligned for T, lives as long as `self`, and is valid T whatever it holds.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.layout.size() / size_of::<T>()) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
 
     pub(crate) fn as_mut_slice<T: Plain>(&mut self) -> &mut [T] {
         // SAFETY: as in `as_slice`; `self` is borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.layout.size() / size_of::<T>()) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.bytes / size_of::<T>()) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        unsafe { dealloc(self.allocated.as_ptr(), self.layout) }
     }
 }

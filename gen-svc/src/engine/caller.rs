@@ -70,12 +70,12 @@ impl Caller {
             place: RefCell::new(Some(Arc::clone(place))),
             deadline: *deadline,
             span: span.clone(),
-            prompt_tokens: work.prompt.len(),
+            prompt_tokens: work.prompt_tokens,
             seed: work.sampling.seed,
             unfinished: Cell::new(work.sampling.n as usize),
             cached: Cell::new(None),
             prefilled: Cell::new(false),
-            completion_tokens: Cell::new(0),
+            completion_tokens: Cell::new(work.generated().len()),
             clock: Cell::new(Clock::new(*submitted)),
             full_since: Cell::new(None),
         }
@@ -89,6 +89,7 @@ impl Caller {
     /// Tells that the first output leaves the queue, with `cached` tokens of the prompt already computed.
     pub(super) fn accept(&self, cached: usize, sampling: Sampling, limits: Limits) {
         self.place.take();
+        let cached = cached.min(self.prompt_tokens);
         self.cached.set(Some(cached));
         let started = Instant::now();
         self.clock.set(Clock { started, last_token: started, ..self.clock.get() });
@@ -108,6 +109,11 @@ impl Caller {
     /// Whether it must read before more can be computed for it.
     pub(super) fn is_full(&self) -> bool {
         self.full_since.get().is_some()
+    }
+
+    /// Whether there has been no room for so long.
+    pub(super) fn is_unread_for(&self, time: Duration) -> bool {
+        self.full_since.get().is_some_and(|since| since.elapsed() > time)
     }
 
     /// Why the request is to end now, if it is.

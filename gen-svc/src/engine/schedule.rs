@@ -2,10 +2,15 @@
 //!
 //! Sequences are ranked by priority, then by arrival. Every running one that generates takes part with its one token. What is left of
 //! a step goes to prompts: each gets the same share, and what a short one leaves goes to the others. Memory that runs out is taken
-//! from who ranks last; that one waits again, and what it had computed may still be found when its turn comes.
+//! from whose callers do not read, then from who ranks last; that one waits again, and what it had computed may still be found when its turn comes.
+
+use std::time::Duration;
 
 use super::sequence::Sequence;
 use crate::cache::BlockPool;
+
+/// How long a caller may read nothing before its outputs have to wait again if others need their memory.
+const UNREAD: Duration = Duration::from_secs(2);
 
 /// The sequences, each list in the order of rank.
 #[derive(Debug)]
@@ -53,7 +58,7 @@ impl Scheduler {
     pub(super) fn admit(&mut self) {
         let mut at = 0;
         while at < self.waiting.len() {
-            if self.waiting[at].awaits_sibling() {
+            if self.waiting[at].awaits_sibling() || !is_ready(&self.waiting[at]) {
                 at += 1;
                 continue;
             }
@@ -65,7 +70,7 @@ impl Scheduler {
             if !self.fits(&sequence) {
                 sequence.release(&mut self.pool);
                 self.waiting.insert(at, sequence);
-                if !self.preempt_below(self.waiting[at].priority()) {
+                if !self.preempt_for(at) {
                     return;
                 }
                 continue;
@@ -77,7 +82,7 @@ impl Scheduler {
 
     /// Whether there is a seat for the `at`-th that waits, be it by taking one from who has less priority.
     fn make_seat(&mut self, at: usize) -> bool {
-        self.running.len() < self.max_running || self.preempt_below(self.waiting[at].priority())
+        self.running.len() < self.max_running || self.preempt_for(at)
     }
 
     /// Whether there is memory for all its tokens, besides what the running still need for theirs, and a block more for each.
@@ -87,25 +92,51 @@ impl Scheduler {
         self.running.is_empty() || lacking(sequence) + promised <= self.pool.available()
     }
 
-    /// Makes the last of the running wait again if it has less priority.
-    fn preempt_below(&mut self, priority: i32) -> bool {
-        let below = self.running.last().is_some_and(|last| last.priority() < priority);
-        if below {
-            self.preempt_last();
+    /// Makes one of the running wait again for the `at`-th that waits: one whose caller does not read, or the last if it has less
+    /// priority. That one may come to stand before the `at`-th, which then comes later.
+    fn preempt_for(&mut self, at: usize) -> bool {
+        let priority = self.waiting[at].priority();
+        self.preempt_unread() || {
+            let below = self.running.last().is_some_and(|last| last.priority() < priority);
+            if below {
+                self.preempt_last();
+            }
+            below
         }
-        below
+    }
+
+    /// Makes one wait again whose caller has not read for a while.
+    fn preempt_unread(&mut self) -> bool {
+        let unread = self.running.iter().rposition(|sequence| sequence.caller.is_unread_for(UNREAD));
+        if let Some(at) = unread {
+            self.preempt(at);
+        }
+        unread.is_some()
     }
 
     fn preempt_last(&mut self) {
-        if let Some(mut last) = self.running.pop() {
-            last.release(&mut self.pool);
-            self.preemptions += 1;
-            insert(&mut self.waiting, last);
+        if let Some(last) = self.running.len().checked_sub(1) {
+            self.preempt(last);
         }
+    }
+
+    fn preempt(&mut self, at: usize) {
+        let mut sequence = self.running.remove(at);
+        sequence.release(&mut self.pool);
+        self.preemptions += 1;
+        insert(&mut self.waiting, sequence);
+    }
+
+    /// Whether the running whose callers read lack memory for their next token.
+    fn lacks_memory(&self) -> bool {
+        let reading = self.running.iter().filter(|sequence| is_ready(sequence));
+        let lacking: usize = reading.map(|sequence| sequence.table.lacking(sequence.length_after(1))).sum();
+        lacking > self.pool.available()
     }
 
     /// How many tokens of each running sequence the next step computes. Their blocks have room for them.
     pub(super) fn plan(&mut self) -> Vec<usize> {
+        while self.lacks_memory() && self.preempt_unread() {}
         let mut counts = vec![0; self.running.len()];
         for (at, count) in counts.iter_mut().enumerate() {
             let generates = self.running.get(at).is_some_and(|sequence| is_ready(sequence) && sequence.pending() == 1);

@@ -57,10 +57,10 @@ struct Writer {
 impl Writer {
     fn new(work: &Work, output: u32) -> Self {
         Self {
-            sampler: Sampler::new(work.sampling.clone(), output, &work.prompt),
+            sampler: Sampler::new(work.sampling.clone(), output, work.prompt()).after(work.generated()),
             constraint: work.grammar.as_ref().map(Constraint::start),
             pipeline: work.output.clone(),
-            whole: Vec::new(),
+            whole: work.told.clone(),
         }
     }
 }
@@ -70,20 +70,20 @@ impl Sequence {
     pub(super) fn of(job: Job, arrival: u64) -> Vec<Self> {
         let caller = Rc::new(Caller::of(&job));
         let work = Rc::new(job.work);
-        let outputs = work.sampling.n;
+        let outputs = work.first_output..work.first_output + work.sampling.n;
         let sequence = |output| Self {
             phase: info_span!(parent: &caller.span, "prefill", output),
             caller: Rc::clone(&caller),
             rank: (Reverse(work.priority), arrival, output),
             output,
-            ids: Arc::clone(&work.prompt),
+            ids: Arc::clone(&work.ids),
             work: Rc::clone(&work),
             computed: 0,
             table: BlockTable::default(),
             reported: 1,
             writer: None,
         };
-        (0..outputs).map(sequence).collect()
+        outputs.map(sequence).collect()
     }
 
     pub(super) fn rank(&self) -> Rank {
@@ -96,7 +96,12 @@ impl Sequence {
 
     /// Whether it should wait for another output of its request to read the prompt for it.
     pub(super) fn awaits_sibling(&self) -> bool {
-        self.output > 0 && !self.caller.is_prefilled()
+        !self.is_first() && !self.caller.is_prefilled()
+    }
+
+    /// Whether it is the first output of its request.
+    fn is_first(&self) -> bool {
+        self.output == self.work.first_output
     }
 
     /// Positions that it needs room for now.
@@ -142,7 +147,7 @@ impl Sequence {
 
     /// How many likely tokens are to be told of in each place of the prompt. One output tells for all.
     fn prompt_logprobs(&self) -> Option<u32> {
-        self.work.returns.prompt_logprobs.filter(|_| self.output == 0)
+        self.work.returns.prompt_logprobs.filter(|_| self.is_first())
     }
 
     /// Gives up its memory. What is forgotten is computed again.
@@ -153,7 +158,7 @@ impl Sequence {
 
     /// Whether there are tokens of the prompt whose probabilities are yet to be told. All of it is computed for that.
     fn tells_of_prompt(&self) -> bool {
-        self.prompt_logprobs().is_some() && self.reported < self.work.prompt.len()
+        self.prompt_logprobs().is_some() && self.reported < self.work.prompt_tokens
     }
 
     /// Tokens that it may compute in one step.
@@ -188,7 +193,7 @@ impl Sequence {
     /// Tells how likely the prompt's tokens were that follow those just computed.
     fn tell_of_prompt(&mut self, rows: &[&mut [f32]]) {
         let count = self.prompt_logprobs().unwrap_or(0) as usize;
-        let follow = (self.computed + 1..self.work.prompt.len()).zip(rows);
+        let follow = (self.computed + 1..self.work.prompt_tokens).zip(rows);
         let new = follow.filter(|(at, _)| *at >= self.reported);
         let tokens: Vec<Token> =
             new.map(|(at, row)| self.token(self.ids[at], &Logprobs::new(row, self.ids[at], count))).collect();
@@ -274,7 +279,7 @@ impl Sequence {
     }
 
     fn generated(&self) -> usize {
-        self.ids.len() - self.work.prompt.len()
+        self.ids.len() - self.work.prompt_tokens
     }
 
     /// Ends it because something failed. True.

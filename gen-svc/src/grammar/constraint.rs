@@ -8,6 +8,8 @@ use std::thread;
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 
+use crate::error::Error;
+
 /// Threads that work out masks. The model's own threads are busy meanwhile.
 const WORKERS: usize = 2;
 
@@ -45,6 +47,20 @@ impl fmt::Debug for Compiled {
 impl Compiled {
     pub(super) fn new(matcher: Arc<Mutex<Matcher>>, workers: Arc<Workers>) -> Self {
         Self { matcher, workers }
+    }
+
+    /// What outputs can follow that have these tokens already.
+    ///
+    /// # Errors
+    /// They do not follow the grammar.
+    pub fn after(self, generated: &[u32]) -> Result<Self, Error> {
+        if generated.is_empty() {
+            return Ok(self);
+        }
+        let mut matcher = self.matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        let refused = || Error::invalid("resume.generated_tokens", "must follow the grammar");
+        matcher.consume_tokens(generated).map_err(|_| refused())?;
+        Ok(Self { matcher: Arc::new(Mutex::new(matcher)), workers: self.workers })
     }
 }
 

@@ -13,7 +13,9 @@ use crate::grammar::Grammar;
 use crate::output::Matched;
 use crate::output::extract::Rules;
 use crate::output::reasoning::Markers;
-use crate::request::{GenerateRequest, Input, Limits, OutputSpec, Returns, SamplingOptions, ServedModel, StopOptions};
+use crate::request::{
+    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, SamplingOptions, ServedModel, StopOptions,
+};
 use crate::sampling::Sampling;
 
 impl TryFrom<pb::GenerateRequest> for GenerateRequest {
@@ -31,6 +33,7 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             priority,
             cache_salt,
             grammar,
+            resume,
         } = request;
         Ok(Self {
             model,
@@ -43,6 +46,7 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             expected_tokenizer_sha256,
             priority,
             cache_salt,
+            resume: resume.map(Into::into),
         })
     }
 }
@@ -51,7 +55,15 @@ fn read_input(input: Option<PbInput>) -> Result<Input, Error> {
     match input {
         Some(PbInput::Prompt(text)) => Ok(Input::Text(text)),
         Some(PbInput::TokenIds(pb::TokenIds { ids })) => Ok(Input::TokenIds(ids)),
-        None => Err(Error::invalid("input", "must be prompt or token_ids, is not set")),
+        Some(PbInput::HfMessagesJson(_)) => Ok(Input::HfMessages),
+        None => Err(Error::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set")),
+    }
+}
+
+impl From<pb::Resume> for Resume {
+    fn from(resume: pb::Resume) -> Self {
+        let pb::Resume { generated_tokens, output_index } = resume;
+        Self { generated_tokens, output_index }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::Entry;
+use super::{Entry, TensorView};
 
 /// As much as the largest models need a hundred times over.
 const MAX_HEADER: u64 = 64 << 20;
@@ -94,8 +94,14 @@ impl Header {
         self.entries.keys().map(String::as_str)
     }
 
-    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
-        self.entries.get(name)
+    /// A tensor by name, in the file's bytes.
+    ///
+    /// # Panics
+    /// When the bytes are not those that the header was read from.
+    #[must_use]
+    pub fn tensor<'a>(&'a self, file: &'a [u8], name: &str) -> Option<TensorView<'a>> {
+        let Entry { dtype, shape, range } = self.entries.get(name)?;
+        Some(TensorView { dtype, shape, data: &file[range.clone()] })
     }
 }
 

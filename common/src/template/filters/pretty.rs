@@ -247,7 +247,7 @@ fn insertion_point(entries: &[(Value, Value)], key: &Value) -> Fallible<usize> {
 
 fn is_before(left: &Value, right: &Value) -> Fallible<bool> {
     match order::compare(left, right, "<") {
-        Err(error) if error.is_fatal() => Err(error),
+        Err(error) if error.is_fatal() || error.is_undefined() => Err(error),
         Err(_) => Ok(type_name(left).cmp(type_name(right)) == Ordering::Less),
         result => result,
     }

@@ -50,7 +50,7 @@ pub(crate) fn key<'v>(machine: &mut Machine, value: &'v Value, name: &str) -> Fa
         }
         Some(Obj::Undefined(undefined)) => Err(undefined.error()),
         Some(object) => Ok(object_attribute(machine, object, name)?.map(Cow::Owned)),
-        None if value.is_undefined() => Err(undefined()),
+        None if value.is_undefined() => Err(undefined("value is undefined")),
         None => Ok(None),
     }
 }

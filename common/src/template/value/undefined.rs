@@ -2,7 +2,7 @@
 
 use minijinja::Value;
 
-use super::super::error::{Error, fail, undefined};
+use super::super::error::{Error, undefined};
 use super::Obj;
 
 /// Why a value is undefined.
@@ -36,8 +36,8 @@ impl Undefined {
 
     /// What an operation that needs a value fails with.
     pub(crate) fn error(&self) -> Error {
-        fail(match self {
-            Self::Unknown => return undefined(),
+        undefined(match self {
+            Self::Unknown => "value is undefined".to_owned(),
             Self::Variable(name) => format!("'{name}' is undefined"),
             Self::Member { owner, name } => missing_member(owner, name),
             Self::Because(reason) => reason.clone(),
