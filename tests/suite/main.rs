@@ -32,6 +32,7 @@ mod render;
 mod render_cli;
 mod safetensors;
 mod sampling;
+mod sentencepiece;
 mod task;
 mod template;
 mod tokenizer;
