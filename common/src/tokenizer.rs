@@ -49,7 +49,7 @@ pub enum TokenizerError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// The GGUF's tokenizer is of a kind that is not built here.
-    #[error("tokenizer model {found:?} in GGUF is not supported, only \"gpt2\"")]
+    #[error("tokenizer model {found:?} in GGUF is not supported, only \"gpt2\" and \"llama\"")]
     Model { found: String },
     /// The GGUF names split rules that are not known. Guessing would change ids silently.
     #[error("pre-tokenizer {found:?} in GGUF is not supported, only {known}")]
@@ -63,6 +63,18 @@ pub enum TokenizerError {
     /// Tokens and their types are lists of different lengths.
     #[error("{tokens} tokens have {types} token types")]
     TypeCount { tokens: usize, types: usize },
+    /// Tokens and their scores are lists of different lengths.
+    #[error("{tokens} tokens have {scores} scores in tokenizer.ggml.scores")]
+    ScoreCount { tokens: usize, scores: usize },
+    /// A score that is no number: nothing could be put in order by it.
+    #[error("score {index} in tokenizer.ggml.scores is {found}")]
+    Score { index: usize, found: f32 },
+    /// Tokens that are nearly all made of others, in nearly every way.
+    #[error("the ways to make two of tokenizer.ggml.tokens one of them would take more than {limit} bytes")]
+    Merges { limit: usize },
+    /// The GGUF asks for something that its kind of tokenizer does not do here.
+    #[error("{key:?} in GGUF is not supported for tokenizer model {model:?}")]
+    Unsupported { key: String, model: &'static str },
     /// The vocabulary's ids are too large to be true.
     #[error("the vocabulary reaches id {largest}, the limit is {limit}")]
     TooLarge { largest: usize, limit: usize },
@@ -152,7 +164,7 @@ impl Tokenizer {
         Self::assemble(encoder, special, affixes, hex_sha256(json))
     }
 
-    /// From the vocabulary, merges, token types and pre-tokenizer name in a GGUF header.
+    /// From the vocabulary, merges or scores, token types and pre-tokenizer name in a GGUF header.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let built = gguf::build(gguf)?;
         let special = flagged_special(&built.encoder);

@@ -65,6 +65,20 @@ impl File {
         self.entry(key, ARRAY, &array(I32, all.len() as u64, &elements))
     }
 
+    pub(crate) fn f32s(self, key: &str, all: &[f32]) -> Self {
+        let elements: Vec<u8> = all.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.entry(key, ARRAY, &array(F32, all.len() as u64, &elements))
+    }
+
+    /// A tensor of f32 after those before it, its numbers by their place. `dims` is innermost first, as in the file.
+    pub(crate) fn weights(self, name: &str, dims: &[u64], number: impl Fn(u64) -> f32) -> Self {
+        let offset = self.data.len();
+        let mut file = self.tensor(name, dims, 0, offset as u64);
+        file.data.extend((0..dims.iter().product()).flat_map(|place| number(place).to_le_bytes()));
+        file.data.resize(file.data.len().next_multiple_of(file.alignment), 0);
+        file
+    }
+
     /// `dims` is innermost first, as in the file.
     fn tensor(mut self, name: &str, dims: &[u64], kind: u32, offset: u64) -> Self {
         self.tensors.extend(string(name));

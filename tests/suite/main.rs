@@ -33,6 +33,7 @@ mod render_cli;
 mod safetensors;
 mod sampling;
 mod stress;
+mod sentencepiece;
 mod task;
 mod template;
 mod tokenizer;

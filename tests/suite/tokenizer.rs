@@ -24,7 +24,7 @@ fn default_tokenizer() -> Tokenizer {
     tokenizer
 }
 
-fn joined(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
+pub(crate) fn joined(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|&id| tokenizer.token_bytes(id).expect("a known id")).copied().collect()
 }
 
@@ -94,14 +94,14 @@ fn header(pre: &str, merges: &[&str]) -> File {
 
 const MERGES: &[&str] = &["a b", "Ġ ab", "1 1"];
 
-fn built(file: &File) -> Tokenizer {
+pub(crate) fn built(file: &File) -> Tokenizer {
     let tokenizer = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect("a sound vocabulary");
     tokenizer.prepare();
     tokenizer
 }
 
 #[track_caller]
-fn refused(file: &File, message: &str) {
+pub(crate) fn refused(file: &File, message: &str) {
     let error = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect_err(message);
     assert_eq!(error.to_string(), message);
 }
@@ -140,8 +140,8 @@ fn bos_and_eos_are_added_where_the_file_or_the_pre_tokenizer_says_so() {
 #[test]
 fn a_vocabulary_that_cannot_be_used_is_refused_by_name() {
     refused(
-        &File::new().text("tokenizer.ggml.model", "llama"),
-        r#"tokenizer model "llama" in GGUF is not supported, only "gpt2""#,
+        &File::new().text("tokenizer.ggml.model", "t5"),
+        r#"tokenizer model "t5" in GGUF is not supported, only "gpt2" and "llama""#,
     );
     refused(&File::new(), r#"metadata key "tokenizer.ggml.model" is missing"#);
     let error = Tokenizer::from_gguf(&header("made-up", MERGES).open().expect("sound")).expect_err("unknown");
