@@ -41,10 +41,10 @@ impl Random {
 /// The `kind`-th thing to ask: prompts of 5 to 600 tokens, of which some start alike; greedy and seeded sampling in turn.
 fn request(kind: u64) -> pb::GenerateRequest {
     let mut random = Random(kind);
-    let length = 5 + random.below(if kind % 4 == 0 { 600 } else { 60 });
+    let length = 5 + random.below(if kind.is_multiple_of(4) { 600 } else { 60 });
     let common = (0..length / 2).map(|i| 1_000 + (i as u32 * 37) % 20_000);
     let ids: Vec<u32> = common.chain((0..length.div_ceil(2)).map(|_| 1_000 + random.below(20_000) as u32)).collect();
-    let temperature = if kind % 2 == 0 { 0.0 } else { 0.9 };
+    let temperature = if kind.is_multiple_of(2) { 0.0 } else { 0.9 };
     pb::GenerateRequest {
         input: Some(Input::TokenIds(pb::TokenIds { ids })),
         sampling: Some(pb::Sampling { temperature: Some(temperature), seed: Some(kind), ..Default::default() }),
