@@ -4,6 +4,7 @@
 //! of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
@@ -18,9 +19,20 @@ use tonic::{Code, Request};
 
 type Client = GenerateServiceClient<Channel>;
 
-/// What clients ask for, of so many kinds.
-const TASKS: u64 = 24;
-const TOKENS: u32 = 64;
+/// How much of it.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    clients: u64,
+    how_long: Duration,
+    /// What clients ask for, of so many kinds.
+    kinds: u64,
+    /// Of an output, at most.
+    tokens: u32,
+    threads: usize,
+}
+
+/// What is asked for alone, before anything else.
+type Solo = Arc<Vec<Vec<u32>>>;
 
 /// Numbers as random as they need to be, the same for the same seed. Source: "Fast splittable pseudorandom number generators", 2014.
 struct Random(u64);
@@ -39,7 +51,7 @@ impl Random {
 }
 
 /// The `kind`-th thing to ask: prompts of 5 to 600 tokens, of which some start alike; greedy and seeded sampling in turn.
-fn request(kind: u64) -> pb::GenerateRequest {
+fn request(kind: u64, tokens: u32) -> pb::GenerateRequest {
     let mut random = Random(kind);
     let length = 5 + random.below(if kind.is_multiple_of(4) { 600 } else { 60 });
     let common = (0..length / 2).map(|i| 1_000 + (i as u32 * 37) % 20_000);
@@ -48,7 +60,7 @@ fn request(kind: u64) -> pb::GenerateRequest {
     pb::GenerateRequest {
         input: Some(Input::TokenIds(pb::TokenIds { ids })),
         sampling: Some(pb::Sampling { temperature: Some(temperature), seed: Some(kind), ..Default::default() }),
-        stop: Some(pb::Stop { max_new_tokens: Some(TOKENS), ignore_eos: true, ..Default::default() }),
+        stop: Some(pb::Stop { max_new_tokens: Some(tokens), ignore_eos: true, ..Default::default() }),
         return_options: Some(pb::ReturnOptions { token_ids: true, ..Default::default() }),
         ..Default::default()
     }
@@ -68,8 +80,8 @@ enum Manner {
 }
 
 impl Manner {
-    fn any(random: &mut Random) -> Self {
-        let tokens = random.below(u64::from(TOKENS)) as usize;
+    fn any(random: &mut Random, tokens: u32) -> Self {
+        let tokens = random.below(u64::from(tokens)) as usize;
         match random.below(100) {
             0..60 => Self::Stays,
             60..80 => Self::Leaves(tokens),
@@ -147,23 +159,22 @@ async fn connect(address: &str) -> Client {
     GenerateServiceClient::connect(address.to_owned()).await.expect("it answers")
 }
 
-async fn act(seed: u64, address: String, solo: std::sync::Arc<Vec<Vec<u32>>>, until: Instant) -> Tally {
+async fn act(seed: u64, address: String, solo: Solo, tokens: u32, until: Instant) -> Tally {
     let mut random = Random(seed);
     let mut client = connect(&address).await;
-    let (mut tally, mut tokens) = (Tally::default(), 0);
+    let (mut tally, mut told) = (Tally::default(), 0);
     while Instant::now() < until {
-        let (kind, manner) = (random.below(TASKS), Manner::any(&mut random));
+        let (kind, manner) = (random.below(solo.len() as u64), Manner::any(&mut random, tokens));
         let priority = random.below(3) as i32 - 1;
-        let most = 1 + random.below(u64::from(TOKENS)) as u32;
-        let mut request = pb::GenerateRequest { priority, ..request(kind) };
-        request.stop.as_mut().expect("set").max_new_tokens = Some(most);
+        let most = 1 + random.below(u64::from(tokens)) as u32;
+        let request = pb::GenerateRequest { priority, ..request(kind, most) };
         let Ended { how, ids } = ask(&mut client, request, manner).await;
         let expected = &solo[kind as usize][..most as usize];
         assert!(expected.starts_with(&ids), "kind {kind}, {manner:?}, {how}: {ids:?} is not from {expected:?}");
         assert!(how != "FINISH_REASON_LENGTH" || ids == expected, "kind {kind}: {} tokens of {most}", ids.len());
         *tally.ends.entry(how).or_default() += 1;
         tally.compared += ids.len() as u64;
-        tokens += ids.len() as u64;
+        told += ids.len() as u64;
         if matches!(manner, Manner::Disconnects(_)) {
             client = connect(&address).await;
         }
@@ -171,7 +182,7 @@ async fn act(seed: u64, address: String, solo: std::sync::Arc<Vec<Vec<u32>>>, un
             tokio::time::sleep(Duration::from_millis(50 + random.below(200))).await;
         }
     }
-    tally.tokens.push(tokens);
+    tally.tokens.push(told);
     tally
 }
 
@@ -182,7 +193,8 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }
 
-async fn stress(clients: u64, how_long: Duration, threads: usize) -> Tally {
+async fn stress(scale: Scale) -> Tally {
+    let Scale { clients, how_long, kinds, tokens, threads } = scale;
     let config = Config {
         threads,
         dtype: DtypeChoice::F32,
@@ -194,14 +206,14 @@ async fn stress(clients: u64, how_long: Duration, threads: usize) -> Tally {
     let address = format!("http://{}", service.running.address);
     let mut client = connect(&address).await;
     let mut solo = Vec::new();
-    for kind in 0..TASKS {
-        solo.push(ask(&mut client, request(kind), Manner::Stays).await.ids);
+    for kind in 0..kinds {
+        solo.push(ask(&mut client, request(kind, tokens), Manner::Stays).await.ids);
     }
-    let solo = std::sync::Arc::new(solo);
+    let solo: Solo = Arc::new(solo);
     let (before, start) = (service.engine.gauges(), Instant::now());
     let mut acting = JoinSet::new();
     for seed in 0..clients {
-        acting.spawn(act(seed, address.clone(), std::sync::Arc::clone(&solo), start + how_long));
+        acting.spawn(act(seed, address.clone(), Arc::clone(&solo), tokens, start + how_long));
     }
     let watched = tokio::spawn(watch(service.engine.clone(), start, how_long));
     let mut all = Tally::default();
@@ -250,7 +262,7 @@ async fn settle(engine: &Engine) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_come_and_go_leave_nothing_and_get_what_is_theirs() {
-    let tally = stress(40, Duration::from_secs(8), 1).await;
+    let tally = stress(Scale { clients: 40, how_long: Duration::from_secs(5), kinds: 6, tokens: 24, threads: 1 }).await;
     assert!(tally.ends.contains_key("FINISH_REASON_LENGTH") && tally.ends.contains_key("left"), "{:?}", tally.ends);
 }
 
@@ -259,9 +271,10 @@ async fn clients_that_come_and_go_leave_nothing_and_get_what_is_theirs() {
 async fn two_hundred_clients_that_come_and_go() {
     let seconds = std::env::var("TANDEM_STRESS_SECONDS").ok().and_then(|text| text.parse().ok());
     let how_long = Duration::from_secs(seconds.expect("TANDEM_STRESS_SECONDS says how long"));
-    stress(60, Duration::from_secs(30), 0).await; // memory is compared once everything has been used
+    let scale = Scale { clients: 200, how_long, kinds: 24, tokens: 64, threads: 0 };
+    stress(Scale { clients: 60, how_long: Duration::from_secs(30), ..scale }).await; // memory is compared once everything has been used
     let before = resident();
-    let tally = stress(200, how_long, 0).await;
+    let tally = stress(scale).await;
     let after = resident();
     eprintln!("resident: {} MiB before, {} MiB after", before >> 20, after >> 20);
     assert!(tally.fairness() > 0.5, "some get far less than others");
