@@ -11,6 +11,8 @@ pub mod reasoning;
 pub mod special;
 pub mod stop;
 
+use std::sync::Arc;
+
 use tandem_common::tokenizer::Tokenizer;
 
 use detokenize::Utf8Stream;
@@ -82,7 +84,7 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub struct OutputPipeline {
     tokenizer: Tokenizer,
-    fates: Fates,
+    fates: Arc<Fates>,
     reasoning: Reasoning,
     stop: StopMatcher,
     utf8: Utf8Stream,
@@ -94,7 +96,7 @@ impl OutputPipeline {
     pub fn new(tokenizer: Tokenizer, spec: &Spec, prompt: &[u32]) -> Self {
         let is_control = |id: u32| spec.control_token_ids.contains(&id) || tokenizer.is_special(id);
         Self {
-            fates: Fates::new(spec),
+            fates: Arc::new(Fates::new(spec)),
             reasoning: Reasoning::after(prompt, &spec.reasoning, is_control),
             stop: StopMatcher::new(&spec.stop_strings, spec.shown_stop_strings),
             utf8: Utf8Stream::default(),
@@ -129,6 +131,12 @@ impl OutputPipeline {
             self.flush(&mut step.parts);
         }
         step
+    }
+
+    /// Whether what comes now is reasoning.
+    #[must_use]
+    pub fn is_reasoning(&self) -> bool {
+        self.reasoning.is_inside()
     }
 
     /// What a token stands for. One beyond the tokenizer's vocabulary, which a padded output layer can produce, has none.

@@ -17,6 +17,7 @@ const MAX_STOP_STRINGS: usize = 64;
 const MAX_STOP_STRING_BYTES: usize = 1024;
 const MAX_STOP_TOKEN_IDS: usize = 1024;
 const MAX_MARKERS: usize = 16;
+const MAX_SPECIAL: usize = 16 * 1024;
 const MAX_OUTPUTS: u32 = 16;
 const MAX_BIASED: usize = 1024;
 const MAX_LOGPROBS: u32 = 20;
@@ -263,7 +264,7 @@ impl GenerateRequest {
             told: replay(&mut output, generated)?,
             output,
             extraction,
-            grammar: grammar.map(|grammar| grammar.after(generated)).transpose()?,
+            grammar: grammar.map(|grammar| model.grammars.resume(grammar, generated)).transpose()?,
             limits,
             prompt_tokens: prompt.len(),
             first_output: self.resume.map_or(0, |resume| resume.output_index),
@@ -472,9 +473,10 @@ impl OutputSpec {
         check_count("output_spec.reasoning.end_token_ids", end.len(), MAX_MARKERS)?;
         let both = end.iter().position(|id| start.contains(id));
         check(both.is_none(), "output_spec.reasoning.end_token_ids", || "must not be start_token_ids as well".into())?;
-        let Rules { strip_reasoning: _, cut_after, strip_lines } = &self.extraction;
-        let bytes = cut_after.len();
-        check(bytes <= MAX_STOP_STRING_BYTES, "output_spec.extraction.cut_after", || {
+        check_count("output_spec.special_token_classes", self.dropped.len() + self.passed.len(), MAX_SPECIAL)?;
+        let Rules { strip_reasoning: _, cut_head, strip_lines } = &self.extraction;
+        let bytes = cut_head.len();
+        check(bytes <= MAX_STOP_STRING_BYTES, "output_spec.extraction.cut_head", || {
             format!("must have at most {MAX_STOP_STRING_BYTES} bytes, has {bytes}")
         })?;
         check_strings("output_spec.extraction.strip_lines", strip_lines)

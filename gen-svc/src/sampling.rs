@@ -89,7 +89,7 @@ impl Sampler {
     /// Chooses the token at `position`, counted from the start of the prompt, but none of those `forbidden`. `logits` are used up.
     ///
     /// # Errors
-    /// [`Error::NotFinite`], when the model's output is no number.
+    /// [`Error::NotFinite`], when no logit is a finite number.
     pub fn next(&mut self, logits: &mut [f32], position: u64, forbidden: &[u32]) -> Result<u32, Error> {
         self.penalties.apply(logits);
         for &id in forbidden {

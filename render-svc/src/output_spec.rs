@@ -19,6 +19,8 @@ pub struct OutputSpec {
     pub reasoning: Option<(u32, u32)>,
     /// The head of the assistant's turn as text. Empty where it has none.
     pub turn_head: String,
+    /// Whether the model may go on with turns of others: it has no chat template, so nothing is known to end its own.
+    pub runs_on: bool,
 }
 
 /// Tokens that enclose reasoning, as models name them.
@@ -55,7 +57,13 @@ impl OutputSpec {
         let reasoning = tokenizer.and_then(reasoning);
         let start = reasoning.map(|(start, _)| start);
         let turn_head = tokenizer.and_then(|tokenizer| turn_head(templates, special_tokens, tokenizer, start));
-        Self { eos_token_ids, stop_strings: Vec::new(), reasoning, turn_head: turn_head.unwrap_or_default() }
+        Self {
+            eos_token_ids,
+            stop_strings: Vec::new(),
+            reasoning,
+            turn_head: turn_head.unwrap_or_default(),
+            runs_on: templates.choose(None, false).is_err(),
+        }
     }
 }
 

@@ -365,3 +365,20 @@ fn requests_out_of_range_name_their_field() {
     let salt = "s".repeat(1025);
     assert_eq!(ask(GenerateRequest { cache_salt: salt, ..good }), "cache_salt: must have at most 1024 bytes, has 1025");
 }
+
+#[test]
+fn those_whose_callers_do_not_read_give_way_and_go_on_later() {
+    for (blocks, max_running) in [(4096, 2), (40, 64)] {
+        let (engine, _) = engine(blocks, |config| (config.max_running, config.event_buffer) = (max_running, 3));
+        let requests: Vec<_> = (0..4).map(|i| request(&prompt(i, 200), 60)).collect();
+        let unread: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+        wait_until("two are full", || engine.gauges().tokens > 4);
+        std::thread::sleep(Duration::from_millis(2_500));
+        let other = request(&prompt(9, 200), 60);
+        assert_eq!(finish(submit(&engine, other.clone())).outputs, alone(other), "{max_running} at once");
+        for (events, request) in unread.into_iter().zip(requests) {
+            assert_eq!(finish(events).outputs, alone(request), "{max_running} at once");
+        }
+        wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
+    }
+}

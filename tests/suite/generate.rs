@@ -462,6 +462,16 @@ async fn an_output_that_goes_on_keeps_to_its_grammar() {
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
     }
     assert_eq!(refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await, "resume.generated_tokens");
+    let ended = refused(&mut client, resumed(&request, &prompt, &whole.ids, 0)).await;
+    assert_eq!(ended, "resume.generated_tokens", "it has ended");
+
+    // Every token that follows this one takes longer than the one before.
+    let hard = pb::grammar::Kind::Lark("start: x\nx: \" a\" | x x".to_owned());
+    let hard = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(hard) }), ..request };
+    let id = default_artifacts().tokenizer().expect("one").encode(" a", false).expect("encodes")[0];
+    let mut many = resumed(&hard, &prompt, &vec![id; 3_000], 0);
+    many.stop = None;
+    assert_eq!(refused(&mut client, many).await, "resume.generated_tokens", "too many");
 }
 
 #[tokio::test]

@@ -400,15 +400,16 @@ fn extraction_leaves_what_an_output_says() {
         parts.iter().map(part).collect()
     };
     let all = parts(&[(true, "<think>Hm.\nuser\n</think>"), (false, "\n\nassistant\nFour.\nuser\nAnd the user?\n")]);
-    let rules = |strip_reasoning, cut_after: &str, strip_lines: &[&str]| Rules {
+    let rules = |strip_reasoning, cut_head: &str, strip_lines: &[&str]| Rules {
         strip_reasoning,
-        cut_after: cut_after.to_owned(),
+        cut_head: cut_head.to_owned(),
         strip_lines: strip_lines.iter().map(|line| (*line).to_owned()).collect(),
     };
     assert_eq!(rules(false, "", &[]).apply(&all), text(&all).trim());
     assert_eq!(rules(true, "", &[]).apply(&all), "assistant\nFour.\nuser\nAnd the user?");
     assert_eq!(rules(true, "assistant\n", &[]).apply(&all), "Four.\nuser\nAnd the user?");
     assert_eq!(rules(true, "assistant\n", &["user"]).apply(&all), "Four.\nAnd the user?");
+    assert_eq!(rules(false, "assistant\n", &[]).apply(&all), text(&all).trim(), "only at the start");
     assert_eq!(rules(true, "nowhere", &["user", "assistant"]).apply(&all), "Four.\nAnd the user?");
     assert_eq!(rules(true, "", &[]).apply(&all[..1]), "");
 }

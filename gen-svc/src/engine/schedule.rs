@@ -62,8 +62,11 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            if !self.make_seat(at) {
-                return;
+            if self.running.len() >= self.max_running {
+                if !self.preempt_for(at) {
+                    return;
+                }
+                continue;
             }
             let mut sequence = self.waiting.remove(at);
             sequence.find_cached(&mut self.pool);
@@ -78,11 +81,6 @@ impl Scheduler {
             sequence.start();
             insert(&mut self.running, sequence);
         }
-    }
-
-    /// Whether there is a seat for the `at`-th that waits, be it by taking one from who has less priority.
-    fn make_seat(&mut self, at: usize) -> bool {
-        self.running.len() < self.max_running || self.preempt_for(at)
     }
 
     /// Whether there is memory for all its tokens, besides what the running still need for theirs, and a block more for each.

@@ -259,7 +259,8 @@ impl Sequence {
             let whole = &mut self.writer().whole;
             parts.iter().for_each(|part| add_part(whole, part.clone()));
         }
-        let last = parts.pop().unwrap_or_default();
+        let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
+        let last = parts.pop().unwrap_or_else(|| Part { reasoning, ..Part::default() });
         for part in parts {
             self.caller.tell(Event::Delta(self.delta(part, Delta::default())));
         }

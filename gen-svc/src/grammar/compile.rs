@@ -86,6 +86,18 @@ impl Grammars {
         Ok(Compiled::new(matcher, Arc::clone(workers)))
     }
 
+    /// The same for outputs that have these tokens already. Blocks.
+    ///
+    /// # Errors
+    /// They do not follow the grammar, or are all of it; following them takes too long; or too many wait for that.
+    pub fn resume(&self, grammar: Compiled, generated: &[u32]) -> Result<Compiled, Error> {
+        if generated.is_empty() {
+            return Ok(grammar);
+        }
+        let _slot = self.take_slot()?;
+        grammar.after(generated)
+    }
+
     fn compile_new(&self, grammar: &Grammar) -> Result<Matcher, Error> {
         let text = read(grammar)?;
         let _slot = self.take_slot()?;

@@ -4,11 +4,15 @@ use std::fmt;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 
 use crate::error::Error;
+
+/// How long it may take to follow the tokens that an output has already.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Threads that work out masks. The model's own threads are busy meanwhile.
 const WORKERS: usize = 2;
@@ -52,15 +56,23 @@ impl Compiled {
     /// What outputs can follow that have these tokens already.
     ///
     /// # Errors
-    /// They do not follow the grammar.
-    pub fn after(self, generated: &[u32]) -> Result<Self, Error> {
-        if generated.is_empty() {
-            return Ok(self);
-        }
+    /// They do not follow the grammar, are all of it, or following them takes too long.
+    pub(super) fn after(&self, generated: &[u32]) -> Result<Self, Error> {
+        let refused = |problem: &str| Error::invalid("resume.generated_tokens", problem);
         let mut matcher = self.matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
-        let refused = || Error::invalid("resume.generated_tokens", "must follow the grammar");
-        matcher.consume_tokens(generated).map_err(|_| refused())?;
-        Ok(Self { matcher: Arc::new(Mutex::new(matcher)), workers: self.workers })
+        let start = Instant::now();
+        for &token in generated {
+            matcher.consume_token(token).map_err(|_| refused("must follow the grammar"))?;
+            if start.elapsed() > PATIENCE {
+                return Err(refused("are too many to follow the grammar with"));
+            }
+        }
+        match matcher.stop_reason() {
+            StopReason::NotStopped => {
+                Ok(Self { matcher: Arc::new(Mutex::new(matcher)), workers: Arc::clone(&self.workers) })
+            }
+            _ => Err(refused("must not be an output that has ended")),
+        }
     }
 }
 

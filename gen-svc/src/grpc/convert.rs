@@ -151,8 +151,8 @@ impl From<pb::ReasoningMarkers> for Markers {
 
 impl From<pb::ExtractionRules> for Rules {
     fn from(rules: pb::ExtractionRules) -> Self {
-        let pb::ExtractionRules { strip_reasoning, cut_after, strip_lines } = rules;
-        Self { strip_reasoning, cut_after, strip_lines }
+        let pb::ExtractionRules { strip_reasoning, cut_head, strip_lines } = rules;
+        Self { strip_reasoning, cut_head, strip_lines }
     }
 }
 

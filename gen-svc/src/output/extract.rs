@@ -7,8 +7,8 @@ use super::Part;
 pub struct Rules {
     /// Reasoning.
     pub strip_reasoning: bool,
-    /// All up to the last of this. Empty: nothing.
-    pub cut_after: String,
+    /// This, where the text begins with it. Empty: nothing.
+    pub cut_head: String,
     /// Lines that say only one of these.
     pub strip_lines: Vec<String>,
 }
@@ -19,10 +19,8 @@ impl Rules {
     pub fn apply(&self, parts: &[Part]) -> String {
         let kept = parts.iter().filter(|part| !(self.strip_reasoning && part.reasoning));
         let text: String = kept.map(|part| part.text.as_str()).collect();
-        let said = match self.cut_after.as_str() {
-            "" => text.as_str(),
-            head => text.rsplit_once(head).map_or(text.as_str(), |(_, said)| said),
-        };
+        let text = text.trim_start();
+        let said = text.strip_prefix(&self.cut_head).unwrap_or(text);
         let is_kept = |line: &&str| !self.strip_lines.iter().any(|stripped| stripped == line.trim());
         said.split_inclusive('\n').filter(is_kept).collect::<String>().trim().to_owned()
     }

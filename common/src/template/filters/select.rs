@@ -77,7 +77,7 @@ fn choose(machine: &mut Machine, value: &Value, args: &Args<'_>, by_attribute: b
         }
         let choice = Choice::read(args, by_attribute)?;
         for item in iterate(value)? {
-            budget::steps(1)?;
+            budget::steps(choice.cost())?;
             let item = item?;
             if choice.holds(machine, &item)? == wanted {
                 budget::alloc_values(1)?;
@@ -95,6 +95,11 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
+    /// Steps that judging one item takes.
+    fn cost(&self) -> usize {
+        if self.test.is_some() { 8 } else { 2 }
+    }
+
     fn read(args: &'a Args<'_>, by_attribute: bool) -> Fallible<Self> {
         let (path, args) = match (by_attribute, args.positional.first()) {
             (true, Some(path)) => (Path::parse(path)?, args.rest()),

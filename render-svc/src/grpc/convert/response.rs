@@ -114,7 +114,7 @@ fn tokenizer_sha256(model: &Model) -> String {
 }
 
 pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
-    let OutputSpec { eos_token_ids, stop_strings, reasoning, turn_head } = spec;
+    let OutputSpec { eos_token_ids, stop_strings, reasoning, turn_head, runs_on } = spec;
     let markers = |&(start, end): &(u32, u32)| generate::ReasoningMarkers {
         start_token_ids: vec![start],
         end_token_ids: vec![end],
@@ -126,8 +126,8 @@ pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
         reasoning: reasoning.as_ref().map(markers),
         extraction: Some(generate::ExtractionRules {
             strip_reasoning: reasoning.is_some(),
-            cut_after: turn_head.clone(),
-            strip_lines: ROLES.map(str::to_owned).to_vec(),
+            cut_head: turn_head.clone(),
+            strip_lines: if *runs_on { ROLES.map(str::to_owned).to_vec() } else { Vec::new() },
         }),
     }
 }
