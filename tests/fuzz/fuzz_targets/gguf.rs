@@ -9,9 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use tandem_common::artifacts::Artifacts;
 
 /// The file: it is memory-mapped, so there must be one.
-static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-    std::env::temp_dir().join(format!("tandem-fuzz-{}.gguf", std::process::id()))
-});
+static FILE: LazyLock<PathBuf> =
+    LazyLock::new(|| std::env::temp_dir().join(format!("tandem-fuzz-{}.gguf", std::process::id())));
 
 fuzz_target!(|bytes: &[u8]| {
     // Mapped files must not be changed in place.
