@@ -256,7 +256,7 @@ impl GenerateRequest {
             format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
         })?;
         let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
-        let spec = Spec { shown_stop_strings, ..spec.settle(&limits) };
+        let spec = spec.settle(&limits, shown_stop_strings);
         let (prompt, generated) = ids.split_at(ids.len() - before);
         let mut output = OutputPipeline::new(model.tokenizer.clone(), &spec, prompt);
         Ok(Work {
@@ -483,7 +483,7 @@ impl OutputSpec {
     }
 
     /// Eos ids leave no text even where they do not end the output.
-    fn settle(self, limits: &Limits) -> Spec {
+    fn settle(self, limits: &Limits, shown_stop_strings: usize) -> Spec {
         let Self { eos_token_ids, mut dropped, mut passed, reasoning, .. } = self;
         if limits.include_stop {
             passed.extend(&limits.stop_token_ids);
@@ -493,7 +493,7 @@ impl OutputSpec {
         Spec {
             end_token_ids: limits.stop_token_ids.clone(),
             stop_strings: limits.stop_strings.clone(),
-            shown_stop_strings: 0,
+            shown_stop_strings,
             control_token_ids: eos_token_ids,
             dropped,
             passed,

@@ -14,7 +14,7 @@ use gen_svc::weights::{ModelFile, Placement};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
-use tandem_tests::repository;
+use tandem_tests::{repository, scramble};
 use tch::Kind;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -48,14 +48,6 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
 });
 
 // ---- weights ----
-
-/// SplitMix64 of a counter.
-fn scramble(counter: u64) -> u64 {
-    let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// FNV-1a, 64 bits.
 fn fnv(text: &str) -> u64 {

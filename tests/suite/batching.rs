@@ -12,7 +12,7 @@ use gen_svc::models::{Logits, Model, ModelShape, Run};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::tokenizer::Tokenizer;
-use tandem_tests::default_model;
+use tandem_tests::{default_model, scramble};
 use tokio::sync::mpsc::Receiver;
 
 const VOCABULARY: usize = 64;
@@ -66,14 +66,6 @@ fn slot(blocks: &[BlockId], position: usize) -> usize {
 fn scores(history: impl Iterator<Item = u32>) -> Vec<f32> {
     let hash = history.fold(7_u64, |hash, token| scramble(hash ^ u64::from(token)));
     (0..VOCABULARY as u64).map(|id| (scramble(hash ^ id) % 4096) as f32 / 1024.0).collect()
-}
-
-/// SplitMix64's finalizer.
-fn scramble(state: u64) -> u64 {
-    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// An engine with memory for `blocks` blocks.

@@ -14,20 +14,10 @@ use gen_svc::weights::{ModelFile, Placement, quant};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::artifacts::gguf::GgmlType;
 use tandem_common::digest::hex_sha256;
-use tandem_tests::{default_model, goldens};
+use tandem_tests::{default_model, goldens, scramble};
 use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
-
-// ---- numbers ----
-
-/// SplitMix64 of a counter: test data that Python makes just so.
-fn scramble(counter: u64) -> u64 {
-    let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// A type, the bytes of its block that are the upper halves of floats, and the SHA-256 of 64 blocks of scrambled bytes as the
 /// Python package gguf 0.17.1 dequantizes them to f32.

@@ -11,6 +11,7 @@ mod vocab;
 use std::sync::LazyLock;
 
 use tandem_kernels::{Kernels, Level};
+use tandem_tests::Random;
 
 /// One set of kernels per level of this processor, each with a team of three.
 static KERNELS: LazyLock<Vec<Kernels>> = LazyLock::new(|| {
@@ -20,31 +21,6 @@ static KERNELS: LazyLock<Vec<Kernels>> = LazyLock::new(|| {
     }
     levels.into_iter().map(|level| Kernels::new(3, level)).collect()
 });
-
-/// A generator of numbers that are the same in every run (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// Within -1..1.
-    fn float(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    fn floats(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.float()).collect()
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.bits() as u8).collect()
-    }
-}
 
 /// Every number's bits, with one pattern for all NaN.
 fn bits(values: &[f32]) -> Vec<u32> {

@@ -12,7 +12,7 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_tests::{Generation, default_model};
+use tandem_tests::{Generation, Random, default_model};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Request};
@@ -33,22 +33,6 @@ struct Scale {
 
 /// What is asked for alone, before anything else.
 type Solo = Arc<Vec<Vec<u32>>>;
-
-/// Numbers as random as they need to be, the same for the same seed. Source: "Fast splittable pseudorandom number generators", 2014.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 /// The `kind`-th thing to ask: prompts of 5 to 600 tokens, of which some start alike; greedy and seeded sampling in turn.
 fn request(kind: u64, tokens: u32) -> pb::GenerateRequest {

@@ -2,7 +2,8 @@
 //!
 //! Sequences are ranked by priority, then by arrival. Every running one that generates takes part with its one token. What is left of
 //! a step goes to prompts: each gets the same share, and what a short one leaves goes to the others. Memory that runs out is taken
-//! from whose callers do not read, then from who ranks last; that one waits again, and what it had computed may still be found when its turn comes.
+//! from those whose callers do not read, then from who ranks last. They wait again, and what they had computed may still be found when
+//! their turn comes.
 
 use std::time::Duration;
 

@@ -255,9 +255,8 @@ impl Sequence {
 
     /// Tells of all parts but the last, which comes back with what there is to tell of tokens.
     fn tell_of_all_but_last(&mut self, mut parts: Vec<Part>, tokens: Delta) -> Delta {
-        if self.work.extraction.is_some() {
-            let whole = &mut self.writer().whole;
-            parts.iter().for_each(|part| add_part(whole, part.clone()));
+        if let Some(writer) = self.writer.as_mut().filter(|_| self.work.extraction.is_some()) {
+            parts.iter().for_each(|part| add_part(&mut writer.whole, part.clone()));
         }
         let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
         let last = parts.pop().unwrap_or_else(|| Part { reasoning, ..Part::default() });
