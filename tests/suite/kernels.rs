@@ -16,8 +16,8 @@ use tandem_tests::Random;
 /// One set of kernels per level of this processor, each with a team of three.
 static KERNELS: LazyLock<Vec<Kernels>> = LazyLock::new(|| {
     let levels = Level::all_here();
-    if Level::named("avx512").is_none() {
-        eprintln!("AVX-512 VNNI is not on this processor: its products are not run");
+    for name in ["avx512", "amx"].into_iter().filter(|name| Level::named(name).is_none()) {
+        eprintln!("{name} is not on this processor: its products are not run");
     }
     levels.into_iter().map(|level| Kernels::new(3, level)).collect()
 });

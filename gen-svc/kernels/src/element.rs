@@ -1,13 +1,19 @@
-//! Types that numbers are stored as, seen from the kernels: eight at a time, as f32.
+//! Types that numbers are stored as, seen from the kernels: eight or sixteen at a time, as f32.
 
 use crate::buffer::Plain;
-use crate::isa::{Isa, LANES};
+use crate::isa::{Isa, LANES, WIDE};
 
 /// A type of weights, or of keys and values.
 pub(crate) trait Element {
     type Stored: Plain;
 
     fn load<I: Isa>(isa: I, from: &[Self::Stored; LANES]) -> I::F;
+
+    #[inline(always)]
+    fn wide_load<I: Isa>(isa: I, from: &[Self::Stored; WIDE]) -> I::W {
+        let halves = from.as_chunks().0;
+        isa.join(Self::load(isa, &halves[0]), Self::load(isa, &halves[1]))
+    }
 }
 
 /// A type that kernels also write.
@@ -31,6 +37,11 @@ impl Element for F32 {
     fn load<I: Isa>(isa: I, from: &[f32; LANES]) -> I::F {
         isa.load(from)
     }
+
+    #[inline(always)]
+    fn wide_load<I: Isa>(isa: I, from: &[f32; WIDE]) -> I::W {
+        isa.wide_load(from)
+    }
 }
 
 impl Element for F16 {
@@ -39,6 +50,11 @@ impl Element for F16 {
     #[inline(always)]
     fn load<I: Isa>(isa: I, from: &[u16; LANES]) -> I::F {
         isa.load_f16(from)
+    }
+
+    #[inline(always)]
+    fn wide_load<I: Isa>(isa: I, from: &[u16; WIDE]) -> I::W {
+        isa.wide_load_f16(from)
     }
 }
 

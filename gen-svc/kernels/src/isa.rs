@@ -4,6 +4,8 @@
 //! the same way and adds in the same order, so results do not depend on the processor.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -13,6 +15,8 @@ mod x86;
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 8;
+/// Lanes of a wide vector.
+pub(crate) const WIDE: usize = 2 * LANES;
 
 /// A set of instructions that this processor has. Levels that it lacks cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +29,8 @@ enum Kind {
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Amx(amx::Amx),
 }
 
 impl Level {
@@ -39,13 +45,18 @@ impl Level {
     pub fn all_here() -> Vec<Self> {
         let portable = Some(Self(Kind::Portable));
         #[cfg(target_arch = "x86_64")]
-        let levels = [portable, avx2::detect().map(Kind::Avx2).map(Self), avx512::detect().map(Kind::Avx512).map(Self)];
+        let levels = [
+            portable,
+            avx2::detect().map(Kind::Avx2).map(Self),
+            avx512::detect().map(Kind::Avx512).map(Self),
+            amx::detect().map(Kind::Amx).map(Self),
+        ];
         #[cfg(not(target_arch = "x86_64"))]
         let levels = [portable];
         levels.into_iter().flatten().collect()
     }
 
-    /// The level of that name, if this processor has it: `portable`, `avx2`, `avx512`.
+    /// The level of that name, if this processor has it: `portable`, `avx2`, `avx512`, `amx`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all_here().into_iter().find(|level| level.name() == name)
@@ -59,7 +70,26 @@ impl Level {
             Kind::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx(_) => "amx",
         }
+    }
+
+    /// The processor's unit for whole tiles, if there is one.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn tiles(self) -> Option<amx::Amx> {
+        match self.0 {
+            Kind::Amx(amx) => Some(amx),
+            _ => None,
+        }
+    }
+
+    /// Whether there is such a unit.
+    pub(crate) fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.tiles().is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
     }
 
     /// Does the work with this level's instructions.
@@ -70,6 +100,8 @@ impl Level {
             Kind::Avx2(isa) => avx2::run(isa, work),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512(isa) => avx512::run(isa, work),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx(amx) => amx.run(work),
         }
     }
 }
@@ -81,10 +113,14 @@ pub(crate) trait Work {
     fn run<I: Isa>(self, isa: I) -> Self::Output;
 }
 
-/// Operations on eight lanes. A value of the type is proof that the processor has the instructions.
+/// Operations on eight lanes, and some on sixteen. A value of the type is proof that the processor has the instructions.
 pub(crate) trait Isa: Copy {
     /// Eight numbers.
     type F: Copy;
+    /// Sixteen numbers.
+    type W: Copy;
+    /// Vector registers.
+    const REGISTERS: usize;
 
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; LANES]) -> Self::F;
@@ -121,6 +157,18 @@ pub(crate) trait Isa: Copy {
     fn greatest(self, a: Self::F) -> f32;
     /// Asks for the cache line of an address a number of bytes behind `from`. The address need not exist.
     fn prefetch(self, from: &[u8], ahead: usize);
+
+    fn wide_splat(self, value: f32) -> Self::W;
+    fn wide_load(self, from: &[f32; WIDE]) -> Self::W;
+    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]);
+    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
+    /// Integers within ±2^24, as numbers.
+    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
+    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W;
+    /// `a * b + c`, rounded once.
+    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
+    fn join(self, first: Self::F, second: Self::F) -> Self::W;
+    fn split(self, lanes: Self::W) -> [Self::F; 2];
 
     /// As many lanes as `from` has, at most all; the others are `fill`.
     #[inline(always)]

@@ -7,6 +7,8 @@
 mod finish;
 mod floats;
 mod integers;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 use std::ops::Range;
 
@@ -71,7 +73,7 @@ pub struct Product<'a> {
 }
 
 /// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache.
-const TOKENS: usize = 64;
+const TOKENS: usize = 128;
 /// Panels whose results are kept until they are finished: with one token, and with more.
 const PANELS: (usize, usize) = (4, 2);
 /// Results that are kept: \[panels\]\[tokens\]\[lanes\].
@@ -232,15 +234,23 @@ fn compute_tile(
 }
 
 fn compute_blocks(level: Level, format: BlockFormat, call: integers::Call<'_>) {
-    use integers::{Integers, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+    use integers::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
     match format {
-        BlockFormat::Q4_0 => level.run(Integers::<Q4_0>::new(call)),
-        BlockFormat::Q4_1 => level.run(Integers::<Q4_1>::new(call)),
-        BlockFormat::Q4_K => level.run(Integers::<Q4_K>::new(call)),
-        BlockFormat::Q5_0 => level.run(Integers::<Q5_0>::new(call)),
-        BlockFormat::Q5_1 => level.run(Integers::<Q5_1>::new(call)),
-        BlockFormat::Q5_K => level.run(Integers::<Q5_K>::new(call)),
-        BlockFormat::Q6_K => level.run(Integers::<Q6_K>::new(call)),
-        BlockFormat::Q8_0 => level.run(Integers::<Q8_0>::new(call)),
+        BlockFormat::Q4_0 => compute_known::<Q4_0>(level, call),
+        BlockFormat::Q4_1 => compute_known::<Q4_1>(level, call),
+        BlockFormat::Q4_K => compute_known::<Q4_K>(level, call),
+        BlockFormat::Q5_0 => compute_known::<Q5_0>(level, call),
+        BlockFormat::Q5_1 => compute_known::<Q5_1>(level, call),
+        BlockFormat::Q5_K => compute_known::<Q5_K>(level, call),
+        BlockFormat::Q6_K => compute_known::<Q6_K>(level, call),
+        BlockFormat::Q8_0 => compute_known::<Q8_0>(level, call),
     }
+}
+
+fn compute_known<K: integers::Known>(level: Level, call: integers::Call<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(amx) = level.tiles().filter(|_| call.x.has_tiles()) {
+        return tiles::compute::<K>(amx, call);
+    }
+    level.run(integers::Integers::<K>::new(call));
 }

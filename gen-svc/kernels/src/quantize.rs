@@ -1,5 +1,6 @@
 //! Numbers to integers: rows of weights, once, when a model is loaded; rows of activations, before every product with integers.
 
+use crate::disjoint::Disjoint;
 use crate::error::{Error, expect_multiple};
 use crate::half::f32_to_f16;
 use crate::isa::{Isa, LANES, Level, Work};
@@ -16,7 +17,22 @@ pub struct Int8Rows {
     values: Vec<[u8; BLOCK]>,
     /// \[rows\]\[columns / 32\].
     factors: Vec<Factors>,
+    /// All of it once more, where whole tiles are multiplied: \[rows / 16\]\[columns / 32\].
+    tiles: Vec<Tile>,
 }
+
+/// One block of 16 rows.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Tile {
+    pub(crate) values: [[u8; BLOCK]; TILE_ROWS],
+    pub(crate) factors: [Factors; TILE_ROWS],
+}
+
+/// Rows of a tile.
+pub(crate) const TILE_ROWS: usize = 16;
+/// Rows from which on multiplying tiles is faster.
+const TILED_ROWS: usize = 16;
 
 /// What a block's integers stand for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,6 +61,20 @@ impl Int8Rows {
         (&self.values[row * blocks..][..blocks], &self.factors[row * blocks..][..blocks])
     }
 
+    /// All blocks of 16 rows from the `row`th on, which is the first of a tile. Where there are fewer, what others hold means nothing.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn tiles(&self, row: usize) -> &[Tile] {
+        let blocks = self.columns / BLOCK;
+        &self.tiles[row / TILE_ROWS * blocks..][..blocks]
+    }
+
+    /// Whether there are tiles.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_tiles(&self) -> bool {
+        !self.tiles.is_empty()
+    }
+
     /// Takes the place of what was held by `x`: \[rows\]\[columns\].
     pub(crate) fn fill(&mut self, team: &Team, level: Level, x: &[f32], columns: usize) -> Result<(), Error> {
         expect_multiple("columns of quantized input", BLOCK, columns)?;
@@ -53,14 +83,30 @@ impl Int8Rows {
         self.values.resize(x.len() / BLOCK, [0; BLOCK]);
         self.factors.resize(x.len() / BLOCK, Factors::default());
         let x = x.as_chunks().0;
-        let factors = crate::disjoint::Disjoint::new(&mut self.factors);
+        let factors = Disjoint::new(&mut self.factors);
         team.run_on_chunks(&mut self.values, BLOCKS_PER_TASK, &|task, values| {
             let start = task * BLOCKS_PER_TASK;
             // SAFETY: the same cut as that of `values`, in which no two tasks share a block.
             let factors = unsafe { factors.slice(start, values.len()) };
             level.run(Quantize { x: &x[start..][..values.len()], values, factors });
         });
+        self.fill_tiles(team, level);
         Ok(())
+    }
+
+    fn fill_tiles(&mut self, team: &Team, level: Level) {
+        let (blocks, rows) = (self.columns / BLOCK, self.rows());
+        let tiled = level.has_tiles() && rows >= TILED_ROWS;
+        self.tiles.resize(if tiled { rows.div_ceil(TILE_ROWS) * blocks } else { 0 }, Tile::default());
+        let (values, factors) = (&self.values, &self.factors);
+        team.run_on_chunks(&mut self.tiles, blocks, &|group, tiles| {
+            for (row, source) in (group * TILE_ROWS..rows).take(TILE_ROWS).enumerate() {
+                let (values, factors) = (&values[source * blocks..], &factors[source * blocks..]);
+                for (tile, (values, factors)) in tiles.iter_mut().zip(values.iter().zip(factors)) {
+                    (tile.values[row], tile.factors[row]) = (*values, *factors);
+                }
+            }
+        });
     }
 }
 

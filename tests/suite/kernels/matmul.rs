@@ -89,7 +89,8 @@ fn halves_are_multiplied() {
 #[test]
 fn products_of_integers_are_sums_of_products() {
     for (format, length, ..) in BLOCKS {
-        for (tokens, rows, columns) in [(1, 70, 2 * length), (3, 9, 3 * length), (6, 32, length)] {
+        let wide = 896_usize.next_multiple_of(length);
+        for (tokens, rows, columns) in [(1, 70, 2 * length), (3, 9, 3 * length), (6, 32, length), (37, 24, wide)] {
             let matrix = random_matrix(&KERNELS[0], 3, format, rows, columns);
             let x = Random(4).floats(tokens * columns);
             let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), columns);

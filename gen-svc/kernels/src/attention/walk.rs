@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Call, Chunk, RANGE};
 use crate::act::{exp, soft_cap};
 use crate::element::Element;
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, LANES, WIDE, Work};
 use crate::kv::{POSITIONS, Part};
 
 /// One chunk in one range. Each row of `partial` becomes: the sum of values weighted by exp(score - greatest), the greatest
@@ -65,6 +65,7 @@ impl<E: Element> Walk<'_, E> {
     #[inline(always)]
     fn some_rows<I: Isa>(&mut self, isa: I, row: usize, block: usize) -> usize {
         match self.rows.len() - row {
+            8.. if I::REGISTERS > 16 && self.see_all(row, row + 7, block) => self.add_block::<I, 8>(isa, row, block),
             4.. if self.see_all(row, row + 3, block) => self.add_block::<I, 4>(isa, row, block),
             3.. if self.see_all(row, row + 2, block) => self.add_block::<I, 3>(isa, row, block),
             2.. if self.see_all(row, row + 1, block) => self.add_block::<I, 2>(isa, row, block),
@@ -103,17 +104,14 @@ impl<E: Element> Walk<'_, E> {
 
 /// Products of 16 keys, \[head_dim\]\[16\], with some queries.
 #[inline(always)]
-fn products<I: Isa, E: Element, const R: usize>(isa: I, keys: &[E::Stored], queries: [&[f32]; R]) -> [[I::F; 2]; R] {
+fn products<I: Isa, E: Element, const R: usize>(isa: I, keys: &[E::Stored], queries: [&[f32]; R]) -> [I::W; R] {
     let keys = keys.as_chunks::<POSITIONS>().0;
     let queries = queries.map(|query| &query[..keys.len()]);
-    let mut sums = [[isa.splat(0.0); 2]; R];
+    let mut sums = [isa.wide_splat(0.0); R];
     for (element, keys) in keys.iter().enumerate() {
-        let halves = keys.as_chunks::<LANES>().0;
-        let keys = [E::load(isa, &halves[0]), E::load(isa, &halves[1])];
+        let keys = E::wide_load(isa, keys);
         for r in 0..R {
-            let query = isa.splat(queries[r][element]);
-            sums[r][0] = isa.fma(keys[0], query, sums[r][0]);
-            sums[r][1] = isa.fma(keys[1], query, sums[r][1]);
+            sums[r] = isa.wide_fma(keys, isa.wide_splat(queries[r][element]), sums[r]);
         }
     }
     sums
@@ -124,12 +122,12 @@ fn products<I: Isa, E: Element, const R: usize>(isa: I, keys: &[E::Stored], quer
 fn weigh<I: Isa>(
     isa: I,
     call: &Call<'_>,
-    products: [I::F; 2],
+    products: I::W,
     seen: &Range<usize>,
     state: &mut [f32],
     weights: &mut [f32; POSITIONS],
 ) {
-    let [first, second] = scores(isa, call, products, seen);
+    let [first, second] = scores(isa, call, isa.split(products), seen);
     let (values, rest) = state.split_at_mut(call.head_dim);
     let greatest = isa.greatest(isa.max(first, second));
     if greatest > rest[0] {
@@ -179,16 +177,20 @@ fn add_values<I: Isa, E: Element, const R: usize>(
     mut states: [&mut [f32]; R],
 ) {
     let mut column = 0;
-    while column + 2 * LANES <= dim {
+    while I::REGISTERS > 16 && column + 2 * WIDE <= dim {
         add_columns::<I, E, R, 2>(isa, values, weights, &seen, dim, column, &mut states);
-        column += 2 * LANES;
+        column += 2 * WIDE;
+    }
+    while column + WIDE <= dim {
+        add_columns::<I, E, R, 1>(isa, values, weights, &seen, dim, column, &mut states);
+        column += WIDE;
     }
     if column < dim {
-        add_columns::<I, E, R, 1>(isa, values, weights, &seen, dim, column, &mut states);
+        add_eight_columns::<I, E, R>(isa, values, weights, &seen, dim, column, &mut states);
     }
 }
 
-/// `C` times eight columns, from `column` on.
+/// `C` times sixteen columns, from `column` on.
 #[inline(always)]
 fn add_columns<I: Isa, E: Element, const R: usize, const C: usize>(
     isa: I,
@@ -199,26 +201,48 @@ fn add_columns<I: Isa, E: Element, const R: usize, const C: usize>(
     column: usize,
     states: &mut [&mut [f32]; R],
 ) {
-    let mut sums = [[isa.splat(0.0); C]; R];
+    let mut sums = [[isa.wide_splat(0.0); C]; R];
     for r in 0..R {
-        let state = states[r][column..].as_chunks::<LANES>().0;
+        let state = states[r][column..].as_chunks::<WIDE>().0;
         for c in 0..C {
-            sums[r][c] = isa.load(&state[c]);
+            sums[r][c] = isa.wide_load(&state[c]);
         }
     }
     for position in seen.clone() {
-        let lanes = values[position * dim + column..][..C * LANES].as_chunks::<LANES>().0;
+        let lanes = values[position * dim + column..][..C * WIDE].as_chunks::<WIDE>().0;
         for c in 0..C {
-            let value = E::load(isa, &lanes[c]);
+            let value = E::wide_load(isa, &lanes[c]);
             for r in 0..R {
-                sums[r][c] = isa.fma(isa.splat(weights[r][position]), value, sums[r][c]);
+                sums[r][c] = isa.wide_fma(isa.wide_splat(weights[r][position]), value, sums[r][c]);
             }
         }
     }
     for r in 0..R {
-        let state = states[r][column..].as_chunks_mut::<LANES>().0;
+        let state = states[r][column..].as_chunks_mut::<WIDE>().0;
         for c in 0..C {
-            isa.store(sums[r][c], &mut state[c]);
+            isa.wide_store(sums[r][c], &mut state[c]);
         }
+    }
+}
+
+/// The last eight columns.
+#[inline(always)]
+fn add_eight_columns<I: Isa, E: Element, const R: usize>(
+    isa: I,
+    values: &[E::Stored],
+    weights: &[[f32; POSITIONS]; R],
+    seen: &Range<usize>,
+    dim: usize,
+    column: usize,
+    states: &mut [&mut [f32]; R],
+) {
+    for (state, weights) in states.iter_mut().zip(weights) {
+        let state = &mut state[column..].as_chunks_mut::<LANES>().0[0];
+        let mut sum = isa.load(state);
+        for position in seen.clone() {
+            let value = E::load(isa, &values[position * dim + column..].as_chunks().0[0]);
+            sum = isa.fma(isa.splat(weights[position]), value, sum);
+        }
+        isa.store(sum, state);
     }
 }

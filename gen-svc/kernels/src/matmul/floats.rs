@@ -38,42 +38,74 @@ impl<E: Element> Work for Floats<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(mut self, isa: I) {
         if self.x.len() == self.matrix.columns() {
-            return self.panels_in::<I, 4, 1>(isa);
+            return self.one_token(isa);
         }
-        self.panels_in::<I, 2, 6>(isa);
+        let mut panel = 0;
+        while panel + 2 <= self.panels.len() {
+            self.many_tokens::<I, 2>(isa, panel);
+            panel += 2;
+        }
+        if panel < self.panels.len() {
+            self.many_tokens::<I, 1>(isa, panel);
+        }
     }
 }
 
 impl<E: Element> Floats<'_, E> {
-    /// By `P` panels while there are as many, then one by one.
+    /// By four panels while there are as many, then one by one.
     #[inline(always)]
-    fn panels_in<I: Isa, const P: usize, const T: usize>(&mut self, isa: I) {
-        let mut done = 0;
-        while done + P <= self.panels.len() {
-            self.tokens_in::<I, P, T>(isa, done);
-            done += P;
+    fn one_token<I: Isa>(&mut self, isa: I) {
+        let mut panel = 0;
+        while panel + 4 <= self.panels.len() {
+            self.tile::<I, 4, 1>(isa, panel, 0);
+            panel += 4;
         }
-        while done < self.panels.len() {
-            self.tokens_in::<I, 1, T>(isa, done);
-            done += 1;
+        while panel < self.panels.len() {
+            self.tile::<I, 1, 1>(isa, panel, 0);
+            panel += 1;
         }
     }
 
-    /// By `T` tokens while there are as many, then by two, then one.
+    /// `P` panels, by as many tokens as there are registers for, then by two, then one.
     #[inline(always)]
-    fn tokens_in<I: Isa, const P: usize, const T: usize>(&mut self, isa: I, panel: usize) {
+    fn many_tokens<I: Isa, const P: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
-        let mut done = 0;
-        while done + T <= tokens {
-            self.tile::<I, P, T>(isa, panel, done);
-            done += T;
+        let mut token = 0;
+        while I::REGISTERS > 16 && P == 2 && token + 12 <= tokens {
+            self.wide_tile::<I, 12>(isa, panel, token);
+            token += 12;
         }
-        while done + 2 <= tokens {
-            self.tile::<I, P, 2>(isa, panel, done);
-            done += 2;
+        while P == 2 && token + 6 <= tokens {
+            self.wide_tile::<I, 6>(isa, panel, token);
+            token += 6;
         }
-        if done < tokens {
-            self.tile::<I, P, 1>(isa, panel, done);
+        while token + 2 <= tokens {
+            self.tile::<I, P, 2>(isa, panel, token);
+            token += 2;
+        }
+        if token < tokens {
+            self.tile::<I, P, 1>(isa, panel, token);
+        }
+    }
+
+    /// Two panels.
+    #[inline(always)]
+    fn wide_tile<I: Isa, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
+        let columns = self.matrix.columns();
+        let panels: [_; 2] = from_fn(|p| &self.matrix.floats::<E::Stored>(self.panels.start + panel + p)[..columns]);
+        let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
+        let mut sums = [isa.wide_splat(0.0); T];
+        for column in 0..columns {
+            let weights = isa.join(E::load(isa, &panels[0][column]), E::load(isa, &panels[1][column]));
+            for t in 0..T {
+                sums[t] = isa.wide_fma(weights, isa.wide_splat(x[t][column]), sums[t]);
+            }
+        }
+        let tokens = self.x.len() / columns;
+        for (t, sums) in sums.into_iter().enumerate() {
+            for (p, sum) in isa.split(sums).into_iter().enumerate() {
+                isa.store(sum, &mut self.out[(panel + p) * tokens + token + t]);
+            }
         }
     }
 

@@ -149,14 +149,26 @@ fn add_block<I: Isa, K: Known, const T: usize>(
     let values = from_fn(|t| x[t].0);
     if matches!(K::SPEC.scales, Scales::Halves) {
         for half in 0..2 {
-            let scale = isa.mul(halves(isa, scales, 8), isa.load_i8(&scales.as_chunks().0[2 * block + half]));
+            let scale = scale_of_half(isa, scales, 2 * block + half);
             let dots = dot_half::<I, K, T>(isa, codes, 2 * block + half, from_fn(|t| half_of(values[t], half)));
             add_scaled(isa, dots, scale, x, sums);
         }
         return;
     }
     let dots = dot::<I, K, T>(isa, codes, block, values);
-    let (scale, minimum) = match K::SPEC.scales {
+    let (scale, minimum) = scale_and_minimum::<I, K>(isa, scales, block);
+    add_scaled(isa, dots, scale, x, sums);
+    if !matches!(K::SPEC.scales, Scales::Scale { offset: 0 }) {
+        for t in 0..T {
+            sums[t] = isa.fma(minimum, isa.splat(x[t].1.sum), sums[t]);
+        }
+    }
+}
+
+/// What a block's sums are multiplied by, and what is added to each of its weights.
+#[inline(always)]
+pub(super) fn scale_and_minimum<I: Isa, K: Known>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {
+    match K::SPEC.scales {
         Scales::Scale { offset } => {
             let scale = halves(isa, scales, 0);
             (scale, isa.mul(scale, isa.splat(-f32::from(offset))))
@@ -167,13 +179,13 @@ fn add_block<I: Isa, K: Known, const T: usize>(
             let minimum = isa.mul(halves(isa, scales, 9), isa.load_u8(&bytes[8 + block]));
             (isa.mul(halves(isa, scales, 8), isa.load_u8(&bytes[block])), isa.sub(isa.splat(-0.0), minimum))
         }
-    };
-    add_scaled(isa, dots, scale, x, sums);
-    if !matches!(K::SPEC.scales, Scales::Scale { offset: 0 }) {
-        for t in 0..T {
-            sums[t] = isa.fma(minimum, isa.splat(x[t].1.sum), sums[t]);
-        }
     }
+}
+
+/// What the sums of half a block are multiplied by.
+#[inline(always)]
+pub(super) fn scale_of_half<I: Isa>(isa: I, scales: &[u8], half: usize) -> I::F {
+    isa.mul(halves(isa, scales, 8), isa.load_i8(&scales.as_chunks().0[half]))
 }
 
 #[inline(always)]

@@ -1,0 +1,166 @@
+//! AMX: a unit that multiplies 16 rows of bytes with 16 others by one instruction. All else at this level is AVX-512's.
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::OnceLock;
+
+use super::avx512::{self, Avx512};
+use super::{WIDE, Work};
+use crate::quantize::{BLOCK, TILE_ROWS};
+
+/// Proof that the processor has the instructions, and that the system lets this process use them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Amx(Avx512);
+
+/// Sums of products: \[rows of the one\]\[rows of the other\].
+pub(crate) type Sums = [[i32; WIDE]; TILE_ROWS];
+/// Bytes of weights for one product: \[columns / 4\]\[16 rows\]\[4\].
+pub(crate) type Codes = [u8; 512];
+
+pub(super) fn detect() -> Option<Amx> {
+    static HERE: OnceLock<Option<Amx>> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        let avx512 = avx512::detect()?;
+        (has_tiles() && is_permitted()).then_some(Amx(avx512))
+    })
+}
+
+/// AMX-TILE and AMX-INT8.
+fn has_tiles() -> bool {
+    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
+}
+
+/// Asks for the tiles' state, which a process has only if it asks. Source: Linux's Documentation/arch/x86/xstate.rst.
+#[cfg(target_os = "linux")]
+fn is_permitted() -> bool {
+    const ARCH_PRCTL: isize = 158;
+    const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+    const XFEATURE_XTILEDATA: usize = 18;
+    let result: isize;
+    // SAFETY: the call takes two numbers and touches no memory of the process; the system keeps all registers but these.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XFEATURE_XTILEDATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_permitted() -> bool {
+    false
+}
+
+/// What tile registers hold. Register 0 holds sums, 1 activations, 2 weights.
+#[repr(C, align(64))]
+struct Layout {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// The calling thread's unit, set up for products of so many rows of activations with 16 rows of weights, over so many columns.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    rows: usize,
+    columns: usize,
+}
+
+impl Amx {
+    /// Does the work with AVX-512.
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+        avx512::run(self.0, work)
+    }
+
+    /// Sets the unit up until the value is dropped. `columns` are 16 or 32.
+    ///
+    /// # Safety
+    /// The thread sets up no other until this one is dropped.
+    #[inline(always)]
+    pub(crate) unsafe fn unit(self, columns: usize) -> Unit {
+        assert!(matches!(columns, 16 | 32), "tiles are so wide");
+        let mut unit = Unit { rows: 0, columns };
+        unit.set_rows(TILE_ROWS);
+        unit
+    }
+}
+
+/// One product, by the instruction for it.
+macro_rules! product {
+    ($instruction:literal, $x:expr, $codes:expr, $out:expr) => {
+        asm!(
+            "tileloadd tmm1, [{x} + {block}*1]",
+            "tileloadd tmm2, [{codes} + {line}*1]",
+            "tilezero tmm0",
+            concat!($instruction, " tmm0, tmm1, tmm2"),
+            "tilestored [{out} + {line}*1], tmm0",
+            x = in(reg) $x,
+            codes = in(reg) $codes,
+            out = in(reg) $out,
+            block = in(reg) BLOCK,
+            line = in(reg) 64_usize,
+            options(nostack),
+        )
+    };
+}
+
+impl Unit {
+    /// Changes how many rows of activations there are: at most 16.
+    #[inline(always)]
+    pub(crate) fn set_rows(&mut self, rows: usize) {
+        if rows == self.rows {
+            return;
+        }
+        assert!((1..=TILE_ROWS).contains(&rows), "a tile has so many rows");
+        self.rows = rows;
+        let (mut row_bytes, mut tile_rows) = ([0; 16], [0; 16]);
+        row_bytes[..3].copy_from_slice(&[64, self.columns as u16, 64]);
+        tile_rows[..3].copy_from_slice(&[rows as u8, rows as u8, self.columns as u8 / 4]);
+        let layout = Layout { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows: tile_rows };
+        // SAFETY: reads the 64 bytes of a valid layout; the unit is proof of the instruction.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const layout, options(nostack, readonly)) };
+    }
+
+    /// Products of the rows of activations with 16 rows of weights, which have a sign or not. Of blocks of 32 columns, `part` says which
+    /// columns. Rows of `out` beyond those of the unit are left as they are.
+    #[inline(always)]
+    pub(crate) fn multiply<const SIGNED: bool>(
+        &self,
+        x: &[[u8; BLOCK]; TILE_ROWS],
+        codes: &Codes,
+        part: usize,
+        out: &mut Sums,
+    ) {
+        assert!((part + 1) * self.columns <= BLOCK, "there is such a part");
+        let x = x.as_flattened()[part * self.columns..].as_ptr();
+        let codes = codes[part * TILE_ROWS * self.columns..].as_ptr();
+        // SAFETY: at most 16 rows of `columns` bytes of x, 32 bytes behind one another, 16 times `columns` bytes of codes, and at most 16
+        // rows of `out` are read and written, all of which are there. The unit is set up for these sizes, and is proof of the
+        // instructions. Nothing else uses tile registers.
+        unsafe {
+            if SIGNED {
+                product!("tdpbssd", x, codes, out.as_mut_ptr());
+            } else {
+                product!("tdpbsud", x, codes, out.as_mut_ptr());
+            }
+        }
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        // SAFETY: gives the tiles' state back; the unit is proof of the instruction.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}

@@ -1,0 +1,239 @@
+//! Panels of small integers times many rows of small integers, by whole tiles.
+//!
+//! Two panels, 16 rows of weights, are spread out to bytes and to scales of 16 lanes, some columns at a time, and multiplied with 16
+//! tokens at a time. Sums within 32 columns are exact in whatever way they are made; what follows is done in the order in which
+//! [`integers`](super::integers) does it, so results are the same to the bit.
+
+use std::cell::RefCell;
+use std::iter;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::cut;
+use super::integers::{Call, Known, scale_and_minimum, scale_of_half};
+use crate::isa::amx::{Amx, Codes, Sums, Unit};
+use crate::isa::{Isa, LANES, WIDE, Work};
+use crate::pack::{Codes as Stored, Scales};
+use crate::quantize::{BLOCK, TILE_ROWS, Tile};
+
+/// Blocks of 32 columns that are spread out at a time.
+const BLOCKS: usize = 24;
+/// Products that are made before the sums of earlier ones are used.
+const STEPS: usize = 3;
+/// Blocks of tokens that are asked for ahead of those in use.
+const AHEAD: usize = 6;
+
+/// Blocks of 16 rows, spread out.
+struct Spread {
+    codes: [Codes; BLOCKS],
+    /// Of each block, or each half of one.
+    scales: [[f32; WIDE]; 2 * BLOCKS],
+    minima: [[f32; WIDE]; BLOCKS],
+}
+
+/// What a thread computes with. Nothing in it outlives a call.
+struct Scratch {
+    spread: Spread,
+    /// Of the steps that are being made, and of those before.
+    sums: [[Sums; STEPS]; 2],
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Box<Scratch>> = RefCell::new(Box::new(Scratch {
+        spread: Spread { codes: [[0; _]; BLOCKS], scales: [[0.0; _]; 2 * BLOCKS], minima: [[0.0; _]; BLOCKS] },
+        sums: [[[[0; _]; TILE_ROWS]; STEPS]; 2],
+    }));
+}
+
+/// Computes a call.
+pub(super) fn compute<K: Known>(amx: Amx, call: Call<'_>) {
+    SCRATCH.with_borrow_mut(|scratch| amx.run(Tiles::<K> { amx, call, scratch, format: PhantomData }));
+}
+
+struct Tiles<'a, K> {
+    amx: Amx,
+    call: Call<'a>,
+    scratch: &'a mut Scratch,
+    format: PhantomData<K>,
+}
+
+impl<K: Known> Work for Tiles<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Self { amx, mut call, scratch: Scratch { spread, sums }, .. } = self;
+        // SAFETY: the only one of a call, within which no other call begins.
+        let mut unit = unsafe { amx.unit(columns::<K>()) };
+        call.out.fill([0.0; LANES]);
+        for pair in cut(0..call.panels.len(), 2) {
+            for blocks in cut(0..call.matrix.columns() / BLOCK, BLOCKS) {
+                for (half, panel) in pair.clone().enumerate() {
+                    let panel = call.matrix.panel(call.panels.start + panel);
+                    spread.fill::<I, K>(isa, panel, half, blocks.clone());
+                }
+                for tokens in cut(0..call.tokens.len(), TILE_ROWS) {
+                    unit.set_rows(tokens.len());
+                    let part = Part { pair: pair.start, blocks: blocks.clone(), tokens };
+                    part.add::<I, K>(isa, &unit, spread, sums, &mut call);
+                }
+            }
+        }
+    }
+}
+
+/// Columns that share a scale: those of a product.
+const fn columns<K: Known>() -> usize {
+    if matches!(K::SPEC.scales, Scales::Halves) { BLOCK / 2 } else { BLOCK }
+}
+
+impl Spread {
+    /// Spreads blocks of a panel out: the first or the second of its pair.
+    #[inline(always)]
+    fn fill<I: Isa, K: Known>(&mut self, isa: I, panel: &[u8], half: usize, blocks: Range<usize>) {
+        let (unit_bytes, per_unit) = const { (K::SPEC.unit_bytes(), K::SPEC.columns / BLOCK) };
+        for (at, block) in blocks.enumerate() {
+            let unit = &panel[block / per_unit * unit_bytes..][..unit_bytes];
+            let (codes, scales) = unit.split_at(K::SPEC.code_bytes());
+            let block = block % per_unit;
+            spread_codes::<K>(codes, block, half, &mut self.codes[at]);
+            if matches!(K::SPEC.scales, Scales::Halves) {
+                for part in 0..2 {
+                    let scale = scale_of_half(isa, scales, 2 * block + part);
+                    isa.store(scale, &mut self.scales[2 * at + part].as_chunks_mut().0[half]);
+                }
+            } else {
+                let (scale, minimum) = scale_and_minimum::<I, K>(isa, scales, block);
+                isa.store(scale, &mut self.scales[at].as_chunks_mut().0[half]);
+                isa.store(minimum, &mut self.minima[at].as_chunks_mut().0[half]);
+            }
+        }
+    }
+}
+
+/// Of eight bytes.
+const LOWER_HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+
+/// 32 columns of 8 rows, to their places among those of 16.
+#[inline(always)]
+fn spread_codes<K: Known>(codes: &[u8], block: usize, half: usize, out: &mut Codes) {
+    let runs = out.as_chunks_mut::<{ 2 * BLOCK }>().0;
+    if matches!(K::SPEC.codes, Stored::Nibbles) {
+        let codes: &[u8; 128] = &codes.as_chunks().0[block];
+        for ([low, high], codes) in runs.as_chunks_mut::<2>().0.iter_mut().zip(codes.as_chunks::<BLOCK>().0) {
+            let [low, high] = [low, high].map(|run| &mut run.as_chunks_mut::<BLOCK>().0[half]);
+            let eights = low.as_chunks_mut::<8>().0.iter_mut().zip(high.as_chunks_mut::<8>().0);
+            for ((low, high), codes) in eights.zip(codes.as_chunks::<8>().0) {
+                let codes = u64::from_le_bytes(*codes);
+                *low = (codes & LOWER_HALVES).to_le_bytes();
+                *high = (codes >> 4 & LOWER_HALVES).to_le_bytes();
+            }
+        }
+    } else {
+        let codes: &[u8; 256] = &codes.as_chunks().0[block];
+        for (run, codes) in runs.iter_mut().zip(codes.as_chunks::<BLOCK>().0) {
+            run.as_chunks_mut::<BLOCK>().0[half] = *codes;
+        }
+    }
+}
+
+/// Two panels, the blocks of them that are spread out, and at most 16 tokens. Panels and tokens are counted from the call's first.
+struct Part {
+    pair: usize,
+    blocks: Range<usize>,
+    tokens: Range<usize>,
+}
+
+impl Part {
+    /// Adds the part's products to the tokens' sums.
+    #[inline(always)]
+    fn add<I: Isa, K: Known>(
+        &self,
+        isa: I,
+        unit: &Unit,
+        spread: &Spread,
+        sums: &mut [[Sums; STEPS]; 2],
+        call: &mut Call<'_>,
+    ) {
+        let steps = self.blocks.len() * BLOCK / columns::<K>();
+        let [mut now, mut before] = sums.each_mut();
+        let mut made = 0..0;
+        for next in cut(0..steps, STEPS).chain(iter::once(steps..steps)) {
+            for (sums, step) in now.iter_mut().zip(next.clone()) {
+                self.multiply::<I, K>(isa, unit, spread, step, call, sums);
+            }
+            match made.len() {
+                STEPS => self.scale::<I, K, STEPS>(isa, spread, made.start, before, call),
+                _ => {
+                    let (twos, one) = before[..made.len()].as_chunks::<2>();
+                    for (step, sums) in (made.start..).step_by(2).zip(twos) {
+                        self.scale::<I, K, 2>(isa, spread, step, sums, call);
+                    }
+                    if let [one] = one {
+                        self.scale::<I, K, 1>(isa, spread, made.end - 1, std::array::from_ref(one), call);
+                    }
+                }
+            }
+            std::mem::swap(&mut now, &mut before);
+            made = next;
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<I: Isa, K: Known>(
+        &self,
+        isa: I,
+        unit: &Unit,
+        spread: &Spread,
+        step: usize,
+        call: &Call<'_>,
+        sums: &mut Sums,
+    ) {
+        let column = columns::<K>() * step;
+        let (block, part) = (column / BLOCK, column % BLOCK / columns::<K>());
+        let tiles = &call.x.tiles(call.tokens.start + self.tokens.start)[self.blocks.clone()];
+        let x = &tiles[block].values;
+        for line in 0..size_of::<Tile>() / 64 {
+            isa.prefetch(x.as_flattened(), AHEAD * size_of::<Tile>() + 64 * line);
+        }
+        if matches!(K::SPEC.codes, Stored::Signed) {
+            unit.multiply::<true>(x, &spread.codes[block], part, sums);
+        } else {
+            unit.multiply::<false>(x, &spread.codes[block], part, sums);
+        }
+    }
+
+    /// Scales the sums of `S` steps and adds them to the results.
+    #[inline(always)]
+    fn scale<I: Isa, K: Known, const S: usize>(
+        &self,
+        isa: I,
+        spread: &Spread,
+        step: usize,
+        sums: &[Sums; S],
+        call: &mut Call<'_>,
+    ) {
+        let has_minimum = !matches!(K::SPEC.scales, Scales::Scale { offset: 0 } | Scales::Halves);
+        let (first, second) = call.out[self.pair * call.tokens.len()..].split_at_mut(call.tokens.len());
+        let scales = &spread.scales[step..][..S];
+        let tiles = &call.x.tiles(call.tokens.start + self.tokens.start)[self.blocks.clone()];
+        for (row, token) in self.tokens.clone().enumerate() {
+            let other = second.get(token).map_or(isa.splat(0.0), |lanes| isa.load(lanes));
+            let mut total = isa.join(isa.load(&first[token]), other);
+            for s in 0..S {
+                let block = (step + s) * columns::<K>() / BLOCK;
+                let factors = tiles[block].factors[row];
+                let scale = isa.wide_mul(isa.wide_load(&scales[s]), isa.wide_splat(factors.scale));
+                total = isa.wide_fma(isa.wide_load_i32(&sums[s][row]), scale, total);
+                if has_minimum {
+                    total = isa.wide_fma(isa.wide_load(&spread.minima[block]), isa.wide_splat(factors.sum), total);
+                }
+            }
+            let [lanes, other] = isa.split(total);
+            isa.store(lanes, &mut first[token]);
+            if let Some(second) = second.get_mut(token) {
+                isa.store(other, second);
+            }
+        }
+    }
+}
