@@ -174,6 +174,12 @@ pub enum Error {
         /// What was asked for.
         quantize: String,
     },
+    /// Settings that exclude each other.
+    #[error("--quantize {quantize} is computed in f32; leave out --dtype bf16, or --quantize")]
+    QuantizeDtype {
+        /// What was asked for.
+        quantize: String,
+    },
     /// The weights have too little room.
     #[error("the weights take {needed} bytes, and {available} are free")]
     Memory {
@@ -226,7 +232,9 @@ impl Error {
                 (Code::FailedPrecondition, "MODEL_UNSUPPORTED")
             }
             Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
-            Self::QuantizeDevice { .. } => (Code::FailedPrecondition, "DEVICE_UNSUPPORTED"),
+            Self::QuantizeDevice { .. } | Self::QuantizeDtype { .. } => {
+                (Code::FailedPrecondition, "DEVICE_UNSUPPORTED")
+            }
             Self::Memory { .. } => (Code::FailedPrecondition, "MEMORY_TOO_SMALL"),
             Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
             Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),

@@ -250,13 +250,12 @@ impl GenerateRequest {
         spec.check()?;
         self.stop.check_with(self.grammar.as_ref())?;
         let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
-        let shown_stop_strings = if self.stop.include_stop { self.stop.stop_strings.len() } else { 0 };
         let limits = self.stop.settle(&spec, model.context_length - ids.len() + before);
         check(before < limits.max_new_tokens, "resume.generated_tokens", || {
             format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
         })?;
         let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
-        let spec = spec.settle(&limits, shown_stop_strings);
+        let spec = spec.settle(&limits);
         let (prompt, generated) = ids.split_at(ids.len() - before);
         let mut output = OutputPipeline::new(model.tokenizer.clone(), &spec, prompt);
         Ok(Work {
@@ -482,9 +481,11 @@ impl OutputSpec {
         check_strings("output_spec.extraction.strip_lines", strip_lines)
     }
 
-    /// Eos ids leave no text even where they do not end the output.
-    fn settle(self, limits: &Limits, shown_stop_strings: usize) -> Spec {
+    /// What ends the model's turn leaves no text: not its strings, nor eos ids, even where those do not end the output.
+    fn settle(self, limits: &Limits) -> Spec {
         let Self { eos_token_ids, mut dropped, mut passed, reasoning, .. } = self;
+        let is_shown = |string: &String| limits.include_stop && !self.stop_strings.contains(string);
+        let (shown, hidden): (Vec<_>, Vec<_>) = limits.stop_strings.iter().cloned().partition(is_shown);
         if limits.include_stop {
             passed.extend(&limits.stop_token_ids);
         }
@@ -492,8 +493,8 @@ impl OutputSpec {
         dropped.extend(&eos_token_ids);
         Spec {
             end_token_ids: limits.stop_token_ids.clone(),
-            stop_strings: limits.stop_strings.clone(),
-            shown_stop_strings,
+            shown_stop_strings: shown.len(),
+            stop_strings: [shown, hidden].concat(),
             control_token_ids: eos_token_ids,
             dropped,
             passed,

@@ -352,9 +352,12 @@ async fn a_stop_of_the_request_shows_when_asked_for() {
     request.stop = Some(pb::Stop { stop_strings: vec![stop_string.clone()], ..request.stop.expect("set") });
     let without = ask(&mut client, request.clone()).await.expect("answers");
     request.stop.as_mut().expect("set").include_stop = true;
-    let with = ask(&mut client, request).await.expect("answers");
+    let with = ask(&mut client, request.clone()).await.expect("answers");
     assert_eq!(with.text(), without.text() + &stop_string);
     assert!(with.accepted.stop.expect("set").include_stop);
+    // But not where it is also what ends the model's turn.
+    request.output_spec = Some(pb::OutputSpec { stop_strings: vec![stop_string], ..Default::default() });
+    assert_eq!(ask(&mut client, request).await.expect("answers").text(), without.text());
 }
 
 /// What the first `cut` tokens of an output told, and then everything.

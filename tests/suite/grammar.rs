@@ -97,6 +97,22 @@ fn an_answer_is_what_its_grammar_says() {
 }
 
 #[test]
+fn an_output_that_is_whole_with_its_last_token_has_ended() {
+    let engine = engine(|_| {});
+    let limited = |grammar: Grammar, tokens: u32| {
+        let mut request = request(grammar, 0);
+        request.stop.max_new_tokens = Some(tokens);
+        texts(submit(&engine, request)).remove(0)
+    };
+    let digits = || Grammar::Regex("[0-9]{3}".to_owned());
+    assert_eq!(limited(digits(), 3).1, FinishReason::Stop);
+    assert_eq!(limited(digits(), 2).1, FinishReason::Length);
+    assert_eq!(limited(Grammar::Regex("[0-9]{3,}".to_owned()), 3).1, FinishReason::Length);
+    let odd = Grammar::Choice(vec!["\u{7f}\u{0}\t".to_owned()]);
+    assert_eq!(limited(odd, 20), ("\u{7f}\u{0}\t".to_owned(), FinishReason::Stop));
+}
+
+#[test]
 fn every_output_and_every_restart_follows_the_grammar() {
     // Memory for one and a half: some have to wait again, in the middle of their grammar.
     let engine = engine(|config| config.kv_memory = Some(48 * 16 * 2 * 30 * 3 * 64 * 4));
@@ -131,7 +147,14 @@ fn what_is_no_grammar_is_refused_by_field_and_costly_ones_are_bounded() {
         (Grammar::Choice(vec!["a".to_owned(), String::new()]), "grammar.choice"),
         (Grammar::Choice(vec!["a".to_owned(); 1025]), "grammar.choice"),
     ];
-    for (grammar, expected) in cases {
+    let impossible = [
+        Grammar::Lark("start: start".to_owned()),
+        Grammar::Lark("start: A\nA: /a/ & /b/".to_owned()),
+        Grammar::Regex("[^\\s\\S]".to_owned()),
+        Grammar::JsonSchema(r##"{"$ref": "#"}"##.to_owned()),
+    ];
+    let impossible = impossible.map(|grammar| (grammar.clone(), grammar.field()));
+    for (grammar, expected) in cases.into_iter().chain(impossible) {
         match request(grammar, 0).prepare(engine.model()) {
             Err(Error::Invalid { field, problem }) => {
                 assert_eq!(field, expected);
@@ -140,6 +163,8 @@ fn what_is_no_grammar_is_refused_by_field_and_costly_ones_are_bounded() {
             other => panic!("{expected}: {:?}", other.map(|_| ())),
         }
     }
+    let problem = request(Grammar::Regex("a(?=b)".to_owned()), 0).prepare(engine.model()).expect_err("no look-ahead");
+    assert!(problem.to_string().contains("look-around"), "{problem}");
     let costly = ["(a{1000}){1000}".to_owned(), deep("(", ")", 8000), "(.*a.{400}){3}".to_owned()].map(Grammar::Regex);
     for grammar in costly {
         if let Ok(work) = request(grammar.clone(), 0).prepare(engine.model()) {

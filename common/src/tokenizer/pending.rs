@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 
 use super::classic::Classic;
@@ -52,17 +52,24 @@ impl Pending {
         if self.is_begun.load(Ordering::Relaxed) || self.is_begun.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (shared, classic) = (Arc::clone(&self.shared), Arc::clone(classic));
+        let (shared, classic) = (Arc::downgrade(&self.shared), Arc::downgrade(classic));
         let thread = thread::Builder::new().name("tokenizer".to_owned());
-        if thread.spawn(move || shared.build(classic)).is_err() {
+        if thread.spawn(move || build(&shared, &classic)).is_err() {
             let _ = self.shared.built.set(None);
         }
     }
 }
 
+/// Builds it when it is its turn, unless the tokenizer is no more by then.
+fn build(shared: &Weak<Shared>, classic: &Weak<Classic>) {
+    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let (Some(shared), Some(classic)) = (shared.upgrade(), classic.upgrade()) {
+        shared.build(classic);
+    }
+}
+
 impl Shared {
     fn build(&self, classic: Arc<Classic>) {
-        let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = self.cache_bytes.load(Ordering::Relaxed);
         let built = catch_unwind(AssertUnwindSafe(|| Fast::of(classic, bytes)));
         let built = built.unwrap_or_else(|_| Err("the library fails on it".to_owned()));

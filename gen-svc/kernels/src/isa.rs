@@ -145,6 +145,8 @@ pub(crate) trait Isa: Copy {
     fn abs(self, a: Self::F) -> Self::F;
     /// `yes` where `a < b`, else `no`.
     fn select_less(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
+    /// Whether `a > b` in any lane.
+    fn any_greater(self, a: Self::F, b: Self::F) -> bool;
     /// To the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
     /// The nearest integers, ties to even, of numbers within ±2^30.

@@ -22,7 +22,8 @@
 //! - Infinity and NaN, from weights or activations, stay within the rows that they belong to, and are not hidden.
 //! - Every method checks all shapes before it writes, and answers [`Error`]; no content of a file leads to a panic.
 //! - A processor's instructions are used only after they were found: a [`Level`] cannot be had otherwise.
-//! - `unsafe` is in `buffer`, `disjoint`, `pool` and `isa`, and where tasks take their parts of a shared output.
+//! - `unsafe` is in `buffer`, `disjoint`, `pool` and `isa`, where tasks take their parts of a shared output, and where the unit for
+//!   tiles is set up.
 
 #![allow(unsafe_code)] // vector instructions, and threads that write parts of one slice; every block says why it is sound
 

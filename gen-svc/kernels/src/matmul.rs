@@ -73,7 +73,7 @@ pub struct Product<'a> {
 }
 
 /// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache.
-const TOKENS: usize = 128;
+const TOKENS: usize = 256;
 /// Panels whose results are kept until they are finished: with one token, and with more.
 const PANELS: (usize, usize) = (4, 2);
 /// Results that are kept: \[panels\]\[tokens\]\[lanes\].

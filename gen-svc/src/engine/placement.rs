@@ -65,14 +65,13 @@ pub(super) fn choose(config: &Config) -> Result<Runtime, Error> {
     let device = match config.device {
         DeviceChoice::Cpu if config.reference => Device::Cpu,
         DeviceChoice::Cpu => {
-            let precision = precision(config.dtype, config.quantize);
+            let precision = precision(config.dtype, config.quantize)?;
             return Ok(Runtime::Cpu { precision, threads: threads(config.threads) });
         }
         DeviceChoice::Cuda(number) => cuda(number)?,
     };
     if let Some(quantize) = config.quantize.filter(|quantize| *quantize != Quantize::None) {
-        let quantize = quantize.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        return Err(Error::QuantizeDevice { quantize });
+        return Err(Error::QuantizeDevice { quantize: quantize_name(quantize) });
     }
     let dtype = match config.dtype {
         DtypeChoice::F32 => Kind::Float,
@@ -83,14 +82,22 @@ pub(super) fn choose(config: &Config) -> Result<Runtime, Error> {
     Ok(Runtime::Torch(Placement { device, dtype }))
 }
 
-fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Precision {
-    match (quantize, dtype) {
+fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, Error> {
+    if let (Some(quantize), DtypeChoice::Bf16) = (quantize.filter(|quantize| *quantize != Quantize::None), dtype) {
+        return Err(Error::QuantizeDtype { quantize: quantize_name(quantize) });
+    }
+    Ok(match (quantize, dtype) {
         (Some(Quantize::Int8), _) => Precision::Int8,
         (Some(Quantize::Int4), _) => Precision::Int4,
         (Some(Quantize::Keep), _) | (None, DtypeChoice::Auto) => Precision::Keep,
         (_, DtypeChoice::Bf16) => Precision::Bf16,
         (_, DtypeChoice::F32 | DtypeChoice::Auto) => Precision::F32,
-    }
+    })
+}
+
+/// As `--quantize` takes it.
+fn quantize_name(quantize: Quantize) -> String {
+    quantize.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// As asked, or one per core.

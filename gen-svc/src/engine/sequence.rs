@@ -198,7 +198,9 @@ impl Sequence {
         let tokens: Vec<Token> =
             new.map(|(at, row)| self.token(self.ids[at], &Logprobs::new(row, self.ids[at], count))).collect();
         self.reported += tokens.len();
-        self.caller.tell(Event::PromptLogprobs(tokens));
+        if !tokens.is_empty() {
+            self.caller.tell(Event::PromptLogprobs(tokens));
+        }
     }
 
     /// Samples the next token. True if that has ended the output.
@@ -242,7 +244,9 @@ impl Sequence {
             self.end(FinishReason::Stop, stopped, parts, tokens);
         } else if self.generated() >= self.work.limits.max_new_tokens {
             self.rest().into_iter().for_each(|part| add_part(&mut parts, part));
-            self.end(FinishReason::Length, None, parts, tokens);
+            let mask = self.writer().constraint.as_mut().map(Constraint::mask);
+            let is_whole = matches!(mask, Some(Ok(Mask::Ended)));
+            self.end(if is_whole { FinishReason::Stop } else { FinishReason::Length }, None, parts, tokens);
         } else {
             let last = self.tell_of_all_but_last(parts, tokens);
             if !last.is_empty() {
@@ -284,7 +288,10 @@ impl Sequence {
 
     /// Ends it because something failed. True.
     pub(super) fn fail(&mut self, error: &Error) -> bool {
-        self.caller.span.in_scope(|| tracing::error!(error = error.chain(), "a step failed"));
+        self.caller.span.in_scope(|| match error {
+            Error::Grammar { .. } => tracing::warn!(error = error.chain(), "an output cannot go on"),
+            _ => tracing::error!(error = error.chain(), "a step failed"),
+        });
         self.end(FinishReason::Error, None, Vec::new(), Delta::default());
         true
     }

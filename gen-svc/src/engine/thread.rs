@@ -23,7 +23,7 @@ use crate::weights::ModelFile;
 /// How often an idle thread looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// How long the thread sleeps when every running request waits for its reader.
+/// How long the thread sleeps when every request waits for its reader.
 const NAP: Duration = Duration::from_millis(2);
 
 /// The thread's own state.
@@ -94,7 +94,7 @@ impl EngineThread {
         self.scheduler.admit();
         let moved = self.step();
         self.count();
-        if !moved && !self.scheduler.running.is_empty() {
+        if !moved && !self.scheduler.is_empty() {
             thread::sleep(NAP);
         }
         true

@@ -102,7 +102,8 @@ impl Fields {
 
     /// An object of token ids and numbers.
     fn bias(&mut self, key: &str) -> Result<Vec<(u32, f32)>, Error> {
-        let entry = |(id, bias): (&String, &Value)| Some((id.parse().ok()?, bias.as_f64()? as f32));
+        let id = |text: &String| text.parse().ok().filter(|id: &u32| id.to_string() == *text);
+        let entry = |(text, bias): (&String, &Value)| Some((id(text)?, bias.as_f64()? as f32));
         let read = |value: &Value| value.as_object()?.iter().map(entry).collect();
         Ok(self.read(key, "an object of token ids and numbers", read)?.unwrap_or_default())
     }

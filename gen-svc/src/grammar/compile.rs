@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Matcher, ParserFactory, TokenParser};
 use quick_cache::sync::Cache;
 use serde_json::Value;
 use tandem_common::tokenizer::Tokenizer;
@@ -102,8 +102,8 @@ impl Grammars {
         let text = read(grammar)?;
         let _slot = self.take_slot()?;
         let compile = || {
-            let factory = self.factory.get_or_init(|| self.factory());
-            factory.as_ref().map(|factory| factory.create_parser(text))
+            let factory = self.factory.get_or_init(|| self.factory()).as_ref();
+            factory.map(|factory| startable(factory.create_parser(text).map_err(|error| error.to_string())?))
         };
         // The library may recurse deeply, and asserts some things that a tokenizer should be.
         let compiled = thread::scope(|scope| {
@@ -111,9 +111,8 @@ impl Grammars {
             let thread = thread.spawn_scoped(scope, compile).map_err(Error::Thread)?;
             thread.join().map_err(|_| Error::invalid(grammar.field(), "cannot be compiled"))
         })?;
-        let parser = compiled.ok_or_else(|| Error::invalid(grammar.field(), "needs a model that has an eos token"))?;
-        let parser = parser.map_err(|error| Error::invalid(grammar.field(), problem(&error.to_string())))?;
-        Ok(Matcher::new(Ok(parser)))
+        let matcher = compiled.ok_or_else(|| Error::invalid(grammar.field(), "needs a model that has an eos token"))?;
+        matcher.map_err(|error| Error::invalid(grammar.field(), problem(&error)))
     }
 
     fn factory(&self) -> Option<ParserFactory> {
@@ -153,6 +152,15 @@ impl Drop for Slot<'_> {
     }
 }
 
+/// Refuses what no output can start with, or only at too great a cost.
+fn startable(parser: TokenParser) -> Result<Matcher, String> {
+    let mut matcher = Matcher::new(Ok(parser));
+    if matcher.stop_reason() == StopReason::NotStopped {
+        matcher.compute_mask().map_err(|error| error.to_string())?;
+    }
+    Ok(matcher)
+}
+
 fn read(grammar: &Grammar) -> Result<TopLevelGrammar, Error> {
     Ok(match grammar {
         Grammar::JsonSchema(text) => {
@@ -163,15 +171,24 @@ fn read(grammar: &Grammar) -> Result<TopLevelGrammar, Error> {
         Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
         Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
         Grammar::Choice(choices) => {
-            let choices: Vec<String> = choices.iter().map(|choice| Value::from(choice.as_str()).to_string()).collect();
+            let choices: Vec<String> = choices.iter().map(|choice| quoted(choice)).collect();
             TopLevelGrammar::from_lark(format!("start: {}", choices.join(" | ")))
         }
     })
 }
 
-/// The first line, in bounds.
+/// As a string of a Lark grammar, which are JSON's but for DEL.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
+/// All in one line, in bounds.
 fn problem(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
+    if text.starts_with("panic") {
+        return "cannot be compiled".to_owned();
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
     let end = (0..=line.len().min(MAX_PROBLEM)).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
     format!("is refused: {}", &line[..end])
 }

@@ -106,10 +106,11 @@ impl<E: Element> Walk<'_, E> {
 #[inline(always)]
 fn products<I: Isa, E: Element, const R: usize>(isa: I, keys: &[E::Stored], queries: [&[f32]; R]) -> [I::W; R] {
     let keys = keys.as_chunks::<POSITIONS>().0;
-    let queries = queries.map(|query| &query[..keys.len()]);
+    let length = keys.len();
+    let queries: [_; R] = from_fn(|r| &queries[r][..length]);
     let mut sums = [isa.wide_splat(0.0); R];
-    for (element, keys) in keys.iter().enumerate() {
-        let keys = E::wide_load(isa, keys);
+    for element in 0..length {
+        let keys = E::wide_load(isa, &keys[element]);
         for r in 0..R {
             sums[r] = isa.wide_fma(keys, isa.wide_splat(queries[r][element]), sums[r]);
         }
@@ -129,8 +130,9 @@ fn weigh<I: Isa>(
 ) {
     let [first, second] = scores(isa, call, isa.split(products), seen);
     let (values, rest) = state.split_at_mut(call.head_dim);
-    let greatest = isa.greatest(isa.max(first, second));
-    if greatest > rest[0] {
+    let most = isa.max(first, second);
+    if isa.any_greater(most, isa.splat(rest[0])) {
+        let greatest = isa.greatest(most);
         let mut factor = [rest[0] - greatest; LANES];
         isa.store(exp(isa, isa.load(&factor)), &mut factor);
         rest[1] *= factor[0];

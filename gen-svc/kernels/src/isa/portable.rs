@@ -99,6 +99,11 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
+    fn any_greater(self, a: Self::F, b: Self::F) -> bool {
+        a.iter().zip(&b).any(|(a, b)| a > b)
+    }
+
+    #[inline(always)]
     fn round(self, a: Self::F) -> Self::F {
         a.map(f32::round_ties_even)
     }

@@ -152,6 +152,11 @@ impl<O: Own> Isa for X86<O> {
     }
 
     #[inline(always)]
+    fn any_greater(self, a: __m256, b: __m256) -> bool {
+        values!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b))) != 0
+    }
+
+    #[inline(always)]
     fn round(self, a: __m256) -> __m256 {
         values!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }

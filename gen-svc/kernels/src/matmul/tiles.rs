@@ -19,11 +19,12 @@ use crate::quantize::{BLOCK, TILE_ROWS, Tile};
 /// Blocks of 32 columns that are spread out at a time.
 const BLOCKS: usize = 24;
 /// Products that are made before the sums of earlier ones are used.
-const STEPS: usize = 3;
+const STEPS: usize = 6;
 /// Blocks of tokens that are asked for ahead of those in use.
 const AHEAD: usize = 6;
 
-/// Blocks of 16 rows, spread out.
+/// Blocks of 16 rows, spread out. On cache lines, as everything in it is made of whole ones.
+#[repr(C, align(64))]
 struct Spread {
     codes: [Codes; BLOCKS],
     /// Of each block, or each half of one.
@@ -32,6 +33,7 @@ struct Spread {
 }
 
 /// What a thread computes with. Nothing in it outlives a call.
+#[repr(C, align(64))]
 struct Scratch {
     spread: Spread,
     /// Of the steps that are being made, and of those before.
