@@ -87,6 +87,7 @@ pub async fn serve(
     let server = Server::builder()
         .layer(access_log::AccessLogLayer)
         .layer(MapResponseLayer::new(typed_errors::typed))
+        .layer(deadline::DeadlineLayer)
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         .add_routes(routes)

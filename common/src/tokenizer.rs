@@ -211,7 +211,7 @@ impl Tokenizer {
     /// Waits until text is encoded as fast as it can be. The first text that is encoded begins the work for that, in the
     /// background; until it is done, text is encoded more slowly, to the same ids.
     pub fn prepare(&self) {
-        self.inner.fast.wait(&self.inner.classic);
+        let _ = self.inner.fast.wait(&self.inner.classic);
     }
 
     /// Every token that becomes its id wherever its text stands, by ascending id.
@@ -282,9 +282,13 @@ impl std::fmt::Debug for Tokenizer {
 
 impl Inner {
     fn plain(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
-        let ids = match self.fast.get(&self.classic) {
-            Some(fast) => fast.ids(pieces, &self.forbidden)?,
-            None => self.classic.ids(pieces, &self.forbidden)?,
+        let classic = || self.classic.ids(pieces, &self.forbidden);
+        let ids = match self.fast.get(&self.classic).map_or_else(classic, |fast| fast.ids(pieces, &self.forbidden)) {
+            Err(too_long @ TokenizerError::TooLong { .. }) => {
+                let fast = self.fast.wait(&self.classic).ok_or(too_long)?;
+                fast.ids(pieces, &self.forbidden)?
+            }
+            ids => ids?,
         };
         Ok(Encoding { ids, offsets: None })
     }

@@ -140,14 +140,17 @@ struct Job {
     submitted: Instant,
     span: Span,
     events: events::Sender<Event>,
-    place: Arc<Place>,
+    place: Place,
 }
 
 /// A place in the queue, given back when the last who holds it drops it.
-#[derive(Debug)]
-struct Place(Arc<Shared>);
+#[derive(Debug, Clone)]
+pub struct Place(#[allow(dead_code)] Arc<Held>); // held for its drop
 
-impl Drop for Place {
+#[derive(Debug)]
+struct Held(Arc<Shared>);
+
+impl Drop for Held {
     fn drop(&mut self) {
         self.0.queued.fetch_sub(1, Ordering::Relaxed);
     }
@@ -207,12 +210,32 @@ impl Engine {
         self.shared.reached(Stage::Failed).await;
     }
 
+    /// Takes a place in the queue for a request that is yet to be prepared.
+    ///
+    /// # Errors
+    /// The queue is full, or the engine takes nothing on.
+    pub fn reserve(&self) -> Result<Place, Error> {
+        self.shared.admit()
+    }
+
     /// Puts a request in the queue. Dropping the receiver cancels it. The work's span is a child of the current one.
     ///
     /// # Errors
     /// The queue is full, or the engine takes nothing on.
     pub fn submit(&self, work: Work, deadline: Option<Instant>) -> Result<events::Receiver<Event>, Error> {
-        let place = self.shared.admit()?;
+        self.submit_at(self.reserve()?, work, deadline)
+    }
+
+    /// The same in a place that was taken before.
+    ///
+    /// # Errors
+    /// The engine is no more.
+    pub fn submit_at(
+        &self,
+        place: Place,
+        work: Work,
+        deadline: Option<Instant>,
+    ) -> Result<events::Receiver<Event>, Error> {
         let (sender, receiver) = events::channel(self.shared.event_buffer + 3 * work.sampling.n as usize + 1);
         let span = tracing::info_span!("generation", prompt_tokens = work.prompt_tokens);
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
@@ -260,7 +283,7 @@ impl Shared {
     }
 
     /// Takes a place in the queue.
-    fn admit(self: &Arc<Self>) -> Result<Arc<Place>, Error> {
+    fn admit(self: &Arc<Self>) -> Result<Place, Error> {
         match self.stage() {
             Stage::Serving => {}
             Stage::Draining | Stage::Stopping => return Err(Error::Draining),
@@ -269,7 +292,7 @@ impl Shared {
         let room = |queued| (queued < self.max_queue).then_some(queued + 1);
         let taken = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         match taken {
-            Ok(_) => Ok(Arc::new(Place(Arc::clone(self)))),
+            Ok(_) => Ok(Place(Arc::new(Held(Arc::clone(self))))),
             Err(_) => Err(Error::QueueFull { limit: self.max_queue }),
         }
     }

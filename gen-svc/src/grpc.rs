@@ -39,10 +39,13 @@ impl GenerateService for Service {
         let deadline = serve::deadline(request.metadata());
         let request = GenerateRequest::try_from(request.into_inner())?;
         let engine = self.engine.clone();
+        let place = engine.reserve()?;
         // A long prompt takes a while to tokenize.
-        let work = tokio::task::spawn_blocking(move || request.prepare(engine.model())).await;
-        let work = work.map_err(|_| Error::EngineFailed)??;
-        Ok(Response::new(Responses::new(self.engine.submit(work, deadline)?)))
+        let submitted = tokio::task::spawn_blocking(move || {
+            let work = request.prepare(engine.model())?;
+            engine.submit_at(place, work, deadline)
+        });
+        Ok(Response::new(Responses::new(submitted.await.map_err(|_| Error::EngineFailed)??)))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {

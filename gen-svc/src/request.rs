@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use tandem_common::artifacts::GenerationDefaults;
-use tandem_common::tokenizer::Tokenizer;
+use tandem_common::tokenizer::{Tokenizer, TokenizerError};
 
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar, Grammars};
@@ -338,7 +338,10 @@ impl Input {
         check_tokenizer(model, expected)?;
         let field = self.field();
         let ids = match self {
-            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(Error::Tokenize)?,
+            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| match error {
+                TokenizerError::TooLong { .. } => Error::invalid(field, error.to_string()),
+                other => Error::Tokenize(other),
+            })?,
             Self::TokenIds(ids) => ids,
             Self::HfMessages => return Err(Error::ImagesNotSupported { model: model.id.clone() }),
         };

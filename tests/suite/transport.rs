@@ -4,6 +4,7 @@ use prost::Message;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::{ModelFolder, Running, render_service};
+use tokio::net::TcpStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
@@ -82,4 +83,21 @@ async fn health_speaks_for_every_service() {
     let request = HealthCheckRequest { service: "tandem.generate.v1.GenerateService".to_owned() };
     let status = client.check(request).await.expect_err("served elsewhere");
     assert_eq!(failed(&status).code, Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_passes_before_there_is_an_answer_is_told_as_such() {
+    let (service, _) = serve().await;
+    let stream = TcpStream::connect(service.address).await.expect("it listens");
+    let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+    tokio::spawn(connection);
+    let request = http::Request::post(format!("http://{}{TOKENIZE}", service.address))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", "300m");
+    // A request that never ends, from a client that does not look at the clock.
+    let (response, _unfinished) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    let answer = response.await.expect("an answer");
+    let failed = failed(&Status::from_header_map(answer.headers()).expect("an error"));
+    assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
 }

@@ -1,16 +1,30 @@
 //! The caller's deadline, as gRPC carries it.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use http::{HeaderMap, Request, Response};
+use tonic::body::Body;
 use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use crate::status::Failure;
+
+/// How much sooner a call ends here than in tonic, which ends it as CANCELLED, without details: a tenth of its time, at most this.
+const MARGIN: Duration = Duration::from_millis(10);
 
 /// When the caller stops waiting, from its `grpc-timeout`. None without one, and for one that is malformed.
 ///
 /// Format: at most eight digits and a unit (H, M, S, m, u, n), as in the gRPC over HTTP/2 specification.
 #[must_use]
 pub fn deadline(metadata: &MetadataMap) -> Option<Instant> {
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
-    Instant::now().checked_add(parse(text)?)
+    Instant::now().checked_add(timeout(metadata.as_ref())?)
+}
+
+fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    parse(headers.get("grpc-timeout")?.to_str().ok()?)
 }
 
 fn parse(text: &str) -> Option<Duration> {
@@ -28,4 +42,52 @@ fn parse(text: &str) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(count)),
         _ => None,
     }
+}
+
+/// Ends calls whose deadline passes before they have an answer. A stream, once it has begun, sees to its deadline itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeadlineLayer;
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = WithDeadline<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        WithDeadline { inner }
+    }
+}
+
+/// A service whose calls end in time.
+#[derive(Debug, Clone)]
+pub(super) struct WithDeadline<S> {
+    inner: S,
+}
+
+impl<S> Service<Request<Body>> for WithDeadline<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let timeout = timeout(request.headers());
+        let answered = self.inner.call(request);
+        Box::pin(async move {
+            let Some(timeout) = timeout else { return answered.await };
+            let time = timeout - MARGIN.min(timeout / 10);
+            tokio::time::timeout(time, answered).await.unwrap_or_else(|_| Ok(late()))
+        })
+    }
+}
+
+fn late() -> Response<Body> {
+    let failure =
+        Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "the deadline passed before there was an answer");
+    Status::from(failure).into_http()
 }

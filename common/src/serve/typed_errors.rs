@@ -1,5 +1,5 @@
 //! Gives the errors that the transport makes by itself the same typed details as ours: an undecodable or oversize message, a
-//! method that does not exist, a deadline.
+//! method that does not exist.
 
 use http::Response;
 use tonic::body::Body;
@@ -28,9 +28,6 @@ fn failure(status: &Status) -> Failure {
             Failure::new(Code::InvalidArgument, "MALFORMED_MESSAGE", message)
         }
         Code::Unimplemented => Failure::new(Code::Unimplemented, "UNKNOWN_METHOD", "this server has no such method"),
-        Code::Cancelled if message.contains("Timeout") => {
-            Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "the deadline passed")
-        }
         code => Failure::new(code, "TRANSPORT", message),
     }
 }

@@ -36,9 +36,9 @@ impl Pending {
     }
 
     /// Waits until it has been built, or cannot be.
-    pub(super) fn wait(&self, classic: &Arc<Classic>) {
+    pub(super) fn wait(&self, classic: &Arc<Classic>) -> Option<&Fast> {
         self.begin(classic);
-        self.shared.built.wait();
+        self.shared.built.wait().as_ref()
     }
 
     pub(super) fn set_cache_bytes(&self, bytes: u64) {

@@ -1,7 +1,6 @@
 //! A request's caller: what all its outputs share, and the only way to tell it anything.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
@@ -19,7 +18,7 @@ use crate::sampling::Sampling;
 pub(super) struct Caller {
     events: Sender<Event>,
     /// Its place in the queue, until it leaves that.
-    place: RefCell<Option<Arc<Place>>>,
+    place: RefCell<Option<Place>>,
     deadline: Option<Instant>,
     pub(super) span: Span,
     prompt_tokens: usize,
@@ -67,7 +66,7 @@ impl Caller {
         let Job { work, deadline, submitted, span, events, place } = job;
         Self {
             events: events.clone(),
-            place: RefCell::new(Some(Arc::clone(place))),
+            place: RefCell::new(Some(place.clone())),
             deadline: *deadline,
             span: span.clone(),
             prompt_tokens: work.prompt_tokens,
