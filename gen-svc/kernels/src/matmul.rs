@@ -72,7 +72,8 @@ pub struct Product<'a> {
     pub out: &'a mut [f32],
 }
 
-/// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache.
+/// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache; half as many with floats,
+/// of which more panels are taken together.
 const TOKENS: usize = 256;
 /// Panels whose results are kept until they are finished: with one token, and with more.
 const PANELS: (usize, usize) = (4, 2);
@@ -157,6 +158,10 @@ impl<'a> Layer<'a> {
         }
     }
 
+    fn needs_integers(&self) -> bool {
+        self.linears().into_iter().flatten().any(|linear| linear.matrix.format().needs_integers())
+    }
+
     fn bytes(&self) -> usize {
         self.linears().into_iter().flatten().map(|linear| linear.matrix.bytes()).sum()
     }
@@ -191,7 +196,8 @@ impl<'a> Job<'a> {
         let first = task * self.panels_per_task;
         let panels = first..(first + self.panels_per_task).min(self.rows.div_ceil(LANES));
         let mut tiles = [[[0.0; LANES]; N]; 2];
-        for tokens in cut(0..tokens, TOKENS) {
+        let most = if self.layer.needs_integers() { TOKENS } else { TOKENS / 2 };
+        for tokens in cut(0..tokens, most) {
             for panels in cut(panels.clone(), N / tokens.len()) {
                 for (linear, tile) in self.layer.linears().into_iter().flatten().zip(&mut tiles) {
                     compute_tile(level, linear.matrix, panels.clone(), input, tokens.clone(), tile);

@@ -41,12 +41,16 @@ impl<E: Element> Work for Floats<'_, E> {
             return self.one_token(isa);
         }
         let mut panel = 0;
+        while I::REGISTERS > 16 && panel + 4 <= self.panels.len() {
+            self.many_tokens::<I, 2, 8>(isa, panel);
+            panel += 4;
+        }
         while panel + 2 <= self.panels.len() {
-            self.many_tokens::<I, 2>(isa, panel);
+            self.many_tokens::<I, 1, 6>(isa, panel);
             panel += 2;
         }
         if panel < self.panels.len() {
-            self.many_tokens::<I, 1>(isa, panel);
+            self.few_tokens::<I, 1>(isa, panel, 0);
         }
     }
 }
@@ -66,19 +70,24 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `P` panels, by as many tokens as there are registers for, then by two, then one.
+    /// `W` times two panels, by `T` tokens while there are as many.
     #[inline(always)]
-    fn many_tokens<I: Isa, const P: usize>(&mut self, isa: I, panel: usize) {
+    fn many_tokens<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
         let mut token = 0;
-        while I::REGISTERS > 16 && P == 2 && token + 12 <= tokens {
-            self.wide_tile::<I, 12>(isa, panel, token);
-            token += 12;
+        while token + T <= tokens {
+            self.wide_tile::<I, W, T>(isa, panel, token);
+            token += T;
         }
-        while P == 2 && token + 6 <= tokens {
-            self.wide_tile::<I, 6>(isa, panel, token);
-            token += 6;
+        for pair in 0..W {
+            self.few_tokens::<I, 2>(isa, panel + 2 * pair, token);
         }
+    }
+
+    /// `P` panels and the tokens from `token` on, by two, then one.
+    #[inline(always)]
+    fn few_tokens<I: Isa, const P: usize>(&mut self, isa: I, panel: usize, mut token: usize) {
+        let tokens = self.x.len() / self.matrix.columns();
         while token + 2 <= tokens {
             self.tile::<I, P, 2>(isa, panel, token);
             token += 2;
@@ -88,23 +97,32 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// Two panels.
+    /// `W` times two panels.
     #[inline(always)]
-    fn wide_tile<I: Isa, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
+    fn wide_tile<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
         let columns = self.matrix.columns();
-        let panels: [_; 2] = from_fn(|p| &self.matrix.floats::<E::Stored>(self.panels.start + panel + p)[..columns]);
+        let part = |p: usize| &self.matrix.floats::<E::Stored>(self.panels.start + panel + p)[..columns];
+        let pairs: [[_; 2]; W] = from_fn(|w| [part(2 * w), part(2 * w + 1)]);
         let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
-        let mut sums = [isa.wide_splat(0.0); T];
+        let mut sums = [[isa.wide_splat(0.0); W]; T];
         for column in 0..columns {
-            let weights = isa.join(E::load(isa, &panels[0][column]), E::load(isa, &panels[1][column]));
+            let mut weights = [isa.wide_splat(0.0); W];
+            for (weights, [first, second]) in weights.iter_mut().zip(pairs) {
+                *weights = isa.join(E::load(isa, &first[column]), E::load(isa, &second[column]));
+            }
             for t in 0..T {
-                sums[t] = isa.wide_fma(weights, isa.wide_splat(x[t][column]), sums[t]);
+                let x = isa.wide_splat(x[t][column]);
+                for w in 0..W {
+                    sums[t][w] = isa.wide_fma(weights[w], x, sums[t][w]);
+                }
             }
         }
         let tokens = self.x.len() / columns;
         for (t, sums) in sums.into_iter().enumerate() {
-            for (p, sum) in isa.split(sums).into_iter().enumerate() {
-                isa.store(sum, &mut self.out[(panel + p) * tokens + token + t]);
+            for (w, sums) in sums.into_iter().enumerate() {
+                for (p, sum) in isa.split(sums).into_iter().enumerate() {
+                    isa.store(sum, &mut self.out[(panel + 2 * w + p) * tokens + token + t]);
+                }
             }
         }
     }
