@@ -1,6 +1,7 @@
 //! How a Tandem service is run: health, reflection, limits, typed transport errors, an access log, and a drain on shutdown.
 
 mod access_log;
+mod around;
 mod deadline;
 mod health;
 mod typed_errors;
@@ -19,6 +20,7 @@ use tonic::transport::server::TcpIncoming;
 use tower::util::MapResponseLayer;
 
 use crate::pb;
+use around::around;
 
 pub use deadline::deadline;
 pub use health::Health;
@@ -85,9 +87,9 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (close, closed) = oneshot::channel();
     let server = Server::builder()
-        .layer(access_log::AccessLogLayer)
+        .layer(around::<access_log::Call, _>())
         .layer(MapResponseLayer::new(typed_errors::typed))
-        .layer(deadline::DeadlineLayer)
+        .layer(around::<deadline::Limit, _>())
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         .add_routes(routes)

@@ -140,17 +140,14 @@ struct Job {
     submitted: Instant,
     span: Span,
     events: events::Sender<Event>,
-    place: Place,
+    place: Arc<Place>,
 }
 
 /// A place in the queue, given back when the last who holds it drops it.
-#[derive(Debug, Clone)]
-pub struct Place(#[allow(dead_code)] Arc<Held>); // held for its drop
-
 #[derive(Debug)]
-struct Held(Arc<Shared>);
+pub struct Place(Arc<Shared>);
 
-impl Drop for Held {
+impl Drop for Place {
     fn drop(&mut self) {
         self.0.queued.fetch_sub(1, Ordering::Relaxed);
     }
@@ -214,7 +211,7 @@ impl Engine {
     ///
     /// # Errors
     /// The queue is full, or the engine takes nothing on.
-    pub fn reserve(&self) -> Result<Place, Error> {
+    pub fn reserve(&self) -> Result<Arc<Place>, Error> {
         self.shared.admit()
     }
 
@@ -232,7 +229,7 @@ impl Engine {
     /// The engine is no more.
     pub fn submit_at(
         &self,
-        place: Place,
+        place: Arc<Place>,
         work: Work,
         deadline: Option<Instant>,
     ) -> Result<events::Receiver<Event>, Error> {
@@ -283,7 +280,7 @@ impl Shared {
     }
 
     /// Takes a place in the queue.
-    fn admit(self: &Arc<Self>) -> Result<Place, Error> {
+    fn admit(self: &Arc<Self>) -> Result<Arc<Place>, Error> {
         match self.stage() {
             Stage::Serving => {}
             Stage::Draining | Stage::Stopping => return Err(Error::Draining),
@@ -292,7 +289,7 @@ impl Shared {
         let room = |queued| (queued < self.max_queue).then_some(queued + 1);
         let taken = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         match taken {
-            Ok(_) => Ok(Place(Arc::new(Held(Arc::clone(self))))),
+            Ok(_) => Ok(Arc::new(Place(Arc::clone(self)))),
             Err(_) => Err(Error::QueueFull { limit: self.max_queue }),
         }
     }

@@ -232,9 +232,8 @@ impl Error {
                 (Code::FailedPrecondition, "MODEL_UNSUPPORTED")
             }
             Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
-            Self::QuantizeDevice { .. } | Self::QuantizeDtype { .. } => {
-                (Code::FailedPrecondition, "DEVICE_UNSUPPORTED")
-            }
+            Self::QuantizeDevice { .. } => (Code::FailedPrecondition, "DEVICE_UNSUPPORTED"),
+            Self::QuantizeDtype { .. } => (Code::FailedPrecondition, "SETTINGS_CONFLICT"),
             Self::Memory { .. } => (Code::FailedPrecondition, "MEMORY_TOO_SMALL"),
             Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
             Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Summary};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, Summary};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Logits, Model, Run, Runtime, Wanted};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions, Work};
@@ -289,6 +289,17 @@ fn without_an_output_tensor_the_head_is_the_embedding_table() {
     let expected = logits(same.as_mut(), &prompt, 3);
     assert_eq!(logits(tied.as_mut(), &prompt, 3), expected);
     assert_ne!(logits(untied.as_mut(), &prompt, 3), expected);
+}
+
+#[test]
+fn settings_that_exclude_each_other_are_refused() {
+    for quantize in [Quantize::Int8, Quantize::Int4, Quantize::Keep] {
+        let config = Config { quantize: Some(quantize), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
+        let error = Engine::start(config).expect_err("one or the other");
+        assert!(error.to_string().contains("leave out --dtype bf16"), "{error}");
+    }
+    let config = Config { quantize: Some(Quantize::None), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
+    Engine::start(config).expect("both say the same");
 }
 
 #[test]

@@ -9,64 +9,33 @@ use http_body::{Frame, SizeHint};
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
-use tower::{Layer, Service};
 
+use super::around::Around;
 use crate::status::code_name;
 
-/// Logs every call of the service it wraps.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AccessLogLayer;
-
-impl<S> Layer<S> for AccessLogLayer {
-    type Service = AccessLog<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        AccessLog { inner }
-    }
-}
-
-/// A service whose calls are logged.
-#[derive(Debug, Clone)]
-pub(super) struct AccessLog<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<Body>> for AccessLog<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut call = Call::started(request.uri().path());
-        let answered = self.inner.call(request);
-        Box::pin(async move {
-            let response = answered.await?;
-            call.read_status(response.headers());
-            Ok(response.map(|body| Body::new(LoggedBody { body, call })))
-        })
-    }
-}
-
 /// A call under way. Logged when dropped, with the last status seen; without one the caller went away.
-struct Call {
+pub(super) struct Call {
     path: String,
     start: Instant,
     code: Option<Code>,
 }
 
-impl Call {
-    fn started(path: &str) -> Self {
-        Self { path: path.to_owned(), start: Instant::now(), code: None }
+impl Around for Call {
+    fn begin(request: &Request<Body>) -> Self {
+        Self { path: request.uri().path().to_owned(), start: Instant::now(), code: None }
     }
 
+    async fn finish<E>(
+        mut self,
+        answer: impl Future<Output = Result<Response<Body>, E>> + Send,
+    ) -> Result<Response<Body>, E> {
+        let response = answer.await?;
+        self.read_status(response.headers());
+        Ok(response.map(|body| Body::new(LoggedBody { body, call: self })))
+    }
+}
+
+impl Call {
     fn read_status(&mut self, headers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
             self.code = Some(status.code());

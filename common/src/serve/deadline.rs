@@ -1,15 +1,13 @@
 //! The caller's deadline, as gRPC carries it.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Request, Response};
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tower::{Layer, Service};
 
+use super::around::Around;
 use crate::status::Failure;
 
 /// How much sooner a call ends here than in tonic, which ends it as CANCELLED, without details: a tenth of its time, at most this.
@@ -44,45 +42,23 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Ends calls whose deadline passes before they have an answer. A stream, once it has begun, sees to its deadline itself.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DeadlineLayer;
+/// Ends a call whose deadline passes before it has an answer. A stream, once it has begun, sees to its deadline itself.
+#[derive(Debug)]
+pub(super) struct Limit(Option<Duration>);
 
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = WithDeadline<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        WithDeadline { inner }
-    }
-}
-
-/// A service whose calls end in time.
-#[derive(Debug, Clone)]
-pub(super) struct WithDeadline<S> {
-    inner: S,
-}
-
-impl<S> Service<Request<Body>> for WithDeadline<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
+impl Around for Limit {
+    fn begin(request: &Request<Body>) -> Self {
+        Self(timeout(request.headers()).map(|time| time - MARGIN.min(time / 10)))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let timeout = timeout(request.headers());
-        let answered = self.inner.call(request);
-        Box::pin(async move {
-            let Some(timeout) = timeout else { return answered.await };
-            let time = timeout - MARGIN.min(timeout / 10);
-            tokio::time::timeout(time, answered).await.unwrap_or_else(|_| Ok(late()))
-        })
+    async fn finish<E>(
+        self,
+        answer: impl Future<Output = Result<Response<Body>, E>> + Send,
+    ) -> Result<Response<Body>, E> {
+        match self.0 {
+            None => answer.await,
+            Some(time) => tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Ok(late())),
+        }
     }
 }
 

@@ -113,8 +113,8 @@ pub(crate) trait Work {
     fn run<I: Isa>(self, isa: I) -> Self::Output;
 }
 
-/// Operations on eight lanes, and some on sixteen. A value of the type is proof that the processor has the instructions.
-pub(crate) trait Isa: Copy {
+/// Operations on sixteen lanes, which levels hold in one register or in two.
+pub(crate) trait Wide: Copy {
     /// Eight numbers.
     type F: Copy;
     /// Sixteen numbers.
@@ -122,6 +122,21 @@ pub(crate) trait Isa: Copy {
     /// Vector registers.
     const REGISTERS: usize;
 
+    fn wide_splat(self, value: f32) -> Self::W;
+    fn wide_load(self, from: &[f32; WIDE]) -> Self::W;
+    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]);
+    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
+    /// Integers within ±2^24, as numbers.
+    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
+    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W;
+    /// `a * b + c`, rounded once.
+    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
+    fn join(self, first: Self::F, second: Self::F) -> Self::W;
+    fn split(self, lanes: Self::W) -> [Self::F; 2];
+}
+
+/// Operations on eight lanes. A value of the type is proof that the processor has the instructions.
+pub(crate) trait Isa: Wide {
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; LANES]) -> Self::F;
     fn store(self, lanes: Self::F, to: &mut [f32; LANES]);
@@ -159,18 +174,6 @@ pub(crate) trait Isa: Copy {
     fn greatest(self, a: Self::F) -> f32;
     /// Asks for the cache line of an address a number of bytes behind `from`. The address need not exist.
     fn prefetch(self, from: &[u8], ahead: usize);
-
-    fn wide_splat(self, value: f32) -> Self::W;
-    fn wide_load(self, from: &[f32; WIDE]) -> Self::W;
-    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]);
-    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
-    /// Integers within ±2^24, as numbers.
-    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
-    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W;
-    /// `a * b + c`, rounded once.
-    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
-    fn join(self, first: Self::F, second: Self::F) -> Self::W;
-    fn split(self, lanes: Self::W) -> [Self::F; 2];
 
     /// As many lanes as `from` has, at most all; the others are `fill`.
     #[inline(always)]

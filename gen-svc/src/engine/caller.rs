@@ -1,6 +1,7 @@
 //! A request's caller: what all its outputs share, and the only way to tell it anything.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
@@ -18,7 +19,7 @@ use crate::sampling::Sampling;
 pub(super) struct Caller {
     events: Sender<Event>,
     /// Its place in the queue, until it leaves that.
-    place: RefCell<Option<Place>>,
+    place: RefCell<Option<Arc<Place>>>,
     deadline: Option<Instant>,
     pub(super) span: Span,
     prompt_tokens: usize,
@@ -66,7 +67,7 @@ impl Caller {
         let Job { work, deadline, submitted, span, events, place } = job;
         Self {
             events: events.clone(),
-            place: RefCell::new(Some(place.clone())),
+            place: RefCell::new(Some(Arc::clone(place))),
             deadline: *deadline,
             span: span.clone(),
             prompt_tokens: work.prompt_tokens,

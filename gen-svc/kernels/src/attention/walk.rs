@@ -97,7 +97,7 @@ impl<E: Element> Walk<'_, E> {
         for r in 0..R {
             weigh(isa, call, products[r], &seen, states[r], &mut weights[r]);
         }
-        add_values::<I, E, R>(isa, tile(Part::Values), &weights, seen, call.head_dim, states);
+        Weighted::<E, R> { values: tile(Part::Values), weights: &weights, seen, dim: call.head_dim }.add(isa, states);
         R
     }
 }
@@ -168,83 +168,72 @@ fn scores<I: Isa>(isa: I, call: &Call<'_>, products: [I::F; 2], seen: &Range<usi
     scores
 }
 
-/// Adds values, \[16\]\[head_dim\], in the order of their positions. What a row does not see is not even multiplied by zero.
-#[inline(always)]
-fn add_values<I: Isa, E: Element, const R: usize>(
-    isa: I,
-    values: &[E::Stored],
-    weights: &[[f32; POSITIONS]; R],
+/// The values of a block, and their weights in `R` rows.
+struct Weighted<'a, E: Element, const R: usize> {
+    /// \[16\]\[head_dim\].
+    values: &'a [E::Stored],
+    weights: &'a [[f32; POSITIONS]; R],
     seen: Range<usize>,
+    /// Of a head.
     dim: usize,
-    mut states: [&mut [f32]; R],
-) {
-    let mut column = 0;
-    while I::REGISTERS > 16 && column + 2 * WIDE <= dim {
-        add_columns::<I, E, R, 2>(isa, values, weights, &seen, dim, column, &mut states);
-        column += 2 * WIDE;
-    }
-    while column + WIDE <= dim {
-        add_columns::<I, E, R, 1>(isa, values, weights, &seen, dim, column, &mut states);
-        column += WIDE;
-    }
-    if column < dim {
-        add_eight_columns::<I, E, R>(isa, values, weights, &seen, dim, column, &mut states);
-    }
 }
 
-/// `C` times sixteen columns, from `column` on.
-#[inline(always)]
-fn add_columns<I: Isa, E: Element, const R: usize, const C: usize>(
-    isa: I,
-    values: &[E::Stored],
-    weights: &[[f32; POSITIONS]; R],
-    seen: &Range<usize>,
-    dim: usize,
-    column: usize,
-    states: &mut [&mut [f32]; R],
-) {
-    let mut sums = [[isa.wide_splat(0.0); C]; R];
-    for r in 0..R {
-        let state = states[r][column..].as_chunks::<WIDE>().0;
-        for c in 0..C {
-            sums[r][c] = isa.wide_load(&state[c]);
+impl<E: Element, const R: usize> Weighted<'_, E, R> {
+    /// Adds them to rows in the order of their positions. What a row does not see is not even multiplied by zero.
+    #[inline(always)]
+    fn add<I: Isa>(&self, isa: I, mut states: [&mut [f32]; R]) {
+        let mut column = 0;
+        while I::REGISTERS > 16 && column + 2 * WIDE <= self.dim {
+            self.add_columns::<I, 2>(isa, column, &mut states);
+            column += 2 * WIDE;
+        }
+        while column + WIDE <= self.dim {
+            self.add_columns::<I, 1>(isa, column, &mut states);
+            column += WIDE;
+        }
+        if column < self.dim {
+            self.add_last_eight(isa, column, &mut states);
         }
     }
-    for position in seen.clone() {
-        let lanes = values[position * dim + column..][..C * WIDE].as_chunks::<WIDE>().0;
-        for c in 0..C {
-            let value = E::wide_load(isa, &lanes[c]);
-            for r in 0..R {
-                sums[r][c] = isa.wide_fma(isa.wide_splat(weights[r][position]), value, sums[r][c]);
+
+    /// `C` times sixteen columns, from `column` on.
+    #[inline(always)]
+    fn add_columns<I: Isa, const C: usize>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
+        let mut sums = [[isa.wide_splat(0.0); C]; R];
+        for r in 0..R {
+            let state = states[r][column..].as_chunks::<WIDE>().0;
+            for c in 0..C {
+                sums[r][c] = isa.wide_load(&state[c]);
+            }
+        }
+        for position in self.seen.clone() {
+            let lanes = self.values[position * self.dim + column..][..C * WIDE].as_chunks::<WIDE>().0;
+            for c in 0..C {
+                let value = E::wide_load(isa, &lanes[c]);
+                for (sums, weights) in sums.iter_mut().zip(self.weights) {
+                    sums[c] = isa.wide_fma(isa.wide_splat(weights[position]), value, sums[c]);
+                }
+            }
+        }
+        for r in 0..R {
+            let state = states[r][column..].as_chunks_mut::<WIDE>().0;
+            for c in 0..C {
+                isa.wide_store(sums[r][c], &mut state[c]);
             }
         }
     }
-    for r in 0..R {
-        let state = states[r][column..].as_chunks_mut::<WIDE>().0;
-        for c in 0..C {
-            isa.wide_store(sums[r][c], &mut state[c]);
-        }
-    }
-}
 
-/// The last eight columns.
-#[inline(always)]
-fn add_eight_columns<I: Isa, E: Element, const R: usize>(
-    isa: I,
-    values: &[E::Stored],
-    weights: &[[f32; POSITIONS]; R],
-    seen: &Range<usize>,
-    dim: usize,
-    column: usize,
-    states: &mut [&mut [f32]; R],
-) {
-    for (state, weights) in states.iter_mut().zip(weights) {
-        let state = &mut state[column..].as_chunks_mut::<LANES>().0[0];
-        let mut sum = isa.load(state);
-        for position in seen.clone() {
-            let value = E::load(isa, &values[position * dim + column..].as_chunks().0[0]);
-            sum = isa.fma(isa.splat(weights[position]), value, sum);
+    /// What is left where heads are no multiple of sixteen wide.
+    #[inline(always)]
+    fn add_last_eight<I: Isa>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
+        for (state, weights) in states.iter_mut().zip(self.weights) {
+            let state = &mut state[column..].as_chunks_mut::<LANES>().0[0];
+            let mut sum = isa.load(state);
+            for position in self.seen.clone() {
+                let value = E::load(isa, &self.values[position * self.dim + column..].as_chunks().0[0]);
+                sum = isa.fma(isa.splat(weights[position]), value, sum);
+            }
+            isa.store(sum, state);
         }
-        isa.store(sum, state);
     }
 }

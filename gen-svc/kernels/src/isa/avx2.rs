@@ -1,14 +1,15 @@
-//! AVX2 with FMA and F16C. Products of bytes are added in pairs to 16 bits, and those to 32 bits before they could overflow.
+//! AVX2 with FMA and F16C. Products of bytes are added in pairs to 16 bits, and those to 32 bits before they could overflow. Sixteen
+//! lanes take two registers.
 
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::x86::{Own, X86, four, memory, values};
-use super::{Isa, LANES, WIDE, Work};
+use super::x86::{Dots, X86, four, memory, values};
+use super::{Isa, LANES, WIDE, Wide, Work};
 
 pub(super) type Avx2 = X86<Pairs>;
 
-/// Products by `vpmaddubsw`, sixteen lanes in two registers.
+/// Products by `vpmaddubsw`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pairs(());
 
@@ -27,29 +28,30 @@ pub(super) fn run<W: Work>(isa: Avx2, work: W) -> W::Output {
     unsafe { compiled(isa, work) }
 }
 
-impl Own for Pairs {
+impl Wide for Avx2 {
+    type F = __m256;
     type W = [__m256; 2];
     const REGISTERS: usize = 16;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> Self::W {
+    fn wide_splat(self, value: f32) -> Self::W {
         [values!(_mm256_set1_ps(value)); 2]
     }
 
     #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> Self::W {
+    fn wide_load(self, from: &[f32; WIDE]) -> Self::W {
         from_fn(|half| memory!(_mm256_loadu_ps(from.as_chunks::<LANES>().0[half].as_ptr())))
     }
 
     #[inline(always)]
-    fn store(self, lanes: Self::W, to: &mut [f32; WIDE]) {
+    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]) {
         for (lanes, to) in lanes.into_iter().zip(to.as_chunks_mut::<LANES>().0) {
             memory!(_mm256_storeu_ps(to.as_mut_ptr(), lanes));
         }
     }
 
     #[inline(always)]
-    fn load_f16(self, from: &[u16; WIDE]) -> Self::W {
+    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W {
         from_fn(|half| {
             let from = &from.as_chunks::<LANES>().0[half];
             memory!(_mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())))
@@ -57,7 +59,7 @@ impl Own for Pairs {
     }
 
     #[inline(always)]
-    fn load_i32(self, from: &[i32; WIDE]) -> Self::W {
+    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W {
         from_fn(|half| {
             let from = &from.as_chunks::<LANES>().0[half];
             memory!(_mm256_cvtepi32_ps(_mm256_loadu_si256(from.as_ptr().cast())))
@@ -65,12 +67,12 @@ impl Own for Pairs {
     }
 
     #[inline(always)]
-    fn mul(self, a: Self::W, b: Self::W) -> Self::W {
+    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W {
         from_fn(|half| values!(_mm256_mul_ps(a[half], b[half])))
     }
 
     #[inline(always)]
-    fn fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W {
+    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W {
         from_fn(|half| values!(_mm256_fmadd_ps(a[half], b[half], c[half])))
     }
 
@@ -83,7 +85,9 @@ impl Own for Pairs {
     fn split(self, lanes: Self::W) -> [__m256; 2] {
         lanes
     }
+}
 
+impl Dots for Pairs {
     /// 8 additions of two products each, at most 8 x 2 x 15 x 127 = 30,480: within 16 bits.
     #[inline(always)]
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {

@@ -3,8 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use super::x86::{Own, X86, memory, values};
-use super::{Isa, WIDE, Work};
+use super::x86::{Dots, X86, memory, values};
+use super::{Isa, WIDE, Wide, Work};
 
 pub(super) type Avx512 = X86<Fours>;
 
@@ -29,42 +29,43 @@ pub(super) fn run<W: Work>(isa: Avx512, work: W) -> W::Output {
     unsafe { compiled(isa, work) }
 }
 
-impl Own for Fours {
+impl Wide for Avx512 {
+    type F = __m256;
     type W = __m512;
     const REGISTERS: usize = 32;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> __m512 {
+    fn wide_splat(self, value: f32) -> __m512 {
         values!(_mm512_set1_ps(value))
     }
 
     #[inline(always)]
-    fn load(self, from: &[f32; WIDE]) -> __m512 {
+    fn wide_load(self, from: &[f32; WIDE]) -> __m512 {
         memory!(_mm512_loadu_ps(from.as_ptr()))
     }
 
     #[inline(always)]
-    fn store(self, lanes: __m512, to: &mut [f32; WIDE]) {
+    fn wide_store(self, lanes: __m512, to: &mut [f32; WIDE]) {
         memory!(_mm512_storeu_ps(to.as_mut_ptr(), lanes));
     }
 
     #[inline(always)]
-    fn load_f16(self, from: &[u16; WIDE]) -> __m512 {
+    fn wide_load_f16(self, from: &[u16; WIDE]) -> __m512 {
         memory!(_mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())))
     }
 
     #[inline(always)]
-    fn load_i32(self, from: &[i32; WIDE]) -> __m512 {
+    fn wide_load_i32(self, from: &[i32; WIDE]) -> __m512 {
         memory!(_mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())))
     }
 
     #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
+    fn wide_mul(self, a: __m512, b: __m512) -> __m512 {
         values!(_mm512_mul_ps(a, b))
     }
 
     #[inline(always)]
-    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+    fn wide_fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         values!(_mm512_fmadd_ps(a, b, c))
     }
 
@@ -79,7 +80,9 @@ impl Own for Fours {
         let second = values!(_mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(lanes))));
         [values!(_mm512_castps512_ps256(lanes)), second]
     }
+}
 
+impl Dots for Fours {
     #[inline(always)]
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm512_setzero_si512()); T];

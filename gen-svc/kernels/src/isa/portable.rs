@@ -2,17 +2,64 @@
 
 use std::array::from_fn;
 
-use super::{Isa, LANES, WIDE};
+use super::{Isa, LANES, WIDE, Wide};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Portable;
 
-impl Isa for Portable {
+impl Wide for Portable {
     type F = [f32; LANES];
     type W = [f32; WIDE];
     const REGISTERS: usize = 16;
 
+    #[inline(always)]
+    fn wide_splat(self, value: f32) -> Self::W {
+        [value; WIDE]
+    }
+
+    #[inline(always)]
+    fn wide_load(self, from: &[f32; WIDE]) -> Self::W {
+        *from
+    }
+
+    #[inline(always)]
+    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]) {
+        *to = lanes;
+    }
+
+    #[inline(always)]
+    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W {
+        from.map(f16_to_f32)
+    }
+
+    #[inline(always)]
+    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W {
+        from.map(|integer| integer as f32)
+    }
+
+    #[inline(always)]
+    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W {
+        from_fn(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W {
+        from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+
+    #[inline(always)]
+    fn join(self, first: Self::F, second: Self::F) -> Self::W {
+        from_fn(|i| if i < LANES { first[i] } else { second[i - LANES] })
+    }
+
+    #[inline(always)]
+    fn split(self, lanes: Self::W) -> [Self::F; 2] {
+        from_fn(|half| from_fn(|i| lanes[half * LANES + i]))
+    }
+}
+
+impl Isa for Portable {
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
         [value; LANES]
@@ -131,51 +178,6 @@ impl Isa for Portable {
 
     #[inline(always)]
     fn prefetch(self, _from: &[u8], _ahead: usize) {}
-
-    #[inline(always)]
-    fn wide_splat(self, value: f32) -> Self::W {
-        [value; WIDE]
-    }
-
-    #[inline(always)]
-    fn wide_load(self, from: &[f32; WIDE]) -> Self::W {
-        *from
-    }
-
-    #[inline(always)]
-    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]) {
-        *to = lanes;
-    }
-
-    #[inline(always)]
-    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W {
-        from.map(f16_to_f32)
-    }
-
-    #[inline(always)]
-    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W {
-        from.map(|integer| integer as f32)
-    }
-
-    #[inline(always)]
-    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W {
-        from_fn(|i| a[i] * b[i])
-    }
-
-    #[inline(always)]
-    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-
-    #[inline(always)]
-    fn join(self, first: Self::F, second: Self::F) -> Self::W {
-        from_fn(|i| if i < LANES { first[i] } else { second[i - LANES] })
-    }
-
-    #[inline(always)]
-    fn split(self, lanes: Self::W) -> [Self::F; 2] {
-        from_fn(|half| from_fn(|i| lanes[half * LANES + i]))
-    }
 
     #[inline(always)]
     fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T] {

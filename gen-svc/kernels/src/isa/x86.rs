@@ -1,38 +1,25 @@
 //! The operations that AVX2, FMA and F16C offer, shared by all levels of x86-64; levels differ in their integer products, and in how
-//! they hold sixteen lanes.
+//! they hold sixteen lanes ([`Wide`]).
 
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::{Isa, LANES, WIDE};
+use super::{Isa, LANES, Wide};
 
-/// Eight lanes in one register, and a level's own ways.
+/// Eight lanes in one register, and a level's own way to multiply small integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct X86<O>(O);
+pub(super) struct X86<D>(D);
 
-impl<O: Own> X86<O> {
+impl<D: Dots> X86<D> {
     /// # Safety
-    /// The processor has AVX2, FMA, F16C, and what `O` needs.
-    pub(super) unsafe fn new(own: O) -> Self {
-        Self(own)
+    /// The processor has AVX2, FMA, F16C, and what `D` needs.
+    pub(super) unsafe fn new(dots: D) -> Self {
+        Self(dots)
     }
 }
 
-/// What levels differ in: the products of [`Isa`]'s `dot_*` and sixteen lanes, as documented there. A value is proof that the
-/// processor has the instructions.
-pub(super) trait Own: Copy {
-    type W: Copy;
-    const REGISTERS: usize;
-
-    fn splat(self, value: f32) -> Self::W;
-    fn load(self, from: &[f32; WIDE]) -> Self::W;
-    fn store(self, lanes: Self::W, to: &mut [f32; WIDE]);
-    fn load_f16(self, from: &[u16; WIDE]) -> Self::W;
-    fn load_i32(self, from: &[i32; WIDE]) -> Self::W;
-    fn mul(self, a: Self::W, b: Self::W) -> Self::W;
-    fn fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
-    fn join(self, first: __m256, second: __m256) -> Self::W;
-    fn split(self, lanes: Self::W) -> [__m256; 2];
+/// The products of [`Isa`]'s `dot_*`, as documented there. A value is proof that the processor has the instructions.
+pub(super) trait Dots: Copy {
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T];
     fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
     fn narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
@@ -57,11 +44,10 @@ macro_rules! memory {
 }
 pub(super) use {memory, values};
 
-impl<O: Own> Isa for X86<O> {
-    type F = __m256;
-    type W = O::W;
-    const REGISTERS: usize = O::REGISTERS;
-
+impl<D: Dots> Isa for X86<D>
+where
+    Self: Wide<F = __m256>,
+{
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {
         values!(_mm256_set1_ps(value))
@@ -192,51 +178,6 @@ impl<O: Own> Isa for X86<O> {
     fn prefetch(self, from: &[u8], ahead: usize) {
         // A hint, which never faults.
         values!(_mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()));
-    }
-
-    #[inline(always)]
-    fn wide_splat(self, value: f32) -> O::W {
-        self.0.splat(value)
-    }
-
-    #[inline(always)]
-    fn wide_load(self, from: &[f32; WIDE]) -> O::W {
-        self.0.load(from)
-    }
-
-    #[inline(always)]
-    fn wide_store(self, lanes: O::W, to: &mut [f32; WIDE]) {
-        self.0.store(lanes, to);
-    }
-
-    #[inline(always)]
-    fn wide_load_f16(self, from: &[u16; WIDE]) -> O::W {
-        self.0.load_f16(from)
-    }
-
-    #[inline(always)]
-    fn wide_load_i32(self, from: &[i32; WIDE]) -> O::W {
-        self.0.load_i32(from)
-    }
-
-    #[inline(always)]
-    fn wide_mul(self, a: O::W, b: O::W) -> O::W {
-        self.0.mul(a, b)
-    }
-
-    #[inline(always)]
-    fn wide_fma(self, a: O::W, b: O::W, c: O::W) -> O::W {
-        self.0.fma(a, b, c)
-    }
-
-    #[inline(always)]
-    fn join(self, first: __m256, second: __m256) -> O::W {
-        self.0.join(first, second)
-    }
-
-    #[inline(always)]
-    fn split(self, lanes: O::W) -> [__m256; 2] {
-        self.0.split(lanes)
     }
 
     #[inline(always)]
