@@ -1,6 +1,6 @@
 //! Functions of single numbers: exponential, hyperbolic tangent, and the activations made of them. Equal at every level.
 
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Arithmetic, Isa, LANES, Work};
 
 /// What a gate's numbers go through before they multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Activation {
 
 impl Activation {
     #[inline(always)]
-    pub(crate) fn apply<I: Isa>(self, isa: I, x: I::F) -> I::F {
+    pub(crate) fn apply<V: Copy, A: Arithmetic<V>>(self, isa: A, x: V) -> V {
         match self {
             Self::Silu => silu(isa, x),
             Self::GeluTanh => gelu_tanh(isa, x),
@@ -28,7 +28,7 @@ const EXP_HIGH: f32 = 88.376_26;
 
 /// The exponential, within 2 units in the last place. After Cephes' `expf`: powers of two times a polynomial within ±ln(2)/2.
 #[inline(always)]
-pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
+pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let low = isa.splat(EXP_LOW);
     let within = isa.max(low, isa.min(isa.splat(EXP_HIGH), x));
     let power = isa.round(isa.mul(within, isa.splat(std::f32::consts::LOG2_E)));
@@ -42,7 +42,7 @@ pub(crate) fn exp<I: Isa>(isa: I, x: I::F) -> I::F {
 
 /// After Cephes' `tanhf`: a polynomial near zero, the exponential elsewhere.
 #[inline(always)]
-pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+pub(crate) fn tanh<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let (one, two) = (isa.splat(1.0), isa.splat(2.0));
     let magnitude = isa.abs(x);
     let far = isa.sub(one, isa.div(two, isa.add(exp(isa, isa.mul(two, magnitude)), one)));
@@ -55,7 +55,7 @@ pub(crate) fn tanh<I: Isa>(isa: I, x: I::F) -> I::F {
 
 /// A polynomial, the highest power's coefficient first.
 #[inline(always)]
-fn horner<I: Isa, const N: usize>(isa: I, x: I::F, coefficients: [f32; N]) -> I::F {
+fn horner<V: Copy, A: Arithmetic<V>, const N: usize>(isa: A, x: V, coefficients: [f32; N]) -> V {
     let mut sum = isa.splat(coefficients[0]);
     for coefficient in &coefficients[1..] {
         sum = isa.fma(sum, x, isa.splat(*coefficient));
@@ -64,12 +64,12 @@ fn horner<I: Isa, const N: usize>(isa: I, x: I::F, coefficients: [f32; N]) -> I:
 }
 
 #[inline(always)]
-fn silu<I: Isa>(isa: I, x: I::F) -> I::F {
+fn silu<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     isa.div(x, isa.add(isa.splat(1.0), exp(isa, isa.sub(isa.splat(0.0), x))))
 }
 
 #[inline(always)]
-fn gelu_tanh<I: Isa>(isa: I, x: I::F) -> I::F {
+fn gelu_tanh<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let cube = isa.mul(isa.mul(x, x), x);
     let inner = isa.mul(isa.splat(0.797_884_6), isa.fma(isa.splat(0.044_715), cube, x));
     isa.mul(isa.mul(isa.splat(0.5), x), isa.add(isa.splat(1.0), tanh(isa, inner)))
@@ -77,7 +77,7 @@ fn gelu_tanh<I: Isa>(isa: I, x: I::F) -> I::F {
 
 /// `limit` * tanh(x / `limit`).
 #[inline(always)]
-pub(crate) fn soft_cap<I: Isa>(isa: I, x: I::F, limit: f32) -> I::F {
+pub(crate) fn soft_cap<V: Copy, A: Arithmetic<V>>(isa: A, x: V, limit: f32) -> V {
     isa.mul(tanh(isa, isa.div(x, isa.splat(limit))), isa.splat(limit))
 }
 

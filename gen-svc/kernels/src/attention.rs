@@ -1,7 +1,7 @@
 //! Causal attention over keys and values in blocks, with a running softmax.
 //!
-//! A query meets keys 16 at a time, in the order of their positions, within ranges of 512 positions that are computed apart,
-//! by several threads, and put together in order. Blocks and ranges are cut at absolute positions, so a token's result does not
+//! A query meets keys 64 at a time, in the order of their positions, within ranges of 512 positions that are computed apart,
+//! by several threads, and put together in order. Spans and ranges are cut at absolute positions, so a token's result does not
 //! depend on which tokens are computed with it, nor on the number of threads.
 
 mod merge;
@@ -13,7 +13,7 @@ use crate::Kernels;
 use crate::disjoint::Disjoint;
 use crate::element::{F16, F32};
 use crate::error::{Error, expect, expect_multiple};
-use crate::kv::{KvFormat, KvStore, LITTLE, POSITIONS, Run};
+use crate::kv::{KvFormat, KvStore, LITTLE, Run};
 use merge::Merge;
 use walk::Walk;
 
@@ -151,12 +151,10 @@ impl<'a> Call<'a> {
         self.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// Which of a block's positions a token sees.
+    /// The positions that a token sees.
     #[inline(always)]
-    fn seen(&self, position: usize, block: usize) -> Range<usize> {
-        let start = block * POSITIONS;
-        let within = |position: usize| position.saturating_sub(start).min(POSITIONS);
-        within(self.first_seen(position))..within(position + 1)
+    fn seen(&self, position: usize) -> Range<usize> {
+        self.first_seen(position)..position + 1
     }
 
     /// Numbers of a query row's partial result: the weighted values, the greatest score, the sum of the weights.

@@ -113,7 +113,31 @@ pub(crate) trait Work {
     fn run<I: Isa>(self, isa: I) -> Self::Output;
 }
 
-/// Operations on sixteen lanes, which levels hold in one register or in two.
+/// Arithmetic on vectors of one type.
+pub(crate) trait Arithmetic<V: Copy>: Copy {
+    fn splat(self, value: f32) -> V;
+    fn add(self, a: V, b: V) -> V;
+    fn sub(self, a: V, b: V) -> V;
+    fn mul(self, a: V, b: V) -> V;
+    fn div(self, a: V, b: V) -> V;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: V, b: V, c: V) -> V;
+    /// `a` where it is greater, else `b`: a NaN in `b` stays, one in `a` does not.
+    fn max(self, a: V, b: V) -> V;
+    /// `a` where it is less, else `b`: a NaN in `b` stays, one in `a` does not.
+    fn min(self, a: V, b: V) -> V;
+    fn abs(self, a: V) -> V;
+    /// `yes` where `a < b`, else `no`.
+    fn select_less(self, a: V, b: V, yes: V, no: V) -> V;
+    /// Whether `a > b` in any lane.
+    fn any_greater(self, a: V, b: V) -> bool;
+    /// To the nearest integer, ties to even.
+    fn round(self, a: V) -> V;
+    /// Two to the power of an integer within -126..=127.
+    fn exp2(self, a: V) -> V;
+}
+
+/// Sixteen lanes, which levels hold in one register or in two.
 pub(crate) trait Wide: Copy {
     /// Eight numbers.
     type F: Copy;
@@ -122,22 +146,17 @@ pub(crate) trait Wide: Copy {
     /// Vector registers.
     const REGISTERS: usize;
 
-    fn wide_splat(self, value: f32) -> Self::W;
     fn wide_load(self, from: &[f32; WIDE]) -> Self::W;
     fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]);
     fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
     /// Integers within ±2^24, as numbers.
     fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
-    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W;
-    /// `a * b + c`, rounded once.
-    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W;
     fn join(self, first: Self::F, second: Self::F) -> Self::W;
     fn split(self, lanes: Self::W) -> [Self::F; 2];
 }
 
 /// Operations on eight lanes. A value of the type is proof that the processor has the instructions.
-pub(crate) trait Isa: Wide {
-    fn splat(self, value: f32) -> Self::F;
+pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
     fn load(self, from: &[f32; LANES]) -> Self::F;
     fn store(self, lanes: Self::F, to: &mut [f32; LANES]);
     fn load_f16(self, from: &[u16; LANES]) -> Self::F;
@@ -146,28 +165,8 @@ pub(crate) trait Isa: Wide {
     fn load_bf16(self, from: &[u16; LANES]) -> Self::F;
     fn load_u8(self, from: &[u8; LANES]) -> Self::F;
     fn load_i8(self, from: &[u8; LANES]) -> Self::F;
-
-    fn add(self, a: Self::F, b: Self::F) -> Self::F;
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
-    fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`, rounded once.
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `a` where it is greater, else `b`: a NaN in `b` stays, one in `a` does not.
-    fn max(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a` where it is less, else `b`: a NaN in `b` stays, one in `a` does not.
-    fn min(self, a: Self::F, b: Self::F) -> Self::F;
-    fn abs(self, a: Self::F) -> Self::F;
-    /// `yes` where `a < b`, else `no`.
-    fn select_less(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
-    /// Whether `a > b` in any lane.
-    fn any_greater(self, a: Self::F, b: Self::F) -> bool;
-    /// To the nearest integer, ties to even.
-    fn round(self, a: Self::F) -> Self::F;
-    /// The nearest integers, ties to even, of numbers within ±2^30.
-    fn integers(self, a: Self::F) -> [i32; LANES];
-    /// Two to the power of an integer within -126..=127.
-    fn exp2(self, a: Self::F) -> Self::F;
+    /// Stores the nearest integers, ties to even, of numbers within ±127, as bytes. The sum of the integers.
+    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> i32;
     /// All lanes, added in this order: each half of the first four to its own of the last four, then halves again.
     fn sum(self, a: Self::F) -> f32;
     /// The greatest lane; which one is not said if there is a NaN.

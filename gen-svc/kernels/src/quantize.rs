@@ -1,5 +1,7 @@
 //! Numbers to integers: rows of weights, once, when a model is loaded; rows of activations, before every product with integers.
 
+use std::array::from_fn;
+
 use crate::disjoint::Disjoint;
 use crate::error::{Error, expect_multiple};
 use crate::half::f32_to_f16;
@@ -12,12 +14,13 @@ pub(crate) const BLOCK: usize = 32;
 /// Rows of activations in 8-bit integers with a scale per 32 columns. Kept between steps, so that it allocates only to grow.
 #[derive(Debug, Default)]
 pub struct Int8Rows {
+    rows: usize,
     columns: usize,
-    /// \[rows\]\[columns / 32\]: two's complement, -127..=127.
+    /// \[rows\]\[columns / 32\]: two's complement, -127..=127. Empty where whole tiles are multiplied.
     values: Vec<[u8; BLOCK]>,
-    /// \[rows\]\[columns / 32\].
+    /// \[rows\]\[columns / 32\]. Empty where whole tiles are multiplied.
     factors: Vec<Factors>,
-    /// All of it once more, where whole tiles are multiplied: \[rows / 16\]\[columns / 32\].
+    /// \[rows / 16\]\[columns / 32\]. Empty where rows are multiplied one by one.
     tiles: Vec<Tile>,
 }
 
@@ -51,7 +54,7 @@ impl Int8Rows {
 
     #[must_use]
     pub fn rows(&self) -> usize {
-        if self.columns == 0 { 0 } else { self.values.len() / (self.columns / BLOCK) }
+        self.rows
     }
 
     /// One row's integers and what they stand for.
@@ -69,7 +72,7 @@ impl Int8Rows {
         &self.tiles[row / TILE_ROWS * blocks..][..blocks]
     }
 
-    /// Whether there are tiles.
+    /// Whether there are tiles; if not, there are rows.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_tiles(&self) -> bool {
         !self.tiles.is_empty()
@@ -79,34 +82,27 @@ impl Int8Rows {
     pub(crate) fn fill(&mut self, team: &Team, level: Level, x: &[f32], columns: usize) -> Result<(), Error> {
         expect_multiple("columns of quantized input", BLOCK, columns)?;
         expect_multiple("quantized input", columns, x.len())?;
-        self.columns = columns;
-        self.values.resize(x.len() / BLOCK, [0; BLOCK]);
-        self.factors.resize(x.len() / BLOCK, Factors::default());
+        (self.rows, self.columns) = (x.len() / columns, columns);
+        let tiled = level.has_tiles() && self.rows >= TILED_ROWS;
+        let blocks = columns / BLOCK;
+        self.tiles.resize(if tiled { self.rows.div_ceil(TILE_ROWS) * blocks } else { 0 }, Tile::default());
+        self.values.resize(if tiled { 0 } else { x.len() / BLOCK }, [0; BLOCK]);
+        self.factors.resize(self.values.len(), Factors::default());
         let x = x.as_chunks().0;
-        let factors = Disjoint::new(&mut self.factors);
-        team.run_on_chunks(&mut self.values, BLOCKS_PER_TASK, &|task, values| {
-            let start = task * BLOCKS_PER_TASK;
-            // SAFETY: the same cut as that of `values`, in which no two tasks share a block.
-            let factors = unsafe { factors.slice(start, values.len()) };
-            level.run(Quantize { x: &x[start..][..values.len()], values, factors });
-        });
-        self.fill_tiles(team, level);
+        if tiled {
+            team.run_on_chunks(&mut self.tiles, blocks, &|group, tiles| {
+                level.run(QuantizeTiles { x: &x[group * TILE_ROWS * blocks..], tiles });
+            });
+        } else {
+            let factors = Disjoint::new(&mut self.factors);
+            team.run_on_chunks(&mut self.values, BLOCKS_PER_TASK, &|task, values| {
+                let start = task * BLOCKS_PER_TASK;
+                // SAFETY: the same cut as that of `values`, in which no two tasks share a block.
+                let factors = unsafe { factors.slice(start, values.len()) };
+                level.run(Quantize { x: &x[start..][..values.len()], values, factors });
+            });
+        }
         Ok(())
-    }
-
-    fn fill_tiles(&mut self, team: &Team, level: Level) {
-        let (blocks, rows) = (self.columns / BLOCK, self.rows());
-        let tiled = level.has_tiles() && rows >= TILED_ROWS;
-        self.tiles.resize(if tiled { rows.div_ceil(TILE_ROWS) * blocks } else { 0 }, Tile::default());
-        let (values, factors) = (&self.values, &self.factors);
-        team.run_on_chunks(&mut self.tiles, blocks, &|group, tiles| {
-            for (row, source) in (group * TILE_ROWS..rows).take(TILE_ROWS).enumerate() {
-                let (values, factors) = (&values[source * blocks..], &factors[source * blocks..]);
-                for (tile, (values, factors)) in tiles.iter_mut().zip(values.iter().zip(factors)) {
-                    (tile.values[row], tile.factors[row]) = (*values, *factors);
-                }
-            }
-        });
     }
 }
 
@@ -130,29 +126,45 @@ impl Work for Quantize<'_> {
     }
 }
 
+/// The tiles of 16 rows, or of as many as are left.
+struct QuantizeTiles<'a> {
+    /// From the first of the rows on.
+    x: &'a [[f32; BLOCK]],
+    tiles: &'a mut [Tile],
+}
+
+impl Work for QuantizeTiles<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        for (row, x) in self.x.chunks_exact(self.tiles.len()).take(TILE_ROWS).enumerate() {
+            for (x, tile) in x.iter().zip(&mut *self.tiles) {
+                tile.factors[row] = quantize_block(isa, x, &mut tile.values[row]);
+            }
+        }
+    }
+}
+
 /// Scale: the greatest magnitude over 127. Integers: nearest, ties to even. A block with infinities or NaN is all NaN.
 #[inline(always)]
 fn quantize_block<I: Isa>(isa: I, x: &[f32; BLOCK], values: &mut [u8; BLOCK]) -> Factors {
-    // As integers, magnitudes compare as they do as floats, with NaN above infinity.
-    let mut greatest = [0_u32; LANES];
-    for lanes in x.as_chunks::<LANES>().0 {
-        for (greatest, value) in greatest.iter_mut().zip(lanes) {
-            *greatest = (*greatest).max(value.to_bits() & 0x7fff_ffff);
-        }
+    let x: [I::F; BLOCK / LANES] = from_fn(|i| isa.load(&x.as_chunks().0[i]));
+    let mut greatest = isa.abs(x[0]);
+    // Zero, unless something is not finite.
+    let mut remainder = isa.sub(x[0], x[0]);
+    for x in &x[1..] {
+        greatest = isa.max(isa.abs(*x), greatest);
+        remainder = isa.add(isa.sub(*x, *x), remainder);
     }
-    let greatest = f32::from_bits(greatest.into_iter().fold(0, u32::max));
-    if !greatest.is_finite() {
+    if isa.sum(remainder).is_nan() {
         *values = [0; BLOCK];
         return Factors { scale: f32::NAN, sum: f32::NAN };
     }
+    let greatest = isa.greatest(greatest);
     let scale = greatest / 127.0;
-    let inverse = if scale >= f32::MIN_POSITIVE { isa.splat(127.0 / greatest) } else { isa.splat(0.0) };
-    let mut sum = 0;
-    for (lanes, values) in x.as_chunks::<LANES>().0.iter().zip(values.as_chunks_mut::<LANES>().0) {
-        let integers = isa.integers(isa.mul(isa.load(lanes), inverse));
-        *values = integers.map(|integer| integer as u8);
-        sum += integers.into_iter().sum::<i32>();
-    }
+    let inverse = isa.splat(if scale >= f32::MIN_POSITIVE { 127.0 / greatest } else { 0.0 });
+    let sum = isa.store_bytes(x.map(|x| isa.mul(x, inverse)), values);
     Factors { scale, sum: scale * sum as f32 }
 }
 

@@ -10,35 +10,58 @@ use crate::element::Element;
 use crate::isa::{Isa, LANES, WIDE, Work};
 use crate::kv::{POSITIONS, Part};
 
+/// Blocks of a span, whose weights are made together.
+const BLOCKS: usize = 4;
+/// Positions of a span.
+const SPAN: usize = BLOCKS * POSITIONS;
+
 /// One chunk in one range. Each row of `partial` becomes: the sum of values weighted by exp(score - greatest), the greatest
 /// score, the sum of the weights.
 pub(super) struct Walk<'a, E> {
     call: &'a Call<'a>,
     chunk: &'a Chunk,
-    blocks: Range<usize>,
-    rows: Vec<Row<'a>>,
+    spans: Range<usize>,
+    /// \[head_dim\]\[rows\]: a row is one head of one token.
+    queries: Vec<f32>,
+    rows: usize,
+    /// Of the first token.
+    position: usize,
     partial: &'a mut [f32],
     element: PhantomData<E>,
 }
 
-/// One head of one token.
-struct Row<'a> {
-    position: usize,
-    /// \[head_dim\].
-    query: &'a [f32],
+/// The positions of a span that a row sees: at least one.
+#[derive(Clone, PartialEq)]
+struct Seen(Range<usize>);
+
+impl Seen {
+    #[inline(always)]
+    fn blocks(&self) -> Range<usize> {
+        self.0.start / POSITIONS..self.0.end.div_ceil(POSITIONS)
+    }
+
+    /// Which of a block's.
+    #[inline(always)]
+    fn of(&self, block: usize) -> Range<usize> {
+        let within = |position: usize| position.saturating_sub(block * POSITIONS).min(POSITIONS);
+        within(self.0.start)..within(self.0.end)
+    }
 }
 
 impl<'a, E: Element> Walk<'a, E> {
     pub(super) fn new(call: &'a Call<'a>, chunk: &'a Chunk, range: usize, partial: &'a mut [f32]) -> Self {
         let positions = chunk.positions.start.max(range * RANGE)..chunk.positions.end.min((range + 1) * RANGE);
-        let blocks = positions.start / POSITIONS..positions.end.div_ceil(POSITIONS);
-        let past = call.attention.runs[chunk.run].past + chunk.tokens.start;
-        let row = |row: usize| Row {
-            position: past + row / call.group,
-            query: &call.attention.queries[call.query_start(chunk, row)..][..call.head_dim],
-        };
-        let rows = (0..chunk.tokens.len() * call.group).map(row).collect();
-        Self { call, chunk, blocks, rows, partial, element: PhantomData }
+        let spans = positions.start / SPAN..positions.end.div_ceil(SPAN);
+        let position = call.attention.runs[chunk.run].past + chunk.tokens.start;
+        let rows = chunk.tokens.len() * call.group;
+        let mut queries = vec![0.0; call.head_dim * rows];
+        for row in 0..rows {
+            let query = &call.attention.queries[call.query_start(chunk, row)..][..call.head_dim];
+            for (element, value) in query.iter().enumerate() {
+                queries[element * rows + row] = *value;
+            }
+        }
+        Self { call, chunk, spans, queries, rows, position, partial, element: PhantomData }
     }
 }
 
@@ -51,88 +74,120 @@ impl<E: Element> Work for Walk<'_, E> {
             row.fill(0.0);
             row[self.call.head_dim] = f32::NEG_INFINITY;
         }
-        for block in self.blocks.clone() {
+        for span in self.spans.clone() {
             let mut row = 0;
-            while row < self.rows.len() {
-                row += self.some_rows(isa, row, block);
+            while row < self.rows {
+                row += self.some_rows(isa, row, span);
             }
         }
     }
 }
 
-impl<E: Element> Walk<'_, E> {
+impl<'a, E: Element> Walk<'a, E> {
     /// As many rows as can be computed together, from `row` on. How many they were.
     #[inline(always)]
-    fn some_rows<I: Isa>(&mut self, isa: I, row: usize, block: usize) -> usize {
-        match self.rows.len() - row {
-            8.. if I::REGISTERS > 16 && self.see_all(row, row + 7, block) => self.add_block::<I, 8>(isa, row, block),
-            4.. if self.see_all(row, row + 3, block) => self.add_block::<I, 4>(isa, row, block),
-            3.. if self.see_all(row, row + 2, block) => self.add_block::<I, 3>(isa, row, block),
-            2.. if self.see_all(row, row + 1, block) => self.add_block::<I, 2>(isa, row, block),
-            _ => self.add_block::<I, 1>(isa, row, block),
+    fn some_rows<I: Isa>(&mut self, isa: I, row: usize, span: usize) -> usize {
+        let Some(seen) = self.seen(row, span) else { return 1 };
+        // If the last sees the same, so do those between.
+        let same = |rows: usize| row + rows <= self.rows && self.seen(row + rows - 1, span).as_ref() == Some(&seen);
+        match () {
+            () if I::REGISTERS > 16 && same(16) => self.add_span::<I, 16>(isa, row, seen),
+            () if I::REGISTERS > 16 && same(8) => self.add_span::<I, 8>(isa, row, seen),
+            () if same(4) => self.add_span::<I, 4>(isa, row, seen),
+            () if same(3) => self.add_span::<I, 3>(isa, row, seen),
+            () if same(2) => self.add_span::<I, 2>(isa, row, seen),
+            () => self.add_span::<I, 1>(isa, row, seen),
         }
     }
 
-    /// Whether two rows, and so those between them, see the whole block.
     #[inline(always)]
-    fn see_all(&self, first: usize, last: usize, block: usize) -> bool {
-        let seen = |row: usize| self.call.seen(self.rows[row].position, block);
-        seen(first).end == POSITIONS && seen(last).start == 0
+    fn seen(&self, row: usize, span: usize) -> Option<Seen> {
+        let seen = self.call.seen(self.position + row / self.call.group);
+        let seen = seen.start.max(span * SPAN)..seen.end.min((span + 1) * SPAN);
+        (!seen.is_empty()).then_some(Seen(seen))
     }
 
-    /// Adds a block to `R` rows, which all see the same positions of it.
+    /// Adds a span to `R` rows, which all see the same of it. How many they were.
     #[inline(always)]
-    fn add_block<I: Isa, const R: usize>(&mut self, isa: I, row: usize, block: usize) -> usize {
-        let seen = self.call.seen(self.rows[row].position, block);
-        if seen.is_empty() {
-            return R;
+    fn add_span<I: Isa, const R: usize>(&mut self, isa: I, row: usize, seen: Seen) -> usize {
+        let mut weights = [[[0.0; POSITIONS]; BLOCKS]; R];
+        let greatest = self.scores::<I, R>(isa, row, &seen, &mut weights);
+        let mut values: [&[E::Stored]; BLOCKS] = [&[]; BLOCKS];
+        for block in seen.blocks() {
+            values[block % BLOCKS] = self.tile(Part::Values, block);
         }
-        let (call, length) = (self.call, self.call.row_length());
-        let number = call.attention.runs[self.chunk.run].blocks[block];
-        let tile = |part| call.store.tile::<E::Stored>(call.attention.layer, number, part, self.chunk.head);
-        let products = products::<I, E, R>(isa, tile(Part::Keys), from_fn(|r| self.rows[row + r].query));
-        let mut weights = [[0.0; POSITIONS]; R];
+        let length = self.call.row_length();
         let mut states = self.partial[row * length..].chunks_exact_mut(length);
         let states: [&mut [f32]; R] = from_fn(|_| states.next().unwrap_or_default());
+        let (first, blocks) = (seen.blocks().start % BLOCKS, seen.blocks().len());
         for r in 0..R {
-            weigh(isa, call, products[r], &seen, states[r], &mut weights[r]);
+            weigh(isa, self.call.head_dim, greatest[r], &mut weights[r][first..][..blocks], states[r]);
         }
-        Weighted::<E, R> { values: tile(Part::Values), weights: &weights, seen, dim: call.head_dim }.add(isa, states);
+        Weighted::<E, R> { values, weights: &weights, seen, dim: self.call.head_dim }.add(isa, states);
         R
     }
-}
 
-/// Products of 16 keys, \[head_dim\]\[16\], with some queries.
-#[inline(always)]
-fn products<I: Isa, E: Element, const R: usize>(isa: I, keys: &[E::Stored], queries: [&[f32]; R]) -> [I::W; R] {
-    let keys = keys.as_chunks::<POSITIONS>().0;
-    let length = keys.len();
-    let queries: [_; R] = from_fn(|r| &queries[r][..length]);
-    let mut sums = [isa.wide_splat(0.0); R];
-    for element in 0..length {
-        let keys = E::wide_load(isa, &keys[element]);
-        for r in 0..R {
-            sums[r] = isa.wide_fma(keys, isa.wide_splat(queries[r][element]), sums[r]);
+    /// Scores of `R` rows, scaled and capped; negative infinity where nothing is seen. The greatest of each lane.
+    #[inline(always)]
+    fn scores<I: Isa, const R: usize>(
+        &self,
+        isa: I,
+        row: usize,
+        seen: &Seen,
+        scores: &mut [[[f32; POSITIONS]; BLOCKS]; R],
+    ) -> [I::W; R] {
+        let scale = isa.splat(self.call.attention.scale);
+        let mut greatest = [isa.splat(f32::NEG_INFINITY); R];
+        for block in seen.blocks() {
+            let products = self.products::<I, R>(isa, row, self.tile(Part::Keys, block));
+            let seen = seen.of(block);
+            for r in 0..R {
+                let mut score = isa.mul(products[r], scale);
+                if let Some(limit) = self.call.attention.soft_cap {
+                    score = soft_cap(isa, score, limit);
+                }
+                let scores = &mut scores[r][block % BLOCKS];
+                isa.wide_store(score, scores);
+                if seen.len() < POSITIONS {
+                    scores[..seen.start].fill(f32::NEG_INFINITY);
+                    scores[seen.end..].fill(f32::NEG_INFINITY);
+                    score = isa.wide_load(scores);
+                }
+                greatest[r] = isa.max(score, greatest[r]);
+            }
         }
+        greatest
     }
-    sums
+
+    /// Products of 16 keys, \[head_dim\]\[16\], with the queries of `R` rows.
+    #[inline(always)]
+    fn products<I: Isa, const R: usize>(&self, isa: I, row: usize, keys: &[E::Stored]) -> [I::W; R] {
+        let mut sums = [isa.splat(0.0); R];
+        for (keys, queries) in keys.as_chunks::<POSITIONS>().0.iter().zip(self.queries.chunks_exact(self.rows)) {
+            let keys = E::wide_load(isa, keys);
+            let queries: &[f32; R] = &queries[row..].as_chunks().0[0];
+            for r in 0..R {
+                sums[r] = isa.fma(keys, isa.splat(queries[r]), sums[r]);
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn tile(&self, part: Part, block: usize) -> &'a [E::Stored] {
+        let call = self.call;
+        let number = call.attention.runs[self.chunk.run].blocks[block];
+        call.store.tile::<E::Stored>(call.attention.layer, number, part, self.chunk.head)
+    }
 }
 
-/// Turns products into weights, and scales what a row has by now to the greatest score.
+/// Turns scores into weights, and scales what a row has by now to the greatest score.
 #[inline(always)]
-fn weigh<I: Isa>(
-    isa: I,
-    call: &Call<'_>,
-    products: I::W,
-    seen: &Range<usize>,
-    state: &mut [f32],
-    weights: &mut [f32; POSITIONS],
-) {
-    let [first, second] = scores(isa, call, isa.split(products), seen);
-    let (values, rest) = state.split_at_mut(call.head_dim);
-    let most = isa.max(first, second);
-    if isa.any_greater(most, isa.splat(rest[0])) {
-        let greatest = isa.greatest(most);
+fn weigh<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32; POSITIONS]], state: &mut [f32]) {
+    let (values, rest) = state.split_at_mut(dim);
+    if isa.any_greater(greatest, isa.splat(rest[0])) {
+        let [first, second] = isa.split(greatest);
+        let greatest = isa.greatest(isa.max(first, second));
         let mut factor = [rest[0] - greatest; LANES];
         isa.store(exp(isa, isa.load(&factor)), &mut factor);
         rest[1] *= factor[0];
@@ -141,39 +196,22 @@ fn weigh<I: Isa>(
         }
         rest[0] = greatest;
     }
-    let greatest = isa.splat(rest[0]);
-    let (first, second) = (exp(isa, isa.sub(first, greatest)), exp(isa, isa.sub(second, greatest)));
-    let halves = weights.as_chunks_mut::<LANES>().0;
-    isa.store(first, &mut halves[0]);
-    isa.store(second, &mut halves[1]);
+    let (greatest, mut sum) = (isa.splat(rest[0]), isa.splat(0.0));
+    for lanes in scores {
+        let weights = exp(isa, isa.sub(isa.wide_load(lanes), greatest));
+        isa.wide_store(weights, lanes);
+        sum = isa.add(sum, weights);
+    }
+    let [first, second] = isa.split(sum);
     rest[1] += isa.sum(isa.add(first, second));
 }
 
-/// Scaled and capped; negative infinity where nothing is seen.
-#[inline(always)]
-fn scores<I: Isa>(isa: I, call: &Call<'_>, products: [I::F; 2], seen: &Range<usize>) -> [I::F; 2] {
-    let scale = isa.splat(call.attention.scale);
-    let mut scores = [isa.mul(products[0], scale), isa.mul(products[1], scale)];
-    if let Some(limit) = call.attention.soft_cap {
-        scores = [soft_cap(isa, scores[0], limit), soft_cap(isa, scores[1], limit)];
-    }
-    if seen.len() < POSITIONS {
-        let mut all = [[0.0; LANES]; 2];
-        isa.store(scores[0], &mut all[0]);
-        isa.store(scores[1], &mut all[1]);
-        all.as_flattened_mut()[..seen.start].fill(f32::NEG_INFINITY);
-        all.as_flattened_mut()[seen.end..].fill(f32::NEG_INFINITY);
-        scores = [isa.load(&all[0]), isa.load(&all[1])];
-    }
-    scores
-}
-
-/// The values of a block, and their weights in `R` rows.
+/// The values of a span, and their weights in `R` rows.
 struct Weighted<'a, E: Element, const R: usize> {
-    /// \[16\]\[head_dim\].
-    values: &'a [E::Stored],
-    weights: &'a [[f32; POSITIONS]; R],
-    seen: Range<usize>,
+    /// Of each block that is seen: \[16\]\[head_dim\].
+    values: [&'a [E::Stored]; BLOCKS],
+    weights: &'a [[[f32; POSITIONS]; BLOCKS]; R],
+    seen: Seen,
     /// Of a head.
     dim: usize,
 }
@@ -183,7 +221,7 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
     #[inline(always)]
     fn add<I: Isa>(&self, isa: I, mut states: [&mut [f32]; R]) {
         let mut column = 0;
-        while I::REGISTERS > 16 && column + 2 * WIDE <= self.dim {
+        while I::REGISTERS > 16 && R <= 8 && column + 2 * WIDE <= self.dim {
             self.add_columns::<I, 2>(isa, column, &mut states);
             column += 2 * WIDE;
         }
@@ -199,19 +237,22 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
     /// `C` times sixteen columns, from `column` on.
     #[inline(always)]
     fn add_columns<I: Isa, const C: usize>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
-        let mut sums = [[isa.wide_splat(0.0); C]; R];
+        let mut sums = [[isa.splat(0.0); C]; R];
         for r in 0..R {
             let state = states[r][column..].as_chunks::<WIDE>().0;
             for c in 0..C {
                 sums[r][c] = isa.wide_load(&state[c]);
             }
         }
-        for position in self.seen.clone() {
-            let lanes = self.values[position * self.dim + column..][..C * WIDE].as_chunks::<WIDE>().0;
-            for c in 0..C {
-                let value = E::wide_load(isa, &lanes[c]);
-                for (sums, weights) in sums.iter_mut().zip(self.weights) {
-                    sums[c] = isa.wide_fma(isa.wide_splat(weights[position]), value, sums[c]);
+        for block in self.seen.blocks() {
+            let weights: [&[f32; POSITIONS]; R] = from_fn(|r| &self.weights[r][block % BLOCKS]);
+            for position in self.seen.of(block) {
+                let lanes = &self.values[block % BLOCKS][position * self.dim + column..][..C * WIDE];
+                for c in 0..C {
+                    let value = E::wide_load(isa, &lanes.as_chunks().0[c]);
+                    for r in 0..R {
+                        sums[r][c] = isa.fma(isa.splat(weights[r][position]), value, sums[r][c]);
+                    }
                 }
             }
         }
@@ -229,9 +270,12 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
         for (state, weights) in states.iter_mut().zip(self.weights) {
             let state = &mut state[column..].as_chunks_mut::<LANES>().0[0];
             let mut sum = isa.load(state);
-            for position in self.seen.clone() {
-                let value = E::load(isa, &self.values[position * self.dim + column..].as_chunks().0[0]);
-                sum = isa.fma(isa.splat(weights[position]), value, sum);
+            for block in self.seen.blocks() {
+                for position in self.seen.of(block) {
+                    let values = &self.values[block % BLOCKS][position * self.dim + column..];
+                    let value = E::load(isa, &values.as_chunks().0[0]);
+                    sum = isa.fma(isa.splat(weights[block % BLOCKS][position]), value, sum);
+                }
             }
             isa.store(sum, state);
         }

@@ -4,6 +4,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::array::from_fn;
 use std::sync::OnceLock;
 
 use super::avx512::{self, Avx512};
@@ -60,7 +61,7 @@ fn is_permitted() -> bool {
     false
 }
 
-/// What tile registers hold. Register 0 holds sums, 1 activations, 2 weights.
+/// What tile registers hold. Registers 0 and 1 hold sums, 2 and 3 activations, 4 and 5 weights.
 #[repr(C, align(64))]
 struct Layout {
     palette: u8,
@@ -96,18 +97,26 @@ impl Amx {
     }
 }
 
-/// One product, by the instruction for it.
-macro_rules! product {
+/// Two products, by the instruction for them, side by side: a single one waits for each of its steps.
+macro_rules! products {
     ($instruction:literal, $x:expr, $codes:expr, $out:expr) => {
         asm!(
-            "tileloadd tmm1, [{x} + {block}*1]",
-            "tileloadd tmm2, [{codes} + {line}*1]",
+            "tileloadd tmm2, [{x0} + {block}*1]",
+            "tileloadd tmm4, [{codes0} + {line}*1]",
             "tilezero tmm0",
-            concat!($instruction, " tmm0, tmm1, tmm2"),
-            "tilestored [{out} + {line}*1], tmm0",
-            x = in(reg) $x,
-            codes = in(reg) $codes,
-            out = in(reg) $out,
+            "tileloadd tmm3, [{x1} + {block}*1]",
+            "tileloadd tmm5, [{codes1} + {line}*1]",
+            "tilezero tmm1",
+            concat!($instruction, " tmm0, tmm2, tmm4"),
+            concat!($instruction, " tmm1, tmm3, tmm5"),
+            "tilestored [{out0} + {line}*1], tmm0",
+            "tilestored [{out1} + {line}*1], tmm1",
+            x0 = in(reg) $x[0],
+            x1 = in(reg) $x[1],
+            codes0 = in(reg) $codes[0],
+            codes1 = in(reg) $codes[1],
+            out0 = in(reg) $out[0],
+            out1 = in(reg) $out[1],
             block = in(reg) BLOCK,
             line = in(reg) 64_usize,
             options(nostack),
@@ -125,34 +134,38 @@ impl Unit {
         assert!((1..=TILE_ROWS).contains(&rows), "a tile has so many rows");
         self.rows = rows;
         let (mut row_bytes, mut tile_rows) = ([0; 16], [0; 16]);
-        row_bytes[..3].copy_from_slice(&[64, self.columns as u16, 64]);
-        tile_rows[..3].copy_from_slice(&[rows as u8, rows as u8, self.columns as u8 / 4]);
+        for register in 0..2 {
+            (row_bytes[register], tile_rows[register]) = (64, rows as u8);
+            (row_bytes[2 + register], tile_rows[2 + register]) = (self.columns as u16, rows as u8);
+            (row_bytes[4 + register], tile_rows[4 + register]) = (64, self.columns as u8 / 4);
+        }
         let layout = Layout { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows: tile_rows };
         // SAFETY: reads the 64 bytes of a valid layout; the unit is proof of the instruction.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const layout, options(nostack, readonly)) };
     }
 
-    /// Products of the rows of activations with 16 rows of weights, which have a sign or not. Of blocks of 32 columns, `part` says which
-    /// columns. Rows of `out` beyond those of the unit are left as they are.
+    /// Two times the products of rows of activations with 16 rows of weights, which have a sign or not. Of blocks of 32 columns, `parts`
+    /// say which columns. Rows of `out` beyond those of the unit are left as they are.
     #[inline(always)]
     pub(crate) fn multiply<const SIGNED: bool>(
         &self,
-        x: &[[u8; BLOCK]; TILE_ROWS],
-        codes: &Codes,
-        part: usize,
-        out: &mut Sums,
+        x: [&[[u8; BLOCK]; TILE_ROWS]; 2],
+        codes: [&Codes; 2],
+        parts: [usize; 2],
+        out: [&mut Sums; 2],
     ) {
-        assert!((part + 1) * self.columns <= BLOCK, "there is such a part");
-        let x = x.as_flattened()[part * self.columns..].as_ptr();
-        let codes = codes[part * TILE_ROWS * self.columns..].as_ptr();
-        // SAFETY: at most 16 rows of `columns` bytes of x, 32 bytes behind one another, 16 times `columns` bytes of codes, and at most 16
-        // rows of `out` are read and written, all of which are there. The unit is set up for these sizes, and is proof of the
+        assert!(parts.iter().all(|part| (part + 1) * self.columns <= BLOCK), "there are such parts");
+        let x: [_; 2] = from_fn(|i| x[i].as_flattened()[parts[i] * self.columns..].as_ptr());
+        let codes: [_; 2] = from_fn(|i| codes[i][parts[i] * TILE_ROWS * self.columns..].as_ptr());
+        let out = out.map(|out| out.as_mut_ptr());
+        // SAFETY: twice, at most 16 rows of `columns` bytes of x, 32 bytes behind one another, 16 times `columns` bytes of codes, and at
+        // most 16 rows of `out` are read and written, all of which are there. The unit is set up for these sizes, and is proof of the
         // instructions. Nothing else uses tile registers.
         unsafe {
             if SIGNED {
-                product!("tdpbssd", x, codes, out.as_mut_ptr());
+                products!("tdpbssd", x, codes, out);
             } else {
-                product!("tdpbsud", x, codes, out.as_mut_ptr());
+                products!("tdpbsud", x, codes, out);
             }
         }
     }

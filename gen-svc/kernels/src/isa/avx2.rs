@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::array::from_fn;
 
 use super::x86::{Dots, X86, four, memory, values};
-use super::{Isa, LANES, WIDE, Wide, Work};
+use super::{Arithmetic, Isa, LANES, WIDE, Wide, Work};
 
 pub(super) type Avx2 = X86<Pairs>;
 
@@ -28,15 +28,77 @@ pub(super) fn run<W: Work>(isa: Avx2, work: W) -> W::Output {
     unsafe { compiled(isa, work) }
 }
 
+impl Arithmetic<[__m256; 2]> for Avx2 {
+    #[inline(always)]
+    fn splat(self, value: f32) -> [__m256; 2] {
+        [self.splat(value); 2]
+    }
+
+    #[inline(always)]
+    fn add(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.add(a[half], b[half]))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.sub(a[half], b[half]))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.mul(a[half], b[half]))
+    }
+
+    #[inline(always)]
+    fn div(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.div(a[half], b[half]))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.fma(a[half], b[half], c[half]))
+    }
+
+    #[inline(always)]
+    fn max(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.max(a[half], b[half]))
+    }
+
+    #[inline(always)]
+    fn min(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.min(a[half], b[half]))
+    }
+
+    #[inline(always)]
+    fn abs(self, a: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.abs(a[half]))
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: [__m256; 2], b: [__m256; 2], yes: [__m256; 2], no: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.select_less(a[half], b[half], yes[half], no[half]))
+    }
+
+    #[inline(always)]
+    fn any_greater(self, a: [__m256; 2], b: [__m256; 2]) -> bool {
+        self.any_greater(a[0], b[0]) || self.any_greater(a[1], b[1])
+    }
+
+    #[inline(always)]
+    fn round(self, a: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.round(a[half]))
+    }
+
+    #[inline(always)]
+    fn exp2(self, a: [__m256; 2]) -> [__m256; 2] {
+        from_fn(|half| self.exp2(a[half]))
+    }
+}
+
 impl Wide for Avx2 {
     type F = __m256;
     type W = [__m256; 2];
     const REGISTERS: usize = 16;
-
-    #[inline(always)]
-    fn wide_splat(self, value: f32) -> Self::W {
-        [values!(_mm256_set1_ps(value)); 2]
-    }
 
     #[inline(always)]
     fn wide_load(self, from: &[f32; WIDE]) -> Self::W {
@@ -64,16 +126,6 @@ impl Wide for Avx2 {
             let from = &from.as_chunks::<LANES>().0[half];
             memory!(_mm256_cvtepi32_ps(_mm256_loadu_si256(from.as_ptr().cast())))
         })
-    }
-
-    #[inline(always)]
-    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W {
-        from_fn(|half| values!(_mm256_mul_ps(a[half], b[half])))
-    }
-
-    #[inline(always)]
-    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W {
-        from_fn(|half| values!(_mm256_fmadd_ps(a[half], b[half], c[half])))
     }
 
     #[inline(always)]

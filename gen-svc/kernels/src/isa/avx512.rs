@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::x86::{Dots, X86, memory, values};
-use super::{Isa, WIDE, Wide, Work};
+use super::{Arithmetic, Isa, WIDE, Wide, Work};
 
 pub(super) type Avx512 = X86<Fours>;
 
@@ -29,15 +29,78 @@ pub(super) fn run<W: Work>(isa: Avx512, work: W) -> W::Output {
     unsafe { compiled(isa, work) }
 }
 
+impl Arithmetic<__m512> for Avx512 {
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        values!(_mm512_set1_ps(value))
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        values!(_mm512_add_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        values!(_mm512_sub_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        values!(_mm512_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        values!(_mm512_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        values!(_mm512_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        values!(_mm512_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        values!(_mm512_min_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        values!(_mm512_abs_ps(a))
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+        values!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+    }
+
+    #[inline(always)]
+    fn any_greater(self, a: __m512, b: __m512) -> bool {
+        values!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b)) != 0
+    }
+
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        values!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+
+    #[inline(always)]
+    fn exp2(self, a: __m512) -> __m512 {
+        let biased = values!(_mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127)));
+        values!(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased)))
+    }
+}
+
 impl Wide for Avx512 {
     type F = __m256;
     type W = __m512;
     const REGISTERS: usize = 32;
-
-    #[inline(always)]
-    fn wide_splat(self, value: f32) -> __m512 {
-        values!(_mm512_set1_ps(value))
-    }
 
     #[inline(always)]
     fn wide_load(self, from: &[f32; WIDE]) -> __m512 {
@@ -57,16 +120,6 @@ impl Wide for Avx512 {
     #[inline(always)]
     fn wide_load_i32(self, from: &[i32; WIDE]) -> __m512 {
         memory!(_mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())))
-    }
-
-    #[inline(always)]
-    fn wide_mul(self, a: __m512, b: __m512) -> __m512 {
-        values!(_mm512_mul_ps(a, b))
-    }
-
-    #[inline(always)]
-    fn wide_fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        values!(_mm512_fmadd_ps(a, b, c))
     }
 
     #[inline(always)]

@@ -2,21 +2,83 @@
 
 use std::array::from_fn;
 
-use super::{Isa, LANES, WIDE, Wide};
+use super::{Arithmetic, Isa, LANES, WIDE, Wide};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Portable;
 
+impl<const N: usize> Arithmetic<[f32; N]> for Portable {
+    #[inline(always)]
+    fn splat(self, value: f32) -> [f32; N] {
+        [value; N]
+    }
+
+    #[inline(always)]
+    fn add(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        from_fn(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        from_fn(|i| a[i] - b[i])
+    }
+
+    #[inline(always)]
+    fn mul(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        from_fn(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        from_fn(|i| a[i] / b[i])
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+        from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+
+    #[inline(always)]
+    fn max(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn min(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn abs(self, a: [f32; N]) -> [f32; N] {
+        a.map(f32::abs)
+    }
+
+    #[inline(always)]
+    fn select_less(self, a: [f32; N], b: [f32; N], yes: [f32; N], no: [f32; N]) -> [f32; N] {
+        from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
+    }
+
+    #[inline(always)]
+    fn any_greater(self, a: [f32; N], b: [f32; N]) -> bool {
+        a.iter().zip(&b).any(|(a, b)| a > b)
+    }
+
+    #[inline(always)]
+    fn round(self, a: [f32; N]) -> [f32; N] {
+        a.map(f32::round_ties_even)
+    }
+
+    #[inline(always)]
+    fn exp2(self, a: [f32; N]) -> [f32; N] {
+        a.map(|power| f32::from_bits(((power as i32 + 127) << 23).cast_unsigned()))
+    }
+}
+
 impl Wide for Portable {
     type F = [f32; LANES];
     type W = [f32; WIDE];
     const REGISTERS: usize = 16;
-
-    #[inline(always)]
-    fn wide_splat(self, value: f32) -> Self::W {
-        [value; WIDE]
-    }
 
     #[inline(always)]
     fn wide_load(self, from: &[f32; WIDE]) -> Self::W {
@@ -39,16 +101,6 @@ impl Wide for Portable {
     }
 
     #[inline(always)]
-    fn wide_mul(self, a: Self::W, b: Self::W) -> Self::W {
-        from_fn(|i| a[i] * b[i])
-    }
-
-    #[inline(always)]
-    fn wide_fma(self, a: Self::W, b: Self::W, c: Self::W) -> Self::W {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-
-    #[inline(always)]
     fn join(self, first: Self::F, second: Self::F) -> Self::W {
         from_fn(|i| if i < LANES { first[i] } else { second[i - LANES] })
     }
@@ -60,11 +112,6 @@ impl Wide for Portable {
 }
 
 impl Isa for Portable {
-    #[inline(always)]
-    fn splat(self, value: f32) -> Self::F {
-        [value; LANES]
-    }
-
     #[inline(always)]
     fn load(self, from: &[f32; LANES]) -> Self::F {
         *from
@@ -101,68 +148,14 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] + b[i])
-    }
-
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] - b[i])
-    }
-
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] * b[i])
-    }
-
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] / b[i])
-    }
-
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
-    }
-
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
-    }
-
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        a.map(f32::abs)
-    }
-
-    #[inline(always)]
-    fn select_less(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F {
-        from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
-    }
-
-    #[inline(always)]
-    fn any_greater(self, a: Self::F, b: Self::F) -> bool {
-        a.iter().zip(&b).any(|(a, b)| a > b)
-    }
-
-    #[inline(always)]
-    fn round(self, a: Self::F) -> Self::F {
-        a.map(f32::round_ties_even)
-    }
-
-    #[inline(always)]
-    fn integers(self, a: Self::F) -> [i32; LANES] {
-        a.map(|value| value.round_ties_even() as i32)
-    }
-
-    #[inline(always)]
-    fn exp2(self, a: Self::F) -> Self::F {
-        a.map(|power| f32::from_bits(((power as i32 + 127) << 23).cast_unsigned()))
+    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> i32 {
+        let mut sum = 0;
+        for (value, to) in a.as_flattened().iter().zip(to) {
+            let integer = value.round_ties_even() as i32;
+            *to = integer as u8;
+            sum += integer;
+        }
+        sum
     }
 
     #[inline(always)]

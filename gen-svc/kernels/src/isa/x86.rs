@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::{Isa, LANES, Wide};
+use super::{Arithmetic, Isa, LANES, Wide};
 
 /// Eight lanes in one register, and a level's own way to multiply small integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,52 +44,10 @@ macro_rules! memory {
 }
 pub(super) use {memory, values};
 
-impl<D: Dots> Isa for X86<D>
-where
-    Self: Wide<F = __m256>,
-{
+impl<D: Dots> Arithmetic<__m256> for X86<D> {
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {
         values!(_mm256_set1_ps(value))
-    }
-
-    #[inline(always)]
-    fn load(self, from: &[f32; LANES]) -> __m256 {
-        memory!(_mm256_loadu_ps(from.as_ptr()))
-    }
-
-    #[inline(always)]
-    fn store(self, lanes: __m256, to: &mut [f32; LANES]) {
-        memory!(_mm256_storeu_ps(to.as_mut_ptr(), lanes));
-    }
-
-    #[inline(always)]
-    fn load_f16(self, from: &[u16; LANES]) -> __m256 {
-        memory!(_mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())))
-    }
-
-    #[inline(always)]
-    fn store_f16(self, lanes: __m256, to: &mut [u16; LANES]) {
-        let halves = values!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes));
-        memory!(_mm_storeu_si128(to.as_mut_ptr().cast(), halves));
-    }
-
-    #[inline(always)]
-    fn load_bf16(self, from: &[u16; LANES]) -> __m256 {
-        let halves = memory!(_mm_loadu_si128(from.as_ptr().cast()));
-        values!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))))
-    }
-
-    #[inline(always)]
-    fn load_u8(self, from: &[u8; LANES]) -> __m256 {
-        let bytes = memory!(_mm_loadl_epi64(from.as_ptr().cast()));
-        values!(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)))
-    }
-
-    #[inline(always)]
-    fn load_i8(self, from: &[u8; LANES]) -> __m256 {
-        let bytes = memory!(_mm_loadl_epi64(from.as_ptr().cast()));
-        values!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
     }
 
     #[inline(always)]
@@ -148,16 +106,67 @@ where
     }
 
     #[inline(always)]
-    fn integers(self, a: __m256) -> [i32; LANES] {
-        let mut integers = [0; LANES];
-        memory!(_mm256_storeu_si256(integers.as_mut_ptr().cast(), _mm256_cvtps_epi32(a)));
-        integers
-    }
-
-    #[inline(always)]
     fn exp2(self, a: __m256) -> __m256 {
         let biased = values!(_mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127)));
         values!(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased)))
+    }
+}
+
+impl<D: Dots> Isa for X86<D>
+where
+    Self: Wide<F = __m256> + Arithmetic<<Self as Wide>::W>,
+{
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m256 {
+        memory!(_mm256_loadu_ps(from.as_ptr()))
+    }
+
+    #[inline(always)]
+    fn store(self, lanes: __m256, to: &mut [f32; LANES]) {
+        memory!(_mm256_storeu_ps(to.as_mut_ptr(), lanes));
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[u16; LANES]) -> __m256 {
+        memory!(_mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn store_f16(self, lanes: __m256, to: &mut [u16; LANES]) {
+        let halves = values!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes));
+        memory!(_mm_storeu_si128(to.as_mut_ptr().cast(), halves));
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, from: &[u16; LANES]) -> __m256 {
+        let halves = memory!(_mm_loadu_si128(from.as_ptr().cast()));
+        values!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))))
+    }
+
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> __m256 {
+        let bytes = memory!(_mm_loadl_epi64(from.as_ptr().cast()));
+        values!(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)))
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> __m256 {
+        let bytes = memory!(_mm_loadl_epi64(from.as_ptr().cast()));
+        values!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, a: [__m256; 4], to: &mut [u8; 4 * LANES]) -> i32 {
+        let [a, b, c, d] = a.map(|lanes| values!(_mm256_cvtps_epi32(lanes)));
+        // Packing works within halves, so that fours of bytes are out of order.
+        let packed = values!(_mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)));
+        let bytes = values!(_mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+        memory!(_mm256_storeu_si256(to.as_mut_ptr().cast(), bytes));
+        let pairs = values!(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes));
+        let fours = values!(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        let four = values!(_mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256::<1>(fours)));
+        let two = values!(_mm_add_epi32(four, _mm_unpackhi_epi64(four, four)));
+        values!(_mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two))))
     }
 
     #[inline(always)]

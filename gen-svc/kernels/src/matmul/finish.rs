@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{After, Job, Layer, Linear, Tile};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Arithmetic, Isa, LANES, WIDE, Work};
 
 /// The outputs of some panels for some tokens, which no other task writes.
 pub(super) struct Finish<'a> {
@@ -19,55 +19,94 @@ impl Work for Finish<'_> {
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let (tokens, rows) = (self.tokens.len(), self.job.rows);
-        for (i, panel) in self.panels.enumerate() {
-            let row = LANES * panel;
-            for (t, token) in self.tokens.clone().enumerate() {
-                let [first, second] = self.tiles.map(|tile| isa.load(&tile[i * tokens + t]));
-                let lanes = combined(isa, &self.job.layer, row, first, second);
-                let (target, add) = target(&self.job.after, token);
-                // SAFETY: no other task has this panel, and this task has no other part of the output now.
-                let out = unsafe { self.job.out.slice(target * rows + row, LANES.min(rows - row)) };
-                put(isa, add, lanes, out);
+        let mut panel = 0;
+        while panel < self.panels.len() {
+            let row = LANES * (self.panels.start + panel);
+            if panel + 2 <= self.panels.len() && row + WIDE <= self.job.rows {
+                self.two_panels(isa, panel, row);
+                panel += 2;
+            } else {
+                self.one_panel(isa, panel, row);
+                panel += 1;
             }
         }
     }
 }
 
-/// Up to eight outputs of one token. `row` is the first one's row of the matrix.
-#[inline(always)]
-fn combined<I: Isa>(isa: I, layer: &Layer<'_>, row: usize, first: I::F, second: I::F) -> I::F {
-    match layer {
-        Layer::Linear(linear) => biased(isa, linear, row, first),
-        Layer::Gated { gate, up, activation } => {
-            isa.mul(activation.apply(isa, biased(isa, gate, row, first)), biased(isa, up, row, second))
+impl Finish<'_> {
+    /// Sixteen outputs of each token. `row` is the first one's row of the matrix.
+    #[inline(always)]
+    fn two_panels<I: Isa>(&self, isa: I, panel: usize, row: usize) {
+        let tokens = self.tokens.len();
+        let [first, second] = [panel, panel + 1].map(|panel| self.tiles.map(|tile| &tile[panel * tokens..][..tokens]));
+        let [bias, other] = [self.biases(isa, row), self.biases(isa, row + LANES)];
+        let biases = [isa.join(bias[0], other[0]), isa.join(bias[1], other[1])];
+        for (t, token) in self.tokens.clone().enumerate() {
+            let sums = [
+                isa.join(isa.load(&first[0][t]), isa.load(&second[0][t])),
+                isa.join(isa.load(&first[1][t]), isa.load(&second[1][t])),
+            ];
+            let mut lanes = self.combined(isa, sums, biases);
+            let (add, out) = self.target(token, row, WIDE);
+            let out = &mut out.as_chunks_mut().0[0];
+            if let Some(scale) = add {
+                lanes = isa.add(isa.wide_load(out), isa.mul(lanes, isa.splat(scale)));
+            }
+            isa.wide_store(lanes, out);
         }
     }
+
+    /// Up to eight outputs of each token.
+    #[inline(always)]
+    fn one_panel<I: Isa>(&self, isa: I, panel: usize, row: usize) {
+        let biases = self.biases(isa, row);
+        for (t, token) in self.tokens.clone().enumerate() {
+            let [first, second] = self.tiles.map(|tile| &tile[panel * self.tokens.len() + t]);
+            let mut lanes = self.combined(isa, [isa.load(first), isa.load(second)], biases);
+            let (add, out) = self.target(token, row, LANES.min(self.job.rows - row));
+            if let Some(scale) = add {
+                lanes = isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale)));
+            }
+            isa.store_part(lanes, out);
+        }
+    }
+
+    /// Eight rows' bias: of the matrix, or the gate, and of the values that are gated.
+    #[inline(always)]
+    fn biases<I: Isa>(&self, isa: I, row: usize) -> [I::F; 2] {
+        match &self.job.layer {
+            Layer::Linear(linear) => [bias(isa, linear, row), isa.splat(-0.0)],
+            Layer::Gated { gate, up, .. } => [bias(isa, gate, row), bias(isa, up, row)],
+        }
+    }
+
+    #[inline(always)]
+    fn combined<V: Copy, A: Arithmetic<V>>(&self, isa: A, sums: [V; 2], biases: [V; 2]) -> V {
+        let lanes = isa.add(sums[0], biases[0]);
+        match &self.job.layer {
+            Layer::Linear(_) => lanes,
+            Layer::Gated { activation, .. } => isa.mul(activation.apply(isa, lanes), isa.add(sums[1], biases[1])),
+        }
+    }
+
+    /// What a token's outputs from `row` on are multiplied by if they are added, and where they go.
+    #[inline(always)]
+    fn target(&self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
+        let (add, target) = match &self.job.after {
+            After::Store => (None, token),
+            After::Add { scale } => (Some(*scale), token),
+            After::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
+        };
+        // SAFETY: no other task has these panels, and this task has no other part of the output now.
+        (add, unsafe { self.job.out.slice(target * self.job.rows + row, length) })
+    }
 }
 
+/// Negative zeros, which change nothing, if there is none.
 #[inline(always)]
-fn biased<I: Isa>(isa: I, linear: &Linear<'_>, row: usize, lanes: I::F) -> I::F {
+fn bias<I: Isa>(isa: I, linear: &Linear<'_>, row: usize) -> I::F {
     match linear.bias {
-        Some(bias) => isa.add(lanes, isa.load_part(&bias[row..], 0.0)),
-        None => lanes,
+        Some(bias) => isa.load_part(&bias[row..], 0.0),
+        None => isa.splat(-0.0),
     }
-}
-
-/// The output's row for a token, and what the token's outputs are multiplied by if they are added.
-#[inline(always)]
-fn target(after: &After<'_>, token: usize) -> (usize, Option<f32>) {
-    match after {
-        After::Store => (token, None),
-        After::Add { scale } => (token, Some(*scale)),
-        After::Scatter { rows, scales } => (rows[token] as usize, Some(scales[token])),
-    }
-}
-
-#[inline(always)]
-fn put<I: Isa>(isa: I, add: Option<f32>, lanes: I::F, out: &mut [f32]) {
-    let lanes = match add {
-        None => lanes,
-        Some(scale) => isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale))),
-    };
-    isa.store_part(lanes, out);
 }

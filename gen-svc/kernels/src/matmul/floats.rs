@@ -104,16 +104,16 @@ impl<E: Element> Floats<'_, E> {
         let part = |p: usize| &self.matrix.floats::<E::Stored>(self.panels.start + panel + p)[..columns];
         let pairs: [[_; 2]; W] = from_fn(|w| [part(2 * w), part(2 * w + 1)]);
         let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
-        let mut sums = [[isa.wide_splat(0.0); W]; T];
+        let mut sums = [[isa.splat(0.0); W]; T];
         for column in 0..columns {
-            let mut weights = [isa.wide_splat(0.0); W];
+            let mut weights = [isa.splat(0.0); W];
             for (weights, [first, second]) in weights.iter_mut().zip(pairs) {
                 *weights = isa.join(E::load(isa, &first[column]), E::load(isa, &second[column]));
             }
             for t in 0..T {
-                let x = isa.wide_splat(x[t][column]);
+                let x = isa.splat(x[t][column]);
                 for w in 0..W {
-                    sums[t][w] = isa.wide_fma(weights[w], x, sums[t][w]);
+                    sums[t][w] = isa.fma(weights[w], x, sums[t][w]);
                 }
             }
         }

@@ -4,6 +4,7 @@
 //! tokens at a time. Sums within 32 columns are exact in whatever way they are made; what follows is done in the order in which
 //! [`integers`](super::integers) does it, so results are the same to the bit.
 
+use std::array::from_fn;
 use std::cell::RefCell;
 use std::iter;
 use std::marker::PhantomData;
@@ -161,8 +162,10 @@ impl Part {
         let [mut now, mut before] = sums.each_mut();
         let mut made = 0..0;
         for next in cut(0..steps, STEPS).chain(iter::once(steps..steps)) {
-            for (sums, step) in now.iter_mut().zip(next.clone()) {
-                self.multiply::<I, K>(isa, unit, spread, step, call, sums);
+            // Of an odd number, the last is computed twice.
+            for (sums, step) in now.as_chunks_mut::<2>().0.iter_mut().zip(next.clone().step_by(2)) {
+                let steps = [step, (step + 1).min(next.end - 1)];
+                self.multiply::<I, K>(isa, unit, spread, steps, call, sums);
             }
             match made.len() {
                 STEPS => self.scale::<I, K, STEPS>(isa, spread, made.start, before, call),
@@ -187,21 +190,23 @@ impl Part {
         isa: I,
         unit: &Unit,
         spread: &Spread,
-        step: usize,
+        steps: [usize; 2],
         call: &Call<'_>,
-        sums: &mut Sums,
+        sums: &mut [Sums; 2],
     ) {
-        let column = columns::<K>() * step;
-        let (block, part) = (column / BLOCK, column % BLOCK / columns::<K>());
+        let blocks = steps.map(|step| step * columns::<K>() / BLOCK);
+        let parts = steps.map(|step| step * columns::<K>() % BLOCK / columns::<K>());
         let tiles = &call.x.tiles(call.tokens.start + self.tokens.start)[self.blocks.clone()];
-        let x = &tiles[block].values;
-        for line in 0..size_of::<Tile>() / 64 {
-            isa.prefetch(x.as_flattened(), AHEAD * size_of::<Tile>() + 64 * line);
+        let (x, codes) = (blocks.map(|block| &tiles[block].values), blocks.map(|block| &spread.codes[block]));
+        for x in x {
+            for line in 0..size_of::<Tile>() / 64 {
+                isa.prefetch(x.as_flattened(), AHEAD * size_of::<Tile>() + 64 * line);
+            }
         }
         if matches!(K::SPEC.codes, Stored::Signed) {
-            unit.multiply::<true>(x, &spread.codes[block], part, sums);
+            unit.multiply::<true>(x, codes, parts, sums.each_mut());
         } else {
-            unit.multiply::<false>(x, &spread.codes[block], part, sums);
+            unit.multiply::<false>(x, codes, parts, sums.each_mut());
         }
     }
 
@@ -217,18 +222,20 @@ impl Part {
     ) {
         let has_minimum = !matches!(K::SPEC.scales, Scales::Scale { offset: 0 } | Scales::Halves);
         let (first, second) = call.out[self.pair * call.tokens.len()..].split_at_mut(call.tokens.len());
-        let scales = &spread.scales[step..][..S];
+        let blocks: [usize; S] = from_fn(|s| (step + s) * columns::<K>() / BLOCK);
+        let scales: [I::W; S] = from_fn(|s| isa.wide_load(&spread.scales[step + s]));
+        let minima = blocks.map(|block| isa.wide_load(&spread.minima[block]));
         let tiles = &call.x.tiles(call.tokens.start + self.tokens.start)[self.blocks.clone()];
-        for (row, token) in self.tokens.clone().enumerate() {
+        let factors = blocks.map(|block| &tiles[block].factors);
+        for (row, token) in self.tokens.clone().enumerate().take(TILE_ROWS) {
             let other = second.get(token).map_or(isa.splat(0.0), |lanes| isa.load(lanes));
             let mut total = isa.join(isa.load(&first[token]), other);
             for s in 0..S {
-                let block = (step + s) * columns::<K>() / BLOCK;
-                let factors = tiles[block].factors[row];
-                let scale = isa.wide_mul(isa.wide_load(&scales[s]), isa.wide_splat(factors.scale));
-                total = isa.wide_fma(isa.wide_load_i32(&sums[s][row]), scale, total);
+                let factors = factors[s][row];
+                let scale = isa.mul(scales[s], isa.splat(factors.scale));
+                total = isa.fma(isa.wide_load_i32(&sums[s][row]), scale, total);
                 if has_minimum {
-                    total = isa.wide_fma(isa.wide_load(&spread.minima[block]), isa.wide_splat(factors.sum), total);
+                    total = isa.fma(minima[s], isa.splat(factors.sum), total);
                 }
             }
             let [lanes, other] = isa.split(total);
