@@ -196,6 +196,8 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
         to.copy_from_slice(&all[..to.len()]);
     }
 
+    /// The lower and the upper halves of bytes.
+    fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]);
     /// Per lane (row of weights) and token the sum of 32 products. Codes are 0..=15: of 4 runs of 32 bytes, byte 4r + j of run
     /// h holds row r's columns 8h + j in its lower half and 8h + 4 + j in its upper. Activations are -127..=127.
     fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T];

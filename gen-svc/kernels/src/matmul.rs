@@ -75,8 +75,12 @@ pub struct Product<'a> {
 /// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache; half as many with floats,
 /// of which more panels are taken together.
 const TOKENS: usize = 256;
-/// Panels whose results are kept until they are finished: with one token, and with more.
-const PANELS: (usize, usize) = (4, 2);
+/// Results of each matrix that are kept until they are finished, times the lanes: with one token, with few, and with more.
+const KEPT: [usize; 3] = [PANELS, 4 * FEW, 2 * TOKENS];
+/// Panels that are multiplied with one token together.
+const PANELS: usize = 4;
+/// Tokens that are few.
+const FEW: usize = 16;
 /// Results that are kept: \[panels\]\[tokens\]\[lanes\].
 type Tile = [[f32; LANES]];
 
@@ -92,8 +96,9 @@ impl Kernels {
         self.team.run(tasks, &|task| {
             let job = &jobs[jobs.partition_point(|job| job.first_task <= task) - 1];
             match tokens {
-                1 => job.compute::<{ PANELS.0 }>(self.level, &input, tokens, task - job.first_task),
-                _ => job.compute::<{ PANELS.1 * TOKENS }>(self.level, &input, tokens, task - job.first_task),
+                1 => job.compute::<{ KEPT[0] }>(self.level, &input, tokens, task - job.first_task),
+                2..=FEW => job.compute::<{ KEPT[1] }>(self.level, &input, tokens, task - job.first_task),
+                _ => job.compute::<{ KEPT[2] }>(self.level, &input, tokens, task - job.first_task),
             }
         });
         Ok(())
@@ -184,7 +189,7 @@ impl<'a> Job<'a> {
         let rows = product.layer.rows();
         let panels = rows.div_ceil(LANES);
         let panel_bytes = product.layer.bytes() / panels.max(1);
-        let panels_per_task = (task_bytes / panel_bytes.max(1)).next_multiple_of(PANELS.0).max(PANELS.0);
+        let panels_per_task = (task_bytes / panel_bytes.max(1)).next_multiple_of(PANELS).max(PANELS);
         let first_task = *tasks;
         *tasks += panels.div_ceil(panels_per_task);
         let out = Disjoint::new(product.out);

@@ -35,7 +35,7 @@ pub(crate) struct Tile {
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = 16;
 /// Rows from which on multiplying tiles is faster.
-const TILED_ROWS: usize = 16;
+const TILED_ROWS: usize = 8;
 
 /// What a block's integers stand for.
 #[derive(Debug, Clone, Copy, Default)]

@@ -250,8 +250,8 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
                 let lanes = &self.values[block % BLOCKS][position * self.dim + column..][..C * WIDE];
                 for c in 0..C {
                     let value = E::wide_load(isa, &lanes.as_chunks().0[c]);
-                    for r in 0..R {
-                        sums[r][c] = isa.fma(isa.splat(weights[r][position]), value, sums[r][c]);
+                    for (sums, weights) in sums.iter_mut().zip(weights) {
+                        sums[c] = isa.fma(isa.splat(weights[position]), value, sums[c]);
                     }
                 }
             }

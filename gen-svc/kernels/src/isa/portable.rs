@@ -173,6 +173,12 @@ impl Isa for Portable {
     fn prefetch(self, _from: &[u8], _ahead: usize) {}
 
     #[inline(always)]
+    fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]) {
+        *low = bytes.map(|byte| byte & 15);
+        *high = bytes.map(|byte| byte >> 4);
+    }
+
+    #[inline(always)]
     fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T] {
         let code = |row: usize, column: usize| {
             let byte = codes[32 * (column / 8) + 4 * row + column % 4];

@@ -190,6 +190,15 @@ where
     }
 
     #[inline(always)]
+    fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]) {
+        let both = memory!(_mm256_loadu_si256(bytes.as_ptr().cast()));
+        let mask = values!(_mm256_set1_epi8(15));
+        let upper = values!(_mm256_and_si256(_mm256_srli_epi16::<4>(both), mask));
+        memory!(_mm256_storeu_si256(low.as_mut_ptr().cast(), _mm256_and_si256(both, mask)));
+        memory!(_mm256_storeu_si256(high.as_mut_ptr().cast(), upper));
+    }
+
+    #[inline(always)]
     fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
         self.0.nibbles(codes, x)
     }

@@ -18,7 +18,7 @@ impl Work for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
+    fn run<I: Isa>(mut self, isa: I) {
         let mut panel = 0;
         while panel < self.panels.len() {
             let row = LANES * (self.panels.start + panel);
@@ -36,7 +36,7 @@ impl Work for Finish<'_> {
 impl Finish<'_> {
     /// Sixteen outputs of each token. `row` is the first one's row of the matrix.
     #[inline(always)]
-    fn two_panels<I: Isa>(&self, isa: I, panel: usize, row: usize) {
+    fn two_panels<I: Isa>(&mut self, isa: I, panel: usize, row: usize) {
         let tokens = self.tokens.len();
         let [first, second] = [panel, panel + 1].map(|panel| self.tiles.map(|tile| &tile[panel * tokens..][..tokens]));
         let [bias, other] = [self.biases(isa, row), self.biases(isa, row + LANES)];
@@ -58,7 +58,7 @@ impl Finish<'_> {
 
     /// Up to eight outputs of each token.
     #[inline(always)]
-    fn one_panel<I: Isa>(&self, isa: I, panel: usize, row: usize) {
+    fn one_panel<I: Isa>(&mut self, isa: I, panel: usize, row: usize) {
         let biases = self.biases(isa, row);
         for (t, token) in self.tokens.clone().enumerate() {
             let [first, second] = self.tiles.map(|tile| &tile[panel * self.tokens.len() + t]);
@@ -91,7 +91,7 @@ impl Finish<'_> {
 
     /// What a token's outputs from `row` on are multiplied by if they are added, and where they go.
     #[inline(always)]
-    fn target(&self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
+    fn target(&mut self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
         let (add, target) = match &self.job.after {
             After::Store => (None, token),
             After::Add { scale } => (Some(*scale), token),

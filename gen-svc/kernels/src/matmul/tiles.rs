@@ -97,9 +97,13 @@ impl Spread {
         let (unit_bytes, per_unit) = const { (K::SPEC.unit_bytes(), K::SPEC.columns / BLOCK) };
         for (at, block) in blocks.enumerate() {
             let unit = &panel[block / per_unit * unit_bytes..][..unit_bytes];
+            // The same place in the next two panels.
+            for line in 0..unit_bytes.div_ceil(64) {
+                isa.prefetch(unit, 2 * panel.len() + 64 * line);
+            }
             let (codes, scales) = unit.split_at(K::SPEC.code_bytes());
             let block = block % per_unit;
-            spread_codes::<K>(codes, block, half, &mut self.codes[at]);
+            spread_codes::<I, K>(isa, codes, block, half, &mut self.codes[at]);
             if matches!(K::SPEC.scales, Scales::Halves) {
                 for part in 0..2 {
                     let scale = scale_of_half(isa, scales, 2 * block + part);
@@ -114,23 +118,15 @@ impl Spread {
     }
 }
 
-/// Of eight bytes.
-const LOWER_HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
-
 /// 32 columns of 8 rows, to their places among those of 16.
 #[inline(always)]
-fn spread_codes<K: Known>(codes: &[u8], block: usize, half: usize, out: &mut Codes) {
+fn spread_codes<I: Isa, K: Known>(isa: I, codes: &[u8], block: usize, half: usize, out: &mut Codes) {
     let runs = out.as_chunks_mut::<{ 2 * BLOCK }>().0;
     if matches!(K::SPEC.codes, Stored::Nibbles) {
         let codes: &[u8; 128] = &codes.as_chunks().0[block];
         for ([low, high], codes) in runs.as_chunks_mut::<2>().0.iter_mut().zip(codes.as_chunks::<BLOCK>().0) {
             let [low, high] = [low, high].map(|run| &mut run.as_chunks_mut::<BLOCK>().0[half]);
-            let eights = low.as_chunks_mut::<8>().0.iter_mut().zip(high.as_chunks_mut::<8>().0);
-            for ((low, high), codes) in eights.zip(codes.as_chunks::<8>().0) {
-                let codes = u64::from_le_bytes(*codes);
-                *low = (codes & LOWER_HALVES).to_le_bytes();
-                *high = (codes >> 4 & LOWER_HALVES).to_le_bytes();
-            }
+            isa.store_nibbles(codes, low, high);
         }
     } else {
         let codes: &[u8; 256] = &codes.as_chunks().0[block];
