@@ -1,8 +1,10 @@
 //! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
 
 pub mod artifacts;
+pub mod call;
 pub mod digest;
 pub mod pb;
+mod reload;
 pub mod serve;
 pub mod status;
 pub mod telemetry;

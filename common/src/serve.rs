@@ -1,47 +1,44 @@
-//! How a Tandem service is run: health, reflection, limits, typed transport errors, an access log, and a drain on shutdown.
+//! How a Tandem service is run: who may call, limits, health, reflection, typed transport errors, an access log, and a drain on
+//! shutdown.
 
 mod access_log;
+mod args;
 mod around;
+mod capacity;
+mod connections;
 mod deadline;
 mod health;
+mod tls;
+mod tokens;
 mod typed_errors;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use http::Request;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tower::util::MapResponseLayer;
 
 use crate::pb;
 use around::around;
+use capacity::Capacity;
+use tls::Tls;
+use tokens::{Admission, Tokens};
 
+pub use args::{SecurityArgs, ServeArgs};
 pub use deadline::deadline;
 pub use health::Health;
 
-/// How to serve.
-#[derive(Debug, Clone, Args)]
-pub struct ServeArgs {
-    /// Largest request message, in bytes. Images travel inside requests.
-    #[arg(long, env = "TANDEM_MAX_MESSAGE_BYTES", default_value_t = 32 << 20, value_name = "BYTES", help_heading = "Serving")]
-    pub max_message_bytes: usize,
-
-    /// How long requests in flight may take to finish after SIGTERM, in seconds.
-    #[arg(long, env = "TANDEM_DRAIN_SECONDS", default_value_t = 30, value_name = "SECONDS", help_heading = "Serving")]
-    pub drain_seconds: u64,
-}
-
-impl Default for ServeArgs {
-    fn default() -> Self {
-        Self { max_message_bytes: 32 << 20, drain_seconds: 30 }
-    }
-}
+/// Headers of a call, in bytes.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// Why a service could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +49,30 @@ pub enum ServeError {
     /// The server ended with an error.
     #[error("the server failed")]
     Transport(#[from] tonic::transport::Error),
+    /// Others could call.
+    #[error(
+        "{address} can be reached from elsewhere: give --tls-cert and --tls-key, or --token-file, or, if something else protects it, \
+         --insecure"
+    )]
+    Unprotected {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
+    /// The certificate, its key or the callers' authority make no sense.
+    #[error("TLS cannot be served")]
+    Tls {
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The file of tokens makes no sense.
+    #[error("--token-file cannot be used")]
+    Tokens {
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A server's task panicked.
+    #[error("the server panicked")]
+    Panicked(#[from] tokio::task::JoinError),
     /// Signals cannot be received.
     #[error("signals cannot be received")]
     Signal(#[source] std::io::Error),
@@ -65,51 +86,67 @@ pub enum ServeError {
     },
 }
 
-/// Opens the listening socket. Port 0 takes any free port.
+/// Opens a listening socket. Port 0 takes any free port.
 ///
 /// # Errors
-/// The address is taken, or not this machine's.
-pub async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+/// The address is taken, or not this machine's, or others could reach it and nothing protects it.
+pub async fn listen(address: SocketAddr, security: &SecurityArgs) -> Result<TcpListener, ServeError> {
+    security.check(address)?;
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
 }
 
-/// Serves `routes` until `shutdown`, then drains: health turns NOT_SERVING, no call is accepted any more, and calls in flight get
-/// [`ServeArgs::drain_seconds`] to finish.
+/// A socket, and the gRPC services that are served there.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Where callers connect.
+    pub listener: TcpListener,
+    /// The services' full names.
+    pub names: Vec<&'static str>,
+    /// The services.
+    pub routes: Routes,
+}
+
+/// Serves all endpoints until `shutdown`, then drains: health turns NOT_SERVING, no call is accepted any more, and calls in flight get
+/// [`ServeArgs::drain_seconds`] to finish. Limits hold for all endpoints together.
 ///
 /// # Errors
-/// [`ServeError`], when the server could not be built or failed.
+/// [`ServeError`], when a server could not be built or failed.
 pub async fn serve(
-    listener: TcpListener,
+    endpoints: Vec<Endpoint>,
     args: &ServeArgs,
     health: Health,
-    routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let (close, closed) = oneshot::channel();
-    let server = Server::builder()
-        .layer(around::<access_log::Call, _>())
-        .layer(MapResponseLayer::new(typed_errors::typed))
-        .layer(around::<deadline::Limit, _>())
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-        .add_routes(routes)
-        .add_service(health.server())
-        .add_service(reflection(&health)?.build_v1()?)
-        .add_service(reflection(&health)?.build_v1alpha()?)
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async {
-            let _ = closed.await;
-        });
-    tokio::pin!(server);
+    let shared = Shared {
+        tls: args.security.tls()?,
+        tokens: args.security.tokens()?,
+        connections: Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS))),
+        calls: Capacity::new(args.max_calls),
+        connection_calls: args.max_connection_calls,
+        health: health.clone(),
+    };
+    let (close, closed) = watch::channel(());
+    let mut servers = JoinSet::new();
+    for endpoint in endpoints {
+        servers.spawn(shared.server(endpoint, closed.clone())?);
+    }
+    drop(closed);
 
     health.set(true).await;
     tokio::select! {
-        ended = &mut server => return Ok(ended?),
+        Some(ended) = servers.join_next() => return ended?,
         () = shutdown => {}
     }
     health.set(false).await;
     tracing::info!(seconds = args.drain_seconds, "draining");
     let _ = close.send(());
-    match tokio::time::timeout(Duration::from_secs(args.drain_seconds), server).await {
+    let drained = async {
+        while let Some(ended) = servers.join_next().await {
+            ended??;
+        }
+        Ok::<(), ServeError>(())
+    };
+    match tokio::time::timeout(Duration::from_secs(args.drain_seconds), drained).await {
         Ok(ended) => ended?,
         Err(_) => tracing::warn!("calls still in flight after the drain time were cut"),
     }
@@ -117,15 +154,63 @@ pub async fn serve(
     Ok(())
 }
 
-/// Reflection over the services that this process serves, and no others.
-fn reflection(health: &Health) -> Result<tonic_reflection::server::Builder<'static>, ServeError> {
+/// What all endpoints have in common.
+struct Shared {
+    tls: Option<Tls>,
+    tokens: Option<Tokens>,
+    connections: Arc<Semaphore>,
+    calls: Capacity,
+    connection_calls: u32,
+    health: Health,
+}
+
+impl Shared {
+    /// Serves one endpoint until it is told to close.
+    fn server(
+        &self,
+        endpoint: Endpoint,
+        mut closed: watch::Receiver<()>,
+    ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
+        let Endpoint { listener, names, routes } = endpoint;
+        let (tokens, calls) = (self.tokens.clone(), self.calls.clone());
+        let admission =
+            move |request: &Request<Body>| tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(request));
+        let router = Server::builder()
+            .layer(around(access_log::Call::begin))
+            .layer(MapResponseLayer::new(typed_errors::typed))
+            .layer(around(admission))
+            .layer(around(move |request: &Request<Body>| calls.take(request)))
+            .layer(around(deadline::Limit::begin))
+            .max_concurrent_streams(self.connection_calls)
+            .http2_max_header_list_size(MAX_HEADER_BYTES)
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+            .add_routes(routes)
+            .add_service(self.health.server())
+            .add_service(reflection(&names)?.build_v1()?)
+            .add_service(reflection(&names)?.build_v1alpha()?);
+        let incoming = connections::incoming(listener, Arc::clone(&self.connections), self.tls.clone());
+        let close = async move {
+            let _ = closed.changed().await;
+        };
+        Ok(async move { Ok(router.serve_with_incoming_shutdown(incoming, close).await?) })
+    }
+}
+
+/// Whether a call asks for health: that needs no credentials, and no place among the calls.
+fn is_health(request: &Request<Body>) -> bool {
+    request.uri().path().starts_with("/grpc.health.v1.Health/")
+}
+
+/// Reflection over the services of an endpoint, and no others.
+fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builder<'static>, ServeError> {
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection");
-    Ok(health.names().iter().fold(builder, |builder, name| builder.with_service_name(*name)))
+    Ok(names.iter().fold(builder, |builder, name| builder.with_service_name(*name)))
 }
 
 /// Waits for SIGTERM or SIGINT.

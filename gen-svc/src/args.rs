@@ -49,6 +49,9 @@ pub struct Serve {
         help_heading = "Serving"
     )]
     pub listen: SocketAddr,
+    /// Where those who run the server look at it, flush its prefix cache and drain it. Default: nowhere.
+    #[arg(long, env = "TANDEM_GEN_CONTROL_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
+    pub control_listen: Option<SocketAddr>,
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc as events, watch};
+use tokio::sync::{mpsc as events, oneshot, watch};
 use tracing::Span;
 
 use crate::cache::Usage;
@@ -104,7 +104,7 @@ pub struct Gauges {
 /// A handle on the engine. When the last clone is dropped, the engine ends what it has and its thread stops.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    jobs: Sender<Job>,
+    orders: Sender<Order>,
     shared: Arc<Shared>,
 }
 
@@ -112,7 +112,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Shared {
     model: ServedModel,
-    max_queue: usize,
+    started: Instant,
+    limits: EngineLimits,
     event_buffer: usize,
     stage: watch::Sender<Stage>,
     queued: AtomicUsize,
@@ -120,9 +121,21 @@ struct Shared {
     activity: Mutex<Gauges>,
 }
 
+/// How much the engine takes on.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineLimits {
+    /// Requests that may wait.
+    pub max_queue: usize,
+    /// Outputs that are generated at once.
+    pub max_running: usize,
+    /// Prompt tokens computed in one step, for all requests together.
+    pub prefill_chunk: usize,
+}
+
 /// How far the engine is in its life. It only goes on, never back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+pub enum Stage {
+    /// It takes requests on.
     Serving,
     /// Nothing new is taken on.
     Draining,
@@ -130,6 +143,14 @@ enum Stage {
     Stopping,
     /// It broke.
     Failed,
+}
+
+/// What the thread is told to do.
+#[derive(Debug)]
+enum Order {
+    Generate(Box<Job>),
+    /// Forget what was computed for earlier requests, and tell how many blocks that were.
+    FlushPrefixCache(oneshot::Sender<usize>),
 }
 
 /// A request on its way to the thread.
@@ -197,6 +218,34 @@ impl Engine {
         self.shared.gauges()
     }
 
+    /// How much it takes on.
+    #[must_use]
+    pub fn limits(&self) -> EngineLimits {
+        self.shared.limits
+    }
+
+    /// How far it is in its life.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.shared.stage()
+    }
+
+    /// Since it started.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.shared.started.elapsed()
+    }
+
+    /// Forgets what was computed for earlier requests, between two steps. Gives how many blocks that were.
+    ///
+    /// # Errors
+    /// The engine is no more.
+    pub async fn flush_prefix_cache(&self) -> Result<usize, Error> {
+        let (sender, flushed) = oneshot::channel();
+        self.orders.send(Order::FlushPrefixCache(sender)).map_err(|_| Error::EngineFailed)?;
+        flushed.await.map_err(|_| Error::EngineFailed)
+    }
+
     /// Waits until nothing is taken on any more.
     pub async fn draining(&self) {
         self.shared.reached(Stage::Draining).await;
@@ -236,7 +285,7 @@ impl Engine {
         let (sender, receiver) = events::channel(self.shared.event_buffer + 3 * work.sampling.n as usize + 1);
         let span = tracing::info_span!("generation", prompt_tokens = work.prompt_tokens);
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
-        self.jobs.send(job).map_err(|_| Error::EngineFailed)?;
+        self.orders.send(Order::Generate(Box::new(job))).map_err(|_| Error::EngineFailed)?;
         Ok(receiver)
     }
 
@@ -286,11 +335,11 @@ impl Shared {
             Stage::Draining | Stage::Stopping => return Err(Error::Draining),
             Stage::Failed => return Err(Error::EngineFailed),
         }
-        let room = |queued| (queued < self.max_queue).then_some(queued + 1);
+        let room = |queued| (queued < self.limits.max_queue).then_some(queued + 1);
         let taken = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         match taken {
             Ok(_) => Ok(Arc::new(Place(Arc::clone(self)))),
-            Err(_) => Err(Error::QueueFull { limit: self.max_queue }),
+            Err(_) => Err(Error::QueueFull { limit: self.limits.max_queue }),
         }
     }
 }

@@ -15,10 +15,10 @@ use crate::engine::{Engine, Event};
 use crate::error::Error;
 use crate::request::GenerateRequest;
 
+pub mod control;
 mod convert;
 
-/// The full name of the gRPC service.
-pub const SERVICE_NAME: &str = "tandem.generate.v1.GenerateService";
+pub use pb::generate_service_server::SERVICE_NAME;
 
 /// The service over one engine.
 #[must_use]

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::Write as _;
 use std::time::Duration;
 
-use tandem_common::serve::{self, Health, ServeArgs, ServeError};
+use tandem_common::serve::{self, Endpoint, Health, ServeArgs, ServeError};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 
@@ -17,12 +17,21 @@ use crate::grpc;
 /// # Errors
 /// The address or the model cannot be had, or the server failed.
 pub async fn run(args: Serve) -> anyhow::Result<()> {
-    let listener = serve::listen(args.listen).await?;
+    let security = &args.serve.security;
+    let listener = serve::listen(args.listen, security).await?;
+    let control = match args.control_listen {
+        Some(address) => Some(serve::listen(address, security).await?),
+        None => None,
+    };
     let config = args.engine.into();
     let (engine, thread) = tokio::task::spawn_blocking(|| Engine::start(config)).await??;
     let shutdown = serve::shutdown_signal()?;
-    writeln!(std::io::stdout(), "gen-svc listening on {}", listener.local_addr()?)?;
-    serve(engine.clone(), listener, &args.serve, shutdown).await?;
+    let mut stdout = std::io::stdout();
+    if let Some(control) = &control {
+        writeln!(stdout, "gen-svc control listening on {}", control.local_addr()?)?;
+    }
+    writeln!(stdout, "gen-svc listening on {}", listener.local_addr()?)?;
+    serve(engine.clone(), listener, control, &args.serve, shutdown).await?;
     engine.stop();
     // libtorch must not compute while the process is taken down.
     match tokio::task::spawn_blocking(|| thread.join()).await? {
@@ -31,7 +40,7 @@ pub async fn run(args: Serve) -> anyhow::Result<()> {
     }
 }
 
-/// Serves the engine until `shutdown`, then drains: nothing new is taken on, and what runs may finish, until shortly before the
+/// Serves the engine until `shutdown`, or until it is told to drain, and its control on a socket of its own. Then it drains: nothing new is taken on, and what runs may finish, until shortly before the
 /// drain time is over; what is left then is told that it was cancelled.
 ///
 /// # Errors
@@ -39,16 +48,24 @@ pub async fn run(args: Serve) -> anyhow::Result<()> {
 pub async fn serve(
     engine: Engine,
     listener: TcpListener,
+    control: Option<TcpListener>,
     args: &ServeArgs,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let health = Health::new([grpc::SERVICE_NAME]);
     let routes = Routes::new(grpc::server(engine.clone(), args.max_message_bytes));
+    let mut endpoints = vec![Endpoint { listener, names: vec![grpc::SERVICE_NAME], routes }];
+    if let Some(listener) = control {
+        let routes = Routes::new(grpc::control::server(engine.clone(), args.max_message_bytes));
+        endpoints.push(Endpoint { listener, names: vec![grpc::control::SERVICE_NAME], routes });
+    }
+    let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));
     let drained = async {
-        shutdown.await;
-        engine.drain();
+        tokio::select! {
+            () = shutdown => engine.drain(),
+            () = engine.draining() => {}
+        }
     };
-    let server = serve::serve(listener, args, health.clone(), routes, drained);
+    let server = serve::serve(endpoints, args, health.clone(), drained);
     tokio::pin!(server);
     let grace = Duration::from_secs(args.drain_seconds).mul_f64(0.9);
     tokio::select! {

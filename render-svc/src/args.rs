@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser, Subcommand};
+use tandem_common::call::Credentials;
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::LogArgs;
 use tonic::transport::Uri;
@@ -28,7 +29,7 @@ pub enum Command {
     /// has finished. SIGHUP makes it look for models again: new ones are served, changed ones are read again, requests in flight go on
     /// with what they have. Example:
     /// render-svc serve --models models/ --generate http://127.0.0.1:50052
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Render requests from a file or standard input, without a server.
     ///
     /// A request is a JSON object: model (an id from --models, or a path); messages; tools, documents, template_args;
@@ -48,9 +49,9 @@ pub struct Serve {
     #[command(flatten)]
     pub sources: SourceArgs,
 
-    /// The generation service that tasks use. Without it, RunTask is refused and all else works.
-    #[arg(long, env = "TANDEM_GENERATE", value_name = "http://HOST:PORT", value_parser = endpoint)]
-    pub generate: Option<Uri>,
+    /// The generation service.
+    #[command(flatten)]
+    pub generation: GenerationArgs,
 
     /// Where to listen. Port 0 takes any free one.
     #[arg(
@@ -69,6 +70,43 @@ pub struct Serve {
     /// Logs.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// The generation service that tasks use.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Generation")]
+pub struct GenerationArgs {
+    /// The generation service that tasks use. Without it, RunTask is refused and all else works.
+    #[arg(long, env = "TANDEM_GENERATE", value_name = "http[s]://HOST:PORT", value_parser = endpoint)]
+    pub generate: Option<Uri>,
+
+    /// Who signs its certificate, PEM. Needed for https.
+    #[arg(long, env = "TANDEM_GENERATE_CA", value_name = "FILE")]
+    pub generate_ca: Option<PathBuf>,
+
+    /// The certificate to show it, PEM, if it asks for one.
+    #[arg(long, env = "TANDEM_GENERATE_CERT", value_name = "FILE", requires = "generate_key")]
+    pub generate_cert: Option<PathBuf>,
+
+    /// The certificate's key, PEM.
+    #[arg(long, env = "TANDEM_GENERATE_KEY", value_name = "FILE", requires = "generate_cert")]
+    pub generate_key: Option<PathBuf>,
+
+    /// The bearer token to send it: the first in the file, which is read again when it changes.
+    #[arg(long, env = "TANDEM_GENERATE_TOKEN_FILE", value_name = "FILE")]
+    pub generate_token_file: Option<PathBuf>,
+}
+
+impl GenerationArgs {
+    /// What it asks for.
+    #[must_use]
+    pub fn credentials(&self) -> Credentials {
+        Credentials {
+            ca: self.generate_ca.clone(),
+            identity: self.generate_cert.clone().zip(self.generate_key.clone()).map(Into::into),
+            token_file: self.generate_token_file.clone(),
+        }
+    }
 }
 
 /// Where models are.
@@ -114,9 +152,9 @@ pub struct Render {
 /// Reads a service's address; `http://` may be left out.
 fn endpoint(text: &str) -> Result<Uri, String> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let uri: Uri = text.parse().map_err(|e| format!("{e}; give it as http://HOST:PORT"))?;
+    let uri: Uri = text.parse().map_err(|e| format!("{e}; give it as http://HOST:PORT or https://HOST:PORT"))?;
     match (uri.scheme_str(), uri.port_u16()) {
-        (Some("http"), Some(_)) => Ok(uri),
-        _ => Err("give it as http://HOST:PORT".to_owned()),
+        (Some("http" | "https"), Some(_)) => Ok(uri),
+        _ => Err("give it as http://HOST:PORT or https://HOST:PORT".to_owned()),
     }
 }

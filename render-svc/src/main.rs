@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_server(args: Serve) -> anyhow::Result<()> {
+fn run_server(args: Box<Serve>) -> anyhow::Result<()> {
     telemetry::init(&args.log)?;
-    tokio::runtime::Runtime::new()?.block_on(serve::run(args))
+    tokio::runtime::Runtime::new()?.block_on(serve::run(*args))
 }

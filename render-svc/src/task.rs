@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use tandem_common::call::{BearerToken, CredentialsError};
 use tandem_common::pb::chat::v1::{Message, message};
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
@@ -15,10 +16,11 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
 use tandem_common::tokenizer::Encoding;
 use tokio_stream::Stream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
+use crate::args::GenerationArgs;
 use crate::chat::Invalid;
 use crate::error::Error;
 use crate::grpc::convert;
@@ -28,6 +30,7 @@ use crate::render::{Output, Rendered};
 #[derive(Debug, Clone)]
 pub struct TaskRunner {
     generation: Option<GenerateServiceClient<Channel>>,
+    token: Option<BearerToken>,
 }
 
 /// A rendered conversation and how to answer it.
@@ -53,10 +56,14 @@ pub struct Task {
 
 impl TaskRunner {
     /// Connects when the first task runs, and again whenever the connection is lost.
-    #[must_use]
-    pub fn new(generation: Option<Uri>) -> Self {
-        let connect = |uri| GenerateServiceClient::new(Endpoint::from(uri).tcp_nodelay(true).connect_lazy());
-        Self { generation: generation.map(connect) }
+    ///
+    /// # Errors
+    /// The credentials cannot be used.
+    pub fn new(args: &GenerationArgs) -> Result<Self, CredentialsError> {
+        let credentials = args.credentials();
+        let endpoint = args.generate.clone().map(|uri| credentials.endpoint(uri)).transpose()?;
+        let generation = endpoint.map(|endpoint| GenerateServiceClient::new(endpoint.connect_lazy()));
+        Ok(Self { generation, token: credentials.token()? })
     }
 
     /// Starts a task; the answer streams. Dropping the answer cancels the generation.
@@ -66,7 +73,10 @@ impl TaskRunner {
     pub async fn run(&self, task: Task) -> Result<Answer, Error> {
         let mut generation = self.generation.clone().ok_or(Error::NoGenerationService)?;
         let rendered = rendered_event(&task.rendered);
-        let request = generate_request(task)?;
+        let mut request = generate_request(task)?;
+        if let Some(token) = &self.token {
+            token.add_to(request.metadata_mut());
+        }
         let stream = generation.generate(request).await.map_err(refused)?.into_inner();
         Ok(Answer { first: Some(rendered), stream, text: String::new(), finish: None, ended: false })
     }
@@ -80,6 +90,8 @@ fn refused(status: Status) -> Error {
     match details.error_info().map(|info| info.reason.as_str()) {
         None if is_late(&status) => Error::DeadlineExceeded,
         None => Error::GenerationUnavailable { message },
+        // The caller's own credentials are in order.
+        Some("CREDENTIALS_MISSING" | "CREDENTIALS_INVALID") => Error::GenerationUnavailable { message },
         Some("PROMPT_TOO_LONG") => Error::PromptTooLong { message },
         Some(_) => Error::Generation(Box::new(status)),
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
 use render_svc::adapters::{Input, Registry};
+use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
 use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
@@ -273,6 +274,22 @@ impl Running {
         endpoint.connect().await.expect("the service answers")
     }
 
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// It failed.
+    pub async fn ended(self) {
+        self.served.await.expect("no panic").expect("a clean end");
+    }
+
+    /// Why it failed.
+    ///
+    /// # Panics
+    /// It did not.
+    pub async fn failure(self) -> ServeError {
+        self.served.await.expect("no panic").expect_err("should fail")
+    }
+
     /// Drains it.
     ///
     /// # Panics
@@ -292,17 +309,40 @@ pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) 
     serve_library(Library::open(sources, Registry::default()).expect("the models load").into(), generation).await
 }
 
+/// A render service for these models, served in this way.
+///
+/// # Panics
+/// A model does not load.
+pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
+    let sources = Sources { models: models.to_owned(), config: None };
+    let library = Library::open(sources, Registry::default()).expect("the models load").into();
+    serve_library_as(library, None, args).await
+}
+
 /// A render service with this library, in front of `generation` where there is one.
 ///
 /// # Panics
 /// No port is free.
 pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>) -> Running {
-    let generation = generation.map(|address| format!("http://{address}").parse().expect("an address"));
+    serve_library_as(library, generation, ServeArgs::default()).await
+}
+
+async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
+    let generate = generation.map(|address| format!("http://{address}").parse().expect("an address"));
+    serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
+}
+
+/// A render service with this library, before this generation service, served in this way.
+///
+/// # Panics
+/// The credentials cannot be used.
+pub async fn serve_library_before(library: Arc<Library>, generation: GenerationArgs, args: ServeArgs) -> Running {
+    let runner = TaskRunner::new(&generation).expect("credentials");
     Running::start(move |listener, stopped| async move {
         let stopped = async move {
             let _ = stopped.await;
         };
-        render_svc::serve::serve(listener, &ServeArgs::default(), library, TaskRunner::new(generation), stopped).await
+        render_svc::serve::serve(listener, &args, library, runner, stopped).await
     })
     .await
 }
@@ -312,6 +352,8 @@ pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>
 pub struct Generation {
     /// The service.
     pub running: Running,
+    /// Where its control is.
+    pub control: SocketAddr,
     /// Its engine, for a look at its gauges.
     pub engine: Engine,
     /// The model's tokenizer.
@@ -333,17 +375,27 @@ impl Generation {
     /// # Panics
     /// The model does not load.
     pub async fn start_with(config: Config) -> Self {
+        Self::start_as(config, ServeArgs::default()).await
+    }
+
+    /// The same, served in this way.
+    ///
+    /// # Panics
+    /// The model does not load.
+    pub async fn start_as(config: Config, args: ServeArgs) -> Self {
         let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
         let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
         let served = engine.clone();
+        let control_listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let control = control_listener.local_addr().expect("an address");
         let running = Running::start(move |listener, stopped| async move {
             let stopped = async move {
                 let _ = stopped.await;
             };
-            gen_svc::serve::serve(served, listener, &ServeArgs::default(), stopped).await
+            gen_svc::serve::serve(served, listener, Some(control_listener), &args, stopped).await
         })
         .await;
-        Self { running, engine, tokenizer }
+        Self { running, control, engine, tokenizer }
     }
 }

@@ -1,45 +1,40 @@
 //! Work around every call, as a layer of the server.
 
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
+use http_body::{Frame, SizeHint};
+use tonic::Status;
 use tonic::body::Body;
+use tonic::codegen::Bytes;
 use tower::layer::layer_fn;
 use tower::{Layer, Service};
 
-/// Work around a call, from its request to its answer.
+/// Work around one call, begun with its request.
 pub(super) trait Around: Sized + Send + 'static {
-    fn begin(request: &Request<Body>) -> Self;
-
-    /// What the caller gets, from what the service answers.
+    /// What the caller gets, from what the service answers. An answer that is not awaited is not worked on.
     fn finish<E: 'static>(
         self,
         answer: impl Future<Output = Result<Response<Body>, E>> + Send + 'static,
     ) -> impl Future<Output = Result<Response<Body>, E>> + Send + 'static;
 }
 
-/// Does the work around every call of the service it wraps.
-pub(super) fn around<A, S>() -> impl Layer<S, Service = AroundService<A, S>> + Clone {
-    layer_fn(|inner| AroundService { inner, around: PhantomData })
+/// Does the work that `begin` begins around every call of the service it wraps.
+pub(super) fn around<F: Clone, S>(begin: F) -> impl Layer<S, Service = AroundService<F, S>> + Clone {
+    layer_fn(move |inner| AroundService { inner, begin: begin.clone() })
 }
 
 /// A service with work around its calls.
-#[derive(Debug)]
-pub(super) struct AroundService<A, S> {
+#[derive(Debug, Clone)]
+pub(super) struct AroundService<F, S> {
     inner: S,
-    around: PhantomData<fn() -> A>,
+    begin: F,
 }
 
-impl<A, S: Clone> Clone for AroundService<A, S> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), around: PhantomData }
-    }
-}
-
-impl<A: Around, S> Service<Request<Body>> for AroundService<A, S>
+impl<A: Around, F, S> Service<Request<Body>> for AroundService<F, S>
 where
+    F: Fn(&Request<Body>) -> A,
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
     S::Error: 'static,
@@ -53,7 +48,46 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let around = A::begin(&request);
+        let around = (self.begin)(&request);
         Box::pin(around.finish(self.inner.call(request)))
+    }
+}
+
+/// What lives as long as an answer.
+pub(super) trait Keep: Unpin + Send + 'static {
+    /// The answer ends with these.
+    fn see_trailers(&mut self, _trailers: &HeaderMap) {}
+}
+
+/// Drops `keep` when the answer has ended, or the caller has gone.
+pub(super) fn keep_with<K: Keep>(response: Response<Body>, keep: K) -> Response<Body> {
+    response.map(|body| Body::new(KeepingBody { body, keep }))
+}
+
+struct KeepingBody<K> {
+    body: Body,
+    keep: K,
+}
+
+impl<K: Keep> http_body::Body for KeepingBody<K> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(trailers) = frame.trailers_ref()
+        {
+            self.keep.see_trailers(trailers);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

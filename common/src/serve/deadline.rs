@@ -46,11 +46,13 @@ fn parse(text: &str) -> Option<Duration> {
 #[derive(Debug)]
 pub(super) struct Limit(Option<Duration>);
 
-impl Around for Limit {
-    fn begin(request: &Request<Body>) -> Self {
+impl Limit {
+    pub(super) fn begin(request: &Request<Body>) -> Self {
         Self(timeout(request.headers()).map(|time| time - MARGIN.min(time / 10)))
     }
+}
 
+impl Around for Limit {
     async fn finish<E>(
         self,
         answer: impl Future<Output = Result<Response<Body>, E>> + Send,

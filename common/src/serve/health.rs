@@ -18,12 +18,6 @@ impl Health {
         Self { names: names.into_iter().collect(), reporter: HealthReporter::new() }
     }
 
-    /// The services' full names.
-    #[must_use]
-    pub fn names(&self) -> &[&'static str] {
-        &self.names
-    }
-
     /// Reports SERVING or NOT_SERVING, for every service and for the process as a whole.
     pub async fn set(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };

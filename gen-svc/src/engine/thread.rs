@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
-use super::{Config, Engine, Gauges, Job, Shared, Stage, memory, placement};
+use super::{Config, Engine, EngineLimits, Gauges, Job, Order, Shared, Stage, memory, placement};
 use crate::cache::{BLOCK, BlockPool};
 use crate::error::Error;
 use crate::grammar::Grammars;
@@ -33,7 +33,7 @@ pub(super) struct EngineThread {
     logits: Logits,
     scheduler: Scheduler,
     shared: Arc<Shared>,
-    jobs: Receiver<Job>,
+    orders: Receiver<Order>,
     /// Jobs taken since the start.
     arrivals: u64,
     /// Tokens sampled since the start.
@@ -56,15 +56,15 @@ impl EngineThread {
             tracing::warn!(context = served.context_length, room, "the memory for keys and values limits the context");
             served.context_length = room;
         }
-        let (sender, jobs) = mpsc::channel();
+        let (sender, orders) = mpsc::channel();
         let shared = Arc::new(share(served, config));
-        let engine = Engine { jobs: sender, shared: Arc::clone(&shared) };
+        let engine = Engine { orders: sender, shared: Arc::clone(&shared) };
         let thread = Self {
             model,
             logits: Logits::default(),
             scheduler: Scheduler::new(BlockPool::new(blocks), config.max_running, config.prefill_chunk),
             shared,
-            jobs,
+            orders,
             arrivals: 0,
             sampled: 0,
             reader_patience: config.reader_patience,
@@ -103,16 +103,28 @@ impl EngineThread {
     /// Takes what has been submitted; waits for it when there is nothing else to do.
     fn receive(&mut self) -> bool {
         while self.scheduler.is_empty() {
-            match self.jobs.recv_timeout(IDLE) {
-                Ok(job) => self.enqueue(job),
+            match self.orders.recv_timeout(IDLE) {
+                Ok(order) => self.obey(order),
                 Err(RecvTimeoutError::Timeout) if self.shared.stage() < Stage::Stopping => {}
                 Err(_) => return false,
             }
         }
-        while let Ok(job) = self.jobs.try_recv() {
-            self.enqueue(job);
+        while let Ok(order) = self.orders.try_recv() {
+            self.obey(order);
         }
         true
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Generate(job) => self.enqueue(*job),
+            Order::FlushPrefixCache(told) => {
+                let flushed = self.scheduler.pool.clear();
+                self.count();
+                // Whoever asked may be gone.
+                let _ = told.send(flushed);
+            }
+        }
     }
 
     fn enqueue(&mut self, job: Job) {
@@ -175,8 +187,9 @@ impl EngineThread {
                 true
             });
             self.count();
-            match self.jobs.recv() {
-                Ok(job) => self.enqueue(job),
+            match self.orders.recv() {
+                Ok(Order::Generate(job)) => self.enqueue(*job),
+                Ok(Order::FlushPrefixCache(_)) => {}
                 Err(_) => return,
             }
         }
@@ -219,7 +232,12 @@ pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Err
 fn share(model: ServedModel, config: &Config) -> Shared {
     Shared {
         model,
-        max_queue: config.max_queue.max(1),
+        started: Instant::now(),
+        limits: EngineLimits {
+            max_queue: config.max_queue.max(1),
+            max_running: config.max_running.max(1),
+            prefill_chunk: config.prefill_chunk.max(1),
+        },
         event_buffer: config.event_buffer.max(3), // `accepted`, a delta, and the last slot for the summary
         stage: watch::Sender::new(Stage::Serving),
         queued: AtomicUsize::new(0),

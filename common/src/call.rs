@@ -1,0 +1,85 @@
+//! How a Tandem service calls another: over TLS, and with a bearer token, where that one asks for them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
+
+use crate::reload::{Cause, Reloaded};
+
+/// What the other service asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Credentials {
+    /// PEM: who signs its certificate.
+    pub ca: Option<PathBuf>,
+    /// PEM: our certificate and its key.
+    pub identity: Option<[PathBuf; 2]>,
+    /// The first token in it is sent. It is read again when it changes.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Why credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} cannot be used")]
+pub struct CredentialsError {
+    what: &'static str,
+    source: Cause,
+}
+
+impl Credentials {
+    /// How to connect. `https` needs [`Credentials::ca`].
+    ///
+    /// # Errors
+    /// A file cannot be read, or makes no sense.
+    pub fn endpoint(&self, uri: Uri) -> Result<Endpoint, CredentialsError> {
+        let is_secured = uri.scheme_str() == Some("https");
+        let endpoint = Endpoint::from(uri).tcp_nodelay(true);
+        if !is_secured {
+            return Ok(endpoint);
+        }
+        self.tls(endpoint).map_err(|source| CredentialsError { what: "TLS towards the other service", source })
+    }
+
+    fn tls(&self, endpoint: Endpoint) -> Result<Endpoint, Cause> {
+        let ca = self.ca.as_deref().ok_or("https needs to know who signs the certificate")?;
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+        if let Some([certificate, key]) = &self.identity {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        Ok(endpoint.tls_config(tls)?)
+    }
+
+    /// The token to send, if there is one.
+    ///
+    /// # Errors
+    /// There is none in the file, or it cannot be read.
+    pub fn token(&self) -> Result<Option<BearerToken>, CredentialsError> {
+        let watch = |file| Reloaded::watch(vec![file], |contents| bearer(&contents[0])).map(BearerToken);
+        let token = self.token_file.clone().map(watch).transpose();
+        token.map_err(|source| CredentialsError { what: "the token for the other service", source })
+    }
+}
+
+/// The token that calls carry.
+#[derive(Debug, Clone)]
+pub struct BearerToken(Arc<Reloaded<MetadataValue<Ascii>>>);
+
+impl BearerToken {
+    /// Puts it where the other service looks for it.
+    pub fn add_to(&self, metadata: &mut MetadataMap) {
+        metadata.insert("authorization", MetadataValue::clone(&self.0.get()));
+    }
+}
+
+fn bearer(content: &[u8]) -> Result<MetadataValue<Ascii>, Cause> {
+    let words = std::str::from_utf8(content)?.lines().filter_map(|line| line.split_whitespace().next());
+    let token = words.into_iter().find(|word| !word.starts_with('#')).ok_or("there is no token in it")?;
+    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Cause> {
+    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()).into())
+}

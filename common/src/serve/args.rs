@@ -1,0 +1,113 @@
+//! How to serve, as the command line and the environment say.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::ServeError;
+use super::tls::Tls;
+use super::tokens::Tokens;
+
+/// How to serve.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// Largest request message, in bytes. Images travel inside requests.
+    #[arg(long, env = "TANDEM_MAX_MESSAGE_BYTES", default_value_t = 32 << 20, value_name = "BYTES", help_heading = "Serving")]
+    pub max_message_bytes: usize,
+
+    /// Calls that are worked on at once, in all connections; one more is refused at once. Health checks do not count.
+    #[arg(long, env = "TANDEM_MAX_CALLS", default_value_t = 1024, value_name = "CALLS", help_heading = "Serving")]
+    pub max_calls: usize,
+
+    /// Calls that one connection may have open at once; its next ones wait in the caller.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_CONNECTION_CALLS",
+        default_value_t = 256,
+        value_name = "CALLS",
+        help_heading = "Serving"
+    )]
+    pub max_connection_calls: u32,
+
+    /// Connections; one more is closed at once.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_CONNECTIONS",
+        default_value_t = 4096,
+        value_name = "CONNECTIONS",
+        help_heading = "Serving"
+    )]
+    pub max_connections: usize,
+
+    /// How long requests in flight may take to finish after SIGTERM, in seconds.
+    #[arg(long, env = "TANDEM_DRAIN_SECONDS", default_value_t = 30, value_name = "SECONDS", help_heading = "Serving")]
+    pub drain_seconds: u64,
+
+    /// Who may call.
+    #[command(flatten)]
+    pub security: SecurityArgs,
+}
+
+impl Default for ServeArgs {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 32 << 20,
+            max_calls: 1024,
+            max_connection_calls: 256,
+            max_connections: 4096,
+            drain_seconds: 30,
+            security: SecurityArgs::default(),
+        }
+    }
+}
+
+/// Who may call, and how calls are kept from others. Files are looked at every five seconds, and read again when they have changed.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Security")]
+pub struct SecurityArgs {
+    /// Serve TLS with this certificate, PEM, its chain behind it. Read again when it changes, as are all files here.
+    #[arg(long, env = "TANDEM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The certificate's key, PEM.
+    #[arg(long, env = "TANDEM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Let in only callers with a certificate that one of these has signed, PEM.
+    #[arg(long, env = "TANDEM_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Let in only calls with one of these bearer tokens. A line is a token, and behind it, if it expires, when: TOKEN
+    /// 2027-01-31T00:00:00Z. Lines that start with # do not count. Health checks need no token.
+    #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Listen where others can reach it, without TLS and without tokens: something else protects it.
+    #[arg(long, env = "TANDEM_INSECURE")]
+    pub insecure: bool,
+}
+
+impl SecurityArgs {
+    /// Whether to listen on an address: on one that others can reach only if callers are known or connections secured.
+    pub(super) fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
+        let is_protected = self.tls_cert.is_some() || self.token_file.is_some();
+        if address.ip().is_loopback() || is_protected || self.insecure {
+            Ok(())
+        } else {
+            Err(ServeError::Unprotected { address })
+        }
+    }
+
+    pub(super) fn tls(&self) -> Result<Option<Tls>, ServeError> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        Tls::watch(certificate.clone(), key.clone(), self.tls_client_ca.clone())
+            .map(Some)
+            .map_err(|source| ServeError::Tls { source })
+    }
+
+    pub(super) fn tokens(&self) -> Result<Option<Tokens>, ServeError> {
+        let tokens = self.token_file.clone().map(Tokens::watch).transpose();
+        tokens.map_err(|source| ServeError::Tokens { source })
+    }
+}

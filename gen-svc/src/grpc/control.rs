@@ -1,0 +1,86 @@
+//! ControlService: looks at a server and runs it.
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::control_service_server::{ControlService, ControlServiceServer};
+use tonic::{Request, Response, Status};
+
+use crate::cache::{BLOCK, Usage};
+use crate::engine::{Engine, EngineLimits, Gauges, Stage};
+
+pub use pb::control_service_server::SERVICE_NAME;
+
+/// The service over one engine.
+#[must_use]
+pub fn server(engine: Engine, max_message_bytes: usize) -> ControlServiceServer<impl ControlService> {
+    ControlServiceServer::new(Control { engine, max_message_bytes })
+}
+
+#[derive(Debug)]
+struct Control {
+    engine: Engine,
+    max_message_bytes: usize,
+}
+
+#[tonic::async_trait]
+impl ControlService for Control {
+    async fn get_server(
+        &self,
+        _request: Request<pb::GetServerRequest>,
+    ) -> Result<Response<pb::GetServerResponse>, Status> {
+        let EngineLimits { max_queue, max_running, prefill_chunk } = self.engine.limits();
+        Ok(Response::new(pb::GetServerResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.engine.uptime().as_secs_f64(),
+            state: state(self.engine.stage()).into(),
+            model: Some(self.engine.model().into()),
+            max_queue: count(max_queue),
+            max_running: count(max_running),
+            prefill_chunk: count(prefill_chunk),
+            max_message_bytes: self.max_message_bytes as u64,
+        }))
+    }
+
+    async fn get_load(&self, _request: Request<pb::GetLoadRequest>) -> Result<Response<pb::GetLoadResponse>, Status> {
+        let Gauges { queued, running, tokens, preemptions, kv_blocks: Usage { total, held, kept } } =
+            self.engine.gauges();
+        Ok(Response::new(pb::GetLoadResponse {
+            queued: count(queued),
+            running: count(running),
+            kv_cache: Some(pb::KvCache {
+                block_size: count(BLOCK),
+                total_blocks: count(total),
+                held_blocks: count(held),
+                kept_blocks: count(kept),
+            }),
+            generated_tokens: tokens,
+            preemptions,
+        }))
+    }
+
+    async fn flush_prefix_cache(
+        &self,
+        _request: Request<pb::FlushPrefixCacheRequest>,
+    ) -> Result<Response<pb::FlushPrefixCacheResponse>, Status> {
+        let flushed_blocks = count(self.engine.flush_prefix_cache().await?);
+        tracing::info!(flushed_blocks, "prefix cache flushed");
+        Ok(Response::new(pb::FlushPrefixCacheResponse { flushed_blocks }))
+    }
+
+    async fn drain(&self, _request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainResponse>, Status> {
+        tracing::info!("told to drain");
+        self.engine.drain();
+        Ok(Response::new(pb::DrainResponse {}))
+    }
+}
+
+fn state(stage: Stage) -> pb::ServerState {
+    match stage {
+        Stage::Serving => pb::ServerState::Serving,
+        Stage::Draining | Stage::Stopping => pb::ServerState::Draining,
+        Stage::Failed => pb::ServerState::Failed,
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

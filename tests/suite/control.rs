@@ -1,0 +1,107 @@
+//! ControlService: what those who run a generation server see of it, and can do.
+
+use std::time::Duration;
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_tests::Generation;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::failure::failed;
+
+async fn serve() -> (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>) {
+    let service = Generation::start().await;
+    let control = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
+    let control = ControlServiceClient::new(control.connect().await.expect("it answers"));
+    let generate = GenerateServiceClient::new(service.running.channel().await);
+    (service, control, generate)
+}
+
+fn request(max_new_tokens: u32) -> pb::GenerateRequest {
+    let prompt =
+        "Once upon a time there was a girl who lived by the sea, and every morning she went out to swim.".repeat(2);
+    pb::GenerateRequest {
+        input: Some(Input::Prompt(prompt)),
+        stop: Some(pb::Stop { max_new_tokens: Some(max_new_tokens), ignore_eos: true, ..pb::Stop::default() }),
+        ..pb::GenerateRequest::default()
+    }
+}
+
+async fn cached_tokens(generate: &mut GenerateServiceClient<Channel>) -> u32 {
+    let mut answer = generate.generate(request(2)).await.expect("accepted").into_inner();
+    let mut cached = 0;
+    while let Some(response) = answer.message().await.expect("no error") {
+        if let Some(pb::generate_response::Event::Summary(summary)) = response.event {
+            cached = summary.usage.expect("usage").cached_tokens;
+        }
+    }
+    cached
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_tells_what_it_is_and_what_it_does() {
+    let (service, mut control, mut generate) = serve().await;
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(server.state(), pb::ServerState::Serving);
+    assert_eq!(server.model.expect("a model").id, service.engine.model().id);
+    assert_eq!((server.max_queue, server.max_running, server.prefill_chunk), (256, 64, 512));
+    assert!(server.uptime_seconds > 0.0 && !server.version.is_empty());
+
+    let idle = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((idle.queued, idle.running, idle.generated_tokens), (0, 0, 0));
+    let mut answer = generate.generate(request(4_000)).await.expect("accepted").into_inner();
+    for _ in 0..3 {
+        answer.message().await.expect("no error").expect("more");
+    }
+    let busy = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    let (idle, cache) = (idle.kv_cache.expect("a cache"), busy.kv_cache.expect("a cache"));
+    assert_eq!((busy.queued, busy.running), (0, 1));
+    assert!(busy.generated_tokens > 0 && cache.held_blocks > 0);
+    assert_eq!((cache.block_size, cache.total_blocks), (16, idle.total_blocks));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushed_prefix_is_computed_again() {
+    let (_service, mut control, mut generate) = serve().await;
+    assert_eq!(cached_tokens(&mut generate).await, 0);
+    assert!(cached_tokens(&mut generate).await > 0);
+    let flushed = control.flush_prefix_cache(pb::FlushPrefixCacheRequest {}).await.expect("an answer").into_inner();
+    assert!(flushed.flushed_blocks > 0);
+    let load = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(load.kv_cache.expect("a cache").kept_blocks, 0);
+    assert_eq!(cached_tokens(&mut generate).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_server_finishes_what_runs_and_ends() {
+    let (service, mut control, mut generate) = serve().await;
+    let mut answer = generate.generate(request(40)).await.expect("accepted").into_inner();
+    answer.message().await.expect("no error").expect("accepted");
+    control.drain(pb::DrainRequest {}).await.expect("an answer");
+    let refused = service.engine.reserve().expect_err("nothing new");
+    assert_eq!(refused.kind(), (Code::Unavailable, "DRAINING"));
+    let mut reason = pb::FinishReason::Unspecified;
+    while let Some(response) = answer.message().await.expect("no error") {
+        if let Some(pb::generate_response::Event::Finished(finished)) = response.event {
+            reason = finished.reason();
+        }
+    }
+    assert_eq!(reason, pb::FinishReason::Length);
+    tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_is_not_where_generation_is() {
+    let (service, _, _) = serve().await;
+    let mut control = ControlServiceClient::new(service.running.channel().await);
+    let status = control.drain(pb::DrainRequest {}).await.expect_err("is served elsewhere");
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unimplemented, "UNKNOWN_METHOD"));
+    let other = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
+    let mut generate = GenerateServiceClient::new(other.connect().await.expect("it answers"));
+    let status = generate.generate(request(1)).await.expect_err("is served elsewhere");
+    assert_eq!(failed(&status).code, Code::Unimplemented);
+}
