@@ -1,5 +1,6 @@
 //! How a Tandem service calls another: over TLS, and with a bearer token, where that one asks for them.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,22 +29,23 @@ pub struct CredentialsError {
 }
 
 impl Credentials {
-    /// How to connect. `https` needs [`Credentials::ca`].
+    /// How to connect to one of the addresses behind a name, `http` or `https`; the certificate is that name's.
     ///
     /// # Errors
     /// A file cannot be read, or makes no sense.
-    pub fn endpoint(&self, uri: Uri) -> Result<Endpoint, CredentialsError> {
-        let is_secured = uri.scheme_str() == Some("https");
-        let endpoint = Endpoint::from(uri).tcp_nodelay(true);
-        if !is_secured {
-            return Ok(endpoint);
-        }
-        self.tls(endpoint).map_err(|source| CredentialsError { what: "TLS towards the other service", source })
+    pub fn endpoint(&self, name: &Uri, address: SocketAddr) -> Result<Endpoint, CredentialsError> {
+        let failed = |source| CredentialsError { what: "TLS towards the other service", source };
+        let is_secured = name.scheme_str() == Some("https");
+        let scheme = if is_secured { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|error| failed(error.into()))?;
+        let endpoint = endpoint.origin(name.clone()).tcp_nodelay(true);
+        if is_secured { self.tls(name, endpoint).map_err(failed) } else { Ok(endpoint) }
     }
 
-    fn tls(&self, endpoint: Endpoint) -> Result<Endpoint, Cause> {
+    fn tls(&self, name: &Uri, endpoint: Endpoint) -> Result<Endpoint, Cause> {
         let ca = self.ca.as_deref().ok_or("https needs to know who signs the certificate")?;
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+        let host = name.host().unwrap_or_default().trim_matches(['[', ']']);
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)).domain_name(host);
         if let Some([certificate, key]) = &self.identity {
             tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
         }

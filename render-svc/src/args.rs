@@ -73,12 +73,23 @@ pub struct Serve {
 }
 
 /// The generation service that tasks use.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Generation")]
 pub struct GenerationArgs {
-    /// The generation service that tasks use. Without it, RunTask is refused and all else works.
-    #[arg(long, env = "TANDEM_GENERATE", value_name = "http[s]://HOST:PORT", value_parser = endpoint)]
-    pub generate: Option<Uri>,
+    /// The generation service that tasks use: one address, or several, or a name with several behind it, which is looked up every five
+    /// seconds. An answer whose replica breaks down goes on at another. Without it, RunTask is refused and all else works.
+    #[arg(
+        long,
+        env = "TANDEM_GENERATE",
+        value_name = "http[s]://HOST:PORT",
+        value_delimiter = ',',
+        value_parser = endpoint
+    )]
+    pub generate: Vec<Uri>,
+
+    /// How long a task waits for a replica when none is well, in seconds.
+    #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = 5, value_name = "SECONDS")]
+    pub generate_patience_seconds: u64,
 
     /// Who signs its certificate, PEM. Needed for https.
     #[arg(long, env = "TANDEM_GENERATE_CA", value_name = "FILE")]
@@ -95,6 +106,19 @@ pub struct GenerationArgs {
     /// The bearer token to send it: the first in the file, which is read again when it changes.
     #[arg(long, env = "TANDEM_GENERATE_TOKEN_FILE", value_name = "FILE")]
     pub generate_token_file: Option<PathBuf>,
+}
+
+impl Default for GenerationArgs {
+    fn default() -> Self {
+        Self {
+            generate: Vec::new(),
+            generate_patience_seconds: 5,
+            generate_ca: None,
+            generate_cert: None,
+            generate_key: None,
+            generate_token_file: None,
+        }
+    }
 }
 
 impl GenerationArgs {

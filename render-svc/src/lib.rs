@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod control_tokens;
 pub mod error;
+pub mod generation;
 pub mod grpc;
 pub mod hf_messages;
 pub mod json;

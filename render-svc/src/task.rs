@@ -1,36 +1,46 @@
 //! RunTask: render → generate → assemble. The same for every adapter, and nothing is parsed out of the answer.
+//!
+//! A generation service that breaks down, or gives up what it has, does not end the answer: it goes on at another replica from the ids
+//! told so far. The last of them is generated once more, so that an answer that was complete but for its end is no special case, and
+//! what is told twice is left out.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 
-use tandem_common::call::{BearerToken, CredentialsError};
+use tandem_common::call::CredentialsError;
 use tandem_common::pb::chat::v1::{Message, message};
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
-use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{
-    Finished, GenerateRequest, GenerateResponse, Grammar, ReturnOptions, Sampling, Stop, Summary, TokenIds,
+    Delta, FinishReason, Finished, GenerateRequest, GenerateResponse, Grammar, PromptLogprobs, Resume, ReturnOptions,
+    Sampling, Stop, Summary, TokenIds,
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
 use tandem_common::tokenizer::Encoding;
-use tokio_stream::Stream;
-use tonic::transport::Channel;
+use tokio::sync::mpsc::{self, Sender};
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use crate::args::GenerationArgs;
 use crate::chat::Invalid;
 use crate::error::Error;
+use crate::generation::{Generation, Lease, PrefixKey};
 use crate::grpc::convert;
 use crate::render::{Output, Rendered};
 
-/// Runs tasks against one generation service.
+/// How often a task may go on elsewhere, in all, and without a new token in between: what it asks may be what breaks a replica.
+const FAILURES: (usize, usize) = (64, 3);
+/// Events that may wait for a caller to read them.
+const EVENTS: usize = 16;
+
+/// Runs tasks against the generation service.
 #[derive(Debug, Clone)]
 pub struct TaskRunner {
-    generation: Option<GenerateServiceClient<Channel>>,
-    token: Option<BearerToken>,
+    generation: Option<Arc<Generation>>,
 }
 
 /// A rendered conversation and how to answer it.
@@ -38,11 +48,11 @@ pub struct TaskRunner {
 pub struct Task {
     /// With token ids.
     pub rendered: Rendered,
-    /// Goes to the generation service as it is.
+    /// Goes to the generation service as it is, with a seed.
     pub sampling: Option<Sampling>,
     /// Goes to the generation service as it is.
     pub stop: Option<Stop>,
-    /// Goes to the generation service as it is.
+    /// Goes to the generation service with a wish for token ids.
     pub return_options: Option<ReturnOptions>,
     /// Higher goes first.
     pub priority: i32,
@@ -51,39 +61,350 @@ pub struct Task {
     /// What the answer must be.
     pub grammar: Option<Grammar>,
     /// When the caller stops waiting; the generation service gets what is left.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<std::time::Instant>,
 }
 
+/// The stream of one task's events. Dropping it cancels the generation.
+pub type Answer = ReceiverStream<Result<RunTaskResponse, Status>>;
+
 impl TaskRunner {
-    /// Connects when the first task runs, and again whenever the connection is lost.
+    /// Looks for the generation service's replicas, from now on.
     ///
     /// # Errors
     /// The credentials cannot be used.
     pub fn new(args: &GenerationArgs) -> Result<Self, CredentialsError> {
-        let credentials = args.credentials();
-        let endpoint = args.generate.clone().map(|uri| credentials.endpoint(uri)).transpose()?;
-        let generation = endpoint.map(|endpoint| GenerateServiceClient::new(endpoint.connect_lazy()));
-        Ok(Self { generation, token: credentials.token()? })
+        Ok(Self { generation: Generation::new(args)?.map(Arc::new) })
     }
 
-    /// Starts a task; the answer streams. Dropping the answer cancels the generation.
+    /// Starts a task; the answer streams.
     ///
     /// # Errors
-    /// There is no generation service, it cannot be reached, or it refuses.
+    /// There is no generation service, none can be reached, or all that can refuse.
     pub async fn run(&self, task: Task) -> Result<Answer, Error> {
-        let mut generation = self.generation.clone().ok_or(Error::NoGenerationService)?;
+        let generation = self.generation.clone().ok_or(Error::NoGenerationService)?;
         let rendered = rendered_event(&task.rendered);
-        let mut request = generate_request(task)?;
-        if let Some(token) = &self.token {
-            token.add_to(request.metadata_mut());
-        }
-        let stream = generation.generate(request).await.map_err(refused)?.into_inner();
-        Ok(Answer { first: Some(rendered), stream, text: String::new(), finish: None, ended: false })
+        let mut run = Run::new(generation, task)?;
+        let upstream = run.open(HashSet::new()).await?;
+        let (events, answer) = mpsc::channel(EVENTS);
+        tokio::spawn(async move {
+            // Who asked may have gone.
+            if events.send(told(rendered)).await.is_ok() {
+                run.follow(upstream, &events).await;
+            }
+        });
+        Ok(ReceiverStream::new(answer))
     }
 }
 
-/// A status that the transport made has no details; one that the service made has. A prompt that is too long is the conversation's
-/// fault: the caller has sent no token ids.
+/// One task under way.
+struct Run {
+    generation: Arc<Generation>,
+    /// As it was sent first.
+    request: GenerateRequest,
+    prompt: Vec<u32>,
+    key: PrefixKey,
+    deadline: Option<Instant>,
+    /// Whether the caller asked for token ids.
+    wants_ids: bool,
+    is_accepted: bool,
+    ids: Vec<u32>,
+    text: String,
+    /// What was told before the last ids were.
+    mark: Told,
+    /// What was told in all.
+    now: Told,
+    /// What is told again, and left out.
+    skip: Told,
+    finish: Option<Finished>,
+    /// In all, and since the last new token.
+    failures: (usize, usize),
+}
+
+/// How much was told of an answer: ids, and bytes of its text, twice if the caller asked for them as bytes too.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    /// Tokens of the prompt, with how likely they were.
+    prompt: usize,
+    ids: usize,
+    text: usize,
+    bytes: usize,
+}
+
+impl Told {
+    fn since(self, mark: Self) -> Self {
+        Self {
+            prompt: self.prompt - mark.prompt,
+            ids: self.ids - mark.ids,
+            text: self.text - mark.text,
+            bytes: self.bytes - mark.bytes,
+        }
+    }
+}
+
+/// A replica at work.
+struct Upstream {
+    lease: Lease,
+    stream: Streaming<GenerateResponse>,
+}
+
+/// What becomes of an event.
+enum Step {
+    /// Nothing, or nothing yet.
+    Pass,
+    Tell(Event),
+    End(Event),
+    /// The replica gives the task up.
+    GivenUp(Finished),
+}
+
+impl Run {
+    fn new(generation: Arc<Generation>, task: Task) -> Result<Self, Error> {
+        let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline } = task;
+        if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {
+            return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
+        }
+        let output_spec = Some(convert::output_spec(rendered.output_spec()));
+        let Output::Prompt { tokens: Some(Encoding { ids: prompt, .. }), .. } = rendered.output else {
+            return Err(Error::ImagesNotSupported);
+        };
+        let (mut sampling, return_options) = (sampling.unwrap_or_default(), return_options.unwrap_or_default());
+        // Another replica must draw the same random numbers.
+        sampling.seed.get_or_insert_with(|| RandomState::new().hash_one(()));
+        Ok(Self {
+            generation,
+            key: PrefixKey::new(&cache_salt, &prompt),
+            wants_ids: return_options.token_ids,
+            request: GenerateRequest {
+                model: rendered.model.id.clone(),
+                input: None,
+                sampling: Some(sampling),
+                stop,
+                output_spec,
+                return_options: Some(ReturnOptions { token_ids: true, ..return_options }),
+                expected_tokenizer_sha256: Some(rendered.model.tokenizer()?.sha256().to_owned()),
+                priority,
+                cache_salt,
+                grammar,
+                resume: None,
+            },
+            prompt,
+            deadline: deadline.map(Instant::from_std),
+            is_accepted: false,
+            ids: Vec::new(),
+            text: String::new(),
+            mark: Told::default(),
+            now: Told::default(),
+            skip: Told::default(),
+            finish: None,
+            failures: (0, 0),
+        })
+    }
+
+    /// Starts the generation, or goes on with it, at a replica that takes it.
+    async fn open(&mut self, mut tried: HashSet<u64>) -> Result<Upstream, Error> {
+        let mut refusal = None;
+        while let Some(lease) = self.generation.pick(self.key, &tried, self.deadline).await {
+            match lease.client().generate(self.request()).await {
+                Ok(response) => {
+                    self.skip = self.now.since(self.mark);
+                    return Ok(Upstream { lease, stream: response.into_inner() });
+                }
+                Err(status) => match Trouble::of(&status) {
+                    Trouble::Here => return Err(refused(status)),
+                    trouble => {
+                        trouble.report(&lease);
+                        tried.insert(lease.replica().id());
+                        refusal = Some(refused(status));
+                    }
+                },
+            }
+        }
+        Err(match refusal {
+            Some(refusal) => refusal,
+            None if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => Error::DeadlineExceeded,
+            None => Error::GenerationUnavailable { message: "no replica of it is well".to_owned() },
+        })
+    }
+
+    /// As it is to be sent now.
+    fn request(&self) -> Request<GenerateRequest> {
+        let mut message = self.request.clone();
+        let generated = &self.ids[..self.mark.ids];
+        let ids = [&self.prompt, generated].concat();
+        message.input = Some(Input::TokenIds(TokenIds { ids }));
+        if !generated.is_empty() {
+            message.resume = Some(Resume { generated_tokens: generated.len() as u32, output_index: 0 });
+        }
+        if let Some(options) = message.return_options.as_mut().filter(|_| self.now.ids > 0) {
+            options.prompt_logprobs = None;
+        }
+        let mut request = Request::new(message);
+        if let Some(deadline) = self.deadline {
+            request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+        }
+        if let Some(token) = self.generation.token() {
+            token.add_to(request.metadata_mut());
+        }
+        request
+    }
+
+    /// Tells the caller what the replica tells, and of another what the first could not.
+    async fn follow(mut self, mut upstream: Upstream, events: &Sender<Result<RunTaskResponse, Status>>) {
+        loop {
+            let next = tokio::select! {
+                next = upstream.stream.message() => next,
+                () = events.closed() => return,
+            };
+            let step = match next {
+                Ok(Some(response)) => response.event.map_or(Step::Pass, |event| self.advance(event)),
+                Ok(None) => match self.reopen(&upstream, Trouble::Broken, cut_short()).await {
+                    Ok(other) => {
+                        upstream = other;
+                        continue;
+                    }
+                    Err(error) => return end(events, Err(error.into())).await,
+                },
+                Err(status) => {
+                    let trouble = Trouble::of(&status);
+                    match self.reopen(&upstream, trouble, refused(status)).await {
+                        Ok(other) => {
+                            upstream = other;
+                            continue;
+                        }
+                        Err(error) => return end(events, Err(error.into())).await,
+                    }
+                }
+            };
+            match step {
+                Step::Pass => {}
+                Step::Tell(event) => {
+                    if events.send(told(event)).await.is_err() {
+                        return;
+                    }
+                }
+                Step::End(event) => return end(events, told(event)).await,
+                Step::GivenUp(finished) => match self.reopen(&upstream, Trouble::Elsewhere, cut_short()).await {
+                    Ok(other) => upstream = other,
+                    Err(_) => self.finish = Some(finished),
+                },
+            }
+        }
+    }
+
+    /// Goes on at another replica, if that may help.
+    async fn reopen(&mut self, upstream: &Upstream, trouble: Trouble, error: Error) -> Result<Upstream, Error> {
+        let (all, in_a_row) = self.failures;
+        if matches!(trouble, Trouble::Here) || all >= FAILURES.0 || in_a_row >= FAILURES.1 {
+            return Err(error);
+        }
+        self.failures = (all + 1, in_a_row + 1);
+        trouble.report(&upstream.lease);
+        let replica = upstream.lease.replica();
+        tracing::warn!(replica = %replica.address(), tokens = self.ids.len(), "a task goes on elsewhere: {error}");
+        let tried = if matches!(trouble, Trouble::Broken) { HashSet::new() } else { HashSet::from([replica.id()]) };
+        self.open(tried).await
+    }
+
+    fn advance(&mut self, event: Generated) -> Step {
+        match event {
+            Generated::Accepted(accepted) => match std::mem::replace(&mut self.is_accepted, true) {
+                false => Step::Tell(Event::Accepted(accepted)),
+                true => Step::Pass,
+            },
+            Generated::PromptLogprobs(tokens) => self.prompt_logprobs(tokens),
+            Generated::Delta(delta) => self.delta(delta),
+            Generated::Finished(finished) if finished.reason() == FinishReason::Cancelled => Step::GivenUp(finished),
+            Generated::Finished(finished) => {
+                self.finish = Some(finished);
+                Step::Pass
+            }
+            Generated::Summary(summary) => Step::End(Event::Finished(self.assemble(summary))),
+        }
+    }
+
+    fn prompt_logprobs(&mut self, mut logprobs: PromptLogprobs) -> Step {
+        leave_out(&mut logprobs.tokens, &mut self.skip.prompt);
+        self.now.prompt += logprobs.tokens.len();
+        if logprobs.tokens.is_empty() { Step::Pass } else { Step::Tell(Event::PromptLogprobs(logprobs)) }
+    }
+
+    fn delta(&mut self, mut delta: Delta) -> Step {
+        delta.tokens.drain(..self.skip.ids.min(delta.tokens.len()));
+        leave_out(&mut delta.token_ids, &mut self.skip.ids);
+        leave_out(&mut delta.bytes, &mut self.skip.bytes);
+        let again = delta.text.floor_char_boundary(self.skip.text);
+        delta.text.drain(..again);
+        self.skip.text -= again;
+        if !delta.token_ids.is_empty() {
+            self.mark = self.now;
+            self.failures.1 = 0;
+        }
+        self.ids.extend(&delta.token_ids);
+        self.text.push_str(&delta.text);
+        self.now.ids += delta.token_ids.len();
+        self.now.text += delta.text.len();
+        self.now.bytes += delta.bytes.len();
+        if !self.wants_ids {
+            delta.token_ids.clear();
+        }
+        let says_nothing = delta.text.is_empty() && delta.token_ids.is_empty() && delta.tokens.is_empty();
+        if says_nothing { Step::Pass } else { Step::Tell(Event::Delta(delta)) }
+    }
+
+    fn assemble(&mut self, summary: Summary) -> TaskFinished {
+        let Summary { usage, timings, seed } = summary;
+        let content = message::Content::Text(std::mem::take(&mut self.text));
+        let message = Message { role: "assistant".to_owned(), content: Some(content), ..Message::default() };
+        TaskFinished { message: Some(message), finish: self.finish.take(), usage, timings, seed }
+    }
+}
+
+/// Leaves out what was told before: so many of the first.
+fn leave_out<T>(items: &mut Vec<T>, again: &mut usize) {
+    let count = items.len().min(*again);
+    items.drain(..count);
+    *again -= count;
+}
+
+fn told(event: Event) -> Result<RunTaskResponse, Status> {
+    Ok(RunTaskResponse { event: Some(event) })
+}
+
+/// Tells the last that there is to tell. Who asked may have gone.
+async fn end(events: &Sender<Result<RunTaskResponse, Status>>, last: Result<RunTaskResponse, Status>) {
+    let _ = events.send(last).await;
+}
+
+/// Where the trouble lies that a status tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// In the request: another replica would say the same.
+    Here,
+    /// This replica takes nothing on, now.
+    Elsewhere,
+    /// This replica is broken, or cannot be reached.
+    Broken,
+}
+
+impl Trouble {
+    /// A status that the transport made has no details; one that a service made has.
+    fn of(status: &Status) -> Self {
+        match status.get_error_details().error_info().map(|info| info.reason.as_str()) {
+            None if is_late(status) => Self::Here,
+            None | Some("ENGINE_FAILED") => Self::Broken,
+            Some("DRAINING" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "OVERLOADED") => Self::Elsewhere,
+            Some(_) => Self::Here,
+        }
+    }
+
+    fn report(self, lease: &Lease) {
+        if self == Self::Broken {
+            lease.broke();
+        }
+    }
+}
+
+/// A prompt that is too long is the conversation's fault: the caller has sent no token ids.
 fn refused(status: Status) -> Error {
     let message = status.message().to_owned();
     let details = status.get_error_details();
@@ -102,34 +423,6 @@ fn is_late(status: &Status) -> bool {
     matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
 
-fn generate_request(task: Task) -> Result<Request<GenerateRequest>, Error> {
-    let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline } = task;
-    if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {
-        return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
-    }
-    let output_spec = Some(convert::output_spec(rendered.output_spec()));
-    let Output::Prompt { tokens: Some(Encoding { ids, .. }), .. } = rendered.output else {
-        return Err(Error::ImagesNotSupported);
-    };
-    let mut request = Request::new(GenerateRequest {
-        model: rendered.model.id.clone(),
-        input: Some(Input::TokenIds(TokenIds { ids })),
-        sampling,
-        stop,
-        output_spec,
-        return_options,
-        expected_tokenizer_sha256: Some(rendered.model.tokenizer()?.sha256().to_owned()),
-        priority,
-        cache_salt,
-        grammar,
-        resume: None,
-    });
-    if let Some(deadline) = deadline {
-        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    }
-    Ok(request)
-}
-
 fn rendered_event(rendered: &Rendered) -> Event {
     Event::Rendered(pb::Rendered {
         resolution: Some(convert::resolution(&rendered.resolution)),
@@ -138,72 +431,6 @@ fn rendered_event(rendered: &Rendered) -> Event {
     })
 }
 
-/// The stream of one task's events.
-#[derive(Debug)]
-pub struct Answer {
-    first: Option<Event>,
-    stream: Streaming<GenerateResponse>,
-    text: String,
-    finish: Option<Finished>,
-    ended: bool,
-}
-
-impl Stream for Answer {
-    type Item = Result<RunTaskResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(RunTaskResponse { event: Some(first) })));
-        }
-        while !self.ended {
-            let next = match ready!(Pin::new(&mut self.stream).poll_next(context)) {
-                Some(Ok(response)) => self.advance(response.event).map(Ok),
-                Some(Err(status)) => self.end(Err(refused(status).into())),
-                None => self.end(Err(cut_short())),
-            };
-            if let Some(item) = next {
-                let response = item.map(|event| RunTaskResponse { event: Some(event) });
-                return Poll::Ready(Some(response));
-            }
-        }
-        Poll::Ready(None)
-    }
-}
-
-impl Answer {
-    /// The task's event for one of the generation's. None where the task has none of its own.
-    fn advance(&mut self, event: Option<Generated>) -> Option<Event> {
-        match event? {
-            Generated::Accepted(accepted) => Some(Event::Accepted(accepted)),
-            Generated::PromptLogprobs(tokens) => Some(Event::PromptLogprobs(tokens)),
-            Generated::Delta(delta) => {
-                self.text.push_str(&delta.text);
-                Some(Event::Delta(delta))
-            }
-            Generated::Finished(finished) => {
-                self.finish = Some(finished);
-                None
-            }
-            Generated::Summary(summary) => {
-                self.ended = true;
-                Some(Event::Finished(self.assemble(summary)))
-            }
-        }
-    }
-
-    fn assemble(&mut self, summary: Summary) -> TaskFinished {
-        let Summary { usage, timings, seed } = summary;
-        let content = message::Content::Text(std::mem::take(&mut self.text));
-        let message = Message { role: "assistant".to_owned(), content: Some(content), ..Message::default() };
-        TaskFinished { message: Some(message), finish: self.finish.take(), usage, timings, seed }
-    }
-
-    fn end(&mut self, item: Result<Event, Status>) -> Option<Result<Event, Status>> {
-        self.ended = true;
-        Some(item)
-    }
-}
-
-fn cut_short() -> Status {
-    Error::GenerationUnavailable { message: "its stream ended before the answer did".to_owned() }.into()
+fn cut_short() -> Error {
+    Error::GenerationUnavailable { message: "its stream ended before the answer did".to_owned() }
 }

@@ -309,6 +309,16 @@ pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) 
     serve_library(Library::open(sources, Registry::default()).expect("the models load").into(), generation).await
 }
 
+/// The default model alone.
+///
+/// # Panics
+/// It does not load.
+#[must_use]
+pub fn default_library() -> Arc<Library> {
+    let sources = Sources { models: vec![default_model()], config: None };
+    Library::open(sources, Registry::default()).expect("the model loads").into()
+}
+
 /// A render service for these models, served in this way.
 ///
 /// # Panics
@@ -328,7 +338,7 @@ pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>
 }
 
 async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
-    let generate = generation.map(|address| format!("http://{address}").parse().expect("an address"));
+    let generate = generation.iter().map(|address| format!("http://{address}").parse().expect("an address")).collect();
     serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
 }
 

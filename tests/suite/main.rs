@@ -15,6 +15,7 @@ mod differential;
 mod encoders;
 mod engine;
 mod facts;
+mod failover;
 mod failure;
 mod family;
 mod formats;

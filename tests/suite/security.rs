@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use gen_svc::engine::Config;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use render_svc::adapters::Registry;
 use render_svc::args::GenerationArgs;
-use render_svc::models::{Library, Sources};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::Stop;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -16,7 +14,9 @@ use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, SecurityArgs, ServeArgs, ServeError};
-use tandem_tests::{Generation, ModelFolder, Running, default_model, render_service_as, serve_library_before};
+use tandem_tests::{
+    Generation, ModelFolder, Running, default_library, default_model, render_service_as, serve_library_before,
+};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -288,7 +288,8 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
     let config = Config { threads: 1, ..Config::new(default_model()) };
     let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
     let known = GenerationArgs {
-        generate: Some(format!("https://localhost:{}", generation.running.address.port()).parse().expect("an address")),
+        generate: vec![format!("https://localhost:{}", generation.running.address.port()).parse().expect("an address")],
+        generate_patience_seconds: 1,
         generate_ca: Some(files.path("ca")),
         generate_cert: Some(files.path("certificate")),
         generate_key: Some(files.path("key")),
@@ -307,9 +308,7 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
 }
 
 async fn run_task(generation: GenerationArgs) -> Result<(), Status> {
-    let sources = Sources { models: vec![default_model()], config: None };
-    let library = Library::open(sources, Registry::default()).expect("the model loads").into();
-    let service = serve_library_before(library, generation, ServeArgs::default()).await;
+    let service = serve_library_before(default_library(), generation, ServeArgs::default()).await;
     let message = chat::Message {
         role: "user".to_owned(),
         content: Some(chat::message::Content::Text("Hi".to_owned())),

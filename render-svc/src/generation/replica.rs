@@ -1,0 +1,202 @@
+//! One replica: its connection, how it is, and how much it has to do for us.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::State;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How often a silent connection is asked whether it is there, and how long it may take to say so.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// The pauses before a replica that is not well is looked at again, from the first to the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+
+/// A replica of the generation service.
+#[derive(Debug)]
+pub struct Replica {
+    target: Uri,
+    address: SocketAddr,
+    id: u64,
+    client: GenerateServiceClient<Channel>,
+    tasks: AtomicUsize,
+    health: AtomicU8,
+    watching: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How a replica is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Health {
+    Unknown,
+    Well,
+    Unwell,
+}
+
+impl Replica {
+    /// Connects lazily, and watches its health until it is dropped.
+    pub(super) fn new(target: Uri, address: SocketAddr, endpoint: Endpoint, state: Weak<State>) -> Arc<Self> {
+        let mut hasher = DefaultHasher::new();
+        (target.host(), address).hash(&mut hasher);
+        let endpoint = endpoint
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_while_idle(true);
+        let channel = endpoint.connect_lazy();
+        let replica = Arc::new(Self {
+            id: hasher.finish(),
+            client: GenerateServiceClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            tasks: AtomicUsize::new(0),
+            health: AtomicU8::new(Health::Unknown as u8),
+            watching: Mutex::new(None),
+            target,
+            address,
+        });
+        let watching = tokio::spawn(watch(Arc::downgrade(&replica), HealthClient::new(channel), state));
+        *replica.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watching);
+        replica
+    }
+
+    /// What was configured.
+    #[must_use]
+    pub fn target(&self) -> &Uri {
+        &self.target
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same for everyone who knows it by the same name and address.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Tasks that it has of ours.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.tasks.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        self.health.load(Ordering::Relaxed) == Health::Well as u8
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        self.health.load(Ordering::Relaxed) == Health::Unknown as u8
+    }
+
+    /// Takes note of how it is. Whether it was otherwise.
+    fn set(&self, health: Health) -> bool {
+        self.health.swap(health as u8, Ordering::Relaxed) != health as u8
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(watching) = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            watching.abort();
+        }
+    }
+}
+
+/// Asks the replica how it is and listens for changes, for as long as there is one.
+async fn watch(replica: Weak<Replica>, mut client: HealthClient<Channel>, state: Weak<State>) {
+    let [mut pause, longest] = PAUSES;
+    loop {
+        let ended = listen(&replica, &mut client, &state, &mut pause).await;
+        let Some(known) = replica.upgrade() else { return };
+        // Without a health service, a replica that answers is well.
+        let health = if ended.code() == Code::Unimplemented { Health::Well } else { Health::Unwell };
+        if known.set(health) {
+            tracing::info!(replica = %known.address, ?health, "replica: {}", ended.message());
+            tell(&state);
+        }
+        drop(known);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+async fn listen(
+    replica: &Weak<Replica>,
+    client: &mut HealthClient<Channel>,
+    state: &Weak<State>,
+    pause: &mut Duration,
+) -> Status {
+    let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
+    let mut changes = match client.watch(request).await {
+        Ok(changes) => changes.into_inner(),
+        Err(status) => return status,
+    };
+    loop {
+        let health = match changes.message().await {
+            Ok(Some(change)) if change.status() == ServingStatus::Serving => Health::Well,
+            Ok(Some(_)) => Health::Unwell,
+            Ok(None) => return Status::unavailable("it ended the connection"),
+            Err(status) => return status,
+        };
+        *pause = PAUSES[0];
+        let Some(replica) = replica.upgrade() else { return Status::cancelled("it is gone") };
+        if replica.set(health) {
+            tracing::info!(replica = %replica.address, ?health, "replica");
+            tell(state);
+        }
+    }
+}
+
+fn tell(state: &Weak<State>) {
+    if let Some(state) = state.upgrade() {
+        state.changed();
+    }
+}
+
+/// A task's hold on a replica: as long as it lasts, the replica has that much more to do.
+#[derive(Debug)]
+pub struct Lease(Arc<Replica>);
+
+impl Lease {
+    pub(super) fn new(replica: Arc<Replica>) -> Self {
+        replica.tasks.fetch_add(1, Ordering::Relaxed);
+        Self(replica)
+    }
+
+    /// To call it.
+    #[must_use]
+    pub fn client(&self) -> GenerateServiceClient<Channel> {
+        self.0.client.clone()
+    }
+
+    /// The replica.
+    #[must_use]
+    pub fn replica(&self) -> &Replica {
+        &self.0
+    }
+
+    /// It broke down in the middle of a task. It is avoided until it says that it is well.
+    pub fn broke(&self) {
+        self.0.set(Health::Unwell);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.tasks.fetch_sub(1, Ordering::Relaxed);
+    }
+}

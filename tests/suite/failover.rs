@@ -1,0 +1,214 @@
+//! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::{self as generate, ReturnOptions, Sampling, Stop};
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::{Running, binary, default_library, default_model, serve_library_before};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::Status;
+use tonic::transport::Channel;
+
+/// A generation service in a process of its own, which can be killed and started again where it was.
+struct Replica {
+    child: Child,
+    address: String,
+}
+
+impl Replica {
+    fn start(address: &str) -> Self {
+        let mut command = Command::new(binary("gen-svc"));
+        let model = default_model();
+        command.args(["serve", "--listen", address, "--threads", "1", "--kv-memory-mib", "256", "--model"]).arg(model);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("gen-svc listening on ").expect("the ready line").to_owned();
+        Self { child, address }
+    }
+
+    /// As `kill -9` does.
+    fn kill(&mut self) {
+        self.child.kill().expect("it is killed");
+        self.child.wait().expect("it ends");
+    }
+
+    async fn restart(mut self) -> Self {
+        let address = std::mem::take(&mut self.address);
+        tokio::task::spawn_blocking(move || Self::start(&address)).await.expect("it starts")
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn in_front_of(replicas: &[Replica]) -> (Running, TaskServiceClient<Channel>) {
+    let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
+    let args = render_svc::args::GenerationArgs {
+        generate: generate.collect(),
+        generate_patience_seconds: 60,
+        ..render_svc::args::GenerationArgs::default()
+    };
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+/// Tasks of every kind: greedy and seeded, with and without ids, with log probabilities, with a grammar, with stops.
+fn task(number: usize, tokens: u32) -> RunTaskRequest {
+    let text = format!("Tell me a long story about number {number} and its friends.");
+    let content = Some(chat::message::Content::Text(text));
+    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let is_greedy = number.is_multiple_of(2);
+    let regex = generate::grammar::Kind::Regex("[a-z é🙂,]{10,2000}".to_owned());
+    RunTaskRequest {
+        conversation: Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() }),
+        sampling: Some(Sampling {
+            temperature: Some(if is_greedy { 0.0 } else { 0.9 }),
+            seed: (!is_greedy).then_some(number as u64),
+            presence_penalty: (number % 4 == 1).then_some(0.5),
+            ..Sampling::default()
+        }),
+        stop: Some(Stop {
+            max_new_tokens: Some(tokens),
+            ignore_eos: number % 8 != 7,
+            stop_strings: if number % 4 == 2 { vec!["zebra crossing".to_owned()] } else { Vec::new() },
+            ..Stop::default()
+        }),
+        return_options: Some(ReturnOptions {
+            token_ids: number % 3 != 1,
+            logprobs: (number % 4 == 3).then_some(2),
+            prompt_logprobs: (number % 4 == 3).then_some(1),
+            bytes: number.is_multiple_of(4),
+            ..ReturnOptions::default()
+        }),
+        grammar: (number % 8 == 7).then_some(generate::Grammar { kind: Some(regex) }),
+        ..RunTaskRequest::default()
+    }
+}
+
+/// All that a caller is told, put together.
+#[derive(Debug, Default, PartialEq)]
+struct Answer {
+    order: String,
+    prompt_logprobs: Vec<generate::TokenInfo>,
+    text: String,
+    bytes: Vec<u8>,
+    ids: Vec<u32>,
+    tokens: Vec<generate::TokenInfo>,
+    finish: Option<generate::Finished>,
+    message: Option<chat::Message>,
+    completion_tokens: u32,
+    prompt_tokens: u32,
+}
+
+impl Answer {
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Rendered(_) => self.order.push('r'),
+            Event::Accepted(_) => self.order.push('a'),
+            Event::PromptLogprobs(logprobs) => self.prompt_logprobs.extend(logprobs.tokens),
+            Event::Delta(delta) => {
+                self.text.push_str(&delta.text);
+                self.bytes.extend(delta.bytes);
+                self.ids.extend(delta.token_ids);
+                self.tokens.extend(delta.tokens);
+            }
+            Event::Finished(finished) => {
+                self.order.push('f');
+                let usage = finished.usage.unwrap_or_default();
+                (self.completion_tokens, self.prompt_tokens) = (usage.completion_tokens, usage.prompt_tokens);
+                (self.finish, self.message) = (finished.finish, finished.message);
+            }
+        }
+    }
+}
+
+/// `progress` is how many bytes were told.
+async fn ask(
+    mut client: TaskServiceClient<Channel>,
+    task: RunTaskRequest,
+    progress: watch::Sender<usize>,
+) -> Result<Answer, Status> {
+    let mut stream = client.run_task(task).await?.into_inner();
+    let mut answer = Answer::default();
+    while let Some(response) = stream.message().await? {
+        answer.add(response.event.expect("an event"));
+        progress.send_replace(answer.text.len());
+    }
+    progress.send_replace(usize::MAX);
+    Ok(answer)
+}
+
+struct Asked {
+    answer: JoinHandle<Result<Answer, Status>>,
+    progress: watch::Receiver<usize>,
+}
+
+fn ask_all(client: &TaskServiceClient<Channel>, tasks: &[RunTaskRequest]) -> Vec<Asked> {
+    let ask = |task: &RunTaskRequest| {
+        let (sender, progress) = watch::channel(0);
+        Asked { answer: tokio::spawn(ask(client.clone(), task.clone(), sender)), progress }
+    };
+    tasks.iter().map(ask).collect()
+}
+
+/// Streams that are told something between two kills, kills, tokens of each.
+async fn survive(streams: usize, kills: usize, tokens: u32) {
+    let mut replicas = vec![Replica::start("127.0.0.1:0"), Replica::start("127.0.0.1:0")];
+    let (_service, client) = in_front_of(&replicas).await;
+    let tasks: Vec<_> = (0..streams).map(|number| task(number, tokens)).collect();
+    let mut undisturbed = Vec::new();
+    for asked in ask_all(&client, &tasks) {
+        undisturbed.push(asked.answer.await.expect("no panic").expect("an answer"));
+    }
+    let mut round: Vec<Asked> = Vec::new();
+    let (mut compared, mut interrupted) = (0, 0);
+    for kill in 0..kills {
+        if round.is_empty() {
+            round = ask_all(&client, &tasks);
+        }
+        // Until all that still run have been told more.
+        for asked in &mut round {
+            let before = *asked.progress.borrow();
+            let more = asked.progress.wait_for(|now| *now > before || *now == usize::MAX);
+            tokio::time::timeout(Duration::from_secs(60), more).await.expect("it goes on").expect("it runs");
+        }
+        interrupted += round.iter().filter(|asked| *asked.progress.borrow() < usize::MAX).count();
+        let mut replica = replicas.remove(0);
+        replica.kill();
+        replicas.push(replica.restart().await);
+        if kill + 1 == kills || round.iter().all(|asked| asked.answer.is_finished()) {
+            for (number, asked) in round.drain(..).enumerate() {
+                let answer = asked.answer.await.expect("no panic").expect("it survives");
+                assert_eq!(answer, undisturbed[number], "task {number}");
+                compared += 1;
+            }
+        }
+    }
+    eprintln!("{kills} kills, {interrupted} streams under way at them, {compared} answers equal to undisturbed ones");
+    assert!(interrupted >= kills.min(streams), "streams were under way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_go_on_when_replicas_are_killed() {
+    survive(8, 3, 120).await;
+}
+
+/// Bounded by the number of kills.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes"]
+async fn thirty_two_answers_go_on_through_fifty_kills() {
+    survive(32, 50, 400).await;
+}
