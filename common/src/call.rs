@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 
+use crate::bearer::{Line, counts, lines};
 use crate::reload::{Cause, Reloaded};
 
 /// What the other service asks for.
@@ -16,7 +18,7 @@ pub struct Credentials {
     pub ca: Option<PathBuf>,
     /// PEM: our certificate and its key.
     pub identity: Option<[PathBuf; 2]>,
-    /// The first token in it is sent. It is read again when it changes.
+    /// The first token in it that has not expired is sent. It is read again when it changes.
     pub token_file: Option<PathBuf>,
 }
 
@@ -39,6 +41,9 @@ impl Credentials {
         let scheme = if is_secured { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|error| failed(error.into()))?;
         let endpoint = endpoint.origin(name.clone()).tcp_nodelay(true);
+        if !is_secured && (self.ca.is_some() || self.identity.is_some()) {
+            return Err(failed(format!("{name} is not secured: say https").into()));
+        }
         if is_secured { self.tls(name, endpoint).map_err(failed) } else { Ok(endpoint) }
     }
 
@@ -57,7 +62,7 @@ impl Credentials {
     /// # Errors
     /// There is none in the file, or it cannot be read.
     pub fn token(&self) -> Result<Option<BearerToken>, CredentialsError> {
-        let watch = |file| Reloaded::watch(vec![file], |contents| bearer(&contents[0])).map(BearerToken);
+        let watch = |file| Reloaded::watch(vec![file], |contents| secrets(&contents[0])).map(BearerToken);
         let token = self.token_file.clone().map(watch).transpose();
         token.map_err(|source| CredentialsError { what: "the token for the other service", source })
     }
@@ -65,21 +70,31 @@ impl Credentials {
 
 /// The token that calls carry.
 #[derive(Debug, Clone)]
-pub struct BearerToken(Arc<Reloaded<MetadataValue<Ascii>>>);
+pub struct BearerToken(Arc<Reloaded<Vec<Secret>>>);
+
+#[derive(Debug)]
+struct Secret {
+    header: MetadataValue<Ascii>,
+    until: Option<SystemTime>,
+}
 
 impl BearerToken {
     /// Puts it where the other service looks for it.
     pub fn add_to(&self, metadata: &mut MetadataMap) {
-        metadata.insert("authorization", MetadataValue::clone(&self.0.get()));
+        if let Some(secret) = self.0.get().iter().find(|secret| counts(secret.until)) {
+            metadata.insert("authorization", secret.header.clone());
+        }
     }
 }
 
-fn bearer(content: &[u8]) -> Result<MetadataValue<Ascii>, Cause> {
-    let words = std::str::from_utf8(content)?.lines().filter_map(|line| line.split_whitespace().next());
-    let token = words.into_iter().find(|word| !word.starts_with('#')).ok_or("there is no token in it")?;
-    let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
-    value.set_sensitive(true);
-    Ok(value)
+fn secrets(content: &[u8]) -> Result<Vec<Secret>, Cause> {
+    let secret = |Line { token, until }: Line<'_>| {
+        let mut header: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
+        header.set_sensitive(true);
+        Ok(Secret { header, until })
+    };
+    let secrets: Vec<_> = lines(content)?.into_iter().map(secret).collect::<Result<_, Cause>>()?;
+    if secrets.is_empty() { Err("there is no token in it".into()) } else { Ok(secrets) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Cause> {

@@ -1,6 +1,7 @@
 //! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
 
 pub mod artifacts;
+mod bearer;
 pub mod call;
 pub mod digest;
 pub mod pb;

@@ -5,6 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use std::{fs, io};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::status::chain;
 
 /// How often files are looked at.
@@ -29,7 +31,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let contents = read(&paths)?;
         let current = RwLock::new(Arc::new(make(&contents)?));
         let reloaded = Arc::new(Self { paths, make, current });
-        tokio::spawn(follow(Arc::downgrade(&reloaded), contents));
+        tokio::spawn(follow(Arc::downgrade(&reloaded), digests(&contents)));
         Ok(reloaded)
     }
 
@@ -38,7 +40,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     }
 
     /// What to compare with next time.
-    fn look(&self, before: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    fn look(&self, before: Vec<[u8; 32]>) -> Vec<[u8; 32]> {
         let contents = match read(&self.paths) {
             Ok(contents) => contents,
             Err(error) => {
@@ -46,7 +48,8 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
                 return before;
             }
         };
-        if contents != before {
+        let now = digests(&contents);
+        if now != before {
             match (self.make)(&contents) {
                 Ok(value) => {
                     *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
@@ -57,19 +60,24 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
                 }
             }
         }
-        contents
+        now
     }
 }
 
-async fn follow<T: Send + Sync + 'static>(reloaded: Weak<Reloaded<T>>, mut contents: Vec<Vec<u8>>) {
+async fn follow<T: Send + Sync + 'static>(reloaded: Weak<Reloaded<T>>, mut known: Vec<[u8; 32]>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         let Some(reloaded) = reloaded.upgrade() else { return };
-        match tokio::task::spawn_blocking(move || reloaded.look(contents)).await {
-            Ok(now) => contents = now,
+        match tokio::task::spawn_blocking(move || reloaded.look(known)).await {
+            Ok(now) => known = now,
             Err(_) => return,
         }
     }
+}
+
+/// What files held, without their secrets.
+fn digests(contents: &[Vec<u8>]) -> Vec<[u8; 32]> {
+    contents.iter().map(|content| Sha256::digest(content).into()).collect()
 }
 
 fn read(paths: &[PathBuf]) -> io::Result<Vec<Vec<u8>>> {

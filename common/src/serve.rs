@@ -4,6 +4,7 @@
 mod access_log;
 mod args;
 mod around;
+mod arrival;
 mod capacity;
 mod connections;
 mod deadline;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
@@ -25,15 +27,14 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tower::util::MapResponseLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 
 use crate::pb;
 use around::around;
 use capacity::Capacity;
-use tls::Tls;
-use tokens::{Admission, Tokens};
+use tokens::Admission;
 
-pub use args::{SecurityArgs, ServeArgs};
+pub use args::{Security, SecurityArgs, ServeArgs};
 pub use deadline::deadline;
 pub use health::Health;
 
@@ -51,8 +52,8 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
     /// Others could call.
     #[error(
-        "{address} can be reached from elsewhere: give --tls-cert and --tls-key, or --token-file, or, if something else protects it, \
-         --insecure"
+        "{address} can be reached from elsewhere: give --token-file, or --tls-cert and --tls-key (for control, with --tls-client-ca), \
+         or, if something else protects it, --insecure"
     )]
     Unprotected {
         /// Where it would listen.
@@ -90,7 +91,7 @@ pub enum ServeError {
 ///
 /// # Errors
 /// The address is taken, or not this machine's, or others could reach it and nothing protects it.
-pub async fn listen(address: SocketAddr, security: &SecurityArgs) -> Result<TcpListener, ServeError> {
+pub async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, ServeError> {
     security.check(address)?;
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
 }
@@ -100,6 +101,8 @@ pub async fn listen(address: SocketAddr, security: &SecurityArgs) -> Result<TcpL
 pub struct Endpoint {
     /// Where callers connect.
     pub listener: TcpListener,
+    /// Who may.
+    pub security: Security,
     /// The services' full names.
     pub names: Vec<&'static str>,
     /// The services.
@@ -107,7 +110,7 @@ pub struct Endpoint {
 }
 
 /// Serves all endpoints until `shutdown`, then drains: health turns NOT_SERVING, no call is accepted any more, and calls in flight get
-/// [`ServeArgs::drain_seconds`] to finish. Limits hold for all endpoints together.
+/// [`ServeArgs::drain_seconds`] to finish. Limits are each endpoint's own.
 ///
 /// # Errors
 /// [`ServeError`], when a server could not be built or failed.
@@ -117,18 +120,11 @@ pub async fn serve(
     health: Health,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let shared = Shared {
-        tls: args.security.tls()?,
-        tokens: args.security.tokens()?,
-        connections: Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS))),
-        calls: Capacity::new(args.max_calls),
-        connection_calls: args.max_connection_calls,
-        health: health.clone(),
-    };
+    allow_many_files();
     let (close, closed) = watch::channel(());
     let mut servers = JoinSet::new();
     for endpoint in endpoints {
-        servers.spawn(shared.server(endpoint, closed.clone())?);
+        servers.spawn(server(endpoint, args, &health, closed.clone())?);
     }
     drop(closed);
 
@@ -140,6 +136,7 @@ pub async fn serve(
     health.set(false).await;
     tracing::info!(seconds = args.drain_seconds, "draining");
     let _ = close.send(());
+    health.end().await;
     let drained = async {
         while let Some(ended) = servers.join_next().await {
             ended??;
@@ -154,46 +151,45 @@ pub async fn serve(
     Ok(())
 }
 
-/// What all endpoints have in common.
-struct Shared {
-    tls: Option<Tls>,
-    tokens: Option<Tokens>,
-    connections: Arc<Semaphore>,
-    calls: Capacity,
-    connection_calls: u32,
-    health: Health,
+/// Serves one endpoint until it is told to close.
+fn server(
+    endpoint: Endpoint,
+    args: &ServeArgs,
+    health: &Health,
+    mut closed: watch::Receiver<()>,
+) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
+    let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
+    let calls = Capacity::new(args.max_calls);
+    let admission =
+        move |request: &Request<Body>| tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(request));
+    let router = Server::builder()
+        .layer(around(access_log::Call::begin))
+        .layer(MapResponseLayer::new(typed_errors::typed))
+        .layer(around(admission))
+        .layer(around(move |request: &Request<Body>| calls.take(request)))
+        .layer(around(deadline::Limit::begin))
+        .layer(MapRequestLayer::new(arrival::in_time))
+        .max_concurrent_streams(args.max_connection_calls)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        .add_routes(routes)
+        .add_service(health.server())
+        .add_service(reflection(&names)?.build_v1()?)
+        .add_service(reflection(&names)?.build_v1alpha()?);
+    let connections = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
+    let incoming = connections::incoming(listener, connections, tls);
+    let close = async move {
+        let _ = closed.changed().await;
+    };
+    Ok(async move { Ok(router.serve_with_incoming_shutdown(incoming, close).await?) })
 }
 
-impl Shared {
-    /// Serves one endpoint until it is told to close.
-    fn server(
-        &self,
-        endpoint: Endpoint,
-        mut closed: watch::Receiver<()>,
-    ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
-        let Endpoint { listener, names, routes } = endpoint;
-        let (tokens, calls) = (self.tokens.clone(), self.calls.clone());
-        let admission =
-            move |request: &Request<Body>| tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(request));
-        let router = Server::builder()
-            .layer(around(access_log::Call::begin))
-            .layer(MapResponseLayer::new(typed_errors::typed))
-            .layer(around(admission))
-            .layer(around(move |request: &Request<Body>| calls.take(request)))
-            .layer(around(deadline::Limit::begin))
-            .max_concurrent_streams(self.connection_calls)
-            .http2_max_header_list_size(MAX_HEADER_BYTES)
-            .http2_keepalive_interval(Some(Duration::from_secs(30)))
-            .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-            .add_routes(routes)
-            .add_service(self.health.server())
-            .add_service(reflection(&names)?.build_v1()?)
-            .add_service(reflection(&names)?.build_v1alpha()?);
-        let incoming = connections::incoming(listener, Arc::clone(&self.connections), self.tls.clone());
-        let close = async move {
-            let _ = closed.changed().await;
-        };
-        Ok(async move { Ok(router.serve_with_incoming_shutdown(incoming, close).await?) })
+/// Connections are files to the system, which allows fewer than it could unless it is asked.
+fn allow_many_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
     }
 }
 
@@ -202,7 +198,7 @@ fn is_health(request: &Request<Body>) -> bool {
     request.uri().path().starts_with("/grpc.health.v1.Health/")
 }
 
-/// Reflection over the services of an endpoint, and no others.
+/// Reflection. It lists the services of an endpoint; who asks for another by name gets its description.
 fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builder<'static>, ServeError> {
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)

@@ -24,7 +24,8 @@ pub struct Args {
 pub enum Command {
     /// Serve a model over gRPC.
     ///
-    /// Prints `gen-svc listening on ADDRESS` once requests are served; logs go to standard error. SIGTERM ends it after what
+    /// Prints `gen-svc listening on ADDRESS` once requests are served, after `gen-svc control listening on ADDRESS` where it is; logs go
+    /// to standard error. SIGTERM ends it after what
     /// runs has finished.
     Serve(Serve),
     /// Run requests from a file or standard input, without a server.
@@ -52,6 +53,15 @@ pub struct Serve {
     /// Where those who run the server look at it, flush its prefix cache and drain it. Default: nowhere.
     #[arg(long, env = "TANDEM_GEN_CONTROL_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
     pub control_listen: Option<SocketAddr>,
+    /// Bearer tokens of those who run the server, as in --token-file, whose tokens then do not count there. Default: --token-file.
+    #[arg(
+        long,
+        env = "TANDEM_GEN_CONTROL_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "control_listen",
+        help_heading = "Security"
+    )]
+    pub control_token_file: Option<PathBuf>,
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -242,18 +242,18 @@ impl Engine {
     /// The engine is no more.
     pub async fn flush_prefix_cache(&self) -> Result<usize, Error> {
         let (sender, flushed) = oneshot::channel();
-        self.orders.send(Order::FlushPrefixCache(sender)).map_err(|_| Error::EngineFailed)?;
-        flushed.await.map_err(|_| Error::EngineFailed)
+        self.orders.send(Order::FlushPrefixCache(sender)).map_err(|_| self.lost())?;
+        flushed.await.map_err(|_| self.lost())
     }
 
     /// Waits until nothing is taken on any more.
     pub async fn draining(&self) {
-        self.shared.reached(Stage::Draining).await;
+        self.shared.reached(|stage| matches!(stage, Stage::Draining | Stage::Stopping)).await;
     }
 
     /// Waits until the engine has broken down.
     pub async fn failed(&self) {
-        self.shared.reached(Stage::Failed).await;
+        self.shared.reached(|stage| stage == Stage::Failed).await;
     }
 
     /// Takes a place in the queue for a request that is yet to be prepared.
@@ -285,8 +285,17 @@ impl Engine {
         let (sender, receiver) = events::channel(self.shared.event_buffer + 3 * work.sampling.n as usize + 1);
         let span = tracing::info_span!("generation", prompt_tokens = work.prompt_tokens);
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
-        self.orders.send(Order::Generate(Box::new(job))).map_err(|_| Error::EngineFailed)?;
+        self.orders.send(Order::Generate(Box::new(job))).map_err(|_| self.lost())?;
         Ok(receiver)
+    }
+
+    /// What became of a request that the engine did not end: its thread had stopped by then, or it broke.
+    #[must_use]
+    pub fn lost(&self) -> Error {
+        match self.stage() {
+            Stage::Draining | Stage::Stopping => Error::Draining,
+            Stage::Serving | Stage::Failed => Error::EngineFailed,
+        }
     }
 
     /// Takes nothing on any more. What waits and what runs goes on.
@@ -313,9 +322,9 @@ impl Shared {
         });
     }
 
-    /// Waits until the engine has come as far as `stage`.
-    async fn reached(&self, stage: Stage) {
-        let reached = self.stage.subscribe().wait_for(|now| *now >= stage).await.map(drop);
+    /// Waits until the engine is at such a stage.
+    async fn reached(&self, is_there: impl Fn(Stage) -> bool) {
+        let reached = self.stage.subscribe().wait_for(|now| is_there(*now)).await.map(drop);
         reached.expect("the sender lives as long as self");
     }
 

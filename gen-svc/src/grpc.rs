@@ -45,7 +45,8 @@ impl GenerateService for Service {
             let work = request.prepare(engine.model())?;
             engine.submit_at(place, work, deadline)
         });
-        Ok(Response::new(Responses::new(submitted.await.map_err(|_| Error::EngineFailed)??)))
+        let events = submitted.await.map_err(|_| Error::EngineFailed)??;
+        Ok(Response::new(Responses::new(events, self.engine.clone())))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
@@ -60,13 +61,14 @@ impl GenerateService for Service {
 #[derive(Debug)]
 pub struct Responses {
     events: Receiver<Event>,
+    engine: Engine,
     ready: VecDeque<pb::GenerateResponse>,
     ended: bool,
 }
 
 impl Responses {
-    fn new(events: Receiver<Event>) -> Self {
-        Self { events, ready: VecDeque::new(), ended: false }
+    fn new(events: Receiver<Event>, engine: Engine) -> Self {
+        Self { events, engine, ready: VecDeque::new(), ended: false }
     }
 }
 
@@ -82,7 +84,8 @@ impl Stream for Responses {
                 return Poll::Ready(None);
             }
             // Events that stop short of an end mean that the engine's thread is no more.
-            let event = ready!(self.events.poll_recv(context)).unwrap_or(Event::Refused(Error::EngineFailed));
+            let event = ready!(self.events.poll_recv(context));
+            let event = event.unwrap_or_else(|| Event::Refused(self.engine.lost()));
             self.ended = matches!(event, Event::Refused(_) | Event::Summary(_));
             match convert::responses(event) {
                 Ok(responses) => self.ready.extend(responses),

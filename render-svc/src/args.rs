@@ -92,7 +92,7 @@ pub struct GenerationArgs {
     pub generate_patience_seconds: u64,
 
     /// Who signs its certificate, PEM. Needed for https.
-    #[arg(long, env = "TANDEM_GENERATE_CA", value_name = "FILE")]
+    #[arg(long, env = "TANDEM_GENERATE_CA", value_name = "FILE", requires = "generate")]
     pub generate_ca: Option<PathBuf>,
 
     /// The certificate to show it, PEM, if it asks for one.
@@ -104,7 +104,7 @@ pub struct GenerationArgs {
     pub generate_key: Option<PathBuf>,
 
     /// The bearer token to send it: the first in the file, which is read again when it changes.
-    #[arg(long, env = "TANDEM_GENERATE_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, env = "TANDEM_GENERATE_TOKEN_FILE", value_name = "FILE", requires = "generate")]
     pub generate_token_file: Option<PathBuf>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tandem_common::pb::render::v1::registry_service_server::{self, RegistryServiceServer};
 use tandem_common::pb::render::v1::render_service_server::{self, RenderServiceServer};
 use tandem_common::pb::task::v1::task_service_server::{self, TaskServiceServer};
-use tandem_common::serve::{self, Endpoint, Health, ServeArgs, ServeError};
+use tandem_common::serve::{self, Endpoint, Health, Security, ServeArgs, ServeError};
 use tandem_common::status::chain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,13 +24,14 @@ use crate::task::TaskRunner;
 /// # Errors
 /// A model does not load, the address cannot be had, or the server failed.
 pub async fn run(args: Serve) -> anyhow::Result<()> {
-    let listener = serve::listen(args.listen, &args.serve.security).await?;
+    let security = Security::open(&args.serve.security)?;
+    let listener = serve::listen(args.listen, &security).await?;
     let library = Arc::new(Library::open(args.sources.into(), Registry::default())?);
     let runner = TaskRunner::new(&args.generation)?;
     let shutdown = serve::shutdown_signal()?;
     let rescans = tokio::spawn(rescan_on(signal(SignalKind::hangup())?, Arc::clone(&library)));
     writeln!(std::io::stdout(), "render-svc listening on {}", listener.local_addr()?)?;
-    serve(listener, &args.serve, library, runner, shutdown).await?;
+    serve((listener, security), &args.serve, library, runner, shutdown).await?;
     rescans.abort();
     Ok(())
 }
@@ -54,7 +55,7 @@ async fn rescan_on(mut hangups: Signal, library: Arc<Library>) {
 /// # Errors
 /// The server fails.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, security): (TcpListener, Security),
     args: &ServeArgs,
     library: Arc<Library>,
     runner: TaskRunner,
@@ -69,6 +70,6 @@ pub async fn serve(
         .add_service(TaskServiceServer::new(TaskApi::new(api, runner)).max_decoding_message_size(limit));
     let names =
         [render_service_server::SERVICE_NAME, registry_service_server::SERVICE_NAME, task_service_server::SERVICE_NAME];
-    let endpoint = Endpoint { listener, names: names.to_vec(), routes: routes.routes() };
+    let endpoint = Endpoint { listener, security, names: names.to_vec(), routes: routes.routes() };
     serve::serve(vec![endpoint], args, Health::new(names), shutdown).await
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
+use gen_svc::serve::Control;
 use render_svc::adapters::{Input, Registry};
 use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
@@ -15,7 +16,7 @@ use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
-use tandem_common::serve::{ServeArgs, ServeError};
+use tandem_common::serve::{Security, ServeArgs, ServeError};
 use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::Tokenizer;
 use tempfile::TempDir;
@@ -352,7 +353,8 @@ pub async fn serve_library_before(library: Arc<Library>, generation: GenerationA
         let stopped = async move {
             let _ = stopped.await;
         };
-        render_svc::serve::serve(listener, &args, library, runner, stopped).await
+        let security = Security::open(&args.security)?;
+        render_svc::serve::serve((listener, security), &args, library, runner, stopped).await
     })
     .await
 }
@@ -395,6 +397,14 @@ impl Generation {
     pub async fn start_as(config: Config, args: ServeArgs) -> Self {
         let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
+        Self::serving(engine, args).await
+    }
+
+    /// Serves an engine of the default model's tokenizer.
+    ///
+    /// # Panics
+    /// No port is free.
+    pub async fn serving(engine: Engine, args: ServeArgs) -> Self {
         let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
         let served = engine.clone();
         let control_listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -403,7 +413,9 @@ impl Generation {
             let stopped = async move {
                 let _ = stopped.await;
             };
-            gen_svc::serve::serve(served, listener, Some(control_listener), &args, stopped).await
+            let security = Security::open(&args.security)?;
+            let control = Control { listener: control_listener, security: security.clone() };
+            gen_svc::serve::serve(served, (listener, security), Some(control), &args, stopped).await
         })
         .await;
         Self { running, control, engine, tokenizer }

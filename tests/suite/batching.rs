@@ -84,7 +84,7 @@ fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Eng
     (started.expect("starts").0, steps)
 }
 
-fn served() -> ServedModel {
+pub(crate) fn served() -> ServedModel {
     static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
         let artifacts = Artifacts::load(&default_model()).expect("a model");
         artifacts.tokenizer().expect("a tokenizer")

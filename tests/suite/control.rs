@@ -2,18 +2,31 @@
 
 use std::time::Duration;
 
+use gen_svc::engine::{Config, Engine};
+use gen_svc::error::Error;
+use gen_svc::models::{Logits, Model, ModelShape, Run};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_tests::Generation;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::{Generation, default_model};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
+use crate::batching::served;
 use crate::failure::failed;
 
-async fn serve() -> (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>) {
-    let service = Generation::start().await;
+type Served = (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>);
+
+async fn serve() -> Served {
+    clients_of(Generation::start().await).await
+}
+
+async fn clients_of(service: Generation) -> Served {
     let control = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
     let control = ControlServiceClient::new(control.connect().await.expect("it answers"));
     let generate = GenerateServiceClient::new(service.running.channel().await);
@@ -91,6 +104,44 @@ async fn a_drained_server_finishes_what_runs_and_ends() {
     }
     assert_eq!(reason, pb::FinishReason::Length);
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+}
+
+/// Breaks at the first step.
+#[derive(Debug)]
+struct Broken;
+
+impl Model for Broken {
+    fn shape(&self) -> ModelShape {
+        ModelShape { vocabulary: 64, context: 64, block_bytes: 64 }
+    }
+
+    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn forward(&mut self, _runs: &[Run<'_>], _logits: &mut Logits) -> Result<(), Error> {
+        panic!("as it is meant to");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_engine_broke_says_so_and_still_ends() {
+    let load = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
+    let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
+    let (service, mut control, mut generate) =
+        clients_of(Generation::serving(engine, ServeArgs::default()).await).await;
+    let input = Some(Input::TokenIds(pb::TokenIds { ids: vec![1, 2] }));
+    let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
+    let mut answer = generate.generate(request.clone()).await.expect("accepted").into_inner();
+    while let Ok(Some(_)) = answer.message().await {}
+    let failure = failed(&generate.generate(request).await.expect_err("nothing more"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(server.state(), pb::ServerState::Failed);
+    let check = HealthClient::new(service.running.channel().await).check(HealthCheckRequest::default()).await;
+    assert_eq!(check.expect("an answer").into_inner().status(), ServingStatus::NotServing);
+    drop(answer);
+    tokio::time::timeout(Duration::from_secs(20), service.running.stop()).await.expect("it ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]

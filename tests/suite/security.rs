@@ -13,12 +13,12 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_common::serve::{self, SecurityArgs, ServeArgs, ServeError};
+use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
 use tandem_tests::{
     Generation, ModelFolder, Running, default_library, default_model, render_service_as, serve_library_before,
 };
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
@@ -89,7 +89,14 @@ async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
     tokenize(channel.clone(), Some("Bearer first")).await.expect("still let in");
     fs::write(&file, "third\n").expect("a file");
     is_let_in_soon(channel.clone(), "Bearer third").await;
-    is_refused(channel, Some("Bearer first"), "CREDENTIALS_INVALID").await;
+    is_refused(channel.clone(), Some("Bearer first"), "CREDENTIALS_INVALID").await;
+    // Nobody, if nobody is left.
+    fs::write(&file, "# third\n").expect("a file");
+    let start = Instant::now();
+    while tokenize(channel.clone(), Some("Bearer third")).await.is_ok() {
+        assert!(start.elapsed() < A_WHILE, "it still counts");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Who signs certificates.
@@ -196,21 +203,45 @@ async fn what_cannot_be_used_is_told_at_the_start() {
     let files = Files::new();
     files.write(["no certificate".to_owned(), "no key".to_owned()]);
     fs::write(files.path("empty"), "# nobody\n").expect("a file");
+    let half = SecurityArgs { tls_key: None, ..files.args() };
     let no_tokens = SecurityArgs { token_file: Some(files.path("empty")), ..SecurityArgs::default() };
     let no_file = SecurityArgs { token_file: Some("does/not/exist".into()), ..SecurityArgs::default() };
-    for (security, problem) in [(files.args(), "TLS"), (no_tokens, "--token-file"), (no_file, "--token-file")] {
+    for (security, problem) in
+        [(files.args(), "TLS"), (half, "TLS"), (no_tokens, "--token-file"), (no_file, "--token-file")]
+    {
         let failed = serve_secured(security).await.failure().await;
         assert!(failed.to_string().contains(problem), "{failed}");
     }
 }
 
+fn open(args: &SecurityArgs) -> Security {
+    Security::open(args).expect("files that make sense")
+}
+
+#[tokio::test]
+async fn others_can_run_a_service_only_if_they_are_known() {
+    let (authority, files) = (Authority::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    fs::write(files.path("tokens"), "operator\n").expect("a file");
+    let everywhere = "0.0.0.0:0".parse().expect("an address");
+    let secured = open(&files.args());
+    assert!(matches!(secured.check_operators(everywhere), Err(ServeError::Unprotected { .. })));
+    secured.check_operators("127.0.0.1:0".parse().expect("an address")).expect("ours alone");
+    secured.with_tokens(files.path("tokens")).expect("tokens").check_operators(everywhere).expect("by their tokens");
+    let known = open(&SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() });
+    known.check_operators(everywhere).expect("by their certificates");
+}
+
 #[tokio::test]
 async fn others_can_reach_a_service_only_if_something_protects_it() {
     let everywhere = "0.0.0.0:0".parse().expect("an address");
-    let refused = serve::listen(everywhere, &SecurityArgs::default()).await.expect_err("should be refused");
+    let refused = serve::listen(everywhere, &open(&SecurityArgs::default())).await.expect_err("should be refused");
     assert!(matches!(refused, ServeError::Unprotected { .. }), "{refused}");
     assert!(refused.to_string().contains("--insecure"), "{refused}");
-    serve::listen("127.0.0.1:0".parse().expect("an address"), &SecurityArgs::default()).await.expect("ours alone");
+    serve::listen("127.0.0.1:0".parse().expect("an address"), &open(&SecurityArgs::default()))
+        .await
+        .expect("ours alone");
 }
 
 /// A call that its caller never ends.
@@ -265,7 +296,8 @@ async fn closed(mut stream: TcpStream) {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_connection_too_many_is_closed_and_so_is_one_that_says_nothing() {
     let service = serve(ServeArgs { max_connections: 1, ..ServeArgs::default() }).await;
-    let silent = TcpStream::connect(service.address).await.expect("it listens");
+    let mut silent = TcpStream::connect(service.address).await.expect("it listens");
+    silent.write_all(b"PRI").await.expect("it is sent");
     let start = Instant::now();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let one_too_many = TcpStream::connect(service.address).await.expect("it listens");

@@ -23,11 +23,11 @@ impl Call {
 }
 
 impl Around for Call {
-    async fn finish<E>(
-        mut self,
-        answer: impl Future<Output = Result<Response<Body>, E>> + Send,
-    ) -> Result<Response<Body>, E> {
-        let response = answer.await?;
+    async fn finish<E, F>(mut self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+    where
+        F: Future<Output = Result<Response<Body>, E>> + Send,
+    {
+        let response = answer().await?;
         self.see_trailers(response.headers());
         Ok(keep_with(response, self))
     }

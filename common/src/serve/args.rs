@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 use super::ServeError;
 use super::tls::Tls;
@@ -17,7 +18,14 @@ pub struct ServeArgs {
     pub max_message_bytes: usize,
 
     /// Calls that are worked on at once, in all connections; one more is refused at once. Health checks do not count.
-    #[arg(long, env = "TANDEM_MAX_CALLS", default_value_t = 1024, value_name = "CALLS", help_heading = "Serving")]
+    #[arg(
+        long,
+        env = "TANDEM_MAX_CALLS",
+        default_value_t = 1024,
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
+        value_name = "CALLS",
+        help_heading = "Serving"
+    )]
     pub max_calls: usize,
 
     /// Calls that one connection may have open at once; its next ones wait in the caller.
@@ -79,7 +87,8 @@ pub struct SecurityArgs {
     pub tls_client_ca: Option<PathBuf>,
 
     /// Let in only calls with one of these bearer tokens. A line is a token, and behind it, if it expires, when: TOKEN
-    /// 2027-01-31T00:00:00Z. Lines that start with # do not count. Health checks need no token.
+    /// 2027-01-31T00:00:00Z. Lines that start with # do not count. Put a new file in the old one's place rather than writing into it.
+    /// Health checks need no token.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
@@ -88,26 +97,67 @@ pub struct SecurityArgs {
     pub insecure: bool,
 }
 
-impl SecurityArgs {
+/// What callers must show, and how connections are secured: as configured, with the files that this needs.
+#[derive(Clone)]
+pub struct Security {
+    args: SecurityArgs,
+    pub(super) tls: Option<Tls>,
+    pub(super) tokens: Option<Tokens>,
+}
+
+impl Security {
+    /// Reads the files, now and again.
+    ///
+    /// # Errors
+    /// They cannot be read, or make no sense.
+    pub fn open(args: &SecurityArgs) -> Result<Self, ServeError> {
+        let tls = |source| ServeError::Tls { source };
+        let tls = match (&args.tls_cert, &args.tls_key) {
+            (None, None) if args.tls_client_ca.is_none() => None,
+            (Some(certificate), Some(key)) => {
+                Some(Tls::watch(certificate.clone(), key.clone(), args.tls_client_ca.clone()).map_err(tls)?)
+            }
+            _ => return Err(tls("a certificate and its key are needed together".into())),
+        };
+        let tokens = args.token_file.clone().map(Tokens::watch).transpose();
+        Ok(Self { tls, tokens: tokens.map_err(|source| ServeError::Tokens { source })?, args: args.clone() })
+    }
+
+    /// The same with other tokens.
+    ///
+    /// # Errors
+    /// The file cannot be read, or makes no sense.
+    pub fn with_tokens(&self, file: PathBuf) -> Result<Self, ServeError> {
+        let tokens = Some(Tokens::watch(file.clone()).map_err(|source| ServeError::Tokens { source })?);
+        Ok(Self { args: SecurityArgs { token_file: Some(file), ..self.args.clone() }, tls: self.tls.clone(), tokens })
+    }
+
     /// Whether to listen on an address: on one that others can reach only if callers are known or connections secured.
     pub(super) fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
-        let is_protected = self.tls_cert.is_some() || self.token_file.is_some();
-        if address.ip().is_loopback() || is_protected || self.insecure {
+        let is_protected = self.tls.is_some() || self.tokens.is_some();
+        if address.ip().is_loopback() || is_protected || self.args.insecure {
             Ok(())
         } else {
             Err(ServeError::Unprotected { address })
         }
     }
 
-    pub(super) fn tls(&self) -> Result<Option<Tls>, ServeError> {
-        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
-        Tls::watch(certificate.clone(), key.clone(), self.tls_client_ca.clone())
-            .map(Some)
-            .map_err(|source| ServeError::Tls { source })
+    /// Whether to listen there for those who run the service: on an address that others can reach only if callers are known.
+    ///
+    /// # Errors
+    /// Anyone could be a caller.
+    pub fn check_operators(&self, address: SocketAddr) -> Result<(), ServeError> {
+        let knows_callers = self.args.tls_client_ca.is_some() || self.tokens.is_some();
+        if address.ip().is_loopback() || knows_callers || self.args.insecure {
+            Ok(())
+        } else {
+            Err(ServeError::Unprotected { address })
+        }
     }
+}
 
-    pub(super) fn tokens(&self) -> Result<Option<Tokens>, ServeError> {
-        let tokens = self.token_file.clone().map(Tokens::watch).transpose();
-        tokens.map_err(|source| ServeError::Tokens { source })
+impl std::fmt::Debug for Security {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Security").field(&self.args).finish()
     }
 }

@@ -13,11 +13,13 @@ use tower::{Layer, Service};
 
 /// Work around one call, begun with its request.
 pub(super) trait Around: Sized + Send + 'static {
-    /// What the caller gets, from what the service answers. An answer that is not awaited is not worked on.
-    fn finish<E: 'static>(
+    /// What the caller gets, from what the service answers once it is asked. What is not asked for is not even begun.
+    fn finish<E: 'static, F>(
         self,
-        answer: impl Future<Output = Result<Response<Body>, E>> + Send + 'static,
-    ) -> impl Future<Output = Result<Response<Body>, E>> + Send + 'static;
+        answer: impl FnOnce() -> F + Send + 'static,
+    ) -> impl Future<Output = Result<Response<Body>, E>> + Send + 'static
+    where
+        F: Future<Output = Result<Response<Body>, E>> + Send + 'static;
 }
 
 /// Does the work that `begin` begins around every call of the service it wraps.
@@ -35,7 +37,7 @@ pub(super) struct AroundService<F, S> {
 impl<A: Around, F, S> Service<Request<Body>> for AroundService<F, S>
 where
     F: Fn(&Request<Body>) -> A,
-    S: Service<Request<Body>, Response = Response<Body>>,
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: 'static,
 {
@@ -49,7 +51,10 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let around = (self.begin)(&request);
-        Box::pin(around.finish(self.inner.call(request)))
+        // The one that is ready.
+        let fresh = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, fresh);
+        Box::pin(around.finish(move || inner.call(request)))
     }
 }
 

@@ -15,42 +15,42 @@ use crate::status::Failure;
 /// When a refused caller should try again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Places for calls.
+/// Health checks at once.
+const HEALTH: usize = 1024;
+
+/// Places for calls, and others for health checks.
 #[derive(Debug, Clone)]
-pub(super) struct Capacity(Arc<Semaphore>);
+pub(super) struct Capacity {
+    calls: Arc<Semaphore>,
+    health: Arc<Semaphore>,
+}
 
 impl Capacity {
     pub(super) fn new(calls: usize) -> Self {
-        Self(Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))))
+        let calls = Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS)));
+        Self { calls, health: Arc::new(Semaphore::new(HEALTH)) }
     }
 
     pub(super) fn take(&self, request: &Request<Body>) -> Place {
-        if is_health(request) {
-            return Place::NotNeeded;
-        }
-        Arc::clone(&self.0).try_acquire_owned().map_or(Place::None, Place::Taken)
+        let places = if is_health(request) { &self.health } else { &self.calls };
+        Place(Arc::clone(places).try_acquire_owned().ok())
     }
 }
 
-/// A call's place, which it has until its answer has ended.
+/// A call's place, if there was one, which it has until its answer has ended.
 #[derive(Debug)]
-pub(super) enum Place {
-    NotNeeded,
-    Taken(OwnedSemaphorePermit),
-    None,
-}
+pub(super) struct Place(Option<OwnedSemaphorePermit>);
 
 impl Keep for OwnedSemaphorePermit {}
 
 impl Around for Place {
-    async fn finish<E>(
-        self,
-        answer: impl Future<Output = Result<Response<Body>, E>> + Send,
-    ) -> Result<Response<Body>, E> {
-        match self {
-            Self::NotNeeded => answer.await,
-            Self::Taken(place) => Ok(keep_with(answer.await?, place)),
-            Self::None => {
+    async fn finish<E, F>(self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+    where
+        F: Future<Output = Result<Response<Body>, E>> + Send,
+    {
+        match self.0 {
+            Some(place) => Ok(keep_with(answer().await?, place)),
+            None => {
                 let message = "as many calls as the server takes at once are in progress";
                 let failure = Failure::new(Code::ResourceExhausted, "OVERLOADED", message).retry_after(RETRY);
                 Ok(Status::from(failure).into_http())

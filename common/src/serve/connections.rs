@@ -16,8 +16,10 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::tls::Tls;
 
-/// How long a new connection may take to secure itself, and to say something.
+/// How long a new connection may take to secure itself, and to say how it begins.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes with which HTTP/2 begins: the preface, and the header of a first frame.
+const BEGINNING: usize = 24 + 9;
 /// How long to wait when the system has no sockets left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,7 +44,9 @@ async fn accept(listener: TcpListener, most: Arc<Semaphore>, tls: Option<Tls>, s
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(PAUSE).await;
+                if is_shortage(&error) {
+                    tokio::time::sleep(PAUSE).await;
+                }
                 continue;
             }
         };
@@ -59,6 +63,11 @@ async fn accept(listener: TcpListener, most: Arc<Semaphore>, tls: Option<Tls>, s
     }
 }
 
+/// Whether the system has no room for another connection, whichever it is: ENOMEM, ENFILE, EMFILE, ENOBUFS.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
+}
+
 async fn connect(stream: TcpStream, tls: Option<Tls>, place: OwnedSemaphorePermit) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     let info = stream.connect_info();
@@ -68,7 +77,7 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, place: OwnedSemaphorePermi
             tracing::debug!(%error, "a connection was not secured");
         })?),
     };
-    Ok(Connection { stream, info, silence: Some(Box::pin(tokio::time::sleep(PATIENCE))), _place: place })
+    Ok(Connection { stream, info, said: 0, silence: Some(Box::pin(tokio::time::sleep(PATIENCE))), _place: place })
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -79,7 +88,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     info: TcpConnectInfo,
-    /// Until the caller has said something.
+    /// Bytes that were read, until they are enough to begin.
+    said: usize,
+    /// Until the caller has begun.
     silence: Option<Pin<Box<Sleep>>>,
     _place: OwnedSemaphorePermit,
 }
@@ -98,13 +109,15 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let polled = pin!(&mut self.stream).poll_read(context, buffer);
-        if polled.is_ready() {
-            self.silence = None;
-        } else if let Some(silence) = &mut self.silence
-            && silence.as_mut().poll(context).is_ready()
-        {
+        let Some(silence) = &mut self.silence else { return polled };
+        if polled.is_pending() && silence.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        self.said += buffer.filled().len() - before;
+        if self.said >= BEGINNING {
+            self.silence = None;
         }
         polled
     }

@@ -53,13 +53,13 @@ impl Limit {
 }
 
 impl Around for Limit {
-    async fn finish<E>(
-        self,
-        answer: impl Future<Output = Result<Response<Body>, E>> + Send,
-    ) -> Result<Response<Body>, E> {
+    async fn finish<E, F>(self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+    where
+        F: Future<Output = Result<Response<Body>, E>> + Send,
+    {
         match self.0 {
-            None => answer.await,
-            Some(time) => tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Ok(late())),
+            None => answer().await,
+            Some(time) => tokio::time::timeout(time, answer()).await.unwrap_or_else(|_| Ok(late())),
         }
     }
 }

@@ -4,6 +4,9 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
 
+/// Names of services are short, and whoever asks need not say who it is.
+const MAX_MESSAGE_BYTES: usize = 1 << 10;
+
 /// What health reports for this process: one status for all its services, NOT_SERVING until it is served.
 #[derive(Debug, Clone)]
 pub struct Health {
@@ -26,7 +29,16 @@ impl Health {
         }
     }
 
+    /// Ends all streams that watch.
+    pub(super) async fn end(&self) {
+        let mut reporter = self.reporter.clone();
+        for name in self.names.iter().copied().chain([""]) {
+            reporter.clear_service_status(name).await;
+        }
+    }
+
     pub(super) fn server(&self) -> HealthServer<impl HealthApi> {
-        HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
+        let service = HealthService::from_health_reporter(self.reporter.clone());
+        HealthServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::{HeaderMap, Request, Response};
-use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 use tonic::body::Body;
@@ -13,6 +12,7 @@ use tonic::{Code, Status};
 
 use super::around::Around;
 use super::is_health;
+use crate::bearer::{Line, counts, lines};
 use crate::reload::{Cause, Reloaded};
 use crate::status::Failure;
 
@@ -27,10 +27,10 @@ struct Token {
 }
 
 impl Tokens {
-    /// One token per line, and behind it, if it expires, when: `2027-01-31T00:00:00Z`. Empty lines, and lines that start with `#`,
-    /// do not count.
+    /// Those of a file. At first there must be one; later a file without any lets nobody in.
     pub(super) fn watch(file: PathBuf) -> Result<Self, Cause> {
-        Reloaded::watch(vec![file], |contents| parse(&contents[0])).map(Self)
+        let tokens = Reloaded::watch(vec![file], |contents| parse(&contents[0]))?;
+        if tokens.get().is_empty() { Err("there is no token in it".into()) } else { Ok(Self(tokens)) }
     }
 
     /// What becomes of a call with such headers.
@@ -47,10 +47,9 @@ impl Tokens {
 
     /// Looks at all tokens, whichever it is, so that time tells nothing.
     fn has(&self, token: &[u8]) -> bool {
-        let (sha256, now) = (Sha256::digest(token), SystemTime::now());
+        let sha256 = Sha256::digest(token);
         let known = self.0.get().iter().fold(Choice::from(0), |known, token| {
-            let counts = token.until.is_none_or(|until| now < until);
-            known | token.sha256.ct_eq(&sha256) & Choice::from(u8::from(counts))
+            known | token.sha256.ct_eq(&sha256) & Choice::from(u8::from(counts(token.until)))
         });
         known.into()
     }
@@ -62,19 +61,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn parse(content: &[u8]) -> Result<Vec<Token>, Cause> {
-    let text = std::str::from_utf8(content)?;
-    let mut tokens = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let mut words = line.split_whitespace();
-        let Some(token) = words.next().filter(|word| !word.starts_with('#')) else { continue };
-        let until = words.next().map(|time| time.parse::<Timestamp>().map(SystemTime::from)).transpose();
-        let until = until.map_err(|error| format!("line {}: when the token expires: {error}", number + 1))?;
-        if words.next().is_some() {
-            return Err(format!("line {}: more than a token and a time", number + 1).into());
-        }
-        tokens.push(Token { sha256: Sha256::digest(token).into(), until });
-    }
-    if tokens.is_empty() { Err("there is no token in it".into()) } else { Ok(tokens) }
+    let token = |Line { token, until }: Line<'_>| Token { sha256: Sha256::digest(token).into(), until };
+    Ok(lines(content)?.into_iter().map(token).collect())
 }
 
 /// Whether a call is let in.
@@ -87,12 +75,12 @@ pub(super) enum Admission {
 }
 
 impl Around for Admission {
-    async fn finish<E>(
-        self,
-        answer: impl Future<Output = Result<Response<Body>, E>> + Send,
-    ) -> Result<Response<Body>, E> {
+    async fn finish<E, F>(self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+    where
+        F: Future<Output = Result<Response<Body>, E>> + Send,
+    {
         let (reason, message) = match self {
-            Self::Granted => return answer.await,
+            Self::Granted => return answer().await,
             Self::Missing => ("CREDENTIALS_MISSING", "calls need a header `authorization: Bearer TOKEN`"),
             Self::Invalid => ("CREDENTIALS_INVALID", "the bearer token is not one that is let in"),
         };

@@ -4,6 +4,7 @@ mod differential;
 
 use std::env;
 use std::ffi::OsString;
+use std::iter;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -29,7 +30,8 @@ Examples:
   cargo xtask test --release           any option of cargo test
   cargo xtask test -- --nocapture      options of the test program
   cargo xtask test --differential      the template engine against live transformers, on 100,000 random cases
-  cargo xtask test --stress            generation under 200 clients that come and go, for ten minutes")]
+  cargo xtask test --stress            generation under 200 clients that come and go, for ten minutes, and
+                                       32 answers through 50 kills of the replicas that give them")]
 pub(crate) struct Args {
     /// Instead of the tests, compare the template engine with live transformers on this many random cases.
     ///
@@ -64,7 +66,9 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 }
 
 fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
-    let arguments = ["two_hundred_clients", "--", "--ignored", "--nocapture"].map(OsString::from);
+    let tests = ["two_hundred_clients", "thirty_two_answers"];
+    let options = ["--ignored", "--nocapture", "--test-threads=1"];
+    let arguments: Vec<_> = iter::once("--").chain(tests).chain(options).map(OsString::from).collect();
     let mut command = command(layout, &arguments)?;
     let status =
         command.env("TANDEM_STRESS_SECONDS", (minutes * 60).to_string()).status().context("cannot run cargo")?;

@@ -88,6 +88,9 @@ impl Kernels {
     /// Computes all products of one input. Outputs are written only if every shape is right.
     pub fn multiply(&self, input: Input<'_>, products: &mut [Product<'_>]) -> Result<(), Error> {
         let tokens = input.tokens()?;
+        if input.integers.is_some_and(Int8Rows::has_tiles) && !self.level.has_tiles() {
+            return Err(Error::NotQuantized);
+        }
         products.iter().try_for_each(|product| product.check(&input, tokens))?;
         let total: usize = products.iter().map(|product| product.layer.bytes()).sum();
         let task_bytes = (total / (16 * self.team.threads())).clamp(16 << 10, 128 << 10);

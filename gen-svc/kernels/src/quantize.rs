@@ -73,7 +73,6 @@ impl Int8Rows {
     }
 
     /// Whether there are tiles; if not, there are rows.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_tiles(&self) -> bool {
         !self.tiles.is_empty()
     }
