@@ -1,12 +1,16 @@
 //! One shape for every failure that a caller sees: on the wire a gRPC status with `google.rpc` details, on the command line
 //! a JSON object.
 
+mod reason;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
+
+pub use reason::Reason;
 
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "tandem";
@@ -15,26 +19,47 @@ pub const DOMAIN: &str = "tandem";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     code: Code,
-    reason: &'static str,
+    reason: Reason,
     message: String,
     field: Option<String>,
     is_about_field: bool,
     line: Option<u32>,
     retry_after: Option<Duration>,
+    resource: Option<(&'static str, String)>,
 }
 
 impl Failure {
-    /// `reason` is stable, UPPER_SNAKE, and what programs should test; `message` is for people.
+    /// The reason is for programs, the message for people.
     #[must_use]
-    pub fn new(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
-        let message = clip(message.into());
-        Self { code, reason, message, field: None, is_about_field: false, line: None, retry_after: None }
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            code: reason.code(),
+            reason,
+            message: clip(message.into()),
+            field: None,
+            is_about_field: false,
+            line: None,
+            retry_after: None,
+            resource: None,
+        }
+    }
+
+    /// With another code than the reason's own.
+    #[must_use]
+    pub fn with_code(self, code: Code) -> Self {
+        Self { code, ..self }
+    }
+
+    /// Names what is not there: a kind, such as `model`, and a name.
+    #[must_use]
+    pub fn on_resource(self, kind: &'static str, name: impl Into<String>) -> Self {
+        Self { resource: Some((kind, clip(name.into()))), ..self }
     }
 
     /// INVALID_ARGUMENT for one field of the request, such as `messages[2].role`.
     #[must_use]
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Code::InvalidArgument, "INVALID_REQUEST", message).at(field)
+        Self::new(Reason::InvalidRequest, message).at(field)
     }
 
     /// Names the request field that is to blame.
@@ -71,7 +96,7 @@ impl Failure {
 
     /// The stable reason.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         self.reason
     }
 
@@ -99,7 +124,7 @@ impl Failure {
     /// `{"code", "reason", "message", "field"?, "line"?}`, as the command line prints it.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let mut object = json!({"code": code_name(self.code), "reason": self.reason, "message": self.message});
+        let mut object = json!({"code": code_name(self.code), "reason": self.reason.name(), "message": self.message});
         if let Some(field) = &self.field {
             object["field"] = json!(field);
         }
@@ -113,12 +138,15 @@ impl Failure {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let line = failure.line.map(|line| ("line".to_owned(), line.to_string()));
-        let mut details = ErrorDetails::with_error_info(failure.reason, DOMAIN, HashMap::from_iter(line));
+        let mut details = ErrorDetails::with_error_info(failure.reason.name(), DOMAIN, HashMap::from_iter(line));
         if let Some(field) = &failure.field {
             details.add_bad_request_violation(field, &failure.message);
         }
         if let Some(delay) = failure.retry_after {
             details.set_retry_info(Some(delay));
+        }
+        if let Some((kind, name)) = &failure.resource {
+            details.set_resource_info(*kind, name, "", &failure.message);
         }
         Status::with_error_details(failure.code, failure.message(), details)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_common::artifacts::ArtifactsError;
 use tandem_common::artifacts::gguf::GgufError;
 use tandem_common::artifacts::safetensors::SafetensorsError;
-use tandem_common::status::Failure;
+use tandem_common::status::{Failure, Reason};
 use tandem_common::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
@@ -207,52 +207,53 @@ impl Error {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
-    /// The gRPC code and the stable reason: the one table of both.
+    /// The stable reason.
     #[must_use]
-    pub fn kind(&self) -> (Code, &'static str) {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::ModelNotFound { .. } => (Code::NotFound, "MODEL_NOT_FOUND"),
-            Self::Invalid { .. } => (Code::InvalidArgument, "INVALID_REQUEST"),
-            Self::Malformed { .. } => (Code::InvalidArgument, "MALFORMED_MESSAGE"),
-            Self::PromptTooLong { .. } => (Code::InvalidArgument, "PROMPT_TOO_LONG"),
-            Self::TokenizerMismatch { .. } => (Code::FailedPrecondition, "TOKENIZER_MISMATCH"),
-            Self::ImagesNotSupported { .. } => (Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED"),
-            Self::QueueFull { .. } => (Code::ResourceExhausted, "QUEUE_FULL"),
-            Self::GrammarQueueFull { .. } => (Code::ResourceExhausted, "GRAMMAR_QUEUE_FULL"),
-            Self::Grammar { .. } => (Code::Internal, "GRAMMAR_FAILED"),
-            Self::DeadlineInQueue => (Code::DeadlineExceeded, "DEADLINE_IN_QUEUE"),
-            Self::Draining => (Code::Unavailable, "DRAINING"),
-            Self::EngineFailed => (Code::Internal, "ENGINE_FAILED"),
-            Self::Tokenize(_) => (Code::Internal, "TOKENIZER_FAILED"),
-            Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => (Code::Internal, "MODEL_FAILED"),
+            Self::ModelNotFound { .. } => Reason::ModelNotFound,
+            Self::Invalid { .. } => Reason::InvalidRequest,
+            Self::Malformed { .. } => Reason::MalformedMessage,
+            Self::PromptTooLong { .. } => Reason::PromptTooLong,
+            Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
+            Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
+            Self::QueueFull { .. } => Reason::QueueFull,
+            Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
+            Self::Grammar { .. } => Reason::GrammarFailed,
+            Self::DeadlineInQueue => Reason::DeadlineInQueue,
+            Self::Draining => Reason::Draining,
+            Self::EngineFailed => Reason::EngineFailed,
+            Self::Tokenize(_) => Reason::TokenizerFailed,
+            Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
             Self::Artifacts(_) | Self::Tokenizer(_) | Self::Safetensors(_) | Self::Header(_) | Self::Config(_) => {
-                (Code::FailedPrecondition, "MODEL_UNREADABLE")
+                Reason::ModelUnreadable
             }
             Self::UnsupportedArchitecture { .. } | Self::UnsupportedSetting { .. } | Self::TensorType { .. } => {
-                (Code::FailedPrecondition, "MODEL_UNSUPPORTED")
+                Reason::ModelUnsupported
             }
-            Self::TensorMissing { .. } | Self::TensorShape { .. } => (Code::FailedPrecondition, "MODEL_INCOMPLETE"),
-            Self::QuantizeDevice { .. } => (Code::FailedPrecondition, "DEVICE_UNSUPPORTED"),
-            Self::QuantizeDtype { .. } => (Code::FailedPrecondition, "SETTINGS_CONFLICT"),
-            Self::Memory { .. } => (Code::FailedPrecondition, "MEMORY_TOO_SMALL"),
-            Self::KvMemory { .. } => (Code::FailedPrecondition, "KV_MEMORY_TOO_SMALL"),
-            Self::Device { .. } => (Code::FailedPrecondition, "DEVICE_UNAVAILABLE"),
-            Self::Thread(_) => (Code::Internal, "THREAD_FAILED"),
+            Self::TensorMissing { .. } | Self::TensorShape { .. } => Reason::ModelIncomplete,
+            Self::QuantizeDevice { .. } => Reason::DeviceUnsupported,
+            Self::QuantizeDtype { .. } => Reason::SettingsConflict,
+            Self::Memory { .. } => Reason::MemoryTooSmall,
+            Self::KvMemory { .. } => Reason::KvMemoryTooSmall,
+            Self::Device { .. } => Reason::DeviceUnavailable,
+            Self::Thread(_) => Reason::ThreadFailed,
         }
     }
 
     /// What a caller sees. INTERNAL is generic there; the chain of causes is for the log.
     #[must_use]
     pub fn failure(&self) -> Failure {
-        let (code, reason) = self.kind();
+        let reason = self.reason();
         match self {
-            Self::Invalid { field, problem } => Failure::new(code, reason, problem).at(field),
-            Self::PromptTooLong { field, .. } => Failure::new(code, reason, self.to_string()).at(*field),
-            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } => {
-                Failure::new(code, reason, self.to_string()).retry_after(RETRY)
+            Self::Invalid { field, problem } => Failure::new(reason, problem).at(field),
+            Self::PromptTooLong { field, .. } => Failure::new(reason, self.to_string()).at(*field),
+            Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).on_resource("model", asked),
+            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } | Self::Draining => {
+                Failure::new(reason, self.to_string()).retry_after(RETRY)
             }
-            _ if code == Code::Internal => Failure::new(code, reason, "internal error"),
-            _ => Failure::new(code, reason, self.to_string()),
+            _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),
+            _ => Failure::new(reason, self.to_string()),
         }
     }
 
@@ -273,7 +274,7 @@ impl Error {
 #[must_use]
 pub fn describe(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Error>() {
-        Some(error) => format!("{}: {}", error.kind().1, error.chain()),
+        Some(error) => format!("{}: {}", error.reason().name(), error.chain()),
         None => format!("{error:#}"),
     }
 }

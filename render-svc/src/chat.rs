@@ -2,6 +2,7 @@
 //! number spelling are kept, since both reach the prompt. Knows nothing of tonic.
 
 use serde_json::{Map, Value};
+use tandem_common::status::Reason;
 
 /// A JSON object that keeps its key order.
 pub type Object = Map<String, Value>;
@@ -24,7 +25,7 @@ pub struct Conversation {
 #[error("{field}: {problem}")]
 pub struct Invalid {
     /// What programs test for; nearly always `INVALID_REQUEST`.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// The path, such as `messages[2].content[0].image`.
     pub field: String,
     /// What is wrong, and what is wanted.
@@ -35,7 +36,7 @@ impl Invalid {
     /// Blames `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { reason: "INVALID_REQUEST", field: field.into(), problem: problem.into() }
+        Self { reason: Reason::InvalidRequest, field: field.into(), problem: problem.into() }
     }
 
     /// The same with its path inside `parent`.
@@ -205,7 +206,7 @@ pub fn unknown_block(block: &Value, i: usize) -> Invalid {
     match kind(block) {
         Some(kind) => {
             let problem = format!("blocks of type {kind:?} cannot be rendered here");
-            Invalid { reason: "UNKNOWN_BLOCK", field, problem }
+            Invalid { reason: Reason::UnknownBlock, field, problem }
         }
         None => Invalid::new(field, "must be an object with a \"type\""),
     }

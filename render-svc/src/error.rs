@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tandem_common::status::{Failure, chain};
+use tandem_common::status::{Failure, Reason, chain};
 use tandem_common::template::RenderError;
 use tandem_common::tokenizer::TokenizerError;
 use tonic::{Code, Status};
@@ -146,47 +146,42 @@ impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::ModelNotFound { .. } => Failure::new(Code::NotFound, "MODEL_NOT_FOUND", message).at("model"),
+            Error::ModelNotFound { model, .. } => {
+                Failure::new(Reason::ModelNotFound, message).at("model").on_resource("model", model)
+            }
             Error::ModelNotNamed { .. } => Failure::invalid("model", message),
-            Error::ModelNotLoaded(_) => Failure::new(Code::FailedPrecondition, "MODEL_NOT_LOADED", message).at("model"),
-            Error::AdapterNotFound { .. } => Failure::new(Code::NotFound, "ADAPTER_NOT_FOUND", message).at("adapter"),
-            Error::AdapterNotApplicable { .. } => {
-                Failure::new(Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", message).about("adapter")
+            Error::ModelNotLoaded(_) => Failure::new(Reason::ModelNotLoaded, message).at("model"),
+            Error::AdapterNotFound { adapter, .. } => {
+                Failure::new(Reason::AdapterNotFound, message).at("adapter").on_resource("adapter", adapter)
             }
-            Error::Invalid(Invalid { reason, field, problem }) => {
-                Failure::new(Code::InvalidArgument, reason, problem).at(field)
-            }
+            Error::AdapterNotApplicable { .. } => Failure::new(Reason::AdapterNotApplicable, message).about("adapter"),
+            Error::Invalid(Invalid { reason, field, problem }) => Failure::new(*reason, problem).at(field),
             Error::DanglingAttachment { field, id } => {
                 let message = format!("there is no attachment {id:?}");
-                Failure::new(Code::InvalidArgument, "DANGLING_ATTACHMENT", message).at(field)
+                Failure::new(Reason::DanglingAttachment, message).at(field)
             }
-            Error::TemplateNotFound { .. } => {
-                Failure::new(Code::NotFound, "TEMPLATE_NOT_FOUND", message).at("template")
+            Error::TemplateNotFound { template, .. } => {
+                Failure::new(Reason::TemplateNotFound, message).at("template").on_resource("template", template)
             }
-            Error::ControlTokensUnclear => {
-                Failure::new(Code::InvalidArgument, "CONTROL_TOKENS_UNCLEAR", message).about("messages")
-            }
-            Error::BatchResultsTooLarge { .. } => {
-                Failure::new(Code::ResourceExhausted, "BATCH_RESULTS_TOO_LARGE", message)
-            }
+            Error::ControlTokensUnclear => Failure::new(Reason::ControlTokensUnclear, message).about("messages"),
+            Error::BatchResultsTooLarge { .. } => Failure::new(Reason::BatchResultsTooLarge, message),
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::Template(cause) => template_failure(cause),
-            Error::NoTokenizer { .. } => Failure::new(Code::FailedPrecondition, "NO_TOKENIZER", message).about("model"),
+            Error::NoTokenizer { .. } => Failure::new(Reason::NoTokenizer, message).about("model"),
             Error::Tokenizer(TokenizerError::TooLong { .. }) => {
-                Failure::new(Code::InvalidArgument, "TEXT_TOO_LONG", message).about("text")
+                Failure::new(Reason::TextTooLong, message).about("text")
             }
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
-            Error::ImagesNotSupported => Failure::new(Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED", message),
-            Error::NoGenerationService => Failure::new(Code::FailedPrecondition, "NO_GENERATION_SERVICE", message),
-            Error::GenerationUnavailable { .. } => Failure::new(Code::Unavailable, "GENERATION_UNAVAILABLE", message)
-                .retry_after(std::time::Duration::from_secs(1)),
-            Error::PromptTooLong { .. } => {
-                Failure::new(Code::InvalidArgument, "PROMPT_TOO_LONG", message).about("messages")
+            Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
+            Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
+            Error::GenerationUnavailable { .. } => {
+                Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
             }
-            Error::DeadlineExceeded => Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message),
-            Error::Generation(status) => Failure::new(status.code(), "GENERATION_FAILED", message),
+            Error::PromptTooLong { .. } => Failure::new(Reason::PromptTooLong, message).about("messages"),
+            Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
+            Error::Generation(status) => Failure::new(Reason::GenerationFailed, message).with_code(status.code()),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
-                Failure::new(Code::Internal, "INTERNAL", "internal error")
+                Failure::new(Reason::Internal, "internal error")
             }
         }
     }
@@ -209,13 +204,13 @@ fn known_templates(known: &[String]) -> String {
 /// A template fails because of the conversation it was given.
 fn template_failure(cause: &RenderError) -> Failure {
     let (reason, field) = match cause {
-        RenderError::Raised { .. } => ("TEMPLATE_RAISED", "messages"),
-        RenderError::Limit { .. } => ("TEMPLATE_LIMIT", "messages"),
-        RenderError::Runtime { .. } => ("TEMPLATE_FAILED", "messages"),
-        RenderError::ContinueFinalMessage { .. } => ("INVALID_REQUEST", "continue_final_message"),
-        RenderError::Input { .. } => ("INVALID_REQUEST", "template_args"),
+        RenderError::Raised { .. } => (Reason::TemplateRaised, "messages"),
+        RenderError::Limit { .. } => (Reason::TemplateLimit, "messages"),
+        RenderError::Runtime { .. } => (Reason::TemplateFailed, "messages"),
+        RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),
+        RenderError::Input { .. } => (Reason::InvalidRequest, "template_args"),
     };
-    let failure = Failure::new(Code::InvalidArgument, reason, cause.to_string()).about(field);
+    let failure = Failure::new(reason, cause.to_string()).about(field);
     match cause {
         RenderError::Raised { line, .. } | RenderError::Runtime { line, .. } | RenderError::Limit { line, .. }
             if *line > 0 =>

@@ -251,7 +251,7 @@ fn whatever_a_setting_becomes_there_is_an_answer() {
             let artifacts = Artifacts::load(folder.path()).expect("artifacts");
             if let Err(error) = ModelFile::new(&artifacts).and_then(|file| models::describe(&file)) {
                 let reasons = ["MODEL_UNSUPPORTED", "MODEL_UNREADABLE", "MODEL_INCOMPLETE"];
-                assert!(reasons.contains(&error.kind().1), "{name}, {config}: {}", error.chain());
+                assert!(reasons.contains(&error.reason().name()), "{name}, {config}: {}", error.chain());
             }
         }
     }
@@ -319,7 +319,7 @@ fn weights_that_do_not_fit_are_refused_before_they_are_read() {
         return; // no file can be as large here
     }
     let error = Engine::start(Config::new(folder.path().to_owned())).expect_err("too large");
-    assert_eq!(error.kind().1, "MEMORY_TOO_SMALL", "{}", error.chain());
+    assert_eq!(error.reason().name(), "MEMORY_TOO_SMALL", "{}", error.chain());
 }
 
 // ---- through the engine ----

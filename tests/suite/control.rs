@@ -10,6 +10,7 @@ use tandem_common::pb::generate::v1::control_service_client::ControlServiceClien
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::ServeArgs;
+use tandem_common::status::Reason;
 use tandem_tests::{Generation, default_model};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -95,7 +96,7 @@ async fn a_drained_server_finishes_what_runs_and_ends() {
     answer.message().await.expect("no error").expect("accepted");
     control.drain(pb::DrainRequest {}).await.expect("an answer");
     let refused = service.engine.reserve().expect_err("nothing new");
-    assert_eq!(refused.kind(), (Code::Unavailable, "DRAINING"));
+    assert_eq!(refused.reason(), Reason::Draining);
     let mut reason = pb::FinishReason::Unspecified;
     while let Some(response) = answer.message().await.expect("no error") {
         if let Some(pb::generate_response::Event::Finished(finished)) = response.event {

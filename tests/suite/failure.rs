@@ -11,12 +11,21 @@ pub(crate) struct Failed {
     pub(crate) field: Option<String>,
 }
 
-/// Every failure has an ErrorInfo of our domain.
+/// Every failure has an ErrorInfo of our domain, and by its reason what else a client needs.
 #[track_caller]
 pub(crate) fn failed(status: &Status) -> Failed {
     let details = status.get_error_details();
     let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"));
     assert_eq!(info.domain, "tandem");
+    match info.reason.as_str() {
+        "MODEL_NOT_FOUND" | "ADAPTER_NOT_FOUND" | "TEMPLATE_NOT_FOUND" => {
+            assert!(details.resource_info().is_some(), "{status:?}")
+        }
+        "OVERLOADED" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "DRAINING" | "GENERATION_UNAVAILABLE" => {
+            assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()), "{status:?}");
+        }
+        _ => {}
+    }
     let violations = details.bad_request().map(|bad| &bad.field_violations);
     let field = violations.and_then(|violations| violations.first()).map(|violation| violation.field.clone());
     Failed { code: status.code(), reason: info.reason.clone(), field }

@@ -29,6 +29,7 @@ mod kernels_gguf;
 mod library;
 mod output;
 mod real_tokenizers;
+mod reasons;
 mod registry;
 mod render;
 mod render_cli;

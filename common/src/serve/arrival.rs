@@ -7,11 +7,11 @@ use std::time::Duration;
 use http::Request;
 use http_body::{Frame, SizeHint};
 use tokio::time::Sleep;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
-use tonic::{Code, Status};
 
-use crate::status::Failure;
+use crate::status::{Failure, Reason};
 
 /// Time for a whole request. Every call of ours has a single message.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ impl http_body::Body for Timely {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if polled.is_pending() && self.patience.as_mut().poll(context).is_ready() {
             let message = "the request did not arrive in time";
-            let failure = Failure::new(Code::DeadlineExceeded, "REQUEST_TOO_SLOW", message);
+            let failure = Failure::new(Reason::RequestTooSlow, message);
             return Poll::Ready(Some(Err(failure.into())));
         }
         polled

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use super::around::{Around, Keep, keep_with};
 use super::is_health;
-use crate::status::Failure;
+use crate::status::{Failure, Reason};
 
 /// When a refused caller should try again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Around for Place {
             Some(place) => Ok(keep_with(answer().await?, place)),
             None => {
                 let message = "as many calls as the server takes at once are in progress";
-                let failure = Failure::new(Code::ResourceExhausted, "OVERLOADED", message).retry_after(RETRY);
+                let failure = Failure::new(Reason::Overloaded, message).retry_after(RETRY);
                 Ok(Status::from(failure).into_http())
             }
         }

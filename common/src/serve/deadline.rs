@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Request, Response};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Status};
 
 use super::around::Around;
-use crate::status::Failure;
+use crate::status::{Failure, Reason};
 
 /// How much sooner a call ends here than in tonic, which ends it as CANCELLED, without details: a tenth of its time, at most this.
 const MARGIN: Duration = Duration::from_millis(10);
@@ -65,7 +65,6 @@ impl Around for Limit {
 }
 
 fn late() -> Response<Body> {
-    let failure =
-        Failure::new(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", "the deadline passed before there was an answer");
+    let failure = Failure::new(Reason::DeadlineExceeded, "the deadline passed before there was an answer");
     Status::from(failure).into_http()
 }

@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use http::{HeaderMap, Request, Response};
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use super::around::Around;
 use super::is_health;
 use crate::bearer::{Line, counts, lines};
 use crate::reload::{Cause, Reloaded};
-use crate::status::Failure;
+use crate::status::{Failure, Reason};
 
 /// The tokens that are let in.
 #[derive(Clone)]
@@ -81,9 +81,9 @@ impl Around for Admission {
     {
         let (reason, message) = match self {
             Self::Granted => return answer().await,
-            Self::Missing => ("CREDENTIALS_MISSING", "calls need a header `authorization: Bearer TOKEN`"),
-            Self::Invalid => ("CREDENTIALS_INVALID", "the bearer token is not one that is let in"),
+            Self::Missing => (Reason::CredentialsMissing, "calls need a header `authorization: Bearer TOKEN`"),
+            Self::Invalid => (Reason::CredentialsInvalid, "the bearer token is not one that is let in"),
         };
-        Ok(Status::from(Failure::new(Code::Unauthenticated, reason, message)).into_http())
+        Ok(Status::from(Failure::new(reason, message)).into_http())
     }
 }

@@ -5,7 +5,7 @@ use http::Response;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::status::Failure;
+use crate::status::{Failure, Reason};
 
 /// Replaces a response that is an error without details by one with them; passes any other.
 pub(super) fn typed(response: Response<Body>) -> Response<Body> {
@@ -22,12 +22,12 @@ fn failure(status: &Status) -> Failure {
     let message = status.message();
     match status.code() {
         Code::OutOfRange if message.contains("message length too large") => {
-            Failure::new(Code::ResourceExhausted, "MESSAGE_TOO_LARGE", message)
+            Failure::new(Reason::MessageTooLarge, message)
         }
         Code::Internal if message.contains("failed to decode Protobuf message") => {
-            Failure::new(Code::InvalidArgument, "MALFORMED_MESSAGE", message)
+            Failure::new(Reason::MalformedMessage, message)
         }
-        Code::Unimplemented => Failure::new(Code::Unimplemented, "UNKNOWN_METHOD", "this server has no such method"),
-        code => Failure::new(code, "TRANSPORT", message),
+        Code::Unimplemented => Failure::new(Reason::UnknownMethod, "this server has no such method"),
+        code => Failure::new(Reason::Transport, message).with_code(code),
     }
 }

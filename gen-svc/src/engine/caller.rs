@@ -176,7 +176,7 @@ impl Caller {
             return;
         }
         let _entered = self.span.enter();
-        tracing::info!(finish = error.kind().1, tokens = 0, "left the queue");
+        tracing::info!(finish = error.reason().name(), tokens = 0, "left the queue");
         self.tell(Event::Refused(error));
     }
 

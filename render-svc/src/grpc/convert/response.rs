@@ -145,7 +145,7 @@ pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>) -> pb::
 fn failure(failure: &Failure) -> pb::RenderFailure {
     pb::RenderFailure {
         code: failure.code().into(),
-        reason: failure.reason().to_owned(),
+        reason: failure.reason().name().to_owned(),
         message: failure.message(),
         field: failure.field().unwrap_or_default().to_owned(),
         line: failure.line().unwrap_or_default(),
