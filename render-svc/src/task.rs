@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tandem_common::call::CredentialsError;
 use tandem_common::pb::chat::v1::{Message, message};
@@ -34,6 +35,8 @@ use crate::render::{Output, Rendered};
 
 /// How often a task may go on elsewhere, in all, and without a new token in between: what it asks may be what breaks a replica.
 const FAILURES: (usize, usize) = (64, 3);
+/// How early a timer may be.
+const TIMER: Duration = Duration::from_millis(20);
 /// Events that may wait for a caller to read them.
 const EVENTS: usize = 16;
 
@@ -209,12 +212,12 @@ impl Run {
                     self.skip = self.now.since(self.mark);
                     return Ok(Upstream { lease, stream: response.into_inner() });
                 }
-                Err(status) => match Trouble::of(&status) {
-                    Trouble::Here => return Err(refused(status)),
+                Err(status) => match self.trouble(&status) {
+                    Trouble::Here => return Err(self.refused(status)),
                     trouble => {
                         trouble.report(&lease);
                         tried.insert(lease.replica().id());
-                        refusal = Some(refused(status));
+                        refusal = Some(self.refused(status));
                     }
                 },
             }
@@ -265,8 +268,8 @@ impl Run {
                     Err(error) => return end(events, Err(error.into())).await,
                 },
                 Err(status) => {
-                    let trouble = Trouble::of(&status);
-                    match self.reopen(&upstream, trouble, refused(status)).await {
+                    let (trouble, error) = (self.trouble(&status), self.refused(status));
+                    match self.reopen(&upstream, trouble, error).await {
                         Ok(other) => {
                             upstream = other;
                             continue;
@@ -303,6 +306,40 @@ impl Run {
         tracing::warn!(replica = %replica.address(), tokens = self.ids.len(), "a task goes on elsewhere: {error}");
         let tried = if matches!(trouble, Trouble::Broken) { HashSet::new() } else { HashSet::from([replica.id()]) };
         self.open(tried).await
+    }
+
+    /// A status that the transport made has no details; one that a service made has.
+    fn trouble(&self, status: &Status) -> Trouble {
+        match status.get_error_details().error_info().map(|info| info.reason.as_str()) {
+            None if self.is_late(status) => Trouble::Here,
+            None | Some("ENGINE_FAILED") => Trouble::Broken,
+            Some("DRAINING" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "OVERLOADED") => Trouble::Elsewhere,
+            Some(_) => Trouble::Here,
+        }
+    }
+
+    /// What the caller is told. A prompt that is too long is the conversation's fault: the caller has sent no token ids.
+    fn refused(&self, status: Status) -> Error {
+        let message = status.message().to_owned();
+        let details = status.get_error_details();
+        match details.error_info().map(|info| info.reason.as_str()) {
+            None if self.is_late(&status) => Error::DeadlineExceeded,
+            None => Error::GenerationUnavailable { message },
+            // The caller's own credentials are in order.
+            Some("CREDENTIALS_MISSING" | "CREDENTIALS_INVALID") => Error::GenerationUnavailable { message },
+            Some("PROMPT_TOO_LONG") => Error::PromptTooLong { message },
+            Some(_) => Error::Generation(Box::new(status)),
+        }
+    }
+
+    /// tonic reports its own timer as CANCELLED, and a connection that closes before it takes a call as well.
+    fn is_late(&self, status: &Status) -> bool {
+        let has_passed = |deadline: Instant| deadline <= Instant::now() + TIMER;
+        match status.code() {
+            Code::DeadlineExceeded => true,
+            Code::Cancelled => self.deadline.is_some_and(has_passed),
+            _ => false,
+        }
     }
 
     fn advance(&mut self, event: Generated) -> Step {
@@ -387,40 +424,11 @@ enum Trouble {
 }
 
 impl Trouble {
-    /// A status that the transport made has no details; one that a service made has.
-    fn of(status: &Status) -> Self {
-        match status.get_error_details().error_info().map(|info| info.reason.as_str()) {
-            None if is_late(status) => Self::Here,
-            None | Some("ENGINE_FAILED") => Self::Broken,
-            Some("DRAINING" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "OVERLOADED") => Self::Elsewhere,
-            Some(_) => Self::Here,
-        }
-    }
-
     fn report(self, lease: &Lease) {
         if self == Self::Broken {
             lease.broke();
         }
     }
-}
-
-/// A prompt that is too long is the conversation's fault: the caller has sent no token ids.
-fn refused(status: Status) -> Error {
-    let message = status.message().to_owned();
-    let details = status.get_error_details();
-    match details.error_info().map(|info| info.reason.as_str()) {
-        None if is_late(&status) => Error::DeadlineExceeded,
-        None => Error::GenerationUnavailable { message },
-        // The caller's own credentials are in order.
-        Some("CREDENTIALS_MISSING" | "CREDENTIALS_INVALID") => Error::GenerationUnavailable { message },
-        Some("PROMPT_TOO_LONG") => Error::PromptTooLong { message },
-        Some(_) => Error::Generation(Box::new(status)),
-    }
-}
-
-/// tonic reports its own timer as CANCELLED.
-fn is_late(status: &Status) -> bool {
-    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
 
 fn rendered_event(rendered: &Rendered) -> Event {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_common::pb::chat::v1 as chat;
@@ -13,25 +14,39 @@ use tandem_common::serve::ServeArgs;
 use tandem_tests::{Running, binary, default_library, default_model, serve_library_before};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::Status;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
-/// A generation service in a process of its own, which can be killed and started again where it was.
-struct Replica {
+/// A service in a process of its own, which can be ended and started again where it was.
+struct Process {
     child: Child,
     address: String,
+    command: Vec<String>,
 }
 
-impl Replica {
-    fn start(address: &str) -> Self {
-        let mut command = Command::new(binary("gen-svc"));
-        let model = default_model();
-        command.args(["serve", "--listen", address, "--threads", "1", "--kv-memory-mib", "256", "--model"]).arg(model);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+impl Process {
+    fn generation() -> Self {
+        let model = default_model().display().to_string();
+        Self::start("127.0.0.1:0", &["gen-svc", "--threads", "1", "--kv-memory-mib", "256", "--model", &model])
+    }
+
+    fn rendering(replicas: &[Self]) -> Self {
+        let (model, replicas) = (default_model().display().to_string(), addresses(replicas));
+        Self::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &replicas])
+    }
+
+    /// A program and its arguments.
+    fn start(address: &str, command: &[impl AsRef<str>]) -> Self {
+        let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
+        let (name, arguments) = command.split_first().expect("a program");
+        let mut program = Command::new(binary(name));
+        program.args(["serve", "--drain-seconds", "60", "--listen", address]).args(arguments);
+        let mut child = program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix("gen-svc listening on ").expect("the ready line").to_owned();
-        Self { child, address }
+        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
+        Self { child, address, command }
     }
 
     /// As `kill -9` does.
@@ -40,20 +55,44 @@ impl Replica {
         self.child.wait().expect("it ends");
     }
 
-    async fn restart(mut self) -> Self {
-        let address = std::mem::take(&mut self.address);
-        tokio::task::spawn_blocking(move || Self::start(&address)).await.expect("it starts")
+    /// As SIGTERM does. The exit code.
+    fn terminate(&mut self) -> Option<i32> {
+        let status = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        assert!(status.expect("kill runs").success());
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// Once it has ended.
+    fn start_again(self) -> Self {
+        Self::start(&self.address, &self.command)
+    }
+
+    async fn restart(self) -> Self {
+        tokio::task::spawn_blocking(|| self.start_again()).await.expect("it starts")
+    }
+
+    async fn rolled(mut self) -> Self {
+        let roll = || {
+            assert_eq!(self.terminate(), Some(0), "{}", self.command[0]);
+            self.start_again()
+        };
+        tokio::task::spawn_blocking(roll).await.expect("it starts again")
     }
 }
 
-impl Drop for Replica {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-async fn in_front_of(replicas: &[Replica]) -> (Running, TaskServiceClient<Channel>) {
+fn addresses(processes: &[Process]) -> String {
+    let addresses: Vec<_> = processes.iter().map(|process| process.address.as_str()).collect();
+    addresses.join(",")
+}
+
+async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
     let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
     let args = render_svc::args::GenerationArgs {
         generate: generate.collect(),
@@ -135,7 +174,7 @@ impl Answer {
     }
 }
 
-/// `progress` is how many bytes were told.
+/// `progress` is how many bytes were told. An answer that breaks off is ABORTED.
 async fn ask(
     mut client: TaskServiceClient<Channel>,
     task: RunTaskRequest,
@@ -143,7 +182,8 @@ async fn ask(
 ) -> Result<Answer, Status> {
     let mut stream = client.run_task(task).await?.into_inner();
     let mut answer = Answer::default();
-    while let Some(response) = stream.message().await? {
+    let in_the_middle = |status: Status| Status::aborted(format!("in the middle: {status:?}"));
+    while let Some(response) = stream.message().await.map_err(in_the_middle)? {
         answer.add(response.event.expect("an event"));
         progress.send_replace(answer.text.len());
     }
@@ -166,7 +206,7 @@ fn ask_all(client: &TaskServiceClient<Channel>, tasks: &[RunTaskRequest]) -> Vec
 
 /// Streams that are told something between two kills, kills, tokens of each.
 async fn survive(streams: usize, kills: usize, tokens: u32) {
-    let mut replicas = vec![Replica::start("127.0.0.1:0"), Replica::start("127.0.0.1:0")];
+    let mut replicas = vec![Process::generation(), Process::generation()];
     let (_service, client) = in_front_of(&replicas).await;
     let tasks: Vec<_> = (0..streams).map(|number| task(number, tokens)).collect();
     let mut undisturbed = Vec::new();
@@ -211,4 +251,68 @@ async fn answers_go_on_when_replicas_are_killed() {
 #[ignore = "takes minutes"]
 async fn thirty_two_answers_go_on_through_fifty_kills() {
     survive(32, 50, 400).await;
+}
+
+/// One of several render services, as a client's own balancing would choose it: a call that no service took is made at the next.
+async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest) -> Answer {
+    for attempt in 0..200 {
+        let client = TaskServiceClient::new(services[(first + attempt) % services.len()].clone());
+        match ask(client, task.clone(), watch::Sender::new(0)).await {
+            Ok(answer) => return answer,
+            // The transport's own: nobody was there, or the connection closed before it took the call.
+            Err(status)
+                if matches!(status.code(), Code::Unavailable | Code::Cancelled)
+                    && status.get_error_details().error_info().is_none() =>
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(status) => panic!("failed: {status:?}"),
+        }
+    }
+    panic!("nobody is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restarting_every_service_in_turn_under_load_loses_no_request() {
+    let mut replicas = vec![Process::generation(), Process::generation()];
+    let mut rendering = vec![Process::rendering(&replicas), Process::rendering(&replicas)];
+    let endpoint =
+        |process: &Process| Endpoint::from_shared(format!("http://{}", process.address)).expect("an address");
+    let services: Arc<[Channel]> = rendering.iter().map(|process| endpoint(process).connect_lazy()).collect();
+    let tasks: Arc<[RunTaskRequest]> = (0..8).map(|number| task(number, 40)).collect();
+    let mut undisturbed = Vec::new();
+    for task in tasks.iter() {
+        undisturbed.push(ask_somebody(&services, 0, task).await);
+    }
+    let undisturbed: Arc<[Answer]> = undisturbed.into();
+    let stop = watch::Sender::new(false);
+    let load = |worker: usize| {
+        let (services, tasks, undisturbed) = (Arc::clone(&services), Arc::clone(&tasks), Arc::clone(&undisturbed));
+        let stop = stop.subscribe();
+        tokio::spawn(async move {
+            let mut answered = 0;
+            while !*stop.borrow() {
+                let answer = ask_somebody(&services, worker + answered, &tasks[worker]).await;
+                assert_eq!(answer, undisturbed[worker], "task {worker}");
+                answered += 1;
+            }
+            answered
+        })
+    };
+    let workers: Vec<_> = (0..tasks.len()).map(load).collect();
+    for service in 0..2 {
+        let old = replicas.remove(0);
+        replicas.push(old.rolled().await);
+        let old = rendering.remove(0);
+        rendering.push(old.rolled().await);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(workers.iter().all(|worker| !worker.is_finished()), "after restart {service}");
+    }
+    stop.send_replace(true);
+    let mut answered = 0;
+    for worker in workers {
+        answered += worker.await.expect("no request is lost");
+    }
+    eprintln!("{answered} tasks answered while all four services were restarted");
+    assert!(answered > 0);
 }
