@@ -1,9 +1,10 @@
 //! What the suite stands on: where things are, and real services started in-process on free loopback ports.
 
 use std::future::Future;
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
@@ -419,5 +420,76 @@ impl Generation {
         })
         .await;
         Self { running, control, engine, tokenizer }
+    }
+}
+
+/// A service in a process of its own, which can be ended and started again where it was.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Where it listens.
+    pub address: String,
+    command: Vec<String>,
+}
+
+impl Process {
+    /// Starts `serve` of a program, with arguments, and reads the line that it prints when it is ready.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn start(address: &str, command: &[impl AsRef<str>]) -> Self {
+        let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
+        let (name, arguments) = command.split_first().expect("a program");
+        let mut program = Command::new(binary(name));
+        program.args(["serve", "--drain-seconds", "60", "--listen", address]).args(arguments);
+        let mut child = program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
+        Self { child, address, command }
+    }
+
+    /// As `kill -9` does.
+    ///
+    /// # Panics
+    /// It had ended.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// As SIGTERM does. The exit code.
+    ///
+    /// # Panics
+    /// It had ended.
+    pub fn terminate(&mut self) -> Option<i32> {
+        let status = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        assert!(status.expect("kill runs").success());
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// Once it has ended.
+    #[must_use]
+    pub fn start_again(self) -> Self {
+        Self::start(&self.address, &self.command)
+    }
+
+    /// Memory that it holds, in bytes.
+    ///
+    /// # Panics
+    /// It is no more.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") << 10
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

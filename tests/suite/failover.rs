@@ -1,7 +1,5 @@
 //! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,80 +9,35 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
-use tandem_tests::{Running, binary, default_library, default_model, serve_library_before};
+use tandem_tests::{Process, Running, default_library, default_model, serve_library_before};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// A service in a process of its own, which can be ended and started again where it was.
-struct Process {
-    child: Child,
-    address: String,
-    command: Vec<String>,
+fn generation() -> Process {
+    let model = default_model().display().to_string();
+    Process::start("127.0.0.1:0", &["gen-svc", "--threads", "1", "--kv-memory-mib", "256", "--model", &model])
 }
 
-impl Process {
-    fn generation() -> Self {
-        let model = default_model().display().to_string();
-        Self::start("127.0.0.1:0", &["gen-svc", "--threads", "1", "--kv-memory-mib", "256", "--model", &model])
-    }
-
-    fn rendering(replicas: &[Self]) -> Self {
-        let (model, replicas) = (default_model().display().to_string(), addresses(replicas));
-        Self::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &replicas])
-    }
-
-    /// A program and its arguments.
-    fn start(address: &str, command: &[impl AsRef<str>]) -> Self {
-        let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
-        let (name, arguments) = command.split_first().expect("a program");
-        let mut program = Command::new(binary(name));
-        program.args(["serve", "--drain-seconds", "60", "--listen", address]).args(arguments);
-        let mut child = program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
-        Self { child, address, command }
-    }
-
-    /// As `kill -9` does.
-    fn kill(&mut self) {
-        self.child.kill().expect("it is killed");
-        self.child.wait().expect("it ends");
-    }
-
-    /// As SIGTERM does. The exit code.
-    fn terminate(&mut self) -> Option<i32> {
-        let status = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
-        assert!(status.expect("kill runs").success());
-        self.child.wait().expect("it ends").code()
-    }
-
-    /// Once it has ended.
-    fn start_again(self) -> Self {
-        Self::start(&self.address, &self.command)
-    }
-
-    async fn restart(self) -> Self {
-        tokio::task::spawn_blocking(|| self.start_again()).await.expect("it starts")
-    }
-
-    async fn rolled(mut self) -> Self {
-        let roll = || {
-            assert_eq!(self.terminate(), Some(0), "{}", self.command[0]);
-            self.start_again()
-        };
-        tokio::task::spawn_blocking(roll).await.expect("it starts again")
-    }
+fn rendering(replicas: &[Process]) -> Process {
+    let (model, replicas) = (default_model().display().to_string(), addresses(replicas));
+    Process::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &replicas])
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Started again where it was, once it has ended.
+async fn restart(process: Process) -> Process {
+    tokio::task::spawn_blocking(|| process.start_again()).await.expect("it starts")
+}
+
+/// Ended by SIGTERM, and started again.
+async fn rolled(mut process: Process) -> Process {
+    let roll = || {
+        assert_eq!(process.terminate(), Some(0), "{}", process.address);
+        process.start_again()
+    };
+    tokio::task::spawn_blocking(roll).await.expect("it starts again")
 }
 
 fn addresses(processes: &[Process]) -> String {
@@ -206,7 +159,7 @@ fn ask_all(client: &TaskServiceClient<Channel>, tasks: &[RunTaskRequest]) -> Vec
 
 /// Streams that are told something between two kills, kills, tokens of each.
 async fn survive(streams: usize, kills: usize, tokens: u32) {
-    let mut replicas = vec![Process::generation(), Process::generation()];
+    let mut replicas = vec![generation(), generation()];
     let (_service, client) = in_front_of(&replicas).await;
     let tasks: Vec<_> = (0..streams).map(|number| task(number, tokens)).collect();
     let mut undisturbed = Vec::new();
@@ -228,7 +181,7 @@ async fn survive(streams: usize, kills: usize, tokens: u32) {
         interrupted += round.iter().filter(|asked| *asked.progress.borrow() < usize::MAX).count();
         let mut replica = replicas.remove(0);
         replica.kill();
-        replicas.push(replica.restart().await);
+        replicas.push(restart(replica).await);
         if kill + 1 == kills || round.iter().all(|asked| asked.answer.is_finished()) {
             for (number, asked) in round.drain(..).enumerate() {
                 let answer = asked.answer.await.expect("no panic").expect("it survives");
@@ -274,11 +227,11 @@ async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restarting_every_service_in_turn_under_load_loses_no_request() {
-    let mut replicas = vec![Process::generation(), Process::generation()];
-    let mut rendering = vec![Process::rendering(&replicas), Process::rendering(&replicas)];
+    let mut replicas = vec![generation(), generation()];
+    let mut front = vec![rendering(&replicas), rendering(&replicas)];
     let endpoint =
         |process: &Process| Endpoint::from_shared(format!("http://{}", process.address)).expect("an address");
-    let services: Arc<[Channel]> = rendering.iter().map(|process| endpoint(process).connect_lazy()).collect();
+    let services: Arc<[Channel]> = front.iter().map(|process| endpoint(process).connect_lazy()).collect();
     let tasks: Arc<[RunTaskRequest]> = (0..8).map(|number| task(number, 40)).collect();
     let mut undisturbed = Vec::new();
     for task in tasks.iter() {
@@ -302,9 +255,9 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     let workers: Vec<_> = (0..tasks.len()).map(load).collect();
     for service in 0..2 {
         let old = replicas.remove(0);
-        replicas.push(old.rolled().await);
-        let old = rendering.remove(0);
-        rendering.push(old.rolled().await);
+        replicas.push(rolled(old).await);
+        let old = front.remove(0);
+        front.push(rolled(old).await);
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(workers.iter().all(|worker| !worker.is_finished()), "after restart {service}");
     }

@@ -30,8 +30,8 @@ Examples:
   cargo xtask test --release           any option of cargo test
   cargo xtask test -- --nocapture      options of the test program
   cargo xtask test --differential      the template engine against live transformers, on 100,000 random cases
-  cargo xtask test --stress            generation under 200 clients that come and go, for ten minutes, and
-                                       32 answers through 50 kills of the replicas that give them")]
+  cargo xtask test --stress            200 clients that come and go, for ten minutes; 32 answers through 50 kills of
+                                       the replicas that give them; 1,000 connections; overload")]
 pub(crate) struct Args {
     /// Instead of the tests, compare the template engine with live transformers on this many random cases.
     ///
@@ -66,12 +66,15 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 }
 
 fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
-    let tests = ["two_hundred_clients", "thirty_two_answers"];
+    let tests = ["two_hundred_clients", "thirty_two_answers", "a_thousand_connections", "ten_times_as_many"];
     let options = ["--ignored", "--nocapture", "--test-threads=1"];
     let arguments: Vec<_> = iter::once("--").chain(tests).chain(options).map(OsString::from).collect();
     let mut command = command(layout, &arguments)?;
-    let status =
-        command.env("TANDEM_STRESS_SECONDS", (minutes * 60).to_string()).status().context("cannot run cargo")?;
+    let status = command
+        .env("TANDEM_STRESS_SECONDS", (minutes * 60).to_string())
+        .env("TANDEM_LOAD_SECONDS", (minutes * 30).to_string())
+        .status()
+        .context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,0 +1,186 @@
+//! Callers that mean harm: the service's memory stays bounded, and other callers get what they ask for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tandem_common::pb::render::v1::TokenizeRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_tests::{ModelFolder, Process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tonic::transport::Endpoint;
+
+const METHOD: &str = "/tandem.render.v1.RenderService/Tokenize";
+/// More than a service of this size needs, with all that may be under way.
+const MEMORY: u64 = 192 << 20;
+
+/// A service in a process of its own, and a caller that does no harm, all the time.
+struct Attacked {
+    process: Process,
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+    honest: JoinHandle<usize>,
+}
+
+impl Attacked {
+    async fn start() -> Self {
+        let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
+        let path = model.path().display().to_string();
+        let start =
+            move || Process::start("127.0.0.1:0", &["render-svc", "--models", &path, "--max-connections", "64"]);
+        let process = tokio::task::spawn_blocking(start).await.expect("it starts");
+        let address = process.address.parse().expect("an address");
+        let over = Arc::new(AtomicBool::new(false));
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let channel = endpoint.connect().await.expect("it answers");
+        let until = Arc::clone(&over);
+        let honest = tokio::spawn(async move {
+            let (mut client, mut answers) = (RenderServiceClient::new(channel), 0);
+            while !until.load(Ordering::Relaxed) {
+                let request = TokenizeRequest { text: "aaaa".to_owned(), ..TokenizeRequest::default() };
+                client.tokenize(request).await.expect("others are not harmed");
+                answers += 1;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            answers
+        });
+        Self { process, address, over, honest }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("it listens")
+    }
+
+    async fn survived(mut self) {
+        let resident = self.process.resident();
+        self.over.store(true, Ordering::Relaxed);
+        let answers = self.honest.await.expect("others are not harmed");
+        assert!(answers > 0);
+        assert!(resident < MEMORY, "{} MiB", resident >> 20);
+        let code = tokio::task::spawn_blocking(move || self.process.terminate()).await.expect("it ends");
+        assert_eq!(code, Some(0));
+    }
+}
+
+fn request(address: SocketAddr) -> http::request::Builder {
+    http::Request::post(format!("http://{address}{METHOD}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+}
+
+/// Until the other side has closed it, or for a while.
+async fn read_out(stream: &mut TcpStream) {
+    let mut bytes = [0; 4096];
+    let read = async { while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {} };
+    let _ = tokio::time::timeout(Duration::from_secs(2), read).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_reset_as_soon_as_they_are_made() {
+    let attacked = Attacked::start().await;
+    for _ in 0..4 {
+        let (mut sender, connection) = h2::client::handshake(attacked.connect().await).await.expect("HTTP/2");
+        let connection = tokio::spawn(connection);
+        for _ in 0..5_000 {
+            let Ok(ready) = sender.ready().await else { break };
+            sender = ready;
+            let request = request(attacked.address).body(()).expect("a request");
+            let Ok((_, mut body)) = sender.send_request(request, false) else { break };
+            body.send_reset(h2::Reason::CANCEL);
+        }
+        connection.abort();
+    }
+    attacked.survived().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_calls_without_a_message() {
+    let attacked = Attacked::start().await;
+    let (mut sender, connection) = h2::client::handshake(attacked.connect().await).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let mut answers = Vec::new();
+    for _ in 0..10_000 {
+        sender = sender.ready().await.expect("ready");
+        let request = request(attacked.address).body(()).expect("a request");
+        let (answer, _) = sender.send_request(request, true).expect("it is sent");
+        answers.push(tokio::spawn(answer));
+    }
+    for answer in answers {
+        let answer = answer.await.expect("no panic").expect("an answer");
+        assert!(answer.headers().contains_key("grpc-status"), "an error at once");
+    }
+    connection.abort();
+    attacked.survived().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_frames() {
+    let attacked = Attacked::start().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let mut noise = 7_u32;
+    for case in 0..200 {
+        let mut stream = attacked.connect().await;
+        let mut bytes = if case % 2 == 0 { preface.to_vec() } else { Vec::new() };
+        bytes.extend((0..64 + case * 16).map(|_| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (noise >> 24) as u8
+        }));
+        // It may close before all is written.
+        let _ = stream.write_all(&bytes).await;
+        if case % 50 == 0 {
+            read_out(&mut stream).await;
+        }
+    }
+    attacked.survived().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_are_too_large() {
+    let attacked = Attacked::start().await;
+    for size in [20 << 10, 1 << 20] {
+        let (mut sender, connection) = h2::client::handshake(attacked.connect().await).await.expect("HTTP/2");
+        let connection = tokio::spawn(connection);
+        let request = request(attacked.address).header("x-large", "a".repeat(size)).body(()).expect("a request");
+        if let Ok((answer, _)) = sender.send_request(request, true) {
+            // Refused, or the connection is closed.
+            if let Ok(answer) = answer.await {
+                assert_ne!(answer.status(), http::StatusCode::OK, "{size} bytes");
+            }
+        }
+        connection.abort();
+    }
+    attacked.survived().await;
+}
+
+/// Whether a new connection gets an answer.
+async fn is_answered(attacked: &Attacked) -> bool {
+    let Ok((mut sender, connection)) = h2::client::handshake(attacked.connect().await).await else { return false };
+    let connection = tokio::spawn(connection);
+    let request = request(attacked.address).body(()).expect("a request");
+    let answer = match sender.send_request(request, true) {
+        Ok((answer, _)) => answer.await.is_ok(),
+        Err(_) => false,
+    };
+    connection.abort();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_opened_and_left() {
+    let attacked = Attacked::start().await;
+    let mut left = Vec::new();
+    for _ in 0..500 {
+        left.push(attacked.connect().await);
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(left);
+    let start = Instant::now();
+    // There is room again.
+    while !is_answered(&attacked).await {
+        assert!(start.elapsed() < Duration::from_secs(20), "there is no room");
+    }
+    attacked.survived().await;
+}
