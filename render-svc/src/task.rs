@@ -90,9 +90,15 @@ impl TaskRunner {
         let upstream = run.open(HashSet::new()).await?;
         let (events, answer) = mpsc::channel(EVENTS);
         tokio::spawn(async move {
-            // Who asked may have gone.
-            if events.send(told(rendered)).await.is_ok() {
-                run.follow(upstream, &events).await;
+            let telling = async {
+                if events.send(told(rendered)).await.is_ok() {
+                    run.follow(upstream, &events).await;
+                }
+            };
+            // Who asked may go, whatever is waited for.
+            tokio::select! {
+                () = telling => {}
+                () = events.closed() => {}
             }
         });
         Ok(ReceiverStream::new(answer))
@@ -254,42 +260,24 @@ impl Run {
     /// Tells the caller what the replica tells, and of another what the first could not.
     async fn follow(mut self, mut upstream: Upstream, events: &Sender<Result<RunTaskResponse, Status>>) {
         loop {
-            let next = tokio::select! {
-                next = upstream.stream.message() => next,
-                () = events.closed() => return,
-            };
-            let step = match next {
-                Ok(Some(response)) => response.event.map_or(Step::Pass, |event| self.advance(event)),
-                Ok(None) => match self.reopen(&upstream, Trouble::Broken, cut_short()).await {
-                    Ok(other) => {
-                        upstream = other;
-                        continue;
-                    }
-                    Err(error) => return end(events, Err(error.into())).await,
+            let (trouble, error, given_up) = match upstream.stream.message().await {
+                Ok(Some(response)) => match response.event.map_or(Step::Pass, |event| self.advance(event)) {
+                    Step::Pass => continue,
+                    Step::Tell(event) => match events.send(told(event)).await {
+                        Ok(()) => continue,
+                        Err(_) => return,
+                    },
+                    Step::End(event) => return end(events, told(event)).await,
+                    Step::GivenUp(finished) => (Trouble::Elsewhere, cut_short(), Some(finished)),
                 },
-                Err(status) => {
-                    let (trouble, error) = (self.trouble(&status), self.refused(status));
-                    match self.reopen(&upstream, trouble, error).await {
-                        Ok(other) => {
-                            upstream = other;
-                            continue;
-                        }
-                        Err(error) => return end(events, Err(error.into())).await,
-                    }
-                }
+                Ok(None) => (Trouble::Broken, cut_short(), None),
+                Err(status) => (self.trouble(&status), self.refused(status), None),
             };
-            match step {
-                Step::Pass => {}
-                Step::Tell(event) => {
-                    if events.send(told(event)).await.is_err() {
-                        return;
-                    }
-                }
-                Step::End(event) => return end(events, told(event)).await,
-                Step::GivenUp(finished) => match self.reopen(&upstream, Trouble::Elsewhere, cut_short()).await {
-                    Ok(other) => upstream = other,
-                    Err(_) => self.finish = Some(finished),
-                },
+            match (self.reopen(&upstream, trouble, error).await, given_up) {
+                (Ok(other), _) => upstream = other,
+                // Its own end follows.
+                (Err(_), Some(finished)) => self.finish = Some(finished),
+                (Err(error), None) => return end(events, Err(error.into())).await,
             }
         }
     }
