@@ -1,20 +1,27 @@
 //! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use render_svc::args::GenerationArgs;
 use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::generate::v1::{self as generate, ReturnOptions, Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_tests::{Process, Running, default_library, default_model, serve_library_before};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
+
+use crate::failure::failed;
 
 fn generation() -> Process {
     let model = default_model().display().to_string();
@@ -47,11 +54,8 @@ fn addresses(processes: &[Process]) -> String {
 
 async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
     let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
-    let args = render_svc::args::GenerationArgs {
-        generate: generate.collect(),
-        generate_patience_seconds: 60,
-        ..render_svc::args::GenerationArgs::default()
-    };
+    let args =
+        GenerationArgs { generate: generate.collect(), generate_patience_seconds: 60, ..GenerationArgs::default() };
     let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
     (service, client)
@@ -268,4 +272,50 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     }
     eprintln!("{answered} tasks answered while all four services were restarted");
     assert!(answered > 0);
+}
+
+/// Breaks the first call, as something between the services may, and answers the others with nothing but an end.
+#[derive(Debug, Default)]
+struct BreaksOnce(AtomicBool);
+
+#[tonic::async_trait]
+impl GenerateService for BreaksOnce {
+    type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
+
+    async fn generate(
+        &self,
+        _request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            return Err(Status::unavailable("reset by something in between"));
+        }
+        let summary = generate::generate_response::Event::Summary(generate::Summary::default());
+        let events = vec![Ok(generate::GenerateResponse { event: Some(summary) })];
+        Ok(Response::new(tokio_stream::iter(events)))
+    }
+
+    async fn get_model(
+        &self,
+        _request: Request<generate::GetModelRequest>,
+    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_broke_one_call_is_asked_again_and_gets_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<GenerateServiceServer<BreaksOnce>>().await;
+    let service = GenerateServiceServer::new(BreaksOnce::default());
+    let server = Server::builder().add_service(health).add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let args = GenerationArgs { generate, ..GenerationArgs::default() };
+    let front = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(front.channel().await);
+    let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
+    assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("it is well again");
+    assert_eq!(answer.order, "rf");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
@@ -33,6 +34,8 @@ pub struct Replica {
     client: GenerateServiceClient<Channel>,
     tasks: AtomicUsize,
     health: AtomicU8,
+    /// Told when a call to it broke, whatever it said of its health before.
+    suspected: Arc<Notify>,
     watching: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -61,11 +64,15 @@ impl Replica {
             client: GenerateServiceClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
+            suspected: Arc::default(),
             watching: Mutex::new(None),
             target,
             address,
         });
-        let watching = tokio::spawn(watch(Arc::downgrade(&replica), HealthClient::new(channel), state));
+        let suspected = Arc::clone(&replica.suspected);
+        let watching =
+            Watching { replica: Arc::downgrade(&replica), client: HealthClient::new(channel), suspected, state };
+        let watching = tokio::spawn(watching.run());
         *replica.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watching);
         replica
     }
@@ -116,54 +123,65 @@ impl Drop for Replica {
     }
 }
 
-/// Asks the replica how it is and listens for changes, for as long as there is one.
-async fn watch(replica: Weak<Replica>, mut client: HealthClient<Channel>, state: Weak<State>) {
-    let [mut pause, longest] = PAUSES;
-    loop {
-        let ended = listen(&replica, &mut client, &state, &mut pause).await;
-        let Some(known) = replica.upgrade() else { return };
-        // Without a health service, a replica that answers is well.
-        let health = if ended.code() == Code::Unimplemented { Health::Well } else { Health::Unwell };
-        if known.set(health) {
-            tracing::info!(replica = %known.address, ?health, "replica: {}", ended.message());
-            tell(&state);
-        }
-        drop(known);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
-    }
+/// What keeps an eye on a replica.
+struct Watching {
+    replica: Weak<Replica>,
+    client: HealthClient<Channel>,
+    suspected: Arc<Notify>,
+    state: Weak<State>,
 }
 
-async fn listen(
-    replica: &Weak<Replica>,
-    client: &mut HealthClient<Channel>,
-    state: &Weak<State>,
-    pause: &mut Duration,
-) -> Status {
-    let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
-    let mut changes = match client.watch(request).await {
-        Ok(changes) => changes.into_inner(),
-        Err(status) => return status,
-    };
-    loop {
-        let health = match changes.message().await {
-            Ok(Some(change)) if change.status() == ServingStatus::Serving => Health::Well,
-            Ok(Some(_)) => Health::Unwell,
-            Ok(None) => return Status::unavailable("it ended the connection"),
+impl Watching {
+    /// Asks the replica how it is and listens for changes, again and again, for as long as there is one.
+    async fn run(mut self) {
+        let [mut pause, longest] = PAUSES;
+        loop {
+            let ended = self.listen(&mut pause).await;
+            // Without a health service, a replica that answers is well.
+            let health = if ended.code() == Code::Unimplemented { Health::Well } else { Health::Unwell };
+            if !self.note(health, ended.message()) {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Until the replica tells no more, or is not to be believed.
+    async fn listen(&mut self, pause: &mut Duration) -> Status {
+        let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
+        let mut changes = match self.client.watch(request).await {
+            Ok(changes) => changes.into_inner(),
             Err(status) => return status,
         };
-        *pause = PAUSES[0];
-        let Some(replica) = replica.upgrade() else { return Status::cancelled("it is gone") };
-        if replica.set(health) {
-            tracing::info!(replica = %replica.address, ?health, "replica");
-            tell(state);
+        loop {
+            let change = tokio::select! {
+                change = changes.message() => change,
+                () = self.suspected.notified() => return Status::unavailable("a call to it broke"),
+            };
+            let health = match change {
+                Ok(Some(change)) if change.status() == ServingStatus::Serving => Health::Well,
+                Ok(Some(_)) => Health::Unwell,
+                Ok(None) => return Status::unavailable("it ended the connection"),
+                Err(status) => return status,
+            };
+            *pause = PAUSES[0];
+            if !self.note(health, "by its own account") {
+                return Status::cancelled("it is gone");
+            }
         }
     }
-}
 
-fn tell(state: &Weak<State>) {
-    if let Some(state) = state.upgrade() {
-        state.changed();
+    /// Takes note of how it is, and tells who waits. Whether there still is a replica.
+    fn note(&self, health: Health, why: &str) -> bool {
+        let Some(replica) = self.replica.upgrade() else { return false };
+        if replica.set(health) {
+            tracing::info!(replica = %replica.address, ?health, "replica: {why}");
+            if let Some(state) = self.state.upgrade() {
+                state.changed();
+            }
+        }
+        true
     }
 }
 
@@ -189,9 +207,10 @@ impl Lease {
         &self.0
     }
 
-    /// It broke down in the middle of a task. It is avoided until it says that it is well.
+    /// It broke down in the middle of a task. It is avoided until it is asked again, soon, and says that it is well.
     pub fn broke(&self) {
         self.0.set(Health::Unwell);
+        self.0.suspected.notify_one();
     }
 }
 
