@@ -1,5 +1,6 @@
 //! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
 
+mod around;
 pub mod artifacts;
 mod bearer;
 pub mod call;

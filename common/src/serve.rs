@@ -1,14 +1,14 @@
-//! How a Tandem service is run: who may call, limits, health, reflection, typed transport errors, an access log, and a drain on
-//! shutdown.
+//! How a Tandem service is run: who may call, limits, health, reflection, typed transport errors, metrics to scrape, and a
+//! drain on shutdown.
 
-mod access_log;
 mod args;
-mod around;
 mod arrival;
 mod capacity;
 mod connections;
 mod deadline;
 mod health;
+mod later;
+mod metrics;
 mod tls;
 mod tokens;
 mod typed_errors;
@@ -25,18 +25,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::body::Body;
-use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
+use crate::around::around;
 use crate::pb;
-use around::around;
+use crate::telemetry::Call;
 use capacity::Capacity;
+use later::later;
 use tokens::Admission;
 
 pub use args::{Security, SecurityArgs, ServeArgs};
 pub use deadline::deadline;
 pub use health::Health;
+pub use later::Later;
+pub use metrics::metrics;
 
 /// Headers of a call, in bytes.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -105,12 +108,13 @@ pub struct Endpoint {
     pub security: Security,
     /// The services' full names.
     pub names: Vec<&'static str>,
-    /// The services.
-    pub routes: Routes,
+    /// The services, once they are made.
+    pub routes: Later,
 }
 
 /// Serves all endpoints until `shutdown`, then drains: health turns NOT_SERVING, no call is accepted any more, and calls in flight get
-/// [`ServeArgs::drain_seconds`] to finish. Limits are each endpoint's own.
+/// [`ServeArgs::drain_seconds`] to finish. Health is SERVING once all services are made; calls to one that is not are refused. Limits are
+/// each endpoint's own.
 ///
 /// # Errors
 /// [`ServeError`], when a server could not be built or failed.
@@ -123,13 +127,21 @@ pub async fn serve(
     allow_many_files();
     let (close, closed) = watch::channel(());
     let mut servers = JoinSet::new();
+    let routes: Vec<_> = endpoints.iter().map(|endpoint| Arc::clone(&endpoint.routes)).collect();
     for endpoint in endpoints {
         servers.spawn(server(endpoint, args, &health, closed.clone())?);
     }
     drop(closed);
 
-    health.set(true).await;
+    let ready = async {
+        for routes in routes {
+            routes.wait().await;
+        }
+        health.set(true).await;
+        std::future::pending().await
+    };
     tokio::select! {
+        () = ready => {}
         Some(ended) = servers.join_next() => return ended?,
         () = shutdown => {}
     }
@@ -161,19 +173,19 @@ fn server(
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
     let calls = Capacity::new(args.max_calls);
     let admission =
-        move |request: &Request<Body>| tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(request));
+        move |request: &mut Request<Body>| tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(request));
     let router = Server::builder()
-        .layer(around(access_log::Call::begin))
+        .layer(around(Call::answered))
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(around(admission))
-        .layer(around(move |request: &Request<Body>| calls.take(request)))
-        .layer(around(deadline::Limit::begin))
+        .layer(around(move |request: &mut Request<Body>| calls.take(request)))
+        .layer(around(|request: &mut Request<Body>| deadline::Limit::begin(request)))
         .layer(MapRequestLayer::new(arrival::in_time))
+        .layer(later(routes))
         .max_concurrent_streams(args.max_connection_calls)
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-        .add_routes(routes)
         .add_service(health.server())
         .add_service(reflection(&names)?.build_v1()?)
         .add_service(reflection(&names)?.build_v1alpha()?);

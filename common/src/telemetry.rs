@@ -1,22 +1,53 @@
-//! Logs: to standard error, so that standard output stays the program's own.
+//! What a service tells of itself: logs on standard error, so that standard output stays the program's own; traces, metrics and logs
+//! over OTLP, if there is a collector; metrics for whoever scrapes them. None of it says anything of what callers send but how much
+//! it is.
+
+mod call;
+mod lines;
+mod otlp;
 
 use std::io;
+use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use opentelemetry::global;
+use opentelemetry::metrics::Meter;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use prometheus::Registry;
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{FilterExt as _, ParseError, filter_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-/// Libraries that tell everyone how they build their tables. Filters that name them still count.
-const QUIET: &str = "tk_encode=warn,ptr_hash=error";
+use crate::serve::{self, Security, ServeError};
+
+pub(crate) use call::Call;
+pub use call::{Traced, traced};
+pub use otlp::{ExportError, OtlpArgs};
+
+/// Libraries that tell everyone how they build their tables, or each step of an export. Filters that name them still count.
+const QUIET: &str = "tk_encode=warn,ptr_hash=error,opentelemetry=warn";
+/// What an export does must not be exported.
+const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
+/// Whose spans make up a trace.
+const OURS: [&str; 3] = ["tandem_common", "render_svc", "gen_svc"];
 
 /// How to log.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Logging")]
 pub struct LogArgs {
     /// What to log: a level (error, warn, info, debug, trace), or directives such as `info,gen_svc=debug`.
-    #[arg(long, env = "TANDEM_LOG", default_value = "info", value_name = "FILTER", help_heading = "Logging")]
+    #[arg(long, env = "TANDEM_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 
     /// How log lines look: text for people, json for collectors.
-    #[arg(long, env = "TANDEM_LOG_FORMAT", default_value = "text", value_name = "FORMAT", help_heading = "Logging")]
+    #[arg(long, env = "TANDEM_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
 }
 
@@ -29,16 +60,116 @@ pub enum LogFormat {
     Json,
 }
 
+/// What a service tells of itself.
+#[derive(Debug, Clone, Args)]
+pub struct TelemetryArgs {
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+
+    /// A collector.
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+
+    /// Where metrics can be scraped, as Prometheus does: http://ADDRESS/metrics. Secured as the service is: over https with its
+    /// certificate, for those who have a token. Default: nowhere.
+    #[arg(long, env = "TANDEM_METRICS_LISTEN", value_name = "ADDRESS", help_heading = "Telemetry")]
+    pub metrics_listen: Option<SocketAddr>,
+}
+
 /// Starts logging for the whole process. A second call changes nothing.
 ///
 /// # Errors
 /// A filter that does not parse.
-pub fn init(args: &LogArgs) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = EnvFilter::builder().parse(format!("{QUIET},{}", args.log))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let _ = match args.log_format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-    };
+pub fn init(args: &LogArgs) -> Result<(), ParseError> {
+    let _ = tracing_subscriber::registry().with(lines(args)?).try_init();
     Ok(())
+}
+
+/// What makes metrics. They count once [`Telemetry::start`] was called, if there is someone to tell.
+#[must_use]
+pub fn meter() -> Meter {
+    global::meter("tandem")
+}
+
+/// A service's telemetry, under way.
+#[derive(Debug)]
+pub struct Telemetry {
+    traces: SdkTracerProvider,
+    metrics: Option<SdkMeterProvider>,
+    logs: Option<SdkLoggerProvider>,
+    scraped: Option<(SocketAddr, Registry)>,
+}
+
+impl Telemetry {
+    /// Starts it for the whole process, on a tokio runtime. Metrics that were made before do not count.
+    ///
+    /// # Errors
+    /// A filter that does not parse, or a collector that cannot be called as configured.
+    pub fn start(service: &'static str, args: &TelemetryArgs) -> Result<Self, ExportError> {
+        let TelemetryArgs { log, otlp, metrics_listen } = args;
+        let collector = otlp.collector(service)?;
+        let traces = collector.traces()?;
+        let logs = collector.logs()?;
+        let scraped = metrics_listen.map(|address| (address, Registry::new()));
+        let metrics = collector.metrics(scraped.as_ref().map(|(_, registry)| registry))?;
+        let spans = tracing_opentelemetry::layer()
+            .with_tracer(traces.tracer("tandem"))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_filter(filter_fn(is_ours));
+        let exported = match &logs {
+            Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
+            None => None,
+        };
+        // The process has one, for all tests that start a service in it.
+        let _ = tracing_subscriber::registry().with(spans).with(lines(log)?).with(exported).try_init();
+        if let Some(metrics) = &metrics {
+            global::set_meter_provider(metrics.clone());
+        }
+        Ok(Self { traces, metrics, logs, scraped })
+    }
+
+    /// Lets metrics be scraped, if they are to be, until the process ends.
+    ///
+    /// # Errors
+    /// The address is taken, or not this machine's, or others could reach it and nothing protects it.
+    pub async fn serve_metrics(&self, security: &Security) -> Result<Option<SocketAddr>, ServeError> {
+        let Some((address, registry)) = &self.scraped else { return Ok(None) };
+        let listener = serve::listen(*address, security).await?;
+        let address = listener.local_addr().map_err(|source| ServeError::Listen { address: *address, source })?;
+        serve::metrics(listener, security.clone(), registry.clone());
+        Ok(Some(address))
+    }
+
+    /// Tells what is still to be told, if the collector takes it within some seconds.
+    pub async fn end(self) {
+        let end = move || {
+            let Self { traces, metrics, logs, .. } = self;
+            let _ = traces.shutdown();
+            let _ = metrics.map(|metrics| metrics.shutdown());
+            let _ = logs.map(|logs| logs.shutdown());
+        };
+        let _ = tokio::task::spawn_blocking(end).await;
+    }
+}
+
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    let is_of = |ours: &&str| metadata.target().starts_with(*ours);
+    metadata.is_span() && *metadata.level() <= Level::INFO && OURS.iter().any(is_of)
+}
+
+fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(format!("{QUIET},{},{more}", args.log))
+}
+
+fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(args: &LogArgs) -> Result<impl Layer<S>, ParseError> {
+    let filter = filter(args, "")?.and(filter_fn(|metadata| metadata.is_event()));
+    Ok(fmt::layer()
+        .event_format(lines::Lines(args.log_format))
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_filter(filter))
 }

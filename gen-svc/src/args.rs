@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tandem_common::serve::ServeArgs;
-use tandem_common::telemetry::LogArgs;
+use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 
 use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
 
@@ -24,10 +24,10 @@ pub struct Args {
 pub enum Command {
     /// Serve a model over gRPC.
     ///
-    /// Prints `gen-svc listening on ADDRESS` once requests are served, after `gen-svc control listening on ADDRESS` where it is; logs go
-    /// to standard error. SIGTERM ends it after what
-    /// runs has finished.
-    Serve(Serve),
+    /// Prints `gen-svc listening on ADDRESS` once requests are served, after `gen-svc control listening on ADDRESS` and `gen-svc metrics
+    /// listening on ADDRESS` where they are. While the model is loaded, health says NOT_SERVING and calls are refused. Logs go to
+    /// standard error. SIGTERM ends it after what runs has finished.
+    Serve(Box<Serve>),
     /// Run requests from a file or standard input, without a server.
     ///
     /// A request is a JSON object: prompt or token_ids; max_new_tokens, min_new_tokens; temperature, top_k, top_p, min_p, typical_p,
@@ -68,9 +68,9 @@ pub struct Serve {
     /// The server.
     #[command(flatten)]
     pub serve: ServeArgs,
-    /// Logs.
+    /// What it tells of itself.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub telemetry: TelemetryArgs,
 }
 
 /// `gen-svc generate`

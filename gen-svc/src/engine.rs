@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc as events, oneshot, watch};
-use tracing::Span;
+use tracing::field::Empty;
+use tracing::{Span, info_span};
 
 use crate::cache::Usage;
 use crate::error::Error;
@@ -24,12 +25,14 @@ use crate::request::{ServedModel, Work};
 mod caller;
 mod event;
 mod memory;
+mod meters;
 mod placement;
 mod schedule;
 mod sequence;
 mod thread;
 
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
+use meters::Meters;
 pub use placement::{DeviceChoice, DtypeChoice, Quantize};
 use thread::EngineThread;
 
@@ -112,17 +115,17 @@ pub struct Engine {
 #[derive(Debug)]
 struct Shared {
     model: ServedModel,
-    started: Instant,
     limits: EngineLimits,
     event_buffer: usize,
     stage: watch::Sender<Stage>,
     queued: AtomicUsize,
     /// What the thread does, but for `queued`.
     activity: Mutex<Gauges>,
+    meters: Meters,
 }
 
 /// How much the engine takes on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct EngineLimits {
     /// Requests that may wait.
     pub max_queue: usize,
@@ -230,12 +233,6 @@ impl Engine {
         self.shared.stage()
     }
 
-    /// Since it started.
-    #[must_use]
-    pub fn uptime(&self) -> Duration {
-        self.shared.started.elapsed()
-    }
-
     /// Forgets what was computed for earlier requests, between two steps. Gives how many blocks that were.
     ///
     /// # Errors
@@ -283,7 +280,8 @@ impl Engine {
         deadline: Option<Instant>,
     ) -> Result<events::Receiver<Event>, Error> {
         let (sender, receiver) = events::channel(self.shared.event_buffer + 3 * work.sampling.n as usize + 1);
-        let span = tracing::info_span!("generation", prompt_tokens = work.prompt_tokens);
+        let span = span(&self.shared.model, &work);
+        self.shared.meters.arrived(!work.generated().is_empty());
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
         self.orders.send(Order::Generate(Box::new(job))).map_err(|_| self.lost())?;
         Ok(receiver)
@@ -307,6 +305,24 @@ impl Engine {
     pub fn stop(&self) {
         self.shared.advance(Stage::Stopping);
     }
+}
+
+/// A count as spans take it: others become text there.
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What a request does in the engine, from the queue to the last token.
+fn span(model: &ServedModel, work: &Work) -> Span {
+    info_span!(
+        "generation",
+        gen_ai.operation.name = "text_completion",
+        gen_ai.provider.name = "tandem",
+        gen_ai.request.model = model.id,
+        gen_ai.usage.input_tokens = number(work.prompt_tokens),
+        gen_ai.usage.output_tokens = Empty,
+        tandem.resumed_tokens = number(work.generated().len()),
+    )
 }
 
 impl Shared {

@@ -83,6 +83,9 @@ pub enum Error {
     /// The caller's deadline passed before work began.
     #[error("the deadline passed in the queue")]
     DeadlineInQueue,
+    /// The model is not loaded yet.
+    #[error("the model is being loaded")]
+    Loading,
     /// The service is shutting down.
     #[error("the server is shutting down")]
     Draining,
@@ -221,6 +224,7 @@ impl Error {
             Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
             Self::Grammar { .. } => Reason::GrammarFailed,
             Self::DeadlineInQueue => Reason::DeadlineInQueue,
+            Self::Loading => Reason::Loading,
             Self::Draining => Reason::Draining,
             Self::EngineFailed => Reason::EngineFailed,
             Self::Tokenize(_) => Reason::TokenizerFailed,
@@ -249,7 +253,7 @@ impl Error {
             Self::Invalid { field, problem } => Failure::new(reason, problem).at(field),
             Self::PromptTooLong { field, .. } => Failure::new(reason, self.to_string()).at(*field),
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).on_resource("model", asked),
-            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } | Self::Draining => {
+            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } | Self::Loading | Self::Draining => {
                 Failure::new(reason, self.to_string()).retry_after(RETRY)
             }
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),

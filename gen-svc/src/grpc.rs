@@ -10,6 +10,7 @@ use tandem_common::serve;
 use tokio::sync::mpsc::Receiver;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
+use tracing::{Span, info_span};
 
 use crate::engine::{Engine, Event};
 use crate::error::Error;
@@ -40,9 +41,11 @@ impl GenerateService for Service {
         let request = GenerateRequest::try_from(request.into_inner())?;
         let engine = self.engine.clone();
         let place = engine.reserve()?;
+        let span = Span::current();
         // A long prompt takes a while to tokenize.
         let submitted = tokio::task::spawn_blocking(move || {
-            let work = request.prepare(engine.model())?;
+            let _entered = span.enter();
+            let work = info_span!("prepare").in_scope(|| request.prepare(engine.model()))?;
             engine.submit_at(place, work, deadline)
         });
         let events = submitted.await.map_err(|_| Error::EngineFailed)??;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use gen_svc::args::{Args, Command};
 use gen_svc::{error, generate, serve};
-use tandem_common::telemetry;
+use tandem_common::telemetry::{self, Telemetry};
 
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
-        Command::Serve(args) => run_server(args),
+        Command::Serve(args) => run_server(*args),
         Command::Generate(args) => telemetry::init(&args.log).map_err(Into::into).and_then(|()| generate::run(args)),
     };
     ended.unwrap_or_else(|error| {
@@ -19,7 +19,10 @@ fn main() -> ExitCode {
 }
 
 fn run_server(args: gen_svc::args::Serve) -> anyhow::Result<ExitCode> {
-    telemetry::init(&args.log)?;
-    tokio::runtime::Runtime::new()?.block_on(serve::run(args))?;
-    Ok(ExitCode::SUCCESS)
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let telemetry = Telemetry::start("gen-svc", &args.telemetry)?;
+        let ended = serve::run(args, &telemetry).await;
+        telemetry.end().await;
+        ended.map(|()| ExitCode::SUCCESS)
+    })
 }

@@ -2,33 +2,73 @@
 
 use std::future::Future;
 use std::io::Write as _;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tandem_common::serve::{self, Endpoint, Health, Security, ServeArgs, ServeError};
+use tandem_common::serve::{self, Endpoint, Health, Later, Security, ServeArgs, ServeError};
+use tandem_common::telemetry::Telemetry;
 use tokio::net::TcpListener;
+use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
 use crate::engine::{Engine, Stage};
 use crate::grpc;
 
+/// The engine, once its model is loaded.
+pub type Slot = Arc<SetOnce<Engine>>;
+
+/// What is served once the model is loaded.
+#[derive(Debug, Clone, Default)]
+pub struct Served {
+    engine: Slot,
+    routes: Later,
+}
+
+impl Served {
+    /// Lets the engine be used from now on; the first counts.
+    pub fn set(&self, engine: Engine, max_message_bytes: usize) {
+        let routes = Routes::new(grpc::server(engine.clone(), max_message_bytes));
+        if self.engine.set(engine).is_ok() {
+            let _ = self.routes.set(routes);
+        }
+    }
+}
+
 /// Listens, loads the model, says so, and serves until SIGTERM.
 ///
 /// # Errors
 /// The address, what protects it or the model cannot be had, or the server or the engine failed.
-pub async fn run(args: Serve) -> anyhow::Result<()> {
+pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(&args, &security).await?;
-    let config = args.engine.into();
-    let (engine, thread) = tokio::task::spawn_blocking(|| Engine::start(config)).await??;
-    let shutdown = serve::shutdown_signal()?;
-    let mut stdout = std::io::stdout();
+    let (address, mut stdout) = (listener.local_addr()?, std::io::stdout());
+    if let Some(metrics) = telemetry.serve_metrics(&security).await? {
+        writeln!(stdout, "gen-svc metrics listening on {metrics}")?;
+    }
     if let Some(control) = &control {
         writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
     }
-    writeln!(stdout, "gen-svc listening on {}", listener.local_addr()?)?;
-    serve(engine.clone(), (listener, security), control, &args.serve, shutdown).await?;
+    let shutdown = serve::shutdown_signal()?;
+    let (config, served) = (args.engine.into(), Served::default());
+    tracing::info!(%address, "the model is loaded; until then calls are refused");
+    let mut loading = tokio::task::spawn_blocking(|| Engine::start(config));
+    let mut serving = pin!(serve(served.clone(), (listener, security), control, &args.serve, shutdown));
+    let (loaded, ended) = tokio::select! {
+        ended = &mut serving => ((&mut loading).await?, Some(ended)),
+        loaded = &mut loading => (loaded?, None),
+    };
+    let (engine, thread) = loaded?;
+    match ended {
+        Some(ended) => ended?,
+        None => {
+            served.set(engine.clone(), args.serve.max_message_bytes);
+            writeln!(stdout, "gen-svc listening on {address}")?;
+            serving.await?;
+        }
+    }
     if engine.stage() == Stage::Failed {
         // Its thread waits for requests, to refuse them.
         anyhow::bail!("the engine had broken down");
@@ -63,37 +103,42 @@ impl Control {
     }
 }
 
-/// Serves the engine until `shutdown`, or until it is told to drain, and its control on a socket of its own. Then it drains: nothing new
-/// is taken on, and what runs may finish, until shortly before the drain time is over; what is left then is told that it was cancelled.
+/// Serves the engine, once it is there, until `shutdown`, or until it is told to drain, and its control on a socket of its own. Then it
+/// drains: nothing new is taken on, and what runs may finish, until shortly before the drain time is over; what is left then is told
+/// that it was cancelled.
 ///
 /// # Errors
 /// The server could not be built, or failed.
 pub async fn serve(
-    engine: Engine,
+    Served { engine: slot, routes }: Served,
     (listener, security): (TcpListener, Security),
     control: Option<Control>,
     args: &ServeArgs,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let routes = Routes::new(grpc::server(engine.clone(), args.max_message_bytes));
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
-        let routes = Routes::new(grpc::control::server(engine.clone(), args.max_message_bytes));
+        let control = Routes::new(grpc::control::server(Arc::clone(&slot), args.max_message_bytes));
+        let routes = Later::new(SetOnce::from(control));
         endpoints.push(Endpoint { listener, security, names: vec![grpc::control::SERVICE_NAME], routes });
     }
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));
     let drained = async {
         tokio::select! {
-            () = shutdown => engine.drain(),
-            () = engine.draining() => {}
+            () = shutdown => slot.get().into_iter().for_each(Engine::drain),
+            () = async { slot.wait().await.draining().await } => {}
         }
     };
     let server = serve::serve(endpoints, args, health.clone(), drained);
     tokio::pin!(server);
     let grace = Duration::from_secs(args.drain_seconds).mul_f64(0.9);
+    let watched = async {
+        let engine = slot.wait().await;
+        tokio::join!(report_failure(engine, &health), stop_in_time(engine, grace))
+    };
     tokio::select! {
         ended = &mut server => return ended,
-        _ = async { tokio::join!(report_failure(&engine, &health), stop_in_time(&engine, grace)) } => {}
+        _ = watched => {}
     }
     server.await
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Parser, Subcommand};
 use tandem_common::call::Credentials;
 use tandem_common::serve::ServeArgs;
-use tandem_common::telemetry::LogArgs;
+use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
 
 use crate::models::Sources;
@@ -25,7 +25,8 @@ pub struct Args {
 pub enum Command {
     /// Serve rendering, and tasks in front of a generation service, over gRPC.
     ///
-    /// Prints `render-svc listening on ADDRESS` once requests are served; logs go to standard error. SIGTERM ends it after what runs
+    /// Prints `render-svc listening on ADDRESS` once requests are served, after `render-svc metrics listening on ADDRESS` where they are;
+    /// while models are loaded, health says NOT_SERVING and calls are refused. Logs go to standard error. SIGTERM ends it after what runs
     /// has finished. SIGHUP makes it look for models again: new ones are served, changed ones are read again, requests in flight go on
     /// with what they have. Example:
     /// render-svc serve --models models/ --generate http://127.0.0.1:50052
@@ -67,9 +68,9 @@ pub struct Serve {
     #[command(flatten)]
     pub serve: ServeArgs,
 
-    /// Logs.
+    /// What it tells of itself.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub telemetry: TelemetryArgs,
 }
 
 /// The generation service that tasks use.

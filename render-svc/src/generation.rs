@@ -68,6 +68,21 @@ impl Generation {
         Ok(Some(Self { state, token, patience, discovery }))
     }
 
+    /// How many replicas there are in each state of health.
+    #[must_use]
+    pub fn healths(&self) -> Vec<(&'static str, usize)> {
+        let replicas = self.state.replicas();
+        let count = |is: fn(&Replica) -> bool| replicas.iter().filter(|replica| is(replica)).count();
+        let (well, unknown) = (count(Replica::is_well), count(Replica::is_unknown));
+        vec![("well", well), ("unknown", unknown), ("unwell", replicas.len() - well - unknown)]
+    }
+
+    /// Tasks that replicas have of ours.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.state.replicas().iter().map(|replica| replica.tasks()).sum()
+    }
+
     /// The token that calls carry.
     #[must_use]
     pub fn token(&self) -> Option<&BearerToken> {

@@ -7,6 +7,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
@@ -19,8 +20,10 @@ use tandem_common::tokenizer::EncodeOptions;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, Span, info_span};
 
 use crate::error::Error;
+use crate::meters::RenderMeters;
 use crate::models::{Library, Model};
 use crate::render::{ControlTokens, Rendered, render};
 use crate::task::{Answer, Task, TaskRunner};
@@ -36,6 +39,7 @@ const BATCH_BYTES: usize = 256 << 20;
 pub struct Renderer {
     library: Arc<Library>,
     cores: Arc<Semaphore>,
+    meters: RenderMeters,
 }
 
 impl Renderer {
@@ -43,14 +47,17 @@ impl Renderer {
     #[must_use]
     pub fn new(library: Arc<Library>) -> Self {
         let cores = available_parallelism().map_or(1, usize::from);
-        Self { library, cores: Arc::new(Semaphore::new(cores)) }
+        Self { library, cores: Arc::new(Semaphore::new(cores)), meters: RenderMeters::default() }
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
-        let core = Arc::clone(&self.cores).acquire_owned().await;
+        let start = Instant::now();
+        let core = Arc::clone(&self.cores).acquire_owned().instrument(info_span!("wait")).await;
+        self.meters.waited(start.elapsed());
+        let span = Span::current();
         let work = move || {
             let _core = core;
-            work()
+            span.in_scope(work)
         };
         Ok(tokio::task::spawn_blocking(work).await?)
     }
@@ -61,10 +68,12 @@ impl Renderer {
         request: pb::RenderRequest,
         answer: impl FnOnce(Rendered) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let library = Arc::clone(&self.library);
+        let (library, meters) = (Arc::clone(&self.library), self.meters.clone());
         let work = move || {
             let job = convert::render_job(request)?;
-            render(&library.models(), library.registry(), job).map(answer)
+            let rendered = render(&library.models(), library.registry(), job)?;
+            meters.rendered(&rendered);
+            Ok(answer(rendered))
         };
         self.run(work).await?
     }
@@ -130,7 +139,7 @@ impl RenderService for RenderApi {
         let bytes = Arc::new(AtomicUsize::new(0));
         for (i, request) in requests.into_iter().enumerate() {
             let (api, bytes) = (self.clone(), Arc::clone(&bytes));
-            set.spawn(async move { (i, api.render_of_batch(request, &bytes).await) });
+            set.spawn(async move { (i, api.render_of_batch(request, &bytes).await) }.in_current_span());
         }
         while let Some(done) = set.join_next().await {
             let (i, result) = done.map_err(Error::from)?;

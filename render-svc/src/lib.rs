@@ -13,6 +13,7 @@ pub mod grpc;
 pub mod hf_messages;
 pub mod json;
 pub mod marked_json;
+pub mod meters;
 pub mod models;
 pub mod output_spec;
 pub mod python;

@@ -7,14 +7,14 @@ use clap::Parser as _;
 use render_svc::args::{Args, Command, Serve};
 use render_svc::{cli, serve};
 use tandem_common::status::chain;
-use tandem_common::telemetry;
+use tandem_common::telemetry::{self, Telemetry};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
-        Command::Serve(args) => run_server(args),
+        Command::Serve(args) => run_server(*args),
         Command::Render(args) => {
             telemetry::init(&args.log).map_err(Into::into).and_then(|()| cli::run(&args, io::stdout().lock()))
         }
@@ -28,7 +28,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_server(args: Box<Serve>) -> anyhow::Result<()> {
-    telemetry::init(&args.log)?;
-    tokio::runtime::Runtime::new()?.block_on(serve::run(*args))
+fn run_server(args: Serve) -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
+        let ended = serve::run(args, &telemetry).await;
+        telemetry.end().await;
+        ended
+    })
 }

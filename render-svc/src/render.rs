@@ -9,6 +9,7 @@ use tandem_common::digest::hex_sha256;
 use tandem_common::template::LocalTime;
 use tandem_common::template::marks::Reading;
 use tandem_common::tokenizer::{EncodeOptions, Encoding};
+use tracing::info_span;
 
 use crate::adapters::{
     self, Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
@@ -151,7 +152,9 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         now: options.now,
         marks: None,
     };
-    let Rendering { prompt: text, attachments, warnings: more } = (adapter.render)(&model, &input)?;
+    let span = info_span!("render", tandem.model = model.id, tandem.adapter = adapter.name);
+    let Rendering { prompt: text, attachments, warnings: more } = span.in_scope(|| (adapter.render)(&model, &input))?;
+    drop(span);
     warnings.extend(more);
     let template_sha256 = template_sha256(&model, &adapter, &input)?;
     let render_time = start.elapsed();
@@ -161,7 +164,10 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         ControlTokens::Literal => Some(users_control_tokens(&model, &adapter, &input, &text)?),
     };
     let tokens = match return_token_ids || return_offsets || literal.is_some() {
-        true => Some(tokenize(&model, &text, &literal.unwrap_or_default(), return_offsets)?),
+        true => Some(
+            info_span!("tokenize")
+                .in_scope(|| tokenize(&model, &text, &literal.unwrap_or_default(), return_offsets))?,
+        ),
         false => None,
     };
     Ok(Rendered {

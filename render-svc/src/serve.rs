@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::io::Write as _;
+use std::pin::pin;
 use std::sync::Arc;
 
 use tandem_common::pb::render::v1::registry_service_server::{self, RegistryServiceServer};
 use tandem_common::pb::render::v1::render_service_server::{self, RenderServiceServer};
 use tandem_common::pb::task::v1::task_service_server::{self, TaskServiceServer};
-use tandem_common::serve::{self, Endpoint, Health, Security, ServeArgs, ServeError};
+use tandem_common::serve::{self, Endpoint, Health, Later, Security, ServeArgs, ServeError};
 use tandem_common::status::chain;
+use tandem_common::telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::service::Routes;
@@ -19,19 +21,32 @@ use crate::grpc::{RenderApi, Renderer, TaskApi};
 use crate::models::{Library, Rescan};
 use crate::task::TaskRunner;
 
-/// Loads the models, listens, says so, and serves until SIGTERM.
+/// Listens, loads the models, says so, and serves until SIGTERM.
 ///
 /// # Errors
 /// A model does not load, the address cannot be had, or the server failed.
-pub async fn run(args: Serve) -> anyhow::Result<()> {
+pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
-    let library = Arc::new(Library::open(args.sources.into(), Registry::default())?);
+    let (address, mut stdout) = (listener.local_addr()?, std::io::stdout());
+    if let Some(metrics) = telemetry.serve_metrics(&security).await? {
+        writeln!(stdout, "render-svc metrics listening on {metrics}")?;
+    }
     let runner = TaskRunner::new(&args.generation)?;
     let shutdown = serve::shutdown_signal()?;
-    let rescans = tokio::spawn(rescan_on(signal(SignalKind::hangup())?, Arc::clone(&library)));
-    writeln!(std::io::stdout(), "render-svc listening on {}", listener.local_addr()?)?;
-    serve((listener, security), &args.serve, library, runner, shutdown).await?;
+    let hangups = signal(SignalKind::hangup())?;
+    let (sources, later) = (args.sources.into(), Later::default());
+    let loading = tokio::task::spawn_blocking(|| Library::open(sources, Registry::default()));
+    let mut serving = pin!(serve((listener, security), &args.serve, Arc::clone(&later), shutdown));
+    let library = tokio::select! {
+        ended = &mut serving => return Ok(ended?),
+        loaded = loading => Arc::new(loaded??),
+    };
+    let rescans = tokio::spawn(rescan_on(hangups, Arc::clone(&library)));
+    // Nobody else makes them.
+    let _ = later.set(routes(library, runner, args.serve.max_message_bytes));
+    writeln!(stdout, "render-svc listening on {address}")?;
+    serving.await?;
     rescans.abort();
     Ok(())
 }
@@ -57,19 +72,23 @@ async fn rescan_on(mut hangups: Signal, library: Arc<Library>) {
 pub async fn serve(
     (listener, security): (TcpListener, Security),
     args: &ServeArgs,
-    library: Arc<Library>,
-    runner: TaskRunner,
+    routes: Later,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let api = RenderApi::new(Renderer::new(library));
-    let limit = args.max_message_bytes;
-    let mut routes = Routes::builder();
-    routes
-        .add_service(RenderServiceServer::new(api.clone()).max_decoding_message_size(limit))
-        .add_service(RegistryServiceServer::new(api.clone()).max_decoding_message_size(limit))
-        .add_service(TaskServiceServer::new(TaskApi::new(api, runner)).max_decoding_message_size(limit));
     let names =
         [render_service_server::SERVICE_NAME, registry_service_server::SERVICE_NAME, task_service_server::SERVICE_NAME];
-    let endpoint = Endpoint { listener, security, names: names.to_vec(), routes: routes.routes() };
+    let endpoint = Endpoint { listener, security, names: names.to_vec(), routes };
     serve::serve(vec![endpoint], args, Health::new(names), shutdown).await
+}
+
+/// The services over a library.
+#[must_use]
+pub fn routes(library: Arc<Library>, runner: TaskRunner, max_message_bytes: usize) -> Routes {
+    let api = RenderApi::new(Renderer::new(library));
+    let mut routes = Routes::builder();
+    routes
+        .add_service(RenderServiceServer::new(api.clone()).max_decoding_message_size(max_message_bytes))
+        .add_service(RegistryServiceServer::new(api.clone()).max_decoding_message_size(max_message_bytes))
+        .add_service(TaskServiceServer::new(TaskApi::new(api, runner)).max_decoding_message_size(max_message_bytes));
+    routes.routes()
 }

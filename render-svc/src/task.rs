@@ -25,18 +25,22 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
+use tracing::Instrument as _;
 
 use crate::args::GenerationArgs;
 use crate::chat::Invalid;
 use crate::error::Error;
 use crate::generation::{Generation, Lease, PrefixKey};
 use crate::grpc::convert;
+use crate::meters::{self, TaskMeters};
 use crate::render::{Output, Rendered};
 
 /// How often a task may go on elsewhere, in all, and without a new token in between: what it asks may be what breaks a replica.
 const FAILURES: (usize, usize) = (64, 3);
 /// How early a timer may be.
 const TIMER: Duration = Duration::from_millis(20);
+/// How long a call may take to end after its last event.
+const CLOSE: Duration = Duration::from_secs(1);
 /// Events that may wait for a caller to read them.
 const EVENTS: usize = 16;
 
@@ -44,6 +48,7 @@ const EVENTS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct TaskRunner {
     generation: Option<Arc<Generation>>,
+    meters: TaskMeters,
 }
 
 /// A rendered conversation and how to answer it.
@@ -76,7 +81,9 @@ impl TaskRunner {
     /// # Errors
     /// The credentials cannot be used.
     pub fn new(args: &GenerationArgs) -> Result<Self, CredentialsError> {
-        Ok(Self { generation: Generation::new(args)?.map(Arc::new) })
+        let generation = Generation::new(args)?.map(Arc::new);
+        generation.iter().for_each(|generation| meters::observe(&Arc::downgrade(generation)));
+        Ok(Self { generation, meters: TaskMeters::default() })
     }
 
     /// Starts a task; the answer streams.
@@ -86,10 +93,10 @@ impl TaskRunner {
     pub async fn run(&self, task: Task) -> Result<Answer, Error> {
         let generation = self.generation.clone().ok_or(Error::NoGenerationService)?;
         let rendered = rendered_event(&task.rendered);
-        let mut run = Run::new(generation, task)?;
+        let mut run = Run::new(generation, task, self.meters.clone())?;
         let upstream = run.open(HashSet::new()).await?;
         let (events, answer) = mpsc::channel(EVENTS);
-        tokio::spawn(async move {
+        let following = async move {
             let telling = async {
                 if events.send(told(rendered)).await.is_ok() {
                     run.follow(upstream, &events).await;
@@ -100,7 +107,8 @@ impl TaskRunner {
                 () = telling => {}
                 () = events.closed() => {}
             }
-        });
+        };
+        tokio::spawn(following.in_current_span());
         Ok(ReceiverStream::new(answer))
     }
 }
@@ -108,6 +116,7 @@ impl TaskRunner {
 /// One task under way.
 struct Run {
     generation: Arc<Generation>,
+    meters: TaskMeters,
     /// As it was sent first.
     request: GenerateRequest,
     prompt: Vec<u32>,
@@ -156,6 +165,13 @@ struct Upstream {
     stream: Streaming<GenerateResponse>,
 }
 
+impl Upstream {
+    /// Lets the call end as it ends, which is to follow at once, rather than as one that was given up.
+    async fn close(mut self) {
+        let _ = tokio::time::timeout(CLOSE, self.stream.message()).await;
+    }
+}
+
 /// What becomes of an event.
 enum Step {
     /// Nothing, or nothing yet.
@@ -167,7 +183,7 @@ enum Step {
 }
 
 impl Run {
-    fn new(generation: Arc<Generation>, task: Task) -> Result<Self, Error> {
+    fn new(generation: Arc<Generation>, task: Task, meters: TaskMeters) -> Result<Self, Error> {
         let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline } = task;
         if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {
             return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
@@ -181,6 +197,7 @@ impl Run {
         sampling.seed.get_or_insert_with(|| RandomState::new().hash_one(()));
         Ok(Self {
             generation,
+            meters,
             key: PrefixKey::new(&cache_salt, &prompt),
             wants_ids: return_options.token_ids,
             request: GenerateRequest {
@@ -267,7 +284,10 @@ impl Run {
                         Ok(()) => continue,
                         Err(_) => return,
                     },
-                    Step::End(event) => return end(events, told(event)).await,
+                    Step::End(event) => {
+                        end(events, told(event)).await;
+                        return upstream.close().await;
+                    }
                     Step::GivenUp(finished) => (Trouble::Elsewhere, cut_short(), Some(finished)),
                 },
                 Ok(None) => (Trouble::Broken, cut_short(), None),
@@ -289,6 +309,7 @@ impl Run {
             return Err(error);
         }
         self.failures = (all + 1, in_a_row + 1);
+        self.meters.resumed();
         trouble.report(&upstream.lease);
         let replica = upstream.lease.replica();
         tracing::warn!(replica = %replica.address(), tokens = self.ids.len(), "a task goes on elsewhere: {error}");
@@ -301,7 +322,7 @@ impl Run {
         match status.get_error_details().error_info().map(|info| info.reason.as_str()) {
             None if self.is_late(status) => Trouble::Here,
             None | Some("ENGINE_FAILED") => Trouble::Broken,
-            Some("DRAINING" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "OVERLOADED") => Trouble::Elsewhere,
+            Some("LOADING" | "DRAINING" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "OVERLOADED") => Trouble::Elsewhere,
             Some(_) => Trouble::Here,
         }
     }

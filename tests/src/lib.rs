@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
-use gen_svc::serve::Control;
+use gen_svc::serve::{Control, Served};
 use render_svc::adapters::{Input, Registry};
 use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
@@ -17,12 +17,12 @@ use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
-use tandem_common::serve::{Security, ServeArgs, ServeError};
+use tandem_common::serve::{Later, Security, ServeArgs, ServeError};
 use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::Tokenizer;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{SetOnce, oneshot};
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
@@ -355,7 +355,8 @@ pub async fn serve_library_before(library: Arc<Library>, generation: GenerationA
             let _ = stopped.await;
         };
         let security = Security::open(&args.security)?;
-        render_svc::serve::serve((listener, security), &args, library, runner, stopped).await
+        let routes = render_svc::serve::routes(library, runner, args.max_message_bytes);
+        render_svc::serve::serve((listener, security), &args, Later::new(SetOnce::from(routes)), stopped).await
     })
     .await
 }
@@ -416,7 +417,9 @@ impl Generation {
             };
             let security = Security::open(&args.security)?;
             let control = Control { listener: control_listener, security: security.clone() };
-            gen_svc::serve::serve(served, (listener, security), Some(control), &args, stopped).await
+            let loaded = Served::default();
+            loaded.set(served, args.max_message_bytes);
+            gen_svc::serve::serve(loaded, (listener, security), Some(control), &args, stopped).await
         })
         .await;
         Self { running, control, engine, tokenizer }
@@ -429,25 +432,45 @@ pub struct Process {
     child: Child,
     /// Where it listens.
     pub address: String,
+    /// Where its metrics are, if anywhere.
+    pub metrics: Option<String>,
     command: Vec<String>,
 }
 
 impl Process {
-    /// Starts `serve` of a program, with arguments, and reads the line that it prints when it is ready.
+    /// Starts `serve` of a program, with arguments, and reads what it prints until it is ready.
     ///
     /// # Panics
     /// It does not start.
     #[must_use]
     pub fn start(address: &str, command: &[impl AsRef<str>]) -> Self {
+        Self::start_in(address, command, &[], Stdio::null())
+    }
+
+    /// The same with variables of its environment, and somewhere for its log.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn start_in(address: &str, command: &[impl AsRef<str>], variables: &[(&str, &str)], log: Stdio) -> Self {
         let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
         let (name, arguments) = command.split_first().expect("a program");
         let mut program = Command::new(binary(name));
         program.args(["serve", "--drain-seconds", "60", "--listen", address]).args(arguments);
-        let mut child = program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
-        Self { child, address, command }
+        program.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(log);
+        let child = program.spawn().expect("it starts");
+        let mut process = Self { child, address: String::new(), metrics: None, command: command.clone() };
+        let lines = BufReader::new(process.child.stdout.take().expect("piped")).lines();
+        for line in lines.map(|line| line.expect("a line")) {
+            if let Some(address) = line.strip_prefix(&format!("{name} metrics listening on ")) {
+                process.metrics = Some(address.to_owned());
+            }
+            if let Some(address) = line.strip_prefix(&format!("{name} listening on ")) {
+                address.clone_into(&mut process.address);
+                return process;
+            }
+        }
+        panic!("{name} ended before it was ready");
     }
 
     /// As `kill -9` does.

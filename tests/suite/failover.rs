@@ -216,17 +216,18 @@ async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest)
         let client = TaskServiceClient::new(services[(first + attempt) % services.len()].clone());
         match ask(client, task.clone(), watch::Sender::new(0)).await {
             Ok(answer) => return answer,
-            // The transport's own: nobody was there, or the connection closed before it took the call.
-            Err(status)
-                if matches!(status.code(), Code::Unavailable | Code::Cancelled)
-                    && status.get_error_details().error_info().is_none() =>
-            {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            Err(status) if is_not_taken(&status) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(status) => panic!("failed: {status:?}"),
         }
     }
     panic!("nobody is there");
+}
+
+/// Whether no service took a call: nobody was there, the connection closed before it could, or the service was not ready yet.
+fn is_not_taken(status: &Status) -> bool {
+    let details = status.get_error_details();
+    let reason = details.error_info().map(|info| info.reason.as_str());
+    matches!(status.code(), Code::Unavailable | Code::Cancelled) && matches!(reason, None | Some("LOADING"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,6 +41,7 @@ mod security;
 mod sentencepiece;
 mod stress;
 mod task;
+mod telemetry;
 mod template;
 mod tokenizer;
 mod transport;

@@ -8,8 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::around::{Around, Keep, keep_with};
 use super::is_health;
+use crate::around::{Around, Keep, keep_with};
 use crate::status::{Failure, Reason};
 
 /// When a refused caller should try again.

@@ -7,7 +7,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 
-use super::around::Around;
+use crate::around::Around;
 use crate::status::{Failure, Reason};
 
 /// How much sooner a call ends here than in tonic, which ends it as CANCELLED, without details: a tenth of its time, at most this.

@@ -14,21 +14,33 @@ use crate::reload::{Cause, Reloaded};
 
 /// What new connections are secured with.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<Reloaded<TlsAcceptor>>);
+pub(super) struct Tls {
+    config: Arc<Reloaded<ServerConfig>>,
+    /// What is spoken over them (ALPN).
+    protocols: &'static [&'static [u8]],
+}
 
 impl Tls {
     /// PEM files: our certificate with its chain, its key, and, if callers must have a certificate, who signs theirs.
     pub(super) fn watch(certificate: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> Result<Self, Cause> {
         let files = [certificate, key].into_iter().chain(client_ca).collect();
-        Reloaded::watch(files, |contents| acceptor(&contents[0], &contents[1], contents.get(2))).map(Self)
+        let config = Reloaded::watch(files, |contents| config(&contents[0], &contents[1], contents.get(2)))?;
+        Ok(Self { config, protocols: &[b"h2"] })
+    }
+
+    /// The same for whoever speaks HTTP.
+    pub(super) fn for_web(self) -> Self {
+        Self { protocols: &[b"h2", b"http/1.1"], ..self }
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::clone(&self.0.get())
+        let mut config = ServerConfig::clone(&self.config.get());
+        config.alpn_protocols = self.protocols.iter().map(|name| name.to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
     }
 }
 
-fn acceptor(certificate: &[u8], key: &[u8], client_ca: Option<&Vec<u8>>) -> Result<TlsAcceptor, Cause> {
+fn config(certificate: &[u8], key: &[u8], client_ca: Option<&Vec<u8>>) -> Result<ServerConfig, Cause> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match client_ca {
@@ -40,9 +52,7 @@ fn acceptor(certificate: &[u8], key: &[u8], client_ca: Option<&Vec<u8>>) -> Resu
     };
     let chain = certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key: {error}"))?;
-    let mut config = builder.with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(builder.with_single_cert(chain, key)?)
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Cause> {

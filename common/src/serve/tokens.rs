@@ -10,8 +10,8 @@ use subtle::{Choice, ConstantTimeEq as _};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::around::Around;
 use super::is_health;
+use crate::around::Around;
 use crate::bearer::{Line, counts, lines};
 use crate::reload::{Cause, Reloaded};
 use crate::status::{Failure, Reason};
@@ -35,10 +35,12 @@ impl Tokens {
 
     /// What becomes of a call with such headers.
     pub(super) fn check(&self, request: &Request<Body>) -> Admission {
-        if is_health(request) {
-            return Admission::Granted;
-        }
-        match bearer(request.headers()) {
+        if is_health(request) { Admission::Granted } else { self.admit(request.headers()) }
+    }
+
+    /// The same, whatever is asked for.
+    pub(super) fn admit(&self, headers: &HeaderMap) -> Admission {
+        match bearer(headers) {
             None => Admission::Missing,
             Some(token) if self.has(token) => Admission::Granted,
             Some(_) => Admission::Invalid,

@@ -14,6 +14,12 @@ macro_rules! reasons {
             /// All there are.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
+            /// The one of that name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.name() == name)
+            }
+
             /// As it is on the wire, UPPER_SNAKE.
             #[must_use]
             pub fn name(self) -> &'static str {
@@ -102,6 +108,8 @@ reasons! {
     DeadlineInQueue = "DEADLINE_IN_QUEUE", DeadlineExceeded;
     /// The request's message did not arrive in time.
     RequestTooSlow = "REQUEST_TOO_SLOW", DeadlineExceeded;
+    /// The server is not ready yet; RetryInfo says when to come again.
+    Loading = "LOADING", Unavailable;
     /// The server ends, and takes nothing new on; RetryInfo says when to come again, to another.
     Draining = "DRAINING", Unavailable;
     /// No generation service can be reached; RetryInfo says when to come again.

@@ -3,10 +3,14 @@
 //! What lies between two special tokens is encoded by itself, whatever stands around it, so it is what is remembered. Texts
 //! are compared in full: two that share a hash are still told apart.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::Counter;
 use quick_cache::sync::{Cache as Map, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter};
+
+use crate::telemetry::meter;
 
 /// Shorter text is encoded in the time that it takes to look it up.
 const MIN_BYTES: usize = 128;
@@ -16,6 +20,13 @@ const OVERHEAD: u64 = 96;
 
 /// Parts with a lock each. No entry can be larger than a part.
 const SHARDS: usize = 8;
+
+static LOOKUPS: LazyLock<Counter<u64>> = LazyLock::new(|| {
+    meter()
+        .u64_counter("tandem.tokenizer.cache.lookups")
+        .with_description("Texts looked up among those encoded before: found (hit), or not (miss).")
+        .build()
+});
 
 /// A bounded map from text to ids. What was not used for long goes first.
 pub(super) struct Cache {
@@ -88,7 +99,9 @@ impl Cache {
         if text.len() < MIN_BYTES || self.ids.capacity() == 0 {
             return encode(ids);
         }
-        if let Some(known) = self.ids.get(&Wanted { text, manner }) {
+        let known = self.ids.get(&Wanted { text, manner });
+        LOOKUPS.add(1, &[KeyValue::new("result", if known.is_some() { "hit" } else { "miss" })]);
+        if let Some(known) = known {
             ids.extend_from_slice(&known);
             return Ok(());
         }

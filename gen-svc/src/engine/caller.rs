@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
-use tracing::Span;
+use tracing::{Span, info_span};
 
 use super::event::{Accepted, Event, FinishReason, Summary, Timings};
-use super::{Job, Place, Stage};
+use super::{Job, Place, Shared, Stage, number};
 use crate::error::Error;
 use crate::request::Limits;
 use crate::sampling::Sampling;
@@ -20,8 +20,12 @@ pub(super) struct Caller {
     events: Sender<Event>,
     /// Its place in the queue, until it leaves that.
     place: RefCell<Option<Arc<Place>>>,
+    shared: Arc<Shared>,
     deadline: Option<Instant>,
     pub(super) span: Span,
+    /// Until it leaves the queue.
+    queued: RefCell<Span>,
+    outputs: usize,
     prompt_tokens: usize,
     seed: u64,
     /// Outputs that have not ended.
@@ -68,8 +72,11 @@ impl Caller {
         Self {
             events: events.clone(),
             place: RefCell::new(Some(Arc::clone(place))),
+            shared: Arc::clone(&place.0),
             deadline: *deadline,
+            queued: RefCell::new(info_span!(parent: span, "queue")),
             span: span.clone(),
+            outputs: work.sampling.n as usize,
             prompt_tokens: work.prompt_tokens,
             seed: work.sampling.seed,
             unfinished: Cell::new(work.sampling.n as usize),
@@ -89,17 +96,15 @@ impl Caller {
     /// Tells that the first output leaves the queue, with `cached` tokens of the prompt already computed.
     pub(super) fn accept(&self, cached: usize, sampling: Sampling, limits: Limits) {
         self.place.take();
+        self.queued.replace(Span::none());
         let cached = cached.min(self.prompt_tokens);
         self.cached.set(Some(cached));
         let started = Instant::now();
         self.clock.set(Clock { started, last_token: started, ..self.clock.get() });
-        self.tell(Event::Accepted(Accepted {
-            sampling,
-            limits,
-            prompt_tokens: self.prompt_tokens,
-            cached_tokens: cached,
-            queue: self.timings().queue,
-        }));
+        let queue = self.timings().queue;
+        self.shared.meters.started(queue, cached);
+        let prompt_tokens = self.prompt_tokens;
+        self.tell(Event::Accepted(Accepted { sampling, limits, prompt_tokens, cached_tokens: cached, queue }));
     }
 
     pub(super) fn is_prefilled(&self) -> bool {
@@ -136,17 +141,18 @@ impl Caller {
         }
     }
 
-    /// Notes a token. True for the first.
-    pub(super) fn tick(&self) -> bool {
+    /// Notes a token.
+    pub(super) fn tick(&self) {
         let now = Instant::now();
         let mut clock = self.clock.get();
-        let first = clock.first_token.is_none();
+        if clock.first_token.is_none() {
+            self.shared.meters.first_token(now - clock.submitted);
+        }
         clock.first_token.get_or_insert(now);
         clock.last_token = now;
         self.clock.set(clock);
         self.prefilled.set(true);
         self.completion_tokens.set(self.completion_tokens.get() + 1);
-        first
     }
 
     /// There is room: a step is only taken where there is, and what the end needs is kept for it. A caller that has just gone away is
@@ -160,6 +166,9 @@ impl Caller {
         self.prefilled.set(true);
         self.unfinished.set(self.unfinished.get().saturating_sub(1));
         if self.unfinished.get() == 0 {
+            let generated = self.completion_tokens.get();
+            self.span.record("gen_ai.usage.output_tokens", number(generated));
+            self.shared.meters.request_ended(self.timings(), self.prompt_tokens, generated, self.outputs);
             self.tell(Event::Summary(Summary {
                 prompt_tokens: self.prompt_tokens,
                 cached_tokens: self.cached.get().unwrap_or(0),
@@ -175,9 +184,15 @@ impl Caller {
         if self.unfinished.replace(0) == 0 {
             return;
         }
+        self.queued.replace(Span::none());
         let _entered = self.span.enter();
         tracing::info!(finish = error.reason().name(), tokens = 0, "left the queue");
         self.tell(Event::Refused(error));
+    }
+
+    /// Notes how an output ended.
+    pub(super) fn count(&self, finish: &'static str) {
+        self.shared.meters.output_ended(finish);
     }
 
     pub(super) fn timings(&self) -> Timings {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tracing::{Span, info_span};
 
-use super::Job;
 use super::caller::{Caller, Interruption};
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
+use super::{Job, number};
 use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask};
@@ -30,8 +30,9 @@ pub(super) struct Sequence {
     pub(super) caller: Rc<Caller>,
     rank: Rank,
     output: u32,
-    /// `prefill`, then `decode`.
+    /// `prefill` once it has left the queue, then `decode`.
     phase: Span,
+    is_decoding: bool,
     work: Rc<Work>,
     /// The prompt and what was generated.
     ids: Arc<Vec<u32>>,
@@ -72,7 +73,8 @@ impl Sequence {
         let work = Rc::new(job.work);
         let outputs = work.first_output..work.first_output + work.sampling.n;
         let sequence = |output| Self {
-            phase: info_span!(parent: &caller.span, "prefill", output),
+            phase: Span::none(),
+            is_decoding: false,
             caller: Rc::clone(&caller),
             rank: (Reverse(work.priority), arrival, output),
             output,
@@ -131,6 +133,8 @@ impl Sequence {
     /// Leaves the queue.
     pub(super) fn start(&mut self) {
         self.writer();
+        let (output, cached_tokens) = (i64::from(self.output), number(self.computed));
+        self.phase = info_span!(parent: &self.caller.span, "prefill", output, cached_tokens);
         if !self.caller.is_accepted() {
             self.caller.accept(self.computed, self.work.sampling.clone(), self.work.limits.clone());
         }
@@ -154,6 +158,7 @@ impl Sequence {
     pub(super) fn release(&mut self, pool: &mut BlockPool) {
         pool.release(&mut self.table);
         self.computed = 0;
+        (self.phase, self.is_decoding) = (Span::none(), false);
     }
 
     /// Whether there are tokens of the prompt whose probabilities are yet to be told. All of it is computed for that.
@@ -231,8 +236,9 @@ impl Sequence {
     fn take(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
         Arc::make_mut(&mut self.ids).push(id);
         self.writer().constraint.iter_mut().for_each(|constraint| constraint.advance(id));
-        if self.caller.tick() || self.generated() == 1 {
-            self.phase = info_span!(parent: &self.caller.span, "decode", output = self.output);
+        self.caller.tick();
+        if !std::mem::replace(&mut self.is_decoding, true) {
+            self.phase = info_span!(parent: &self.caller.span, "decode", output = i64::from(self.output));
         }
         let Step { mut parts, stopped } = self.writer().pipeline.push(id);
         let tokens = Delta {
@@ -317,6 +323,7 @@ impl Sequence {
     }
 
     fn end(&mut self, reason: FinishReason, matched: Option<Matched>, parts: Vec<Part>, tokens: Delta) {
+        self.phase = Span::none();
         self.log(reason.name());
         let last = self.tell_of_all_but_last(parts, tokens);
         let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
@@ -325,7 +332,8 @@ impl Sequence {
         self.caller.end_one();
     }
 
-    fn log(&self, finish: &str) {
+    fn log(&self, finish: &'static str) {
+        self.caller.count(finish);
         let Timings { queue, prefill, decode } = self.caller.timings();
         let _entered = self.caller.span.enter();
         tracing::info!(

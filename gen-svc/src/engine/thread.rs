@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tandem_common::artifacts::Artifacts;
 use tokio::sync::watch;
 
+use super::meters::{self, Meters};
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
 use super::{Config, Engine, EngineLimits, Gauges, Job, Order, Shared, Stage, memory, placement};
@@ -58,6 +59,7 @@ impl EngineThread {
         }
         let (sender, orders) = mpsc::channel();
         let shared = Arc::new(share(served, config));
+        meters::observe(&Arc::downgrade(&shared));
         let engine = Engine { orders: sender, shared: Arc::clone(&shared) };
         let thread = Self {
             model,
@@ -231,8 +233,8 @@ pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Err
 
 fn share(model: ServedModel, config: &Config) -> Shared {
     Shared {
+        meters: Meters::new(&model.id),
         model,
-        started: Instant::now(),
         limits: EngineLimits {
             max_queue: config.max_queue.max(1),
             max_running: config.max_running.max(1),

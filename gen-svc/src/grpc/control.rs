@@ -1,24 +1,35 @@
 //! ControlService: looks at a server and runs it.
 
+use std::time::Instant;
+
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_server::{ControlService, ControlServiceServer};
 use tonic::{Request, Response, Status};
 
 use crate::cache::{BLOCK, Usage};
-use crate::engine::{Engine, EngineLimits, Gauges, Stage};
+use crate::engine::{Engine, Gauges, Stage};
+use crate::error::Error;
+use crate::serve::Slot;
 
 pub use pb::control_service_server::SERVICE_NAME;
 
-/// The service over one engine.
+/// The service over one engine, be it loaded or not.
 #[must_use]
-pub fn server(engine: Engine, max_message_bytes: usize) -> ControlServiceServer<impl ControlService> {
-    ControlServiceServer::new(Control { engine, max_message_bytes })
+pub fn server(engine: Slot, max_message_bytes: usize) -> ControlServiceServer<impl ControlService> {
+    ControlServiceServer::new(Control { engine, started: Instant::now(), max_message_bytes })
 }
 
 #[derive(Debug)]
 struct Control {
-    engine: Engine,
+    engine: Slot,
+    started: Instant,
     max_message_bytes: usize,
+}
+
+impl Control {
+    fn engine(&self) -> Result<&Engine, Error> {
+        self.engine.get().ok_or(Error::Loading)
+    }
 }
 
 #[tonic::async_trait]
@@ -27,22 +38,23 @@ impl ControlService for Control {
         &self,
         _request: Request<pb::GetServerRequest>,
     ) -> Result<Response<pb::GetServerResponse>, Status> {
-        let EngineLimits { max_queue, max_running, prefill_chunk } = self.engine.limits();
+        let engine = self.engine.get();
+        let limits = engine.map(Engine::limits).unwrap_or_default();
         Ok(Response::new(pb::GetServerResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_seconds: self.engine.uptime().as_secs_f64(),
-            state: state(self.engine.stage()).into(),
-            model: Some(self.engine.model().into()),
-            max_queue: count(max_queue),
-            max_running: count(max_running),
-            prefill_chunk: count(prefill_chunk),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            state: engine.map_or(pb::ServerState::Loading, |engine| state(engine.stage())).into(),
+            model: engine.map(|engine| engine.model().into()),
+            max_queue: count(limits.max_queue),
+            max_running: count(limits.max_running),
+            prefill_chunk: count(limits.prefill_chunk),
             max_message_bytes: self.max_message_bytes as u64,
         }))
     }
 
     async fn get_load(&self, _request: Request<pb::GetLoadRequest>) -> Result<Response<pb::GetLoadResponse>, Status> {
         let Gauges { queued, running, tokens, preemptions, kv_blocks: Usage { total, held, kept } } =
-            self.engine.gauges();
+            self.engine()?.gauges();
         Ok(Response::new(pb::GetLoadResponse {
             queued: count(queued),
             running: count(running),
@@ -61,14 +73,14 @@ impl ControlService for Control {
         &self,
         _request: Request<pb::FlushPrefixCacheRequest>,
     ) -> Result<Response<pb::FlushPrefixCacheResponse>, Status> {
-        let flushed_blocks = count(self.engine.flush_prefix_cache().await?);
+        let flushed_blocks = count(self.engine()?.flush_prefix_cache().await?);
         tracing::info!(flushed_blocks, "prefix cache flushed");
         Ok(Response::new(pb::FlushPrefixCacheResponse { flushed_blocks }))
     }
 
     async fn drain(&self, _request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainResponse>, Status> {
+        self.engine()?.drain();
         tracing::info!("told to drain");
-        self.engine.drain();
         Ok(Response::new(pb::DrainResponse {}))
     }
 }

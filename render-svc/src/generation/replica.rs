@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
+use tandem_common::telemetry::{Traced, traced};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -31,7 +32,7 @@ pub struct Replica {
     target: Uri,
     address: SocketAddr,
     id: u64,
-    client: GenerateServiceClient<Channel>,
+    client: GenerateServiceClient<Traced>,
     tasks: AtomicUsize,
     health: AtomicU8,
     /// Told when a call to it broke, whatever it said of its health before.
@@ -61,7 +62,7 @@ impl Replica {
         let channel = endpoint.connect_lazy();
         let replica = Arc::new(Self {
             id: hasher.finish(),
-            client: GenerateServiceClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            client: GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX),
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
             suspected: Arc::default(),
@@ -197,7 +198,7 @@ impl Lease {
 
     /// To call it.
     #[must_use]
-    pub fn client(&self) -> GenerateServiceClient<Channel> {
+    pub fn client(&self) -> GenerateServiceClient<Traced> {
         self.0.client.clone()
     }
 

@@ -1,4 +1,4 @@
-//! Work around every call, as a layer of the server.
+//! Work around every call, as a layer of a server or of a client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use tower::layer::layer_fn;
 use tower::{Layer, Service};
 
 /// Work around one call, begun with its request.
-pub(super) trait Around: Sized + Send + 'static {
+pub trait Around: Sized + Send + 'static {
     /// What the caller gets, from what the service answers once it is asked. What is not asked for is not even begun.
     fn finish<E: 'static, F>(
         self,
@@ -23,20 +23,20 @@ pub(super) trait Around: Sized + Send + 'static {
 }
 
 /// Does the work that `begin` begins around every call of the service it wraps.
-pub(super) fn around<F: Clone, S>(begin: F) -> impl Layer<S, Service = AroundService<F, S>> + Clone {
+pub(crate) fn around<F: Clone, S>(begin: F) -> impl Layer<S, Service = AroundService<F, S>> + Clone {
     layer_fn(move |inner| AroundService { inner, begin: begin.clone() })
 }
 
 /// A service with work around its calls.
 #[derive(Debug, Clone)]
-pub(super) struct AroundService<F, S> {
+pub struct AroundService<F, S> {
     inner: S,
     begin: F,
 }
 
 impl<A: Around, F, S> Service<Request<Body>> for AroundService<F, S>
 where
-    F: Fn(&Request<Body>) -> A,
+    F: Fn(&mut Request<Body>) -> A,
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: 'static,
@@ -49,8 +49,8 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let around = (self.begin)(&request);
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let around = (self.begin)(&mut request);
         // The one that is ready.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
@@ -59,13 +59,16 @@ where
 }
 
 /// What lives as long as an answer.
-pub(super) trait Keep: Unpin + Send + 'static {
+pub(crate) trait Keep: Unpin + Send + 'static {
     /// The answer ends with these.
     fn see_trailers(&mut self, _trailers: &HeaderMap) {}
+
+    /// The answer breaks off with this.
+    fn see_error(&mut self, _error: &Status) {}
 }
 
 /// Drops `keep` when the answer has ended, or the caller has gone.
-pub(super) fn keep_with<K: Keep>(response: Response<Body>, keep: K) -> Response<Body> {
+pub(crate) fn keep_with<K: Keep>(response: Response<Body>, keep: K) -> Response<Body> {
     response.map(|body| Body::new(KeepingBody { body, keep }))
 }
 
@@ -80,10 +83,10 @@ impl<K: Keep> http_body::Body for KeepingBody<K> {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(trailers) = frame.trailers_ref()
-        {
-            self.keep.see_trailers(trailers);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => frame.trailers_ref().into_iter().for_each(|it| self.keep.see_trailers(it)),
+            Poll::Ready(Some(Err(error))) => self.keep.see_error(error),
+            _ => {}
         }
         polled
     }

@@ -1,0 +1,73 @@
+//! Log lines, with the ids of the trace that they belong to.
+
+use std::fmt;
+
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, json};
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::LogFormat;
+
+/// How events become lines.
+#[derive(Debug)]
+pub(super) struct Lines(pub(super) LogFormat);
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let span = Context::map_current(|context| context.span().span_context().clone());
+        let span = span.is_valid().then_some(span);
+        match self.0 {
+            LogFormat::Text => text(context, writer, event, span.as_ref()),
+            LogFormat::Json => object(context, writer, event, span.as_ref()),
+        }
+    }
+}
+
+fn text<S, N>(
+    context: &FmtContext<'_, S, N>,
+    mut writer: Writer<'_>,
+    event: &Event<'_>,
+    span: Option<&SpanContext>,
+) -> fmt::Result
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    SystemTime.format_time(&mut writer)?;
+    let metadata = event.metadata();
+    write!(writer, " {:>5} {}: ", metadata.level(), metadata.target())?;
+    context.format_fields(writer.by_ref(), event)?;
+    if let Some(span) = span {
+        write!(writer, " trace_id={}", span.trace_id())?;
+    }
+    writeln!(writer)
+}
+
+fn object<S, N>(
+    context: &FmtContext<'_, S, N>,
+    mut writer: Writer<'_>,
+    event: &Event<'_>,
+    span: Option<&SpanContext>,
+) -> fmt::Result
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    let mut line = String::new();
+    let format = json().flatten_event(true).with_current_span(false).with_span_list(false);
+    format.format_event(context, Writer::new(&mut line), event)?;
+    let fields = line.trim_ascii_end().strip_suffix('}').ok_or(fmt::Error)?;
+    write!(writer, "{fields}")?;
+    if let Some(span) = span {
+        write!(writer, r#","trace_id":"{}","span_id":"{}""#, span.trace_id(), span.span_id())?;
+    }
+    writeln!(writer, "}}")
+}

@@ -1,0 +1,106 @@
+//! What is measured of rendering and of tasks.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram};
+use tandem_common::telemetry::meter;
+
+use crate::generation::Generation;
+use crate::render::Rendered;
+
+/// Upper bounds, in seconds: from a short conversation to the longest that templates are given time for.
+const SECONDS: [f64; 17] = [
+    0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 1.0, 5.0,
+];
+
+/// Of rendering.
+#[derive(Debug, Clone)]
+pub struct RenderMeters {
+    stages: Histogram<f64>,
+}
+
+impl Default for RenderMeters {
+    fn default() -> Self {
+        let stages = meter()
+            .f64_histogram("tandem.render.duration")
+            .with_unit("s")
+            .with_description("How long a stage took: the wait for a core, the rendering, the tokenizing.")
+            .with_boundaries(SECONDS.to_vec())
+            .build();
+        Self { stages }
+    }
+}
+
+impl RenderMeters {
+    /// Work began after such a wait for a core.
+    pub fn waited(&self, time: Duration) {
+        self.stages.record(time.as_secs_f64(), &[KeyValue::new("stage", "wait")]);
+    }
+
+    /// A conversation was rendered.
+    pub fn rendered(&self, rendered: &Rendered) {
+        let adapter = match rendered.resolution.adapter {
+            "" => "hf_messages",
+            name => name,
+        };
+        for (stage, time) in [("render", rendered.render_time), ("tokenize", rendered.tokenize_time)] {
+            if !time.is_zero() {
+                let attributes = [KeyValue::new("stage", stage), KeyValue::new("adapter", adapter)];
+                self.stages.record(time.as_secs_f64(), &attributes);
+            }
+        }
+    }
+}
+
+/// Of tasks.
+#[derive(Debug, Clone)]
+pub struct TaskMeters {
+    resumed: Counter<u64>,
+}
+
+impl Default for TaskMeters {
+    fn default() -> Self {
+        let resumed = meter()
+            .u64_counter("tandem.task.resumed")
+            .with_description("How often an answer went on at another replica.")
+            .build();
+        resumed.add(0, &[]);
+        Self { resumed }
+    }
+}
+
+impl TaskMeters {
+    /// An answer goes on elsewhere.
+    pub fn resumed(&self) {
+        self.resumed.add(1, &[]);
+    }
+}
+
+/// Tells how replicas are and what they have to do for us, whenever someone looks, as long as there are any.
+pub fn observe(generation: &Weak<Generation>) {
+    let replicas = Weak::clone(generation);
+    meter()
+        .u64_observable_gauge("tandem.generation.replicas")
+        .with_unit("{replica}")
+        .with_description("Replicas of the generation service, by how they are.")
+        .with_callback(move |observer| {
+            for (health, count) in replicas.upgrade().map(|generation| generation.healths()).unwrap_or_default() {
+                observer.observe(count as u64, &[KeyValue::new("health", health)]);
+            }
+        })
+        .build();
+    let tasks = Weak::clone(generation);
+    meter()
+        .u64_observable_gauge("tandem.task.running")
+        .with_unit("{task}")
+        .with_description("Tasks that the generation service is answering.")
+        .with_callback(move |observer| {
+            if let Some(generation) = tasks.upgrade() {
+                observer.observe(generation.tasks() as u64, &[]);
+            }
+        })
+        .build();
+}

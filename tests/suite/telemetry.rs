@@ -1,0 +1,413 @@
+//! What services tell of themselves: traces, metrics and logs, to a collector, to whoever scrapes, and on standard error; and that none of
+//! it repeats what callers say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt as _;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prost::Message as _;
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::{Grammar, ReturnOptions, Stop, grammar};
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_tests::{Process, default_model};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status};
+use tower::Service as _;
+
+/// What a caller's trace is called, and the span of it that calls us. The format is that of W3C Trace Context.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CALLER: &str = "00f067aa0ba902b7";
+/// What only callers say.
+const SECRET: &str = "xyzzy";
+/// Longer than telemetry takes to arrive.
+const A_WHILE: Duration = Duration::from_secs(60);
+
+/// A collector that keeps what it gets.
+#[derive(Debug, Clone, Default)]
+struct Collector(Arc<Mutex<Collected>>);
+
+#[derive(Debug, Default)]
+struct Collected {
+    spans: Vec<ExportTraceServiceRequest>,
+    metrics: Vec<ExportMetricsServiceRequest>,
+    logs: Vec<ExportLogsServiceRequest>,
+}
+
+impl Collector {
+    async fn start() -> (Self, SocketAddr) {
+        let collector = Self::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let gzip = CompressionEncoding::Gzip;
+        let server = Server::builder()
+            .add_service(TraceServiceServer::new(collector.clone()).accept_compressed(gzip))
+            .add_service(MetricsServiceServer::new(collector.clone()).accept_compressed(gzip))
+            .add_service(LogsServiceServer::new(collector.clone()).accept_compressed(gzip));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        (collector, address)
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&mut Collected) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What each span is, by the names of the service and of the span.
+    fn spans(&self) -> Vec<(String, Span)> {
+        let resources = self.look(|collected| collected.spans.clone()).into_iter().flat_map(|it| it.resource_spans);
+        let named = resources.flat_map(|resource| {
+            let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
+            let service = text(&attributes, "service.name").expect("a service");
+            let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            spans.map(move |span| (service.clone(), span)).collect::<Vec<_>>()
+        });
+        named.collect()
+    }
+
+    fn metrics(&self) -> BTreeSet<String> {
+        let resources = self.look(|collected| collected.metrics.clone()).into_iter().flat_map(|it| it.resource_metrics);
+        let scopes = resources.flat_map(|resource| resource.scope_metrics);
+        scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name).collect()
+    }
+
+    /// The traces that log lines belong to, by the lines.
+    fn logs(&self) -> BTreeMap<String, String> {
+        let resources = self.look(|collected| collected.logs.clone()).into_iter().flat_map(|it| it.resource_logs);
+        let records = resources.flat_map(|resource| resource.scope_logs).flat_map(|scope| scope.log_records);
+        records.map(|record| (format!("{:?}", record.body), hex(&record.trace_id))).collect()
+    }
+
+    /// All of it, as it was sent.
+    fn bytes(&self) -> Vec<u8> {
+        self.look(|Collected { spans, metrics, logs }| {
+            let spans = spans.iter().map(|it| it.encode_to_vec());
+            let metrics = metrics.iter().map(|it| it.encode_to_vec());
+            spans.chain(metrics).chain(logs.iter().map(|it| it.encode_to_vec())).flatten().collect()
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.look(|collected| collected.spans.push(request.into_inner()));
+        Ok(Response::new(Default::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.look(|collected| collected.metrics.push(request.into_inner()));
+        Ok(Response::new(Default::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl LogsService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.look(|collected| collected.logs.push(request.into_inner()));
+        Ok(Response::new(Default::default()))
+    }
+}
+
+fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
+    let attribute = attributes.iter().find(|attribute| attribute.key == key)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text.clone()),
+        other => Some(format!("{other:?}")),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Both services, telling all they have to tell, soon.
+fn services(arguments: &[&str], collector: Option<SocketAddr>, logs: &Path) -> [Process; 2] {
+    let model = default_model().display().to_string();
+    let endpoint = collector.map(|address| format!("http://{address}"));
+    let soon =
+        [("OTEL_BSP_SCHEDULE_DELAY", "50"), ("OTEL_BLRP_SCHEDULE_DELAY", "50"), ("OTEL_METRIC_EXPORT_INTERVAL", "200")];
+    let start = |name: &str, own: &[&str]| {
+        let mut command = vec![name, "--log", "debug", "--log-format", "json", "--metrics-listen", "127.0.0.1:0"];
+        command.extend(own);
+        command.extend(arguments);
+        if let Some(endpoint) = &endpoint {
+            command.extend(["--otlp-endpoint", endpoint]);
+        }
+        let log = File::create(logs.join(name)).expect("a file");
+        Process::start_in("127.0.0.1:0", &command, &soon, Stdio::from(log))
+    };
+    let generation = start("gen-svc", &["--model", &model, "--threads", "1", "--kv-memory-mib", "64"]);
+    let target = format!("http://{}", generation.address);
+    let rendering = start("render-svc", &["--models", &model, "--generate", &target]);
+    [generation, rendering]
+}
+
+fn conversation() -> Option<chat::Conversation> {
+    let content = Some(chat::message::Content::Text(format!("Say {SECRET}.")));
+    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() })
+}
+
+fn task() -> RunTaskRequest {
+    RunTaskRequest {
+        conversation: conversation(),
+        cache_salt: SECRET.to_owned(),
+        grammar: Some(Grammar { kind: Some(grammar::Kind::Regex(format!("{SECRET}[a-z ]{{400}}"))) }),
+        stop: Some(Stop { max_new_tokens: Some(8), stop_strings: vec![format!("{SECRET}!")], ..Stop::default() }),
+        return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
+        ..RunTaskRequest::default()
+    }
+}
+
+fn traced<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let parent = format!("00-{TRACE}-{CALLER}-01").parse().expect("a header");
+    request.metadata_mut().insert("traceparent", parent);
+    request
+}
+
+async fn channel(address: &str) -> Channel {
+    Endpoint::from_shared(format!("http://{address}")).expect("an address").connect().await.expect("it answers")
+}
+
+/// Runs a task to its end.
+async fn run(address: &str, task: RunTaskRequest) -> Result<(), Status> {
+    let mut client = TaskServiceClient::new(channel(address).await);
+    let mut answer = client.run_task(traced(task)).await?.into_inner();
+    while answer.message().await?.is_some() {}
+    Ok(())
+}
+
+/// Until it is so.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < A_WHILE, "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+const RUN_TASK: &str = "tandem.task.v1.TaskService/RunTask";
+const GENERATE: &str = "tandem.generate.v1.GenerateService/Generate";
+
+/// Each span of a task, with the one that it is part of.
+const TREE: [[&str; 4]; 12] = [
+    ["render-svc", RUN_TASK, "", ""],
+    ["render-svc", "wait", "render-svc", RUN_TASK],
+    ["render-svc", "render", "render-svc", RUN_TASK],
+    ["render-svc", "tokenize", "render-svc", RUN_TASK],
+    ["render-svc", GENERATE, "render-svc", RUN_TASK],
+    ["gen-svc", GENERATE, "render-svc", GENERATE],
+    ["gen-svc", "prepare", "gen-svc", GENERATE],
+    ["gen-svc", "generation", "gen-svc", GENERATE],
+    ["gen-svc", "queue", "gen-svc", "generation"],
+    ["gen-svc", "prefill", "gen-svc", "generation"],
+    ["gen-svc", "decode", "gen-svc", "generation"],
+    ["caller", "", "", ""],
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_leads_from_the_caller_through_both_services_and_back() {
+    let (collector, address) = Collector::start().await;
+    let logs = TempDir::new().expect("a folder");
+    let [generation, rendering] = services(&[], Some(address), logs.path());
+    run(&rendering.address, task()).await.expect("an answer");
+    let expected = TREE.len() - 1;
+    until("all spans arrive", || collector.spans().len() >= expected).await;
+
+    let mut spans = BTreeMap::new();
+    for (service, span) in collector.spans() {
+        assert_eq!(hex(&span.trace_id), TRACE, "{service} {}", span.name);
+        assert!(span.end_time_unix_nano >= span.start_time_unix_nano, "{}", span.name);
+        let key = (service, span.name.clone());
+        assert!(spans.insert(key.clone(), span).is_none(), "{key:?} is there twice");
+    }
+    let named = |service: &str, name: &str| {
+        spans.get(&(service.to_owned(), name.to_owned())).unwrap_or_else(|| panic!("{service} {name} is missing"))
+    };
+    for [service, name, parent_service, parent] in &TREE[..expected] {
+        let span = named(service, name);
+        let parent_id = match *parent {
+            "" => CALLER.to_owned(),
+            parent => hex(&named(parent_service, parent).span_id),
+        };
+        assert_eq!(hex(&span.parent_span_id), parent_id, "{service} {name}");
+    }
+    assert_eq!(spans.len(), expected, "{:?}", spans.keys());
+
+    let call = named("render-svc", RUN_TASK);
+    assert_eq!(call.kind(), SpanKind::Server);
+    assert_eq!(named("render-svc", GENERATE).kind(), SpanKind::Client);
+    assert_eq!(text(&call.attributes, "rpc.response.status_code").as_deref(), Some("OK"));
+    // It ends with the trailers, not with the headers.
+    let decode = named("gen-svc", "decode");
+    for outer in [call, named("render-svc", GENERATE), named("gen-svc", GENERATE)] {
+        assert!(outer.end_time_unix_nano >= decode.end_time_unix_nano, "{}", outer.name);
+    }
+    let generated = text(&named("gen-svc", "generation").attributes, "gen_ai.usage.output_tokens");
+    assert_eq!(generated.as_deref(), Some("IntValue(8)"));
+    drop((generation, rendering));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
+    let (collector, address) = Collector::start().await;
+    let logs = TempDir::new().expect("a folder");
+    let [mut generation, mut rendering] = services(&[], Some(address), logs.path());
+    run(&rendering.address, task()).await.expect("an answer");
+    // Failures, whose messages may well repeat it.
+    let status = run(&rendering.address, RunTaskRequest { model: SECRET.to_owned(), ..task() }).await;
+    assert_eq!(status.expect_err("no such model").code(), Code::NotFound);
+    let request = RenderRequest { model: SECRET.to_owned(), conversation: conversation(), ..Default::default() };
+    let mut client = RenderServiceClient::new(channel(&rendering.address).await);
+    let status = client.render(traced(request)).await.expect_err("no such model");
+    assert_eq!(status.code(), Code::NotFound);
+    let path = format!("/{SECRET}/{SECRET}").parse().expect("a path");
+    let mut grpc = tonic::client::Grpc::new(channel(&rendering.address).await);
+    grpc.ready().await.expect("ready");
+    let codec = tonic_prost::ProstCodec::<RenderRequest, RenderRequest>::default();
+    let status = grpc.unary(Request::new(RenderRequest::default()), path, codec).await.expect_err("no such method");
+    assert_eq!(status.code(), Code::Unimplemented);
+
+    let names = [
+        "rpc.server.call.duration",
+        "rpc.client.call.duration",
+        "tandem.render.duration",
+        "tandem.task.resumed",
+        "tandem.generation.replicas",
+        "gen_ai.server.time_to_first_token",
+        "gen_ai.server.time_per_output_token",
+        "gen_ai.server.request.duration",
+        "gen_ai.client.token.usage",
+        "tandem.engine.queued",
+        "tandem.engine.running",
+        "tandem.engine.kv.blocks",
+        "tandem.engine.kv.block_size",
+        "tandem.engine.outputs",
+    ];
+    until("all metrics arrive", || names.iter().all(|name| collector.metrics().contains(*name))).await;
+    let is_ours = |line: &str| line.contains("generation ended");
+    until("logs arrive", || collector.logs().keys().any(|line| is_ours(line))).await;
+    let trace = collector.logs().into_iter().find(|(line, _)| is_ours(line)).map(|(_, trace)| trace);
+    assert_eq!(trace.as_deref(), Some(TRACE));
+    let failed = |(_, span): &(String, Span)| {
+        let code = text(&span.attributes, "rpc.response.status_code");
+        code.as_deref() == Some("NOT_FOUND")
+            && text(&span.attributes, "error.type").as_deref() == Some("MODEL_NOT_FOUND")
+    };
+    until("the failure arrives", || collector.spans().iter().any(failed)).await;
+    let unknown = collector.spans().into_iter().find(|(_, span)| span.name == "_OTHER").expect("an unknown method");
+    assert_eq!(unknown.1.status.expect("a status").code(), StatusCode::Error);
+
+    for (name, process) in [("gen-svc", &mut generation), ("render-svc", &mut rendering)] {
+        let metrics = scrape(process.metrics.as_deref().expect("metrics"), None).await;
+        assert_eq!(metrics.0, http::StatusCode::OK);
+        assert!(!metrics.1.contains(SECRET), "{name} tells whoever scrapes");
+        assert_eq!(process.terminate(), Some(0));
+        let log = fs::read_to_string(logs.path().join(name)).expect("a log");
+        let lines: Vec<serde_json::Value> =
+            log.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+        assert!(lines.iter().any(|line| line["trace_id"] == TRACE && line["span_id"].is_string()), "{name}");
+        assert!(!log.contains(SECRET), "{name} logs it: {log}");
+    }
+    assert!(!collector.bytes().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()), "the collector is told");
+}
+
+/// What is there, over HTTP/2.
+async fn scrape(address: &str, authorization: Option<&str>) -> (http::StatusCode, String) {
+    let mut request = http::Request::get(format!("http://{address}/metrics"));
+    if let Some(value) = authorization {
+        request = request.header("authorization", value);
+    }
+    let mut channel = channel(address).await;
+    std::future::poll_fn(|context| channel.poll_ready(context)).await.expect("ready");
+    let response = channel.call(request.body(Body::empty()).expect("a request")).await.expect("an answer");
+    let (head, body) = response.into_parts();
+    let bytes = body.collect().await.expect("a body").to_bytes();
+    (head.status, String::from_utf8(bytes.to_vec()).expect("text"))
+}
+
+/// The value of a line of what was scraped.
+fn value(metrics: &str, start: &str) -> f64 {
+    let line = metrics.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {metrics}"));
+    line.rsplit(' ').next().expect("a value").parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened() {
+    let folder = TempDir::new().expect("a folder");
+    let tokens = folder.path().join("tokens");
+    fs::write(&tokens, "let-me-in\n").expect("a file");
+    let [generation, _rendering] = services(&["--token-file", &tokens.display().to_string()], None, folder.path());
+    let metrics = generation.metrics.as_deref().expect("metrics");
+    for wrong in [None, Some("Bearer other")] {
+        assert_eq!(scrape(metrics, wrong).await.0, http::StatusCode::UNAUTHORIZED, "{wrong:?}");
+    }
+    let mut client = tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient::new(
+        channel(&generation.address).await,
+    );
+    let prompt = tandem_common::pb::generate::v1::generate_request::Input::Prompt("Once upon a time".to_owned());
+    let mut request = Request::new(tandem_common::pb::generate::v1::GenerateRequest {
+        input: Some(prompt),
+        stop: Some(Stop { max_new_tokens: Some(8), ignore_eos: true, ..Stop::default() }),
+        ..Default::default()
+    });
+    request.metadata_mut().insert("authorization", "Bearer let-me-in".parse().expect("a header"));
+    let mut answer = client.generate(request).await.expect("an answer").into_inner();
+    while answer.message().await.expect("an event").is_some() {}
+
+    let start = Instant::now();
+    let text = loop {
+        let (status, text) = scrape(metrics, Some("Bearer let-me-in")).await;
+        assert_eq!(status, http::StatusCode::OK);
+        // It is counted after the step in which the caller is told.
+        if value(&text, "tandem_engine_generated_tokens_total") == 8.0 {
+            break text;
+        }
+        assert!(start.elapsed() < A_WHILE, "{text}");
+    };
+    assert_eq!(value(&text, "gen_ai_server_time_to_first_token_seconds_count"), 1.0);
+    assert_eq!(value(&text, "tandem_engine_kv_block_size"), 16.0);
+    assert_eq!(value(&text, "tandem_engine_running"), 0.0);
+    assert!(text.contains(r#"finish="length""#), "{text}");
+    let called =
+        format!(r#"rpc_server_call_duration_seconds_count{{rpc_method="{GENERATE}",rpc_response_status_code="OK""#);
+    assert_eq!(value(&text, &called), 1.0);
+}
