@@ -120,6 +120,9 @@ pub struct EngineArgs {
     /// Outputs that are generated at once. They are computed together, and share the memory for keys and values.
     #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = 64, value_name = "OUTPUTS")]
     pub max_running: usize,
+    /// Tokens that a prompt may have. Default: as many as the model's context.
+    #[arg(long, env = "TANDEM_MAX_PROMPT_TOKENS", value_name = "TOKENS")]
+    pub max_prompt_tokens: Option<usize>,
     /// Memory for keys and values, in MiB: of what runs, and of what may be asked again. When it runs out, who came last waits.
     /// Default: a quarter of the free memory, or 4096 on a GPU, and never more than all running outputs can use.
     #[arg(long, env = "TANDEM_KV_MEMORY_MIB", value_name = "MIB")]
@@ -142,6 +145,7 @@ impl From<EngineArgs> for Config {
             threads: args.threads,
             max_queue: args.max_queue,
             max_running: args.max_running,
+            max_prompt_tokens: args.max_prompt_tokens,
             prefill_chunk: args.prefill_chunk,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),

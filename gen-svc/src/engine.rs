@@ -57,6 +57,8 @@ pub struct Config {
     pub max_queue: usize,
     /// Outputs that are generated at once.
     pub max_running: usize,
+    /// Tokens that a prompt may have. None: as many as the context.
+    pub max_prompt_tokens: Option<usize>,
     /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
     /// Bytes for keys and values. None: what is reasonable.
@@ -81,6 +83,7 @@ impl Config {
             threads: 0,
             max_queue: 256,
             max_running: 64,
+            max_prompt_tokens: None,
             prefill_chunk: 512,
             kv_memory: None,
             event_buffer: 64,

@@ -48,6 +48,16 @@ pub enum Error {
         /// Tokens in the context.
         context: usize,
     },
+    /// The prompt is longer than the server takes.
+    #[error("the prompt has {tokens} tokens, and this server takes {limit}")]
+    PromptOverLimit {
+        /// The input that held the prompt.
+        field: &'static str,
+        /// Tokens in the prompt.
+        tokens: usize,
+        /// Tokens that there may be.
+        limit: usize,
+    },
     /// The caller tokenizes differently.
     #[error("the model's tokenizer has SHA-256 {found}, the request expects {expected}")]
     TokenizerMismatch {
@@ -217,7 +227,7 @@ impl Error {
             Self::ModelNotFound { .. } => Reason::ModelNotFound,
             Self::Invalid { .. } => Reason::InvalidRequest,
             Self::Malformed { .. } => Reason::MalformedMessage,
-            Self::PromptTooLong { .. } => Reason::PromptTooLong,
+            Self::PromptTooLong { .. } | Self::PromptOverLimit { .. } => Reason::PromptTooLong,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
             Self::QueueFull { .. } => Reason::QueueFull,
@@ -251,7 +261,9 @@ impl Error {
         let reason = self.reason();
         match self {
             Self::Invalid { field, problem } => Failure::new(reason, problem).at(field),
-            Self::PromptTooLong { field, .. } => Failure::new(reason, self.to_string()).at(*field),
+            Self::PromptTooLong { field, .. } | Self::PromptOverLimit { field, .. } => {
+                Failure::new(reason, self.to_string()).at(*field)
+            }
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).on_resource("model", asked),
             Self::QueueFull { .. } | Self::GrammarQueueFull { .. } | Self::Loading | Self::Draining => {
                 Failure::new(reason, self.to_string()).retry_after(RETRY)

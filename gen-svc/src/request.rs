@@ -145,6 +145,8 @@ pub struct ServedModel {
     pub architecture: String,
     /// Tokens, prompt and output together.
     pub context_length: usize,
+    /// Tokens of the prompt alone.
+    pub max_prompt_tokens: usize,
     /// Ids are below this.
     pub vocabulary_size: usize,
     /// Such as `f32`.
@@ -242,10 +244,15 @@ impl GenerateRequest {
             format!("must have at most {MAX_SALT_BYTES} bytes, has {salt}")
         })?;
         let before = self.check_resume()?;
+        let field = self.input.field();
         let ids = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
         check(before < ids.len(), "resume.generated_tokens", || {
             format!("must be fewer than all {}, are {before}", ids.len())
         })?;
+        let (tokens, limit) = (ids.len() - before, model.max_prompt_tokens);
+        if tokens > limit {
+            return Err(Error::PromptOverLimit { field, tokens, limit });
+        }
         let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
         spec.check()?;
         self.stop.check_with(self.grammar.as_ref())?;

@@ -15,6 +15,7 @@ use tandem_common::template::{LocalTime, Marks};
 
 use crate::chat::Conversation;
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::models::Model;
 
 /// Every adapter; the first that serves a model renders its conversations.
@@ -84,6 +85,8 @@ pub struct Input<'a> {
     pub template: Option<&'a str>,
     /// What templates see as now.
     pub now: LocalTime,
+    /// What rendering may take.
+    pub limits: Limits,
     /// How letters of the conversation are marked. Letters and marked letters are to be treated alike.
     pub marks: Option<Marks>,
 }

@@ -9,6 +9,7 @@ use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
 
+use crate::limits::Limits;
 use crate::models::Sources;
 
 /// Turns conversations into the exact prompts that models must be fed.
@@ -63,6 +64,10 @@ pub struct Serve {
         help_heading = "Serving"
     )]
     pub listen: SocketAddr,
+
+    /// What a conversation may ask for.
+    #[command(flatten)]
+    pub limits: Limits,
 
     /// The server.
     #[command(flatten)]

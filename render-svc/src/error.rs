@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tandem_common::status::{Failure, Reason, chain};
-use tandem_common::template::RenderError;
+use tandem_common::template::{Limit, RenderError};
 use tandem_common::tokenizer::TokenizerError;
 use tonic::{Code, Status};
 
@@ -122,6 +122,14 @@ pub enum Error {
         /// What the transport says.
         message: String,
     },
+    /// The prompt has too many bytes.
+    #[error("a prompt may have {limit} bytes, and this has {found}")]
+    PromptTooLarge {
+        /// How many there may be.
+        limit: u64,
+        /// How many there are.
+        found: usize,
+    },
     /// The rendered conversation does not fit in the model's context.
     #[error("{message}")]
     PromptTooLong {
@@ -177,6 +185,7 @@ impl From<&Error> for Failure {
             Error::GenerationUnavailable { .. } => {
                 Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
             }
+            Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).about("messages"),
             Error::PromptTooLong { .. } => Failure::new(Reason::PromptTooLong, message).about("messages"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
             Error::Generation(status) => Failure::new(Reason::GenerationFailed, message).with_code(status.code()),
@@ -205,6 +214,7 @@ fn known_templates(known: &[String]) -> String {
 fn template_failure(cause: &RenderError) -> Failure {
     let (reason, field) = match cause {
         RenderError::Raised { .. } => (Reason::TemplateRaised, "messages"),
+        RenderError::Limit { limit: Limit::Output, .. } => (Reason::PromptTooLarge, "messages"),
         RenderError::Limit { .. } => (Reason::TemplateLimit, "messages"),
         RenderError::Runtime { .. } => (Reason::TemplateFailed, "messages"),
         RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),

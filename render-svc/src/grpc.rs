@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, Span, info_span};
 
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::meters::RenderMeters;
 use crate::models::{Library, Model};
 use crate::render::{ControlTokens, Rendered, render};
@@ -38,16 +39,17 @@ const BATCH_BYTES: usize = 256 << 20;
 #[derive(Debug, Clone)]
 pub struct Renderer {
     library: Arc<Library>,
+    limits: Limits,
     cores: Arc<Semaphore>,
     meters: RenderMeters,
 }
 
 impl Renderer {
-    /// Works with these models.
+    /// Works with these models, within these limits.
     #[must_use]
-    pub fn new(library: Arc<Library>) -> Self {
+    pub fn new(library: Arc<Library>, limits: Limits) -> Self {
         let cores = available_parallelism().map_or(1, usize::from);
-        Self { library, cores: Arc::new(Semaphore::new(cores)), meters: RenderMeters::default() }
+        Self { library, limits, cores: Arc::new(Semaphore::new(cores)), meters: RenderMeters::default() }
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
@@ -68,9 +70,10 @@ impl Renderer {
         request: pb::RenderRequest,
         answer: impl FnOnce(Rendered) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let (library, meters) = (Arc::clone(&self.library), self.meters.clone());
+        let (library, limits, meters) = (Arc::clone(&self.library), self.limits, self.meters.clone());
         let work = move || {
-            let job = convert::render_job(request)?;
+            let mut job = convert::render_job(request)?;
+            job.options.limits = limits;
             let rendered = render(&library.models(), library.registry(), job)?;
             meters.rendered(&rendered);
             Ok(answer(rendered))

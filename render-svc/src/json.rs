@@ -13,6 +13,7 @@ use crate::adapters::{Attachment, MediaSource, Warning};
 use crate::chat::{Conversation, Invalid, Object};
 use crate::clock;
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::render::{ControlTokens, Normalization, Output, RenderJob, RenderOptions, Rendered};
 
 /// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
@@ -53,6 +54,7 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         normalization: request.normalization.map_or(Normalization::Capability, Policy::domain),
         template: request.template,
         control_tokens: request.control_tokens.map_or(ControlTokens::Tokens, Spelling::domain),
+        limits: Limits::default(),
     };
     let conversation = Conversation {
         messages: request.messages.unwrap_or_default(),

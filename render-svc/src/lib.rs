@@ -12,6 +12,7 @@ pub mod generation;
 pub mod grpc;
 pub mod hf_messages;
 pub mod json;
+pub mod limits;
 pub mod marked_json;
 pub mod meters;
 pub mod models;

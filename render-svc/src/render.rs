@@ -18,6 +18,7 @@ use crate::capabilities::{self, Capabilities, Change, Rewrite};
 use crate::chat::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
 use crate::error::Error;
 use crate::hf_messages::hf_messages;
+use crate::limits::Limits;
 use crate::models::{Model, Models};
 use crate::output_spec::OutputSpec;
 
@@ -53,6 +54,8 @@ pub struct RenderOptions {
     pub template: Option<String>,
     /// What control tokens mean in what the caller sends.
     pub control_tokens: ControlTokens,
+    /// What it may take; not the caller's to say.
+    pub limits: Limits,
 }
 
 /// What the spelling of a control token means in what the caller sends.
@@ -135,6 +138,8 @@ impl Rendered {
 pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Rendered, Error> {
     let model = Arc::clone(models.get(&job.model)?);
     job.conversation.check()?;
+    let limits = job.options.limits;
+    limits.check_images(&job.conversation)?;
     let add_generation_prompt = generation_prompt(&job.options)?;
     let start = Instant::now();
     let choice = choose(&model, registry, job.options.adapter.as_deref())?;
@@ -150,11 +155,15 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         continue_final_message: options.continue_final_message,
         template: options.template.as_deref(),
         now: options.now,
+        limits,
         marks: None,
     };
     let span = info_span!("render", tandem.model = model.id, tandem.adapter = adapter.name);
     let Rendering { prompt: text, attachments, warnings: more } = span.in_scope(|| (adapter.render)(&model, &input))?;
     drop(span);
+    if text.len() as u64 > limits.max_prompt_bytes {
+        return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
+    }
     warnings.extend(more);
     let template_sha256 = template_sha256(&model, &adapter, &input)?;
     let render_time = start.elapsed();

@@ -44,7 +44,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     };
     let rescans = tokio::spawn(rescan_on(hangups, Arc::clone(&library)));
     // Nobody else makes them.
-    let _ = later.set(routes(library, runner, args.serve.max_message_bytes));
+    let _ = later.set(routes(Renderer::new(library, args.limits), runner, args.serve.max_message_bytes));
     writeln!(stdout, "render-svc listening on {address}")?;
     serving.await?;
     rescans.abort();
@@ -81,10 +81,10 @@ pub async fn serve(
     serve::serve(vec![endpoint], args, Health::new(names), shutdown).await
 }
 
-/// The services over a library.
+/// The services, over what renders and what runs tasks.
 #[must_use]
-pub fn routes(library: Arc<Library>, runner: TaskRunner, max_message_bytes: usize) -> Routes {
-    let api = RenderApi::new(Renderer::new(library));
+pub fn routes(renderer: Renderer, runner: TaskRunner, max_message_bytes: usize) -> Routes {
+    let api = RenderApi::new(renderer);
     let mut routes = Routes::builder();
     routes
         .add_service(RenderServiceServer::new(api.clone()).max_decoding_message_size(max_message_bytes))

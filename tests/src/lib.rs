@@ -12,6 +12,8 @@ use gen_svc::serve::{Control, Served};
 use render_svc::adapters::{Input, Registry};
 use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
+use render_svc::grpc::Renderer;
+use render_svc::limits::Limits;
 use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
@@ -184,6 +186,7 @@ impl AdapterRequest {
             continue_final_message: self.continue_final_message,
             template: None,
             now: LocalTime::EPOCH,
+            limits: Limits::default(),
             marks: None,
         }
     }
@@ -355,7 +358,8 @@ pub async fn serve_library_before(library: Arc<Library>, generation: GenerationA
             let _ = stopped.await;
         };
         let security = Security::open(&args.security)?;
-        let routes = render_svc::serve::routes(library, runner, args.max_message_bytes);
+        let renderer = Renderer::new(library, Limits::default());
+        let routes = render_svc::serve::routes(renderer, runner, args.max_message_bytes);
         render_svc::serve::serve((listener, security), &args, Later::new(SetOnce::from(routes)), stopped).await
     })
     .await

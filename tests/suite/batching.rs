@@ -92,6 +92,7 @@ pub(crate) fn served() -> ServedModel {
     ServedModel {
         id: "echo".to_owned(),
         architecture: "echo".to_owned(),
+        max_prompt_tokens: usize::MAX,
         context_length: CONTEXT,
         vocabulary_size: VOCABULARY,
         dtype: "f32".to_owned(),

@@ -28,6 +28,7 @@ mod hostile;
 mod kernels;
 mod kernels_gguf;
 mod library;
+mod limits;
 mod load;
 mod output;
 mod real_tokenizers;

@@ -58,7 +58,13 @@ reasons! {
     DanglingAttachment = "DANGLING_ATTACHMENT", InvalidArgument;
     /// The text is longer than can be tokenized.
     TextTooLong = "TEXT_TOO_LONG", InvalidArgument;
-    /// The prompt is longer than the model's context; the message has both numbers.
+    /// The rendered prompt has more bytes than the server allows (`--max-prompt-bytes`).
+    PromptTooLarge = "PROMPT_TOO_LARGE", InvalidArgument;
+    /// More images in a conversation than the server allows (`--max-images`).
+    TooManyImages = "TOO_MANY_IMAGES", InvalidArgument;
+    /// An image has more pixels than the server allows (`--max-image-pixels`).
+    ImageTooLarge = "IMAGE_TOO_LARGE", InvalidArgument;
+    /// The prompt is longer than the model's context, or than the server takes (`--max-prompt-tokens`); the message has both numbers.
     PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument;
     /// With control_tokens LITERAL: which control tokens of the prompt are the caller's cannot be told.
     ControlTokensUnclear = "CONTROL_TOKENS_UNCLEAR", InvalidArgument;

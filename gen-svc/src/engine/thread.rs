@@ -255,6 +255,7 @@ fn describe(artifacts: &Artifacts, config: &Config, model: &dyn Model, runtime: 
         id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),
         architecture: artifacts.architecture.clone().unwrap_or_default(),
         context_length: shape.context,
+        max_prompt_tokens: config.max_prompt_tokens.unwrap_or(usize::MAX),
         vocabulary_size: shape.vocabulary,
         dtype,
         quantization,

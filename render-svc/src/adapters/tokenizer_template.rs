@@ -41,7 +41,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
             now: input.now,
             marks: input.marks,
         },
-        &template::Limits::default(),
+        &input.limits.template(input.marks.is_some()),
     )?;
     Ok(Rendering { prompt: applied.text, attachments: Vec::new(), warnings: warnings::of(template, conversation) })
 }

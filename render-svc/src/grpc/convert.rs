@@ -12,6 +12,7 @@ pub(crate) use response::{fingerprint, output_spec, resolution, warning};
 
 use crate::chat::{Conversation, Invalid};
 use crate::clock;
+use crate::limits::Limits;
 use crate::render::{ControlTokens, Normalization, RenderJob, RenderOptions};
 
 pub(super) fn render_job(request: pb::RenderRequest) -> Result<RenderJob, Invalid> {
@@ -43,6 +44,7 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         normalization: self::normalization(normalization)?,
         template,
         control_tokens: self::control_tokens("control_tokens", control_tokens)?,
+        limits: Limits::default(),
     })
 }
 

@@ -1,0 +1,126 @@
+//! What one conversation may ask for.
+
+use std::io::Cursor;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use tandem_common::status::Reason;
+use tandem_common::template;
+
+use crate::chat::{Conversation, Invalid, blocks, kind};
+
+/// Letters of base64 at the start of an image in which its size is looked for; a multiple of four.
+const HEADER: usize = 1 << 20;
+
+/// What one conversation may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub struct Limits {
+    /// Steps that a chat template may compute: operations, rounds of loops, and one for every 32 bytes of text that is copied or
+    /// searched. Every byte of the conversation adds 16. The default is far more than any real template needs; a hostile one is
+    /// stopped within a second or two.
+    #[arg(long, env = "TANDEM_MAX_TEMPLATE_STEPS", default_value_t = Self::DEFAULT.max_template_steps, value_name = "STEPS")]
+    pub max_template_steps: u64,
+
+    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds 8.
+    #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Self::DEFAULT.max_template_bytes, value_name = "BYTES")]
+    pub max_template_bytes: u64,
+
+    /// Bytes of the prompt.
+    #[arg(long, env = "TANDEM_MAX_PROMPT_BYTES", default_value_t = Self::DEFAULT.max_prompt_bytes, value_name = "BYTES")]
+    pub max_prompt_bytes: u64,
+
+    /// Images in a conversation.
+    #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = Self::DEFAULT.max_images, value_name = "IMAGES")]
+    pub max_images: usize,
+
+    /// Pixels of an image, width times height, as its header says. An image that is not sent along, or whose header tells no size, is
+    /// left to the model's processor.
+    #[arg(long, env = "TANDEM_MAX_IMAGE_PIXELS", default_value_t = Self::DEFAULT.max_image_pixels, value_name = "PIXELS")]
+    pub max_image_pixels: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl Limits {
+    const DEFAULT: Self = Self {
+        max_template_steps: 30_000_000,
+        max_template_bytes: 256 << 20,
+        max_prompt_bytes: 128 << 20,
+        max_images: 256,
+        max_image_pixels: 128 << 20,
+    };
+
+    /// For a chat template. With `marks`, letters take more bytes.
+    #[must_use]
+    pub fn template(&self, has_marks: bool) -> template::Limits {
+        let widest = if has_marks { char::MAX.len_utf8() as u64 } else { 1 };
+        template::Limits {
+            steps: self.max_template_steps,
+            bytes: self.max_template_bytes,
+            output: self.max_prompt_bytes.saturating_mul(widest),
+        }
+    }
+
+    /// Checks the images of a conversation.
+    ///
+    /// # Errors
+    /// The first that is too large, or one too many, by path.
+    pub fn check_images(&self, conversation: &Conversation) -> Result<(), Invalid> {
+        let mut count = 0;
+        for (i, message) in conversation.messages.iter().enumerate() {
+            self.check_blocks(blocks(message), &format!("messages[{i}]"), &mut count)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the images among blocks, and among those of the tools' results there.
+    fn check_blocks(&self, found: &[Value], parent: &str, count: &mut usize) -> Result<(), Invalid> {
+        for (j, block) in found.iter().enumerate() {
+            let field = format!("{parent}.content[{j}]");
+            if kind(block) == Some("image") {
+                *count += 1;
+                self.check_image(block, *count, &field)?;
+            }
+            // A tool's result holds no further ones.
+            let inner = blocks(block).iter().enumerate().filter(|(_, inner)| kind(inner) == Some("image"));
+            for (k, inner) in inner {
+                *count += 1;
+                self.check_image(inner, *count, &format!("{field}.content[{k}]"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_image(&self, image: &Value, number: usize, field: &str) -> Result<(), Invalid> {
+        if number > self.max_images {
+            let problem = format!("one image more than the {} that a conversation may have", self.max_images);
+            return Err(Invalid { reason: Reason::TooManyImages, field: field.to_owned(), problem });
+        }
+        match size(image) {
+            Some([width, height]) if width.saturating_mul(height) > self.max_image_pixels => {
+                let problem =
+                    format!("an image may have {} pixels, and this has {width} x {height}", self.max_image_pixels);
+                Err(Invalid { reason: Reason::ImageTooLarge, field: field.to_owned(), problem })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An image's width and height in pixels, if it is sent along and its header tells them.
+fn size(image: &Value) -> Option<[u64; 2]> {
+    let text = ["base64", "url"].iter().find_map(|key| image.get(key)?.as_str())?;
+    let data = match text.strip_prefix("data:") {
+        Some(rest) => rest.split_once(";base64,")?.1,
+        None => text,
+    };
+    let header = data.as_bytes().get(..data.len().min(HEADER) / 4 * 4)?;
+    let size = imagesize::reader_size(Cursor::new(STANDARD.decode(header).ok()?)).ok()?;
+    Some([size.width as u64, size.height as u64])
+}
