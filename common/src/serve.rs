@@ -125,6 +125,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     allow_many_files();
+    health.set(false).await;
     let (close, closed) = watch::channel(());
     let mut servers = JoinSet::new();
     let routes: Vec<_> = endpoints.iter().map(|endpoint| Arc::clone(&endpoint.routes)).collect();

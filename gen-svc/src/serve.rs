@@ -41,6 +41,7 @@ impl Served {
 /// # Errors
 /// The address, what protects it or the model cannot be had, or the server or the engine failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
+    let shutdown = serve::shutdown_signal()?;
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(&args, &security).await?;
@@ -51,7 +52,6 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     if let Some(control) = &control {
         writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
     }
-    let shutdown = serve::shutdown_signal()?;
     let (config, served) = (args.engine.into(), Served::default());
     tracing::info!(%address, "the model is loaded; until then calls are refused");
     let mut loading = tokio::task::spawn_blocking(|| Engine::start(config));

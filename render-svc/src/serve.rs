@@ -26,6 +26,7 @@ use crate::task::TaskRunner;
 /// # Errors
 /// A model does not load, the address cannot be had, or the server failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
+    let (shutdown, hangups) = (serve::shutdown_signal()?, signal(SignalKind::hangup())?);
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let (address, mut stdout) = (listener.local_addr()?, std::io::stdout());
@@ -33,8 +34,6 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
         writeln!(stdout, "render-svc metrics listening on {metrics}")?;
     }
     let runner = TaskRunner::new(&args.generation)?;
-    let shutdown = serve::shutdown_signal()?;
-    let hangups = signal(SignalKind::hangup())?;
     let (sources, later) = (args.sources.into(), Later::default());
     let loading = tokio::task::spawn_blocking(|| Library::open(sources, Registry::default()));
     let mut serving = pin!(serve((listener, security), &args.serve, Arc::clone(&later), shutdown));

@@ -1,17 +1,22 @@
 //! ControlService: what those who run a generation server see of it, and can do.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
+use gen_svc::grpc;
 use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::serve::Control;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::serve::ServeArgs;
+use tandem_common::serve::{Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
-use tandem_tests::{Generation, default_model};
+use tandem_tests::{Generation, Running, binary, default_model};
+use tokio::net::TcpListener;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
@@ -143,6 +148,64 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     assert_eq!(check.expect("an answer").into_inner().status(), ServingStatus::NotServing);
     drop(answer);
     tokio::time::timeout(Duration::from_secs(20), service.running.stop()).await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again() {
+    let loaded = gen_svc::serve::Served::default();
+    let later = loaded.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let running = Running::start(move |served, stopped| async move {
+        let stopped = async move {
+            let _ = stopped.await;
+        };
+        let security = Security::open(&SecurityArgs::default())?;
+        let control = Control { listener, security: security.clone() };
+        gen_svc::serve::serve(later, (served, security), Some(control), &ServeArgs::default(), stopped).await
+    })
+    .await;
+    let mut generate = GenerateServiceClient::new(running.channel().await);
+    let mut health = HealthClient::new(running.channel().await);
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let mut control = ControlServiceClient::new(endpoint.connect().await.expect("it answers"));
+    let request_of = || HealthCheckRequest { service: grpc::SERVICE_NAME.to_owned() };
+
+    let failure = failed(&generate.generate(request(1)).await.expect_err("should be refused"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
+    assert_eq!(health.check(request_of()).await.expect("known").into_inner().status(), ServingStatus::NotServing);
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((server.state(), server.model), (pb::ServerState::Loading, None));
+    let failure = failed(&control.get_load(pb::GetLoadRequest {}).await.expect_err("there is none"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
+
+    let mut changes = health.watch(request_of()).await.expect("known").into_inner();
+    assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::NotServing);
+    let config = Config { threads: 1, ..Config::new(default_model()) };
+    let (engine, _thread) =
+        tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic").expect("loads");
+    loaded.set(engine, 1 << 20);
+    assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
+    drop(changes);
+    cached_tokens(&mut generate).await;
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(server.state(), pb::ServerState::Serving);
+    running.stop().await;
+}
+
+#[test]
+fn a_server_that_is_told_to_end_while_it_loads_ends_well() {
+    let mut command = Command::new(binary("gen-svc"));
+    let model = default_model();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", "--model"]).arg(model);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut line = String::new();
+    // It says this before it loads the model.
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("gen-svc control listening on "), "{line}");
+    let status = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
+    assert!(status.expect("kill runs").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
