@@ -1,8 +1,11 @@
 //! Measures Tandem against what people would use instead, each pair in one run on the same cases. Every figure printed was measured
 //! in that run.
 
+mod child;
+mod gateway;
 mod generate;
 mod machine;
+mod numbers;
 mod render;
 mod stats;
 
@@ -24,9 +27,10 @@ struct Args {
 enum Command {
     Render(render::Render),
     Generate(generate::Generate),
+    Gateway(gateway::Gateway),
     /// The service that is measured, in a process of its own.
     #[command(hide = true)]
-    Serve(args::Serve),
+    Serve(Box<args::Serve>),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -34,6 +38,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Render(args) => runtime.block_on(render::measure(&args)),
         Command::Generate(args) => runtime.block_on(generate::measure(&args)),
-        Command::Serve(args) => runtime.block_on(render_svc::serve::run(args)),
+        Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
+        Command::Serve(args) => runtime.block_on(render_svc::serve::run(*args)),
     }
 }

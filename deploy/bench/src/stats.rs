@@ -51,3 +51,13 @@ pub(crate) fn show(time: Duration) -> String {
 pub(crate) fn ratio(long: Duration, short: Duration) -> f64 {
     long.as_secs_f64() / short.as_secs_f64().max(1e-12)
 }
+
+/// Three digits or more.
+pub(crate) fn digits(number: f64) -> String {
+    match number.abs() {
+        small if small < 1.0 => format!("{number:.3}"),
+        small if small < 10.0 => format!("{number:.2}"),
+        middle if middle < 1000.0 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    }
+}

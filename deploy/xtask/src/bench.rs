@@ -31,7 +31,7 @@ Examples:
   cargo xtask bench render                        everything
   cargo xtask bench render --only render,cold     two of: render, cold, grpc, long, memory
   cargo xtask bench render --seconds 20           longer measurements over gRPC")]
-    Render(Render),
+    Render(PassedOn),
     /// Generation against llama.cpp and transformers: decode, prefill, latency, the cost of gRPC, prefixes, quality, memory.
     ///
     /// All systems get the same GGUF file, prompts and threads (all cores), and work in turn, one at a time, for some rounds. The
@@ -50,10 +50,28 @@ Examples:
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens
   cargo xtask bench generate --python ~/venv/bin/python         a Python that has what is to be compared with")]
     Generate(Generate),
+    /// RunTask against calling gen-svc with the same token ids: what it adds to latency, and the highest rates of both.
+    ///
+    /// Behind both routes is gen-svc with a mock for a model, which computes nothing: what is measured is all that is not the model.
+    /// render-svc, the mock and the clients are processes of their own on this machine and share its cores. Both routes work in
+    /// turn for some rounds, with the same prompts, sampling and seeds, and every answer is compared with the other route's. The
+    /// tables show the median of the rounds and the spread.
+    ///
+    /// The first time, builds render-svc and the mock in release (ten minutes on two cores). Then everything takes about five minutes;
+    /// the machine should have nothing else to do.
+    #[command(after_help = "\
+Examples:
+  cargo xtask bench gateway                              everything
+  cargo xtask bench gateway --only latency               one of: latency, throughput
+  cargo xtask bench gateway --seconds 1 --rounds 1       a quick look
+  cargo xtask bench gateway --clients 16 --tokens 64     one number of clients, longer answers
+  cargo xtask bench gateway --rate 20 --step-ms 20       a lower rate, and a model of 50 tokens per second")]
+    Gateway(PassedOn),
 }
 
+/// What only the benchmark reads.
 #[derive(Debug, clap::Args)]
-struct Render {
+struct PassedOn {
     /// Passed on to the benchmark; `-- --help` lists what it takes.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
@@ -76,12 +94,13 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     let mut command = match &args.what {
         What::Render(args) => render(layout, args)?,
         What::Generate(args) => generate(layout, args)?,
+        What::Gateway(args) => gateway(layout, args)?,
     };
     let status = command.status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn render(layout: &Layout, args: &Render) -> Result<Command> {
+fn render(layout: &Layout, args: &PassedOn) -> Result<Command> {
     tokenizers::ensure(layout)?;
     let python = venv::transformers(layout)?.python();
     let mut command = benchmark(layout, "render");
@@ -104,6 +123,16 @@ fn generate(layout: &Layout, args: &Generate) -> Result<Command> {
     let mut command = benchmark(layout, "generate");
     command.arg("--gen-svc").arg(service).arg("--python").arg(python);
     command.arg("--model").arg(args.model.clone().unwrap_or_else(|| model::path(layout)));
+    command.args(&args.arguments);
+    Ok(command)
+}
+
+fn gateway(layout: &Layout, args: &PassedOn) -> Result<Command> {
+    setup::ensure(layout)?;
+    let built = cargo::build(layout, Profile::Release, &["render-svc", "gen-svc-mock"])?;
+    let mut command = benchmark(layout, "gateway");
+    command.arg("--render-svc").arg(built.executable("render-svc")?);
+    command.arg("--gen-svc-mock").arg(built.executable("gen-svc-mock")?);
     command.args(&args.arguments);
     Ok(command)
 }

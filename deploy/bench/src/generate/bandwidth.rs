@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use super::progress;
 use super::system::System;
-use super::table::{Table, digits};
+use super::table::Table;
 use crate::machine;
+use crate::stats::digits;
 
 /// More than any cache holds.
 const BYTES: usize = 512 << 20;

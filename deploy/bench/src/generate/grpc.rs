@@ -2,8 +2,8 @@
 
 use super::offline::Offline;
 use super::run::{Run, Work};
-use super::table::digits;
 use super::{Bench, Family, progress, system};
+use crate::stats::digits;
 
 const BATCHES: [usize; 3] = [1, 8, 32];
 const PROMPT: usize = 32;

@@ -2,6 +2,7 @@
 
 use super::Family;
 use super::system::System;
+use crate::stats::digits;
 
 /// What a good figure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,15 +114,5 @@ impl Row {
             }
             _ => "–".to_owned(),
         }
-    }
-}
-
-/// Three digits or more.
-pub(super) fn digits(number: f64) -> String {
-    match number.abs() {
-        small if small < 1.0 => format!("{number:.3}"),
-        small if small < 10.0 => format!("{number:.2}"),
-        middle if middle < 1000.0 => format!("{number:.1}"),
-        _ => format!("{number:.0}"),
     }
 }

@@ -8,22 +8,21 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions, Sampling, Stop, TokenIds, TokenInfo};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::run::{Run, Work};
 use super::system::Score;
 use super::{Generate, Mode};
+use crate::child::Service;
 
 type Client = GenerateServiceClient<Channel>;
 
 /// A running gen-svc. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Tandem {
-    child: Child,
-    address: String,
+    service: Service,
     /// A connection for each stream.
     clients: Vec<Client>,
     /// Counts runs, so that none reuses what was computed for another.
@@ -33,15 +32,12 @@ pub(super) struct Tandem {
 impl Tandem {
     pub(super) async fn start(args: &Generate, mode: Mode) -> Result<Self> {
         let mut command = command(args, "serve", mode);
-        let mut child = command.args(["--listen", "127.0.0.1:0"]).spawn().context("cannot run gen-svc")?;
-        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        let line = lines.next_line().await?.context("gen-svc did not start; what it printed above says why")?;
-        let address = line.rsplit(' ').next().context("no address")?.to_owned();
-        Ok(Self { child, address, clients: Vec::new(), salt: 0 })
+        command.args(["--listen", "127.0.0.1:0"]);
+        Ok(Self { service: Service::start(command).await?, clients: Vec::new(), salt: 0 })
     }
 
     pub(super) fn process(&self) -> Option<u32> {
-        self.child.id()
+        self.service.process()
     }
 
     /// All prompts at once, a stream each. Nothing is reused of what was computed before.
@@ -53,8 +49,7 @@ impl Tandem {
     /// The same, but it may reuse what was computed for the last run.
     pub(super) async fn run_again(&mut self, work: &Work) -> Result<Run> {
         while self.clients.len() < work.prompts.len() {
-            let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
-            self.clients.push(GenerateServiceClient::new(endpoint.connect().await?));
+            self.clients.push(GenerateServiceClient::new(self.service.connect().await?));
         }
         let requests: Vec<_> = work.prompts.iter().map(|prompt| self.request(prompt, work.tokens)).collect();
         let mut streams = JoinSet::new();

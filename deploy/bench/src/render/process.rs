@@ -4,45 +4,37 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
+use crate::child;
 use crate::machine::resident;
 use crate::stats::{Times, show};
 
 /// A running service. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Service {
-    child: Child,
-    address: String,
-}
+pub(crate) struct Service(child::Service);
 
 impl Service {
     pub(crate) async fn start(models: &Path) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--models"]).arg(models);
-        command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        let line = lines.next_line().await?.context("the service did not start")?;
-        let address = line.rsplit(' ').next().context("no address")?.to_owned();
-        Ok(Self { child, address })
+        command.stderr(Stdio::null());
+        Ok(Self(child::Service::start(command).await?))
     }
 
     pub(crate) async fn client(&self) -> Result<RenderServiceClient<Channel>> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
-        let client = RenderServiceClient::new(endpoint.connect().await?);
+        let client = RenderServiceClient::new(self.0.connect().await?);
         Ok(client.max_decoding_message_size(256 << 20).max_encoding_message_size(256 << 20))
     }
 
     /// Resident memory, in bytes.
     pub(crate) fn memory(&self) -> Option<u64> {
-        resident(self.child.id()?)
+        resident(self.0.process()?)
     }
 }
 

@@ -1,0 +1,104 @@
+//! One request, by either route, and when each of its tokens was there.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tandem_common::pb::generate::v1::Delta;
+use tandem_common::pb::generate::v1::generate_response::Event as Generated;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tonic::transport::Channel;
+
+use super::tasks::Task;
+
+/// How a request gets to gen-svc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    /// By itself, as token ids.
+    Direct,
+    /// Through render-svc, as a conversation.
+    RunTask,
+}
+
+impl Route {
+    /// Both. Which is first changes from round to round.
+    pub(super) fn in_turn(round: u32) -> [Self; 2] {
+        if round.is_multiple_of(2) { [Self::Direct, Self::RunTask] } else { [Self::RunTask, Self::Direct] }
+    }
+}
+
+/// A connection to where a route begins. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) enum Caller {
+    Direct(GenerateServiceClient<Channel>),
+    RunTask(TaskServiceClient<Channel>),
+}
+
+/// What came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) ids: Vec<u32>,
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) answer: Answer,
+    /// When each of its tokens was there, since the request was sent.
+    pub(super) times: Vec<Duration>,
+    start: Instant,
+}
+
+impl Call {
+    fn begin() -> Self {
+        Self { answer: Answer::default(), times: Vec::new(), start: Instant::now() }
+    }
+
+    fn add(&mut self, delta: &Delta) {
+        self.answer.text.push_str(&delta.text);
+        self.answer.ids.extend(&delta.token_ids);
+        self.times.resize(self.answer.ids.len(), self.start.elapsed());
+    }
+}
+
+impl Caller {
+    /// Fails if the answer is not the one that is known.
+    pub(super) async fn measure(&mut self, task: &Task) -> Result<Call> {
+        let call = self.ask(task).await?;
+        ensure!(call.answer == task.answer, "{:?} is not the known answer {:?}", call.answer, task.answer);
+        Ok(call)
+    }
+
+    pub(super) async fn ask(&mut self, task: &Task) -> Result<Call> {
+        match self {
+            Self::Direct(client) => direct(client, task).await,
+            Self::RunTask(client) => run_task(client, task).await,
+        }
+    }
+}
+
+async fn direct(client: &mut GenerateServiceClient<Channel>, task: &Task) -> Result<Call> {
+    let request = task.direct.clone();
+    let mut call = Call::begin();
+    let mut events = client.generate(request).await?.into_inner();
+    while let Some(event) = events.message().await? {
+        if let Some(Generated::Delta(delta)) = event.event {
+            call.add(&delta);
+        }
+    }
+    Ok(call)
+}
+
+async fn run_task(client: &mut TaskServiceClient<Channel>, task: &Task) -> Result<Call> {
+    let request = task.run_task.clone();
+    let mut call = Call::begin();
+    let mut events = client.run_task(request).await?.into_inner();
+    while let Some(event) = events.message().await? {
+        if let Some(Event::Delta(delta)) = event.event {
+            call.add(&delta);
+        }
+    }
+    Ok(call)
+}

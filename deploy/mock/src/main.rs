@@ -1,0 +1,43 @@
+//! The generation service, engine and all, with a model that costs nothing. `cargo xtask bench gateway` calls it.
+
+mod model;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use gen_svc::engine::{Config, Engine};
+use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs};
+
+/// Serves gen-svc's API over a model that costs nothing and answers with random letters.
+#[derive(Debug, Parser)]
+#[command(name = "gen-svc-mock")]
+struct Args {
+    /// The model whose tokenizer is used: a Hugging Face folder or a GGUF file. Weights are not needed.
+    #[arg(long, value_name = "PATH")]
+    model: PathBuf,
+    /// Where to listen. Port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Milliseconds that a step of the engine takes.
+    #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
+    step_ms: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(run(Args::parse()))
+}
+
+async fn run(args: Args) -> anyhow::Result<()> {
+    let security = Security::open(&SecurityArgs::default())?;
+    let listener = serve::listen(args.listen, &security).await?;
+    let step = Duration::from_millis(args.step_ms);
+    let start = move || Engine::start_with(Config::new(args.model), move |config| model::load(config, step));
+    let (engine, _thread) = tokio::task::spawn_blocking(start).await??;
+    let shutdown = serve::shutdown_signal()?;
+    writeln!(std::io::stdout(), "gen-svc-mock listening on {}", listener.local_addr()?)?;
+    gen_svc::serve::serve(engine, (listener, security), None, &ServeArgs::default(), shutdown).await?;
+    Ok(())
+}
