@@ -31,6 +31,7 @@ pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<
         id: artifacts.name.clone(),
         architecture: "mock".to_owned(),
         context_length: CONTEXT,
+        max_prompt_tokens: CONTEXT,
         vocabulary_size: vocabulary,
         dtype: "f32".to_owned(),
         quantization: "none".to_owned(),
