@@ -6,7 +6,9 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tandem_common::call::CredentialsError;
@@ -20,9 +22,9 @@ use tandem_common::pb::generate::v1::{
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
 use tandem_common::tokenizer::Encoding;
-use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::Stream;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 use tracing::Instrument as _;
@@ -40,7 +42,7 @@ const FAILURES: (usize, usize) = (64, 3);
 /// How early a timer may be.
 const TIMER: Duration = Duration::from_millis(20);
 /// How long a call may take to end after its last event.
-const CLOSE: Duration = Duration::from_secs(1);
+const CLOSE: Duration = Duration::from_millis(100);
 /// Events that may wait for a caller to read them.
 const EVENTS: usize = 16;
 
@@ -73,7 +75,28 @@ pub struct Task {
 }
 
 /// The stream of one task's events. Dropping it cancels the generation.
-pub type Answer = ReceiverStream<Result<RunTaskResponse, Status>>;
+pub struct Answer {
+    /// What makes the events, until it has made them all. It goes on when the next event is asked for, which spares a task of its own.
+    following: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    events: Receiver<Result<RunTaskResponse, Status>>,
+}
+
+impl Stream for Answer {
+    type Item = Result<RunTaskResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.following.as_mut().is_some_and(|following| following.as_mut().poll(context).is_ready()) {
+            self.following = None;
+        }
+        self.events.poll_recv(context)
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
+    }
+}
 
 impl TaskRunner {
     /// Looks for the generation service's replicas, from now on.
@@ -95,21 +118,13 @@ impl TaskRunner {
         let rendered = rendered_event(&task.rendered);
         let mut run = Run::new(generation, task, self.meters.clone())?;
         let upstream = run.open(HashSet::new()).await?;
-        let (events, answer) = mpsc::channel(EVENTS);
+        let (sender, events) = mpsc::channel(EVENTS);
         let following = async move {
-            let telling = async {
-                if events.send(told(rendered)).await.is_ok() {
-                    run.follow(upstream, &events).await;
-                }
-            };
-            // Who asked may go, whatever is waited for.
-            tokio::select! {
-                () = telling => {}
-                () = events.closed() => {}
+            if sender.send(told(rendered)).await.is_ok() {
+                run.follow(upstream, &sender).await;
             }
         };
-        tokio::spawn(following.in_current_span());
-        Ok(ReceiverStream::new(answer))
+        Ok(Answer { following: Some(Box::pin(following.in_current_span())), events })
     }
 }
 
