@@ -268,7 +268,7 @@ impl Run {
                         Err(_) => return,
                     },
                     Step::End(event) => return end(events, told(event)).await,
-                    Step::GivenUp(finished) => (Trouble::Elsewhere, cut_short(), Some(finished)),
+                    Step::GivenUp(finished) => (Trouble::Broken, cut_short(), Some(finished)),
                 },
                 Ok(None) => (Trouble::Broken, cut_short(), None),
                 Err(status) => (self.trouble(&status), self.refused(status), None),
@@ -407,7 +407,7 @@ enum Trouble {
     Here,
     /// This replica takes nothing on, now.
     Elsewhere,
-    /// This replica is broken, or cannot be reached.
+    /// This replica is broken, ends, or cannot be reached.
     Broken,
 }
 
