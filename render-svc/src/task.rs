@@ -303,7 +303,7 @@ impl Run {
                         end(events, told(event)).await;
                         return upstream.close().await;
                     }
-                    Step::GivenUp(finished) => (Trouble::Elsewhere, cut_short(), Some(finished)),
+                    Step::GivenUp(finished) => (Trouble::Broken, cut_short(), Some(finished)),
                 },
                 Ok(None) => (Trouble::Broken, cut_short(), None),
                 Err(status) => (self.trouble(&status), self.refused(status), None),
@@ -443,7 +443,7 @@ enum Trouble {
     Here,
     /// This replica takes nothing on, now.
     Elsewhere,
-    /// This replica is broken, or cannot be reached.
+    /// This replica is broken, ends, or cannot be reached.
     Broken,
 }
 

@@ -104,6 +104,18 @@ pub fn python() -> Command {
     Command::new(std::env::var_os("TANDEM_PYTHON").map_or(made, PathBuf::from))
 }
 
+/// Envoy: TANDEM_ENVOY, or the one that `cargo xtask test` fetches.
+///
+/// # Panics
+/// It is not there.
+#[must_use]
+pub fn envoy() -> PathBuf {
+    let fetched = repository().join(".tandem/envoy/envoy");
+    let path = std::env::var_os("TANDEM_ENVOY").map_or(fetched, PathBuf::from);
+    assert!(path.is_file(), "{} is missing: `cargo xtask test` fetches it", path.display());
+    path
+}
+
 /// One of the project's binaries, built first if need be: a test's own build makes only the test.
 ///
 /// # Panics

@@ -1,13 +1,15 @@
 //! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use render_svc::args::GenerationArgs;
 use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
-use tandem_common::pb::generate::v1::{self as generate, ReturnOptions, Sampling, Stop};
+use tandem_common::pb::generate::v1::{self as generate, FinishReason, ReturnOptions, Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
@@ -16,14 +18,18 @@ use tandem_tests::{Process, Running, default_library, default_model, serve_libra
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_types::StatusExt as _;
 
 use crate::failure::failed;
 
-fn generation() -> Process {
+pub(crate) fn generation() -> Process {
     let model = default_model().display().to_string();
     Process::start("127.0.0.1:0", &["gen-svc", "--threads", "1", "--kv-memory-mib", "256", "--model", &model])
 }
@@ -62,7 +68,7 @@ async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channe
 }
 
 /// Tasks of every kind: greedy and seeded, with and without ids, with log probabilities, with a grammar, with stops.
-fn task(number: usize, tokens: u32) -> RunTaskRequest {
+pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
     let text = format!("Tell me a long story about number {number} and its friends.");
     let content = Some(chat::message::Content::Text(text));
     let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
@@ -96,7 +102,7 @@ fn task(number: usize, tokens: u32) -> RunTaskRequest {
 
 /// All that a caller is told, put together.
 #[derive(Debug, Default, PartialEq)]
-struct Answer {
+pub(crate) struct Answer {
     order: String,
     prompt_logprobs: Vec<generate::TokenInfo>,
     text: String,
@@ -132,7 +138,7 @@ impl Answer {
 }
 
 /// `progress` is how many bytes were told. An answer that breaks off is ABORTED.
-async fn ask(
+pub(crate) async fn ask(
     mut client: TaskServiceClient<Channel>,
     task: RunTaskRequest,
     progress: watch::Sender<usize>,
@@ -275,24 +281,37 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     assert!(answered > 0);
 }
 
-/// Breaks the first call, as something between the services may, and answers the others with nothing but an end.
-#[derive(Debug, Default)]
-struct BreaksOnce(AtomicBool);
+/// What something between the services may make of a replica: the first call goes like this, the others have nothing but an end.
+#[derive(Debug)]
+struct OnceOtherwise {
+    first: Result<Vec<Generated>, Status>,
+    has_been_asked: AtomicBool,
+}
+
+impl OnceOtherwise {
+    fn new(first: Result<Vec<Generated>, Status>) -> Self {
+        Self { first, has_been_asked: AtomicBool::new(false) }
+    }
+}
+
+/// An output without a token, and its answer's end.
+fn ended(reason: FinishReason) -> Vec<Generated> {
+    let finished = generate::Finished { reason: reason.into(), ..generate::Finished::default() };
+    vec![Generated::Finished(finished), Generated::Summary(generate::Summary::default())]
+}
 
 #[tonic::async_trait]
-impl GenerateService for BreaksOnce {
+impl GenerateService for OnceOtherwise {
     type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
 
     async fn generate(
         &self,
         _request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
-        if !self.0.swap(true, Ordering::Relaxed) {
-            return Err(Status::unavailable("reset by something in between"));
-        }
-        let summary = generate::generate_response::Event::Summary(generate::Summary::default());
-        let events = vec![Ok(generate::GenerateResponse { event: Some(summary) })];
-        Ok(Response::new(tokio_stream::iter(events)))
+        let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
+        let events = if is_first { self.first.clone()? } else { ended(FinishReason::Length) };
+        let told = |event| Ok(generate::GenerateResponse { event: Some(event) });
+        Ok(Response::new(tokio_stream::iter(events.into_iter().map(told).collect::<Vec<_>>())))
     }
 
     async fn get_model(
@@ -303,20 +322,63 @@ impl GenerateService for BreaksOnce {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_broke_one_call_is_asked_again_and_gets_others() {
+/// A render service whose only replica this is.
+async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Running, TaskServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<GenerateServiceServer<BreaksOnce>>().await;
-    let service = GenerateServiceServer::new(BreaksOnce::default());
-    let server = Server::builder().add_service(health).add_service(service);
+    let server =
+        Server::builder().add_service(HealthServer::new(health)).add_service(GenerateServiceServer::new(replica));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let args = GenerationArgs { generate, ..GenerationArgs::default() };
-    let front = serve_library_before(default_library(), args, ServeArgs::default()).await;
-    let client = TaskServiceClient::new(front.channel().await);
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+/// Health behind something that asks another service each time: the first, so many of them, will never be well.
+#[derive(Debug)]
+struct Ill(AtomicUsize);
+
+#[tonic::async_trait]
+impl Health for Ill {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn watch(&self, _request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let ill = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ill| ill.checked_sub(1));
+        let status = if ill.is_ok() { ServingStatus::NotServing } else { ServingStatus::Serving };
+        let told = tokio_stream::once(Ok(HealthCheckResponse { status: status.into() }));
+        Ok(Response::new(Box::pin(told.chain(tokio_stream::pending()))))
+    }
+}
+
+/// A call breaks; the replica says so many times that it is not well, and gets the next.
+async fn breaks_once(ill: usize) {
+    let replica = OnceOtherwise::new(Err(Status::unavailable("reset by something in between")));
+    let (_service, client) = in_front_of_one(replica, Ill(ill.into())).await;
     let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
     assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("it is well again");
     assert_eq!(answer.order, "rf");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_broke_one_call_is_asked_again_and_gets_others() {
+    breaks_once(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_not_well_is_asked_again_since_another_may_answer_there() {
+    breaks_once(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_the_only_replica_gives_up_goes_on_there_if_it_is_well() {
+    let gives_up = OnceOtherwise::new(Ok(ended(FinishReason::Cancelled)));
+    let (_service, client) = in_front_of_one(gives_up, Ill(0.into())).await;
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
+    assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
 }

@@ -14,6 +14,7 @@ mod deepseek;
 mod differential;
 mod encoders;
 mod engine;
+mod envoy;
 mod facts;
 mod failover;
 mod failure;

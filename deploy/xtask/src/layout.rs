@@ -38,6 +38,10 @@ impl Layout {
         self.tandem().join("tokenizers")
     }
 
+    pub(crate) fn envoy(&self) -> PathBuf {
+        self.tandem().join("envoy")
+    }
+
     /// Packages on their way in. Empty when set-up is done.
     pub(crate) fn downloads(&self) -> PathBuf {
         self.tandem().join("downloads")

