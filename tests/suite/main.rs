@@ -10,6 +10,7 @@ mod capabilities;
 mod control;
 mod control_tokens;
 mod corpus;
+mod deadlines;
 mod deepseek;
 mod differential;
 mod encoders;
