@@ -11,6 +11,7 @@ mod stats;
 
 use clap::{Parser, Subcommand};
 use render_svc::args;
+use tandem_common::telemetry::Telemetry;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -39,6 +40,9 @@ fn main() -> anyhow::Result<()> {
         Command::Render(args) => runtime.block_on(render::measure(&args)),
         Command::Generate(args) => runtime.block_on(generate::measure(&args)),
         Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
-        Command::Serve(args) => runtime.block_on(render_svc::serve::run(*args)),
+        Command::Serve(args) => runtime.block_on(async {
+            let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
+            render_svc::serve::run(*args, &telemetry).await
+        }),
     }
 }
