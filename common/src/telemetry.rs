@@ -119,7 +119,7 @@ impl Telemetry {
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false)
-            .with_filter(filter_fn(is_ours));
+            .with_filter(filter_fn(is_ours).with_max_level_hint(Level::INFO));
         let exported = match &logs {
             Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
             None => None,
@@ -147,10 +147,12 @@ impl Telemetry {
     /// Tells what is still to be told, if the collector takes it within some seconds.
     pub async fn end(self) {
         let end = move || {
-            let Self { traces, metrics, logs, .. } = self;
-            let _ = traces.shutdown();
-            let _ = metrics.map(|metrics| metrics.shutdown());
-            let _ = logs.map(|logs| logs.shutdown());
+            // Side by side: each may take some seconds.
+            std::thread::scope(|scope| {
+                scope.spawn(|| self.traces.shutdown());
+                scope.spawn(|| self.metrics.as_ref().map(SdkMeterProvider::shutdown));
+                scope.spawn(|| self.logs.as_ref().map(SdkLoggerProvider::shutdown));
+            });
         };
         let _ = tokio::task::spawn_blocking(end).await;
     }

@@ -53,7 +53,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
         writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
     }
     let (config, served) = (args.engine.into(), Served::default());
-    tracing::info!(%address, "the model is loaded; until then calls are refused");
+    tracing::info!(%address, "loading the model; until it is there, calls are refused");
     let mut loading = tokio::task::spawn_blocking(|| Engine::start(config));
     let mut serving = pin!(serve(served.clone(), (listener, security), control, &args.serve, shutdown));
     let (loaded, ended) = tokio::select! {

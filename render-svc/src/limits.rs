@@ -83,12 +83,12 @@ impl Limits {
     fn check_blocks(&self, found: &[Value], parent: &str, count: &mut usize) -> Result<(), Invalid> {
         for (j, block) in found.iter().enumerate() {
             let field = format!("{parent}.content[{j}]");
-            if kind(block) == Some("image") {
+            if is_image(block) {
                 *count += 1;
                 self.check_image(block, *count, &field)?;
             }
             // A tool's result holds no further ones.
-            let inner = blocks(block).iter().enumerate().filter(|(_, inner)| kind(inner) == Some("image"));
+            let inner = blocks(block).iter().enumerate().filter(|(_, inner)| is_image(inner));
             for (k, inner) in inner {
                 *count += 1;
                 self.check_image(inner, *count, &format!("{field}.content[{k}]"))?;
@@ -113,14 +113,28 @@ impl Limits {
     }
 }
 
+/// Whether a block is an image, as any adapter spells it.
+fn is_image(block: &Value) -> bool {
+    matches!(kind(block), Some("image" | "image_url" | "input_image"))
+}
+
 /// An image's width and height in pixels, if it is sent along and its header tells them.
 fn size(image: &Value) -> Option<[u64; 2]> {
-    let text = ["base64", "url"].iter().find_map(|key| image.get(key)?.as_str())?;
-    let data = match text.strip_prefix("data:") {
-        Some(rest) => rest.split_once(";base64,")?.1,
-        None => text,
-    };
-    let header = data.as_bytes().get(..data.len().min(HEADER) / 4 * 4)?;
-    let size = imagesize::reader_size(Cursor::new(STANDARD.decode(header).ok()?)).ok()?;
-    Some([size.width as u64, size.height as u64])
+    let text = |value: &Value| value.as_str().or_else(|| value.get("url")?.as_str()).map(ToOwned::to_owned);
+    let text = ["base64", "url", "image", "image_url", "data"].iter().find_map(|key| text(image.get(key)?))?;
+    let letters = data(&text).bytes().filter(|letter| !letter.is_ascii_whitespace());
+    let mut letters: Vec<u8> = letters.take(HEADER).collect();
+    letters.truncate(letters.len() / 4 * 4);
+    let header = STANDARD.decode(letters).ok()?;
+    let size = imagesize::reader_size(Cursor::new(&header)).ok()?;
+    let [width, height] = [size.width as u64, size.height as u64];
+    // A bitmap from the top down has a negative height.
+    let is_negative = header.starts_with(b"BM") && height > u64::from(u32::MAX / 2);
+    Some([width, if is_negative { (1 << 32) - height } else { height }])
+}
+
+/// What a data URL holds in base64; any other text as it is.
+fn data(text: &str) -> &str {
+    let is_data = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    text.split_once(',').filter(|_| is_data).map_or(text, |(_, data)| data)
 }

@@ -29,10 +29,14 @@ fn main() -> ExitCode {
 }
 
 fn run_server(args: Serve) -> anyhow::Result<()> {
-    tokio::runtime::Runtime::new()?.block_on(async {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let ended = runtime.block_on(async {
         let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         ended
-    })
+    });
+    // Models that are still being loaded are of no use any more.
+    runtime.shutdown_background();
+    ended
 }

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use crate::args::GenerationArgs;
 use crate::chat::Invalid;
@@ -124,7 +124,7 @@ impl TaskRunner {
                 run.follow(upstream, &sender).await;
             }
         };
-        Ok(Answer { following: Some(Box::pin(following.in_current_span())), events })
+        Ok(Answer { following: Some(Box::pin(following)), events })
     }
 }
 
@@ -132,6 +132,8 @@ impl TaskRunner {
 struct Run {
     generation: Arc<Generation>,
     meters: TaskMeters,
+    /// What further calls belong to.
+    span: Span,
     /// As it was sent first.
     request: GenerateRequest,
     prompt: Vec<u32>,
@@ -213,6 +215,7 @@ impl Run {
         Ok(Self {
             generation,
             meters,
+            span: Span::current(),
             key: PrefixKey::new(&cache_salt, &prompt),
             wants_ids: return_options.token_ids,
             request: GenerateRequest {
@@ -303,12 +306,13 @@ impl Run {
                         end(events, told(event)).await;
                         return upstream.close().await;
                     }
-                    Step::GivenUp(finished) => (Trouble::Broken, cut_short(), Some(finished)),
+                    Step::GivenUp(finished) => (Trouble::GaveUp, cut_short(), Some(finished)),
                 },
                 Ok(None) => (Trouble::Broken, cut_short(), None),
                 Err(status) => (self.trouble(&status), self.refused(status), None),
             };
-            match (self.reopen(&upstream, trouble, error).await, given_up) {
+            let span = self.span.clone();
+            match (self.reopen(&upstream, trouble, error).instrument(span).await, given_up) {
                 (Ok(other), _) => upstream = other,
                 // Its own end follows.
                 (Err(_), Some(finished)) => self.finish = Some(finished),
@@ -324,12 +328,13 @@ impl Run {
             return Err(error);
         }
         self.failures = (all + 1, in_a_row + 1);
-        self.meters.resumed();
         trouble.report(&upstream.lease);
         let replica = upstream.lease.replica();
         tracing::warn!(replica = %replica.address(), tokens = self.ids.len(), "a task goes on elsewhere: {error}");
-        let tried = if matches!(trouble, Trouble::Broken) { HashSet::new() } else { HashSet::from([replica.id()]) };
-        self.open(tried).await
+        let tried = if trouble == Trouble::Elsewhere { HashSet::from([replica.id()]) } else { HashSet::new() };
+        let other = self.open(tried).await?;
+        self.meters.resumed();
+        Ok(other)
     }
 
     /// A status that the transport made has no details; one that a service made has.
@@ -443,7 +448,9 @@ enum Trouble {
     Here,
     /// This replica takes nothing on, now.
     Elsewhere,
-    /// This replica is broken, ends, or cannot be reached.
+    /// This replica gave the answer up: it ends, or nobody read. Whether it takes more on is for it, or who stands behind it, to say.
+    GaveUp,
+    /// This replica is broken, or cannot be reached.
     Broken,
 }
 

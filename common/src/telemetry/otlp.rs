@@ -35,7 +35,7 @@ pub struct OtlpArgs {
     pub service_name: Option<String>,
 
     /// Of the traces that begin here, the share that is told of, from 0 to 1. Whether others are, is for who began them.
-    #[arg(long, env = "TANDEM_TRACE_RATIO", default_value_t = 1.0, value_name = "SHARE")]
+    #[arg(long, env = "TANDEM_TRACE_RATIO", default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
     pub trace_ratio: f64,
 }
 
@@ -80,15 +80,22 @@ impl OtlpArgs {
         let instance = format!("{:016x}", rand());
         let resource = Resource::builder_empty()
             .with_attributes([
-                KeyValue::new("service.name", name),
                 KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
                 KeyValue::new("service.instance.id", instance),
             ])
             .with_detector(Box::new(TelemetryResourceDetector))
             .with_detector(Box::new(EnvResourceDetector::new()))
+            .with_attributes([KeyValue::new("service.name", name)])
             .build();
         let endpoint = self.otlp_endpoint.as_ref().map(ToString::to_string);
         Ok(Collector { endpoint, tls, ratio: self.trace_ratio, resource })
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share @ 0.0..=1.0) => Ok(share),
+        _ => Err("give a number from 0 to 1".to_owned()),
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Caller {
     /// Until it leaves the queue.
     queued: RefCell<Span>,
     outputs: usize,
+    /// Tokens that were generated before, elsewhere.
+    resumed: usize,
     prompt_tokens: usize,
     seed: u64,
     /// Outputs that have not ended.
@@ -77,6 +79,7 @@ impl Caller {
             queued: RefCell::new(info_span!(parent: span, "queue")),
             span: span.clone(),
             outputs: work.sampling.n as usize,
+            resumed: work.generated().len(),
             prompt_tokens: work.prompt_tokens,
             seed: work.sampling.seed,
             unfinished: Cell::new(work.sampling.n as usize),
@@ -168,7 +171,12 @@ impl Caller {
         if self.unfinished.get() == 0 {
             let generated = self.completion_tokens.get();
             self.span.record("gen_ai.usage.output_tokens", number(generated));
-            self.shared.meters.request_ended(self.timings(), self.prompt_tokens, generated, self.outputs);
+            self.shared.meters.request_ended(
+                self.timings(),
+                self.prompt_tokens,
+                generated - self.resumed,
+                self.outputs,
+            );
             self.tell(Event::Summary(Summary {
                 prompt_tokens: self.prompt_tokens,
                 cached_tokens: self.cached.get().unwrap_or(0),
