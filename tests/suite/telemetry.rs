@@ -286,43 +286,47 @@ async fn one_trace_leads_from_the_caller_through_both_services_and_back() {
     drop((generation, rendering));
 }
 
+const METRICS: [&str; 14] = [
+    "rpc.server.call.duration",
+    "rpc.client.call.duration",
+    "tandem.render.duration",
+    "tandem.task.resumed",
+    "tandem.generation.replicas",
+    "gen_ai.server.time_to_first_token",
+    "gen_ai.server.time_per_output_token",
+    "gen_ai.server.request.duration",
+    "gen_ai.client.token.usage",
+    "tandem.engine.queued",
+    "tandem.engine.running",
+    "tandem.engine.kv.blocks",
+    "tandem.engine.kv.block_size",
+    "tandem.engine.outputs",
+];
+
+/// Calls whose failures may well repeat what they say.
+async fn fail(address: &str) {
+    let status = run(address, RunTaskRequest { model: SECRET.to_owned(), ..task() }).await;
+    assert_eq!(status.expect_err("no such model").code(), Code::NotFound);
+    let request = RenderRequest { model: SECRET.to_owned(), conversation: conversation(), ..Default::default() };
+    let mut client = RenderServiceClient::new(channel(address).await);
+    let status = client.render(traced(request)).await.expect_err("no such model");
+    assert_eq!(status.code(), Code::NotFound);
+    let path = format!("/{SECRET}/{SECRET}").parse().expect("a path");
+    let mut grpc = tonic::client::Grpc::new(channel(address).await);
+    grpc.ready().await.expect("ready");
+    let codec = tonic_prost::ProstCodec::<RenderRequest, RenderRequest>::default();
+    let status = grpc.unary(Request::new(RenderRequest::default()), path, codec).await.expect_err("no such method");
+    assert_eq!(status.code(), Code::Unimplemented);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     let (collector, address) = Collector::start().await;
     let logs = TempDir::new().expect("a folder");
     let [mut generation, mut rendering] = services(&[], Some(address), logs.path());
     run(&rendering.address, task()).await.expect("an answer");
-    // Failures, whose messages may well repeat it.
-    let status = run(&rendering.address, RunTaskRequest { model: SECRET.to_owned(), ..task() }).await;
-    assert_eq!(status.expect_err("no such model").code(), Code::NotFound);
-    let request = RenderRequest { model: SECRET.to_owned(), conversation: conversation(), ..Default::default() };
-    let mut client = RenderServiceClient::new(channel(&rendering.address).await);
-    let status = client.render(traced(request)).await.expect_err("no such model");
-    assert_eq!(status.code(), Code::NotFound);
-    let path = format!("/{SECRET}/{SECRET}").parse().expect("a path");
-    let mut grpc = tonic::client::Grpc::new(channel(&rendering.address).await);
-    grpc.ready().await.expect("ready");
-    let codec = tonic_prost::ProstCodec::<RenderRequest, RenderRequest>::default();
-    let status = grpc.unary(Request::new(RenderRequest::default()), path, codec).await.expect_err("no such method");
-    assert_eq!(status.code(), Code::Unimplemented);
-
-    let names = [
-        "rpc.server.call.duration",
-        "rpc.client.call.duration",
-        "tandem.render.duration",
-        "tandem.task.resumed",
-        "tandem.generation.replicas",
-        "gen_ai.server.time_to_first_token",
-        "gen_ai.server.time_per_output_token",
-        "gen_ai.server.request.duration",
-        "gen_ai.client.token.usage",
-        "tandem.engine.queued",
-        "tandem.engine.running",
-        "tandem.engine.kv.blocks",
-        "tandem.engine.kv.block_size",
-        "tandem.engine.outputs",
-    ];
-    until("all metrics arrive", || names.iter().all(|name| collector.metrics().contains(*name))).await;
+    fail(&rendering.address).await;
+    until("all metrics arrive", || METRICS.iter().all(|name| collector.metrics().contains(*name))).await;
     let is_ours = |line: &str| line.contains("generation ended");
     until("logs arrive", || collector.logs().keys().any(|line| is_ours(line))).await;
     let trace = collector.logs().into_iter().find(|(line, _)| is_ours(line)).map(|(_, trace)| trace);

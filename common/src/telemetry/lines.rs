@@ -3,7 +3,7 @@
 use std::fmt;
 
 use opentelemetry::Context;
-use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::trace::TraceContextExt as _;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, json};
@@ -21,53 +21,31 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let span = Context::map_current(|context| context.span().span_context().clone());
         let span = span.is_valid().then_some(span);
         match self.0 {
-            LogFormat::Text => text(context, writer, event, span.as_ref()),
-            LogFormat::Json => object(context, writer, event, span.as_ref()),
+            LogFormat::Text => {
+                SystemTime.format_time(&mut writer)?;
+                let metadata = event.metadata();
+                write!(writer, " {:>5} {}: ", metadata.level(), metadata.target())?;
+                context.format_fields(writer.by_ref(), event)?;
+                if let Some(span) = span {
+                    write!(writer, " trace_id={}", span.trace_id())?;
+                }
+                writeln!(writer)
+            }
+            LogFormat::Json => {
+                let mut line = String::new();
+                let format = json().flatten_event(true).with_current_span(false).with_span_list(false);
+                format.format_event(context, Writer::new(&mut line), event)?;
+                let fields = line.trim_ascii_end().strip_suffix('}').ok_or(fmt::Error)?;
+                write!(writer, "{fields}")?;
+                if let Some(span) = span {
+                    write!(writer, r#","trace_id":"{}","span_id":"{}""#, span.trace_id(), span.span_id())?;
+                }
+                writeln!(writer, "}}")
+            }
         }
     }
-}
-
-fn text<S, N>(
-    context: &FmtContext<'_, S, N>,
-    mut writer: Writer<'_>,
-    event: &Event<'_>,
-    span: Option<&SpanContext>,
-) -> fmt::Result
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    SystemTime.format_time(&mut writer)?;
-    let metadata = event.metadata();
-    write!(writer, " {:>5} {}: ", metadata.level(), metadata.target())?;
-    context.format_fields(writer.by_ref(), event)?;
-    if let Some(span) = span {
-        write!(writer, " trace_id={}", span.trace_id())?;
-    }
-    writeln!(writer)
-}
-
-fn object<S, N>(
-    context: &FmtContext<'_, S, N>,
-    mut writer: Writer<'_>,
-    event: &Event<'_>,
-    span: Option<&SpanContext>,
-) -> fmt::Result
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    let mut line = String::new();
-    let format = json().flatten_event(true).with_current_span(false).with_span_list(false);
-    format.format_event(context, Writer::new(&mut line), event)?;
-    let fields = line.trim_ascii_end().strip_suffix('}').ok_or(fmt::Error)?;
-    write!(writer, "{fields}")?;
-    if let Some(span) = span {
-        write!(writer, r#","trace_id":"{}","span_id":"{}""#, span.trace_id(), span.span_id())?;
-    }
-    writeln!(writer, "}}")
 }
