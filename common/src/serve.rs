@@ -173,12 +173,15 @@ fn server(
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
     let calls = Capacity::new(args.max_calls);
-    let admission =
-        move |request: &mut Request<Body>| tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(request));
+    let admission = move |request: Request<Body>| match &tokens {
+        Some(tokens) => tokens.check(request),
+        None => request,
+    };
     let router = Server::builder()
-        .layer(around(Call::answered))
+        .layer(MapRequestLayer::new(admission))
+        .layer(around(|request: &mut Request<Body>| Call::answered(request, Admission::of(request).is_granted())))
         .layer(MapResponseLayer::new(typed_errors::typed))
-        .layer(around(admission))
+        .layer(around(|request: &mut Request<Body>| Admission::of(request)))
         .layer(around(move |request: &mut Request<Body>| calls.take(request)))
         .layer(around(|request: &mut Request<Body>| deadline::Limit::begin(request)))
         .layer(MapRequestLayer::new(arrival::in_time))
@@ -207,7 +210,7 @@ fn allow_many_files() {
 }
 
 /// Whether a call asks for health: that needs no credentials, and no place among the calls.
-fn is_health(request: &Request<Body>) -> bool {
+fn is_health<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with("/grpc.health.v1.Health/")
 }
 
@@ -222,7 +225,7 @@ fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builde
     Ok(names.iter().fold(builder, |builder, name| builder.with_service_name(*name)))
 }
 
-/// Waits for SIGTERM or SIGINT.
+/// Waits for SIGTERM or SIGINT. A SIGINT after that ends the process at once, whatever is in flight.
 ///
 /// # Errors
 /// Signal handlers cannot be installed. They are installed before this returns, not when the future is first polled.
@@ -235,5 +238,10 @@ pub fn shutdown_signal() -> Result<impl Future<Output = ()> + Send, ServeError> 
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        tokio::spawn(async move {
+            interrupt.recv().await;
+            tracing::warn!("interrupted again: the drain ends here");
+            std::process::exit(130);
+        });
     })
 }

@@ -5,6 +5,7 @@
 mod call;
 mod lines;
 mod otlp;
+mod span;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +19,8 @@ use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use prometheus::Registry;
-use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{FilterExt as _, ParseError, filter_fn};
+use tracing::Subscriber;
+use tracing_subscriber::filter::{FilterExt as _, LevelFilter, ParseError, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -30,13 +31,12 @@ use crate::serve::{self, Security, ServeError};
 pub(crate) use call::Call;
 pub use call::{Traced, traced};
 pub use otlp::{ExportError, OtlpArgs};
+pub use span::Span;
 
 /// Libraries that tell everyone how they build their tables, or each step of an export. Filters that name them still count.
 const QUIET: &str = "tk_encode=warn,ptr_hash=error,opentelemetry=warn";
 /// What an export does must not be exported.
 const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
-/// Whose spans make up a trace.
-const OURS: [&str; 3] = ["tandem_common", "render_svc", "gen_svc"];
 
 /// How to log.
 #[derive(Debug, Clone, Args)]
@@ -95,7 +95,7 @@ pub fn meter() -> Meter {
 /// A service's telemetry, under way.
 #[derive(Debug)]
 pub struct Telemetry {
-    traces: SdkTracerProvider,
+    traces: Option<SdkTracerProvider>,
     metrics: Option<SdkMeterProvider>,
     logs: Option<SdkLoggerProvider>,
     scraped: Option<(SocketAddr, Registry)>,
@@ -113,19 +113,15 @@ impl Telemetry {
         let logs = collector.logs()?;
         let scraped = metrics_listen.map(|address| (address, Registry::new()));
         let metrics = collector.metrics(scraped.as_ref().map(|(_, registry)| registry))?;
-        let spans = tracing_opentelemetry::layer()
-            .with_tracer(traces.tracer("tandem"))
-            .with_location(false)
-            .with_threads(false)
-            .with_target(false)
-            .with_tracked_inactivity(false)
-            .with_filter(filter_fn(is_ours).with_max_level_hint(Level::INFO));
         let exported = match &logs {
             Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
             None => None,
         };
         // The process has one, for all tests that start a service in it.
-        let _ = tracing_subscriber::registry().with(spans).with(lines(log)?).with(exported).try_init();
+        let _ = tracing_subscriber::registry().with(lines(log)?).with(exported).try_init();
+        if let Some(traces) = &traces {
+            span::tell(traces.tracer("tandem"));
+        }
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());
         }
@@ -149,7 +145,7 @@ impl Telemetry {
         let end = move || {
             // Side by side: each may take some seconds.
             std::thread::scope(|scope| {
-                scope.spawn(|| self.traces.shutdown());
+                scope.spawn(|| self.traces.as_ref().map(SdkTracerProvider::shutdown));
                 scope.spawn(|| self.metrics.as_ref().map(SdkMeterProvider::shutdown));
                 scope.spawn(|| self.logs.as_ref().map(SdkLoggerProvider::shutdown));
             });
@@ -158,17 +154,13 @@ impl Telemetry {
     }
 }
 
-fn is_ours(metadata: &Metadata<'_>) -> bool {
-    let is_of = |ours: &&str| metadata.target().starts_with(*ours);
-    metadata.is_span() && *metadata.level() <= Level::INFO && OURS.iter().any(is_of)
-}
-
 fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
     EnvFilter::builder().parse(format!("{QUIET},{},{more}", args.log))
 }
 
 fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(args: &LogArgs) -> Result<impl Layer<S>, ParseError> {
-    let filter = filter(args, "")?.and(filter_fn(|metadata| metadata.is_event()));
+    let filter =
+        filter(args, "")?.and(filter_fn(|metadata| metadata.is_event()).with_max_level_hint(LevelFilter::TRACE));
     Ok(fmt::layer()
         .event_format(lines::Lines(args.log_format))
         .with_writer(io::stderr)

@@ -7,15 +7,15 @@
 //! last waits again, and goes on later with the same tokens.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use opentelemetry::KeyValue;
+use tandem_common::telemetry::Span;
 use tokio::sync::{mpsc as events, oneshot, watch};
-use tracing::field::Empty;
-use tracing::{Span, info_span};
 
 use crate::cache::Usage;
 use crate::error::Error;
@@ -67,6 +67,8 @@ pub struct Config {
     pub event_buffer: usize,
     /// How long a caller may leave its channel full.
     pub reader_patience: Duration,
+    /// Once it is true, a load that is under way is given up, between two tensors.
+    pub cancel_load: Arc<AtomicBool>,
 }
 
 impl Config {
@@ -88,6 +90,7 @@ impl Config {
             kv_memory: None,
             event_buffer: 64,
             reader_patience: Duration::from_secs(60),
+            cancel_load: Arc::default(),
         }
     }
 }
@@ -184,7 +187,7 @@ impl Engine {
     /// Starts the thread and loads the model in it. Returns when requests can be served, with the thread to join at the end.
     ///
     /// # Errors
-    /// The model cannot be loaded as configured.
+    /// The model cannot be loaded as configured; [`Error::Draining`] if that was given up.
     pub fn start(config: Config) -> Result<(Self, JoinHandle<()>), Error> {
         Self::start_with(config, thread::load)
     }
@@ -317,15 +320,15 @@ fn number(count: usize) -> i64 {
 
 /// What a request does in the engine, from the queue to the last token.
 fn span(model: &ServedModel, work: &Work) -> Span {
-    info_span!(
-        "generation",
-        gen_ai.operation.name = "text_completion",
-        gen_ai.provider.name = "tandem",
-        gen_ai.request.model = model.id,
-        gen_ai.usage.input_tokens = number(work.prompt_tokens),
-        gen_ai.usage.output_tokens = Empty,
-        tandem.resumed_tokens = number(work.generated().len()),
-    )
+    Span::current().part("generation", || {
+        [
+            KeyValue::new("gen_ai.operation.name", "text_completion"),
+            KeyValue::new("gen_ai.provider.name", "tandem"),
+            KeyValue::new("gen_ai.request.model", model.id.clone()),
+            KeyValue::new("gen_ai.usage.input_tokens", number(work.prompt_tokens)),
+            KeyValue::new("tandem.resumed_tokens", number(work.generated().len())),
+        ]
+    })
 }
 
 impl Shared {

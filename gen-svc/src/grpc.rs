@@ -1,16 +1,17 @@
 //! The wire: protobuf to a request, events to protobuf.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::serve;
+use tandem_common::telemetry::Span;
 use tokio::sync::mpsc::Receiver;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
-use tracing::{Span, info_span};
 
 use crate::engine::{Engine, Event};
 use crate::error::Error;
@@ -42,14 +43,18 @@ impl GenerateService for Service {
         let engine = self.engine.clone();
         let place = engine.reserve()?;
         let span = Span::current();
-        // A long prompt takes a while to tokenize.
-        let submitted = tokio::task::spawn_blocking(move || {
+        let is_short = request.is_short();
+        let submit = move || {
             let _entered = span.enter();
-            let work = info_span!("prepare").in_scope(|| request.prepare(engine.model()))?;
+            let work = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
             engine.submit_at(place, work, deadline)
-        });
-        let events = submitted.await.map_err(|_| Error::EngineFailed)??;
-        Ok(Response::new(Responses::new(events, self.engine.clone())))
+        };
+        let events = match is_short {
+            true => catch_unwind(AssertUnwindSafe(submit)).map_err(|_| Error::EngineFailed)?,
+            // It holds nobody up elsewhere.
+            false => tokio::task::spawn_blocking(submit).await.map_err(|_| Error::EngineFailed)?,
+        };
+        Ok(Response::new(Responses::new(events?, self.engine.clone())))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {

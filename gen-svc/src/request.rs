@@ -22,6 +22,9 @@ const MAX_OUTPUTS: u32 = 16;
 const MAX_BIASED: usize = 1024;
 const MAX_LOGPROBS: u32 = 20;
 const MAX_SALT_BYTES: usize = 1024;
+/// Bytes of a text, and ids, that are prepared in a fraction of a millisecond.
+const SHORT_TEXT: usize = 4 << 10;
+const SHORT_IDS: usize = 4 << 10;
 
 /// What to continue, and how, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -279,6 +282,17 @@ impl GenerateRequest {
             priority: self.priority,
             cache_salt: self.cache_salt.into(),
         })
+    }
+
+    /// Whether to prepare it takes about as long as to hand it to another thread.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        let is_short = match &self.input {
+            Input::Text(text) => text.len() <= SHORT_TEXT,
+            Input::TokenIds(ids) => ids.len() <= SHORT_IDS,
+            Input::HfMessages => true,
+        };
+        is_short && self.grammar.is_none()
     }
 
     /// How many of the input's ids were generated before.

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 use std::io::Write as _;
-use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tandem_common::serve::{self, Endpoint, Health, Later, Security, ServeArgs, ServeError};
@@ -13,7 +14,7 @@ use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
-use crate::engine::{Engine, Stage};
+use crate::engine::{Config, Engine, Stage};
 use crate::grpc;
 
 /// The engine, once its model is loaded.
@@ -36,45 +37,69 @@ impl Served {
     }
 }
 
-/// Listens, loads the model, says so, and serves until SIGTERM.
+/// Listens, loads the model, says so, and serves until SIGTERM, which also gives up a load.
 ///
 /// # Errors
 /// The address, what protects it or the model cannot be had, or the server or the engine failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let shutdown = serve::shutdown_signal()?;
+    let (generate, control) = listen(&args, telemetry).await?;
+    let (address, served) = (generate.0.local_addr()?, Served::default());
+    let config = Config::from(args.engine);
+    let cancelled = Arc::clone(&config.cancel_load);
+    let cancel = || cancelled.store(true, Ordering::Relaxed);
+
+    let loading = async {
+        tracing::info!(%address, "loading the model; until it is there, calls are refused");
+        let loaded = tokio::task::spawn_blocking(|| Engine::start(config)).await?;
+        let is_cancelled = cancelled.load(Ordering::Relaxed);
+        if !is_cancelled && let Ok((engine, _)) = &loaded {
+            served.set(engine.clone(), args.serve.max_message_bytes);
+            writeln!(std::io::stdout(), "gen-svc listening on {address}")?;
+        }
+        match loaded {
+            Err(_) if is_cancelled => Ok(None),
+            loaded => anyhow::Ok(Some(loaded?)),
+        }
+    };
+    let shutdown = async {
+        shutdown.await;
+        cancel();
+    };
+    let serving = async {
+        let ended = serve(served.clone(), generate, control, &args.serve, shutdown).await;
+        cancel();
+        Ok(ended)
+    };
+    let (loaded, ended) = tokio::try_join!(loading, serving)?;
+    if let Some((engine, thread)) = loaded {
+        end(engine, thread).await?;
+    }
+    Ok(ended?)
+}
+
+/// A socket for those who generate, and one for those who run the server, if they are to have one.
+async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<((TcpListener, Security), Option<Control>)> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
-    let control = Control::listen(&args, &security).await?;
-    let (address, mut stdout) = (listener.local_addr()?, std::io::stdout());
+    let control = Control::listen(args, &security).await?;
+    let mut stdout = std::io::stdout();
     if let Some(metrics) = telemetry.serve_metrics(&security).await? {
         writeln!(stdout, "gen-svc metrics listening on {metrics}")?;
     }
     if let Some(control) = &control {
         writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
     }
-    let (config, served) = (args.engine.into(), Served::default());
-    tracing::info!(%address, "loading the model; until it is there, calls are refused");
-    let mut loading = tokio::task::spawn_blocking(|| Engine::start(config));
-    let mut serving = pin!(serve(served.clone(), (listener, security), control, &args.serve, shutdown));
-    let (loaded, ended) = tokio::select! {
-        ended = &mut serving => ((&mut loading).await?, Some(ended)),
-        loaded = &mut loading => (loaded?, None),
-    };
-    let (engine, thread) = loaded?;
-    match ended {
-        Some(ended) => ended?,
-        None => {
-            served.set(engine.clone(), args.serve.max_message_bytes);
-            writeln!(stdout, "gen-svc listening on {address}")?;
-            serving.await?;
-        }
-    }
+    Ok(((listener, security), control))
+}
+
+/// Ends the engine after the server: libtorch must not compute while the process is taken down.
+async fn end(engine: Engine, thread: JoinHandle<()>) -> anyhow::Result<()> {
     if engine.stage() == Stage::Failed {
         // Its thread waits for requests, to refuse them.
         anyhow::bail!("the engine had broken down");
     }
     engine.stop();
-    // libtorch must not compute while the process is taken down.
     match tokio::task::spawn_blocking(|| thread.join()).await? {
         Ok(()) => Ok(()),
         Err(_) => anyhow::bail!("the engine's thread panicked"),

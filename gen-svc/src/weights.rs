@@ -3,6 +3,7 @@
 //! was found.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tandem_common::artifacts::Artifacts;
@@ -134,6 +135,7 @@ impl RowOrder {
 pub struct ModelFile {
     source: Box<dyn Source>,
     config: Value,
+    cancelled: Arc<AtomicBool>,
 }
 
 impl ModelFile {
@@ -145,10 +147,16 @@ impl ModelFile {
         if let Some(file) = artifacts.gguf() {
             let file = gguf::GgufModel::new(Arc::clone(file)).map_err(header)?;
             let config = gguf_config::config(&file).map_err(header)?;
-            return Ok(Self { source: Box::new(file), config });
+            return Ok(Self { source: Box::new(file), config, cancelled: Arc::default() });
         }
         let folder = folder::FolderModel::open(&artifacts.path)?;
-        Ok(Self { source: Box::new(folder), config: artifacts.config.clone() })
+        Ok(Self { source: Box::new(folder), config: artifacts.config.clone(), cancelled: Arc::default() })
+    }
+
+    /// Gives no tensor any more once `cancelled` is true.
+    #[must_use]
+    pub fn until(self, cancelled: Arc<AtomicBool>) -> Self {
+        Self { cancelled, ..self }
     }
 
     /// Such as `llama`.
@@ -166,8 +174,11 @@ impl ModelFile {
     /// A tensor of exactly this shape, that can be read.
     ///
     /// # Errors
-    /// It is missing, has another shape, or is stored in a way that cannot be read.
+    /// It is missing, has another shape, or is stored in a way that cannot be read; [`Error::Draining`] if nobody waits for it.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Stored<'_>, Error> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::Draining);
+        }
         let stored = self.source.stored(name)?;
         stored.check(shape)?;
         Ok(stored)

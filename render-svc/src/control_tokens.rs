@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
-use tandem_common::template::Marks;
+use tandem_common::template::{Marks, RenderError};
 use tandem_common::tokenizer::{AddedToken, Tokenizer};
 
 use crate::adapters::Kind;
@@ -179,7 +179,7 @@ impl ControlTokens {
     /// was rendered, by an adapter of this kind.
     ///
     /// # Errors
-    /// [`Error::ControlTokensUnclear`].
+    /// [`Error::ControlTokensUnclear`]; a limit of templates, which marked letters reach sooner.
     pub fn users(
         &self,
         prompt: &str,
@@ -196,7 +196,10 @@ impl ControlTokens {
             Kind::Template => Marking { marks, fields: TEMPLATE_FIELDS, fields_within: &[] },
             Kind::Family | Kind::Format => Marking { marks, fields: FIELDS, fields_within: FIELDS },
         };
-        let rendered = render(&marking.conversation(conversation), marks).map_err(|_| Error::ControlTokensUnclear)?;
+        let rendered = render(&marking.conversation(conversation), marks).map_err(|error| match error {
+            Error::Template(RenderError::Limit { .. }) => error,
+            _ => Error::ControlTokensUnclear,
+        })?;
         let unmarked = Unmarked::of(&rendered, marks);
         if unmarked.text != prompt {
             return Err(Error::ControlTokensUnclear);

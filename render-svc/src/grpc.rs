@@ -3,11 +3,12 @@
 pub(crate) mod convert;
 mod registry;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
@@ -15,12 +16,12 @@ use tandem_common::pb::render::v1::render_service_server::RenderService;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_server::TaskService;
 use tandem_common::serve::deadline;
-use tandem_common::template::ChatTemplate;
+use tandem_common::telemetry::Span;
+use tandem_common::template::{ChatTemplate, RenderError};
 use tandem_common::tokenizer::EncodeOptions;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
-use tracing::{Instrument as _, Span, info_span};
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -29,13 +30,15 @@ use crate::models::{Library, Model};
 use crate::render::{ControlTokens, Rendered, render};
 use crate::task::{Answer, Task, TaskRunner};
 
+/// Bytes of a request that is short: rendering it takes about as long as handing it to another thread and back.
+const SHORT: usize = 4 << 10;
 /// The most requests of one batch.
 const BATCH: usize = 1024;
 /// Bytes of the most that its results may take.
 const BATCH_BYTES: usize = 256 << 20;
 
 /// Does the work of requests off the threads that serve connections, on as many as there are cores: a long conversation must not hold
-/// up others.
+/// up others. What is short, and proves to be, is done at once.
 #[derive(Debug, Clone)]
 pub struct Renderer {
     library: Arc<Library>,
@@ -54,9 +57,11 @@ impl Renderer {
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let start = Instant::now();
-        let core = Arc::clone(&self.cores).acquire_owned().instrument(info_span!("wait")).await;
-        self.meters.waited(start.elapsed());
         let span = Span::current();
+        let wait = span.part("wait", || []);
+        let core = Arc::clone(&self.cores).acquire_owned().await;
+        drop(wait);
+        self.meters.waited(start.elapsed());
         let work = move || {
             let _core = core;
             span.in_scope(work)
@@ -70,15 +75,32 @@ impl Renderer {
         request: pb::RenderRequest,
         answer: impl FnOnce(Rendered) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let (library, limits, meters) = (Arc::clone(&self.library), self.limits, self.meters.clone());
-        let work = move || {
-            let mut job = convert::render_job(request)?;
-            job.options.limits = limits;
-            let rendered = render(&library.models(), library.registry(), job)?;
-            meters.rendered(&rendered);
-            Ok(answer(rendered))
-        };
-        self.run(work).await?
+        if request.encoded_len() <= SHORT
+            && let Some(rendered) = self.render_short(request.clone())
+        {
+            return rendered.map(answer);
+        }
+        let this = self.clone();
+        self.run(move || Ok(answer(this.render_here(request, this.limits)?))).await?
+    }
+
+    /// Renders a short request on this thread. None if it takes longer than short ones should.
+    fn render_short(&self, request: pb::RenderRequest) -> Option<Result<Rendered, Error>> {
+        // What panics does so once more, where it harms nobody.
+        let rendered = catch_unwind(AssertUnwindSafe(|| self.render_here(request, self.limits.short()))).ok()?;
+        if matches!(rendered, Err(Error::Template(RenderError::Limit { .. }))) {
+            return None;
+        }
+        self.meters.waited(Duration::ZERO);
+        Some(rendered)
+    }
+
+    fn render_here(&self, request: pb::RenderRequest, limits: Limits) -> Result<Rendered, Error> {
+        let mut job = convert::render_job(request)?;
+        job.options.limits = limits;
+        let rendered = render(&self.library.models(), self.library.registry(), job)?;
+        self.meters.rendered(&rendered);
+        Ok(rendered)
     }
 
     fn model(&self, id: &str) -> Result<Arc<Model>, Error> {
@@ -142,7 +164,7 @@ impl RenderService for RenderApi {
         let bytes = Arc::new(AtomicUsize::new(0));
         for (i, request) in requests.into_iter().enumerate() {
             let (api, bytes) = (self.clone(), Arc::clone(&bytes));
-            set.spawn(async move { (i, api.render_of_batch(request, &bytes).await) }.in_current_span());
+            set.spawn(Span::current().around(async move { (i, api.render_of_batch(request, &bytes).await) }));
         }
         while let Some(done) = set.join_next().await {
             let (i, result) = done.map_err(Error::from)?;

@@ -23,7 +23,8 @@ pub struct Limits {
     #[arg(long, env = "TANDEM_MAX_TEMPLATE_STEPS", default_value_t = Self::DEFAULT.max_template_steps, value_name = "STEPS")]
     pub max_template_steps: u64,
 
-    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds 8.
+    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds 8. Where control tokens are LITERAL
+    /// a conversation may be rendered once more, with letters of four bytes.
     #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Self::DEFAULT.max_template_bytes, value_name = "BYTES")]
     pub max_template_bytes: u64,
 
@@ -55,6 +56,16 @@ impl Limits {
         max_images: 256,
         max_image_pixels: 128 << 20,
     };
+
+    /// Those of a conversation that is rendered at once: a few milliseconds of steps at most.
+    #[must_use]
+    pub fn short(self) -> Self {
+        Self {
+            max_template_steps: self.max_template_steps.min(20_000),
+            max_template_bytes: self.max_template_bytes.min(1 << 20),
+            ..self
+        }
+    }
 
     /// For a chat template. With `marks`, letters take more bytes.
     #[must_use]

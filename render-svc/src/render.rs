@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use opentelemetry::KeyValue;
 use serde_json::Value;
 use tandem_common::digest::hex_sha256;
+use tandem_common::telemetry::Span;
 use tandem_common::template::LocalTime;
 use tandem_common::template::marks::Reading;
 use tandem_common::tokenizer::{EncodeOptions, Encoding};
-use tracing::info_span;
 
 use crate::adapters::{
     self, Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
@@ -158,7 +159,9 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         limits,
         marks: None,
     };
-    let span = info_span!("render", tandem.model = model.id, tandem.adapter = adapter.name);
+    let span = Span::current().part("render", || {
+        [KeyValue::new("tandem.model", model.id.clone()), KeyValue::new("tandem.adapter", adapter.name)]
+    });
     let Rendering { prompt: text, attachments, warnings: more } = span.in_scope(|| (adapter.render)(&model, &input))?;
     drop(span);
     if text.len() as u64 > limits.max_prompt_bytes {
@@ -174,7 +177,8 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
     };
     let tokens = match return_token_ids || return_offsets || literal.is_some() {
         true => Some(
-            info_span!("tokenize")
+            Span::current()
+                .part("tokenize", || [])
                 .in_scope(|| tokenize(&model, &text, &literal.unwrap_or_default(), return_offsets))?,
         ),
         false => None,

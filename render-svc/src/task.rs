@@ -21,13 +21,13 @@ use tandem_common::pb::generate::v1::{
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
+use tandem_common::telemetry::Span;
 use tandem_common::tokenizer::Encoding;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
-use tracing::{Instrument as _, Span};
 
 use crate::args::GenerationArgs;
 use crate::chat::Invalid;
@@ -312,7 +312,7 @@ impl Run {
                 Err(status) => (self.trouble(&status), self.refused(status), None),
             };
             let span = self.span.clone();
-            match (self.reopen(&upstream, trouble, error).instrument(span).await, given_up) {
+            match (span.around(self.reopen(&upstream, trouble, error)).await, given_up) {
                 (Ok(other), _) => upstream = other,
                 // Its own end follows.
                 (Err(_), Some(finished)) => self.finish = Some(finished),

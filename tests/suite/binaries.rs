@@ -96,6 +96,40 @@ async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
     assert_eq!((render.exit_code(), generation.exit_code()), (Some(0), Some(0)));
 }
 
+#[test]
+fn sigterm_while_the_model_is_loaded_exits_with_0() {
+    for pause in [0, 100, 300] {
+        let mut command = Command::new(binary("gen-svc"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--model"]);
+        let command = command.arg(default_model()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("gen-svc metrics listening on "), "{line}");
+        std::thread::sleep(Duration::from_millis(pause));
+        let service = Service { child, address: String::new() };
+        service.terminate();
+        assert_eq!(service.exit_code(), Some(0), "after {pause} ms");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_interrupt_ends_what_still_drains() {
+    let model = default_model();
+    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
+    let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
+    let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
+    stream.message().await.expect("streams").expect("more");
+    render.signal("-INT");
+    // It drains: the stream goes on.
+    for _ in 0..8 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    render.signal("-INT");
+    assert_eq!(render.exit_code(), Some(130));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
     let model = default_model();

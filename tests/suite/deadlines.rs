@@ -44,7 +44,8 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
     let slow: Vec<_> = (0..8 * cores).map(slow).collect();
     // They are there before this one.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let mut request = Request::new(RenderRequest { conversation: conversation("Hi"), ..RenderRequest::default() });
+    let long = RenderRequest { conversation: conversation(&"long ".repeat(2000)), ..RenderRequest::default() };
+    let mut request = Request::new(long);
     request.set_timeout(Duration::from_millis(200));
     let status = client.clone().render(request).await.expect_err("should be late");
     // Ours, unless the client's own timer, which says CANCELLED, was first.

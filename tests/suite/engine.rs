@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
@@ -289,6 +290,14 @@ fn without_an_output_tensor_the_head_is_the_embedding_table() {
     let expected = logits(same.as_mut(), &prompt, 3);
     assert_eq!(logits(tied.as_mut(), &prompt, 3), expected);
     assert_ne!(logits(untied.as_mut(), &prompt, 3), expected);
+}
+
+#[test]
+fn a_load_that_nobody_waits_for_is_given_up() {
+    let config = Config::new(default_model());
+    config.cancel_load.store(true, Ordering::Relaxed);
+    let error = Engine::start(config).expect_err("given up");
+    assert!(matches!(error, Error::Draining), "{error}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_tests::{Process, default_model, repository};
+use tandem_tests::{ModelFolder, Process, default_model, repository};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tonic::body::Body;
@@ -228,9 +228,8 @@ const RUN_TASK: &str = "tandem.task.v1.TaskService/RunTask";
 const GENERATE: &str = "tandem.generate.v1.GenerateService/Generate";
 
 /// Each span of a task, with the one that it is part of.
-const TREE: [[&str; 4]; 12] = [
+const TREE: [[&str; 4]; 11] = [
     ["render-svc", RUN_TASK, "", ""],
-    ["render-svc", "wait", "render-svc", RUN_TASK],
     ["render-svc", "render", "render-svc", RUN_TASK],
     ["render-svc", "tokenize", "render-svc", RUN_TASK],
     ["render-svc", GENERATE, "render-svc", RUN_TASK],
@@ -284,6 +283,34 @@ async fn one_trace_leads_from_the_caller_through_both_services_and_back() {
     let generated = text(&named("gen-svc", "generation").attributes, "gen_ai.usage.output_tokens");
     assert_eq!(generated.as_deref(), Some("IntValue(8)"));
     drop((generation, rendering));
+}
+
+/// Takes longer than short conversations may where it is told to spin.
+const SPIN: &str = "{% if messages[0].content == 'spin' %}{% for i in range(60000) %}{% endfor %}{% endif %}\
+    {{ messages[0].content }}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_longer_waits_for_a_core() {
+    let (collector, address) = Collector::start().await;
+    let model = ModelFolder::new("tiny").with_template(SPIN);
+    let (path, endpoint) = (model.path().display().to_string(), format!("http://{address}"));
+    let command = ["render-svc", "--models", &path, "--otlp-endpoint", &endpoint];
+    let soon = [("OTEL_BSP_SCHEDULE_DELAY", "50")];
+    let process = Process::start_in("127.0.0.1:0", &command, &soon, Stdio::null());
+    let mut client = RenderServiceClient::new(channel(&process.address).await);
+    let long = "long ".repeat(2000);
+    for (text, waits) in [("short", 0), (&*long, 1), ("spin", 2)] {
+        let content = Some(chat::message::Content::Text(text.to_owned()));
+        let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+        let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
+        let request = RenderRequest { conversation, ..RenderRequest::default() };
+        let rendered = client.render(traced(request)).await.expect("a prompt").into_inner();
+        assert!(format!("{rendered:?}").contains(text.trim_end()), "{rendered:?}");
+        let count = |name: &str| collector.spans().iter().filter(|(_, span)| span.name == name).count();
+        let calls = ["short", &long, "spin"].iter().position(|it| *it == text).expect("one of them") + 1;
+        until("the call is told of", || count("tandem.render.v1.RenderService/Render") == calls).await;
+        assert_eq!(count("wait"), waits, "{text}");
+    }
 }
 
 const METRICS: [&str; 14] = [

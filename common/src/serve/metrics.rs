@@ -54,7 +54,7 @@ async fn serve(listener: TcpListener, security: Security, registry: Registry) {
 fn answer(request: &Request<Incoming>, security: &Security, registry: &Registry) -> Response<Full<Bytes>> {
     let admission = security.tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.admit(request.headers()));
     let path = request.uri().path();
-    if !matches!(admission, Admission::Granted) {
+    if !admission.is_granted() {
         let mut refused = plain(StatusCode::UNAUTHORIZED, "this needs a header `authorization: Bearer TOKEN`\n");
         refused.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         return refused;

@@ -33,12 +33,16 @@ impl Tokens {
         if tokens.get().is_empty() { Err("there is no token in it".into()) } else { Ok(Self(tokens)) }
     }
 
-    /// What becomes of a call with such headers.
-    pub(super) fn check(&self, request: &Request<Body>) -> Admission {
-        if is_health(request) { Admission::Granted } else { self.admit(request.headers()) }
+    /// The same call, with what becomes of it.
+    pub(super) fn check<B>(&self, mut request: Request<B>) -> Request<B> {
+        if !is_health(&request) {
+            let admission = self.admit(request.headers());
+            request.extensions_mut().insert(admission);
+        }
+        request
     }
 
-    /// The same, whatever is asked for.
+    /// What becomes of a call with such headers, whatever is asked for.
     pub(super) fn admit(&self, headers: &HeaderMap) -> Admission {
         match bearer(headers) {
             None => Admission::Missing,
@@ -74,6 +78,17 @@ pub(super) enum Admission {
     Missing,
     /// Unknown or expired; which, is not told.
     Invalid,
+}
+
+impl Admission {
+    /// Of a call that was looked at, if it needs to be.
+    pub(super) fn of<B>(request: &Request<B>) -> Self {
+        request.extensions().get().copied().unwrap_or(Self::Granted)
+    }
+
+    pub(super) fn is_granted(self) -> bool {
+        matches!(self, Self::Granted)
+    }
 }
 
 impl Around for Admission {

@@ -7,11 +7,9 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, Request, Response};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Histogram;
-use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic::body::Body;
@@ -19,11 +17,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use tower::Layer as _;
-use tracing::field::Empty;
-use tracing::{Instrument as _, Span, info_span};
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::meter;
+use super::{Span, meter};
 use crate::around::{Around, AroundService, Keep, around, keep_with};
 use crate::pb;
 use crate::status::{Reason, code_name};
@@ -97,25 +92,25 @@ pub struct Call {
 }
 
 impl Call {
-    /// One that is ours to answer. It belongs to the trace that its headers name.
-    pub(crate) fn answered(request: &mut Request<Body>) -> Self {
+    /// One that is ours to answer, from a caller that is let in, or not. It belongs to the trace that its headers name.
+    pub(crate) fn answered(request: &mut Request<Body>, is_let_in: bool) -> Self {
         if request.uri().path().starts_with("/grpc.") {
             return Self::new(Side::Unremarkable, OTHER, Span::none());
         }
-        let (method, span) = begin(request, "server");
         let state = request.headers().get_all(STATE).iter().map(|value| value.len()).sum::<usize>();
         if state > MAX_STATE {
             request.headers_mut().remove(STATE);
         }
-        // It fails only for spans that nobody wants.
-        let _ = span.set_parent(TraceContextPropagator::new().extract(&Headers(request.headers())));
+        let method = method(request);
+        let span = Span::answer(method, request.headers(), is_let_in, || attributes(method));
         Self::new(Side::Server, method, span)
     }
 
     /// One to another service, which gets to know the trace.
     fn made(request: &mut Request<Body>) -> Self {
-        let (method, span) = begin(request, "client");
-        TraceContextPropagator::new().inject_context(&span.context(), &mut HeadersMut(request.headers_mut()));
+        let method = method(request);
+        let span = Span::call(method, || attributes(method));
+        span.add_to(request.headers_mut());
         Self::new(Side::Client, method, span)
     }
 
@@ -159,21 +154,13 @@ impl Call {
     }
 }
 
-/// The method that a request is for, if it is one of the project's, and the span of its call.
-fn begin(request: &Request<Body>, kind: &'static str) -> (&'static str, Span) {
-    let path = request.uri().path().trim_start_matches('/');
-    let method = METHODS.get(path).map_or(OTHER, String::as_str);
-    let span = info_span!(
-        "call",
-        otel.name = method,
-        otel.kind = kind,
-        otel.status_code = Empty,
-        rpc.system.name = "grpc",
-        rpc.method = method,
-        rpc.response.status_code = Empty,
-        error.type = Empty,
-    );
-    (method, span)
+/// The method that a request is for, if it is one of the project's.
+fn method(request: &Request<Body>) -> &'static str {
+    METHODS.get(request.uri().path().trim_start_matches('/')).map_or(OTHER, String::as_str)
+}
+
+fn attributes(method: &'static str) -> [KeyValue; 2] {
+    [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)]
 }
 
 impl Around for Call {
@@ -182,7 +169,7 @@ impl Around for Call {
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         let span = self.span.clone();
-        match span.in_scope(answer).instrument(span).await {
+        match span.around(async move { answer().await }).await {
             Ok(response) => {
                 self.see_trailers(response.headers());
                 Ok(keep_with(response, self))
@@ -214,14 +201,13 @@ impl Drop for Call {
         let name = code_name(code);
         let reason = self.reason.map(Reason::name);
         let error = (code != Code::Ok).then(|| reason.unwrap_or(name));
-        // A span ends where it is last left.
         let _entered = self.span.enter();
-        self.span.record("rpc.response.status_code", name);
+        self.span.set("rpc.response.status_code", name);
         if let Some(error) = error {
-            self.span.record("error.type", error);
+            self.span.set("error.type", error);
         }
         if self.is_error(code) {
-            self.span.record("otel.status_code", "ERROR");
+            self.span.fail();
         }
         if self.side != Side::Unremarkable {
             self.measure(name, error);
@@ -233,27 +219,6 @@ impl Drop for Call {
             Side::Client => tracing::debug!(method, code, reason, milliseconds, "call to another service"),
             Side::Unremarkable => tracing::debug!(code, milliseconds, "call to gRPC's own services"),
         }
-    }
-}
-
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(HeaderName::as_str).collect()
-    }
-}
-
-struct HeadersMut<'a>(&'a mut HeaderMap);
-
-impl Injector for HeadersMut<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
-            self.0.insert(name, value);
-        }
+        self.span.end();
     }
 }

@@ -127,16 +127,12 @@ macro_rules! exporter {
 }
 
 impl Collector {
-    /// Spans have ids in any case: log lines carry them, and the next service gets them.
-    pub(super) fn traces(&self) -> Result<SdkTracerProvider, ExportError> {
-        let builder = SdkTracerProvider::builder().with_resource(self.resource.clone());
-        Ok(match &self.endpoint {
-            Some(endpoint) => {
-                let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(self.ratio)));
-                builder.with_sampler(sampler).with_batch_exporter(exporter!(SpanExporter, self, endpoint)).build()
-            }
-            None => builder.with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOff))).build(),
-        })
+    /// None if nobody is to be told.
+    pub(super) fn traces(&self) -> Result<Option<SdkTracerProvider>, ExportError> {
+        let Some(endpoint) = &self.endpoint else { return Ok(None) };
+        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(self.ratio)));
+        let builder = SdkTracerProvider::builder().with_resource(self.resource.clone()).with_sampler(sampler);
+        Ok(Some(builder.with_batch_exporter(exporter!(SpanExporter, self, endpoint)).build()))
     }
 
     /// None if nobody is to be told.

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tandem_common::telemetry::Span;
 use tokio::sync::mpsc::Sender;
-use tracing::{Span, info_span};
 
 use super::event::{Accepted, Event, FinishReason, Summary, Timings};
 use super::{Job, Place, Shared, Stage, number};
@@ -76,7 +76,7 @@ impl Caller {
             place: RefCell::new(Some(Arc::clone(place))),
             shared: Arc::clone(&place.0),
             deadline: *deadline,
-            queued: RefCell::new(info_span!(parent: span, "queue")),
+            queued: RefCell::new(span.part("queue", || [])),
             span: span.clone(),
             outputs: work.sampling.n as usize,
             resumed: work.generated().len(),
@@ -170,7 +170,7 @@ impl Caller {
         self.unfinished.set(self.unfinished.get().saturating_sub(1));
         if self.unfinished.get() == 0 {
             let generated = self.completion_tokens.get();
-            self.span.record("gen_ai.usage.output_tokens", number(generated));
+            self.span.set("gen_ai.usage.output_tokens", number(generated));
             self.shared.meters.request_ended(
                 self.timings(),
                 self.prompt_tokens,

@@ -121,7 +121,7 @@ impl Scheduler {
 
     fn preempt(&mut self, at: usize) {
         let mut sequence = self.running.remove(at);
-        sequence.release(&mut self.pool);
+        sequence.preempt(&mut self.pool);
         self.preemptions += 1;
         insert(&mut self.waiting, sequence);
     }

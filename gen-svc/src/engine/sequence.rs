@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Span, info_span};
+use opentelemetry::KeyValue;
+use tandem_common::telemetry::Span;
 
 use super::caller::{Caller, Interruption};
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
@@ -133,8 +134,9 @@ impl Sequence {
     /// Leaves the queue.
     pub(super) fn start(&mut self) {
         self.writer();
-        let (output, cached_tokens) = (i64::from(self.output), number(self.computed));
-        self.phase = info_span!(parent: &self.caller.span, "prefill", output, cached_tokens);
+        let (output, cached) = (i64::from(self.output), number(self.computed));
+        let attributes = || [KeyValue::new("tandem.output", output), KeyValue::new("tandem.cached_tokens", cached)];
+        self.phase = self.caller.span.part("prefill", attributes);
         if !self.caller.is_accepted() {
             self.caller.accept(self.computed, self.work.sampling.clone(), self.work.limits.clone());
         }
@@ -158,7 +160,14 @@ impl Sequence {
     pub(super) fn release(&mut self, pool: &mut BlockPool) {
         pool.release(&mut self.table);
         self.computed = 0;
-        (self.phase, self.is_decoding) = (Span::none(), false);
+    }
+
+    /// Gives up its memory, and waits again.
+    pub(super) fn preempt(&mut self, pool: &mut BlockPool) {
+        self.release(pool);
+        let output = i64::from(self.output);
+        self.phase = self.caller.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
+        self.is_decoding = false;
     }
 
     /// Whether there are tokens of the prompt whose probabilities are yet to be told. All of it is computed for that.
@@ -238,7 +247,8 @@ impl Sequence {
         self.writer().constraint.iter_mut().for_each(|constraint| constraint.advance(id));
         self.caller.tick();
         if !std::mem::replace(&mut self.is_decoding, true) {
-            self.phase = info_span!(parent: &self.caller.span, "decode", output = i64::from(self.output));
+            let output = i64::from(self.output);
+            self.phase = self.caller.span.part("decode", || [KeyValue::new("tandem.output", output)]);
         }
         let Step { mut parts, stopped } = self.writer().pipeline.push(id);
         let tokens = Delta {

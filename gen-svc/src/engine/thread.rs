@@ -215,7 +215,7 @@ pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Err
     let threads = placement::threads(config.threads);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let artifacts = Artifacts::load(&config.model)?;
-    let file = ModelFile::new(&artifacts)?;
+    let file = ModelFile::new(&artifacts)?.until(Arc::clone(&config.cancel_load));
     memory::require(models::weight_bytes(&file, runtime)?, config.device)?;
     let model = models::load(&file, runtime)?;
     let served = describe(&artifacts, config, model.as_ref(), runtime)?;
