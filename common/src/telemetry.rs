@@ -33,8 +33,10 @@ pub use call::{Traced, traced};
 pub use otlp::{ExportError, OtlpArgs};
 pub use span::Span;
 
-/// Libraries that tell everyone how they build their tables, or each step of an export. Filters that name them still count.
-const QUIET: &str = "tk_encode=warn,ptr_hash=error,opentelemetry=warn";
+/// Libraries that tell everyone how they build their tables, or each step of an export, and how much of it is shown. Filters that name
+/// them still count.
+const QUIET: [(&str, LevelFilter); 3] =
+    [("tk_encode", LevelFilter::WARN), ("ptr_hash", LevelFilter::ERROR), ("opentelemetry", LevelFilter::WARN)];
 /// What an export does must not be exported.
 const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
 
@@ -155,7 +157,10 @@ impl Telemetry {
 }
 
 fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().parse(format!("{QUIET},{},{more}", args.log))
+    let levels = args.log.split(',').filter_map(|directive| directive.trim().parse::<LevelFilter>().ok());
+    let most = levels.last().unwrap_or(LevelFilter::ERROR);
+    let quiet = QUIET.map(|(library, level)| format!("{library}={}", level.min(most))).join(",");
+    EnvFilter::builder().parse(format!("{quiet},{},{more}", args.log))
 }
 
 fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(args: &LogArgs) -> Result<impl Layer<S>, ParseError> {

@@ -1,13 +1,19 @@
 //! What one request may ask for: each limit is a flag, and has an error of its own.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use gen_svc::engine::{Config, DtypeChoice};
+use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{GenerateRequest, Resume, Stop, TokenIds};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tandem_tests::{Generation, ModelFolder, Process, default_model};
+use tandem_tests::{Generation, ModelFolder, Process, binary, default_model};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -77,6 +83,45 @@ async fn each_limit_of_rendering_is_a_flag_with_an_error_of_its_own() {
     is_refused(&channel, images(&[[u32::MAX, u32::MAX]]), "IMAGE_TOO_LARGE", "messages[0].content[0]").await;
     let failure = failed(&render(&channel, text(&"a".repeat(2000))).await.expect_err("should be refused"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"));
+}
+
+/// The first bytes of a bitmap from the top down: its height is negative (BITMAPFILEHEADER and BITMAPINFOHEADER).
+fn bitmap(width: i32, height: i32) -> Vec<u8> {
+    let mut bytes = b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".to_vec();
+    bytes.extend(width.to_le_bytes().into_iter().chain((-height).to_le_bytes()).chain([1, 0, 24, 0]));
+    bytes.resize(54, 0);
+    bytes
+}
+
+#[test]
+fn an_image_is_measured_however_it_is_written() {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
+    let wide = STANDARD.encode(png(1 << 20, 1 << 20));
+    let spaced = wide.chars().map(|letter| format!("{letter} \n")).collect::<String>();
+    let blocks = [
+        json!({"type": "image", "base64": wide}),
+        json!({"type": "image", "base64": spaced}),
+        json!({"type": "image", "url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image_url", "image_url": {"url": format!("DATA:image/png;BASE64,{spaced}")}}),
+        json!({"type": "input_image", "image_url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image", "base64": STANDARD.encode(bitmap(1 << 20, 1 << 20))}),
+    ];
+    let request = |block: &Value| {
+        let messages = json!([{"role": "user", "content": [block]}]);
+        json!({"model": model.path(), "messages": messages}).to_string() + "\n"
+    };
+    let mut command = Command::new(binary("render-svc"));
+    let command = command.args(["render", "--jsonl"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().expect("it starts");
+    let requests: String = blocks.iter().map(request).collect();
+    child.stdin.take().expect("piped").write_all(requests.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends").stdout;
+    let answers: Vec<Value> =
+        output.split_inclusive(|&byte| byte == b'\n').map(|line| serde_json::from_slice(line).expect("JSON")).collect();
+    assert_eq!(answers.len(), blocks.len());
+    for (answer, block) in answers.iter().zip(&blocks) {
+        assert_eq!(answer["error"]["reason"], "IMAGE_TOO_LARGE", "{block}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

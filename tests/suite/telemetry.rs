@@ -32,7 +32,8 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_tests::{ModelFolder, Process, default_model, repository};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
@@ -427,6 +428,7 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
     fs::write(&tokens, "let-me-in\n").expect("a file");
     let [generation, _rendering] = services(&["--token-file", &tokens.display().to_string()], None, folder.path());
     let metrics = generation.metrics.as_deref().expect("metrics");
+    let mut silent = TcpStream::connect(metrics).await.expect("it listens");
     for wrong in [None, Some("Bearer other")] {
         assert_eq!(scrape(metrics, wrong).await.0, http::StatusCode::UNAUTHORIZED, "{wrong:?}");
     }
@@ -460,4 +462,7 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
     let called =
         format!(r#"rpc_server_call_duration_seconds_count{{rpc_method="{GENERATE}",rpc_response_status_code="OK""#);
     assert_eq!(value(&text, &called), 1.0);
+    // Who is not let in keeps no place for long.
+    let ended = tokio::time::timeout(A_WHILE, silent.read(&mut [0])).await.expect("the connection ends");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }

@@ -1,7 +1,9 @@
 //! Metrics, for those who scrape them: `GET /metrics` over HTTP/1.1 or HTTP/2, as text in Prometheus's format.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
@@ -13,6 +15,7 @@ use hyper_util::server::conn::auto;
 use prometheus::{Registry, TextEncoder};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Bytes;
 
@@ -22,7 +25,7 @@ use super::tokens::Admission;
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
-/// How long the headers of a request may take.
+/// How long the headers of a request may take, and a connection to make one that is let in.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection may last; who scrapes makes another.
 const AGE: Duration = Duration::from_secs(600);
@@ -38,15 +41,20 @@ async fn serve(listener: TcpListener, security: Security, registry: Registry) {
     while let Some(Ok(connection)) = connections.next().await {
         let (security, registry) = (security.clone(), registry.clone());
         tokio::spawn(async move {
-            let answer = service_fn(move |request| {
+            let is_let_in = AtomicBool::new(false);
+            let answer = service_fn(|request| {
                 let answer = answer(&request, &security, &registry);
+                is_let_in.fetch_or(answer.status() != StatusCode::UNAUTHORIZED, Ordering::Relaxed);
                 async { Ok::<_, Infallible>(answer) }
             });
             let mut server = auto::Builder::new(TokioExecutor::new());
             server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
             server.http2().timer(TokioTimer::new()).max_concurrent_streams(8).keep_alive_interval(PATIENCE);
+            let mut served = pin!(server.serve_connection(TokioIo::new(connection), answer));
             // Who scrapes may go, or talk nonsense.
-            let _ = tokio::time::timeout(AGE, server.serve_connection(TokioIo::new(connection), answer)).await;
+            if timeout(PATIENCE, &mut served).await.is_err() && is_let_in.load(Ordering::Relaxed) {
+                let _ = timeout(AGE, served).await;
+            }
         });
     }
 }

@@ -68,7 +68,10 @@ impl Meters {
                 .with_boundaries(TOKENS.to_vec())
                 .build(),
             cached: count("tandem.engine.cached_tokens", "Tokens of prompts that were computed for earlier requests."),
-            outputs: count("tandem.engine.outputs", "Outputs that ended, by how."),
+            outputs: count(
+                "tandem.engine.outputs",
+                "Outputs that ended, by how. Requests that are refused while they wait have none.",
+            ),
             resumed: count("tandem.engine.resumed", "Requests that go on with an answer begun elsewhere."),
         }
     }
