@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use sha2::{Digest as _, Sha256};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 
@@ -45,6 +46,17 @@ impl Credentials {
             return Err(failed(format!("{name} is not secured: say https").into()));
         }
         if is_secured { self.tls(name, endpoint).map_err(failed) } else { Ok(endpoint) }
+    }
+
+    /// What the files for TLS hold, as a digest. None while one cannot be read.
+    #[must_use]
+    pub fn version(&self) -> Option<[u8; 32]> {
+        let files = self.ca.iter().chain(self.identity.iter().flatten());
+        let mut digest = Sha256::new();
+        for file in files {
+            digest.update(Sha256::digest(read(file).ok()?));
+        }
+        Some(digest.finalize().into())
     }
 
     fn tls(&self, name: &Uri, endpoint: Endpoint) -> Result<Endpoint, Cause> {

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::body::Body;
@@ -231,7 +231,7 @@ fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builde
 /// Signal handlers cannot be installed. They are installed before this returns, not when the future is first polled.
 pub fn shutdown_signal() -> Result<impl Future<Output = ()> + Send, ServeError> {
     let install = |kind| signal(kind).map_err(ServeError::Signal);
-    let (mut terminate, mut interrupt): (Signal, Signal) =
+    let (mut terminate, mut interrupt): (unix::Signal, unix::Signal) =
         (install(SignalKind::terminate())?, install(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
@@ -241,7 +241,8 @@ pub fn shutdown_signal() -> Result<impl Future<Output = ()> + Send, ServeError> 
         tokio::spawn(async move {
             interrupt.recv().await;
             tracing::warn!("interrupted again: the drain ends here");
-            std::process::exit(130);
+            // Not as `exit` does: what libtorch needs must not go while it computes.
+            let _ = kill_process(getpid(), Signal::KILL);
         });
     })
 }

@@ -121,9 +121,7 @@ impl Telemetry {
         };
         // The process has one, for all tests that start a service in it.
         let _ = tracing_subscriber::registry().with(lines(log)?).with(exported).try_init();
-        if let Some(traces) = &traces {
-            span::tell(traces.tracer("tandem"));
-        }
+        span::tell(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());
         }
@@ -157,8 +155,8 @@ impl Telemetry {
 }
 
 fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
-    let levels = args.log.split(',').filter_map(|directive| directive.trim().parse::<LevelFilter>().ok());
-    let most = levels.last().unwrap_or(LevelFilter::ERROR);
+    let most = args.log.split(',').rev().find_map(|directive| directive.trim().parse::<LevelFilter>().ok());
+    let most = most.unwrap_or(LevelFilter::ERROR);
     let quiet = QUIET.map(|(library, level)| format!("{library}={}", level.min(most))).join(",");
     EnvFilter::builder().parse(format!("{quiet},{},{more}", args.log))
 }

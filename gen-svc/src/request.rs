@@ -22,9 +22,11 @@ const MAX_OUTPUTS: u32 = 16;
 const MAX_BIASED: usize = 1024;
 const MAX_LOGPROBS: u32 = 20;
 const MAX_SALT_BYTES: usize = 1024;
-/// Bytes of a text, and ids, that are prepared in a fraction of a millisecond.
+/// Bytes of a text, and ids, of the prompt or of classes, that are prepared in a fraction of a millisecond.
 const SHORT_TEXT: usize = 4 << 10;
 const SHORT_IDS: usize = 4 << 10;
+/// Bytes of all stop strings together.
+const SHORT_STOPS: usize = 1 << 10;
 
 /// What to continue, and how, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -292,7 +294,13 @@ impl GenerateRequest {
             Input::TokenIds(ids) => ids.len() <= SHORT_IDS,
             Input::HfMessages => true,
         };
-        is_short && self.grammar.is_none()
+        let stops = self.stop.stop_strings.iter().chain(self.output_spec.iter().flat_map(|spec| &spec.stop_strings));
+        let special = self.output_spec.as_ref().map_or(0, |spec| spec.dropped.len() + spec.passed.len());
+        is_short
+            && self.grammar.is_none()
+            && self.resume.is_none()
+            && stops.map(String::len).sum::<usize>() <= SHORT_STOPS
+            && special <= SHORT_IDS
     }
 
     /// How many of the input's ids were generated before.

@@ -15,16 +15,15 @@ use tonic::service::Routes;
 
 use crate::args::Serve;
 use crate::engine::{Config, Engine, Stage};
+use crate::error::Error;
 use crate::grpc;
 
-/// The engine, once its model is loaded.
-pub type Slot = Arc<SetOnce<Engine>>;
-
-/// What is served once the model is loaded.
+/// What is served once the model is loaded, unless the server is to end by then.
 #[derive(Debug, Clone, Default)]
 pub struct Served {
-    engine: Slot,
+    engine: Arc<SetOnce<Engine>>,
     routes: Later,
+    ending: Arc<SetOnce<()>>,
 }
 
 impl Served {
@@ -34,10 +33,29 @@ impl Served {
         if self.engine.set(engine).is_ok() {
             let _ = self.routes.set(routes);
         }
+        if self.is_ending() {
+            self.end();
+        }
+    }
+
+    /// The engine, if its model is loaded.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.get()
+    }
+
+    /// Ends the server: nothing is taken on any more, and what runs may finish.
+    pub(crate) fn end(&self) {
+        let _ = self.ending.set(());
+        self.engine().into_iter().for_each(Engine::drain);
+    }
+
+    /// Whether the server is to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.initialized()
     }
 }
 
-/// Listens, loads the model, says so, and serves until SIGTERM, which also gives up a load.
+/// Listens, loads the model, says so, and serves until SIGTERM, or until it is told to drain; both also give up a load.
 ///
 /// # Errors
 /// The address, what protects it or the model cannot be had, or the server or the engine failed.
@@ -47,31 +65,32 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let (address, served) = (generate.0.local_addr()?, Served::default());
     let config = Config::from(args.engine);
     let cancelled = Arc::clone(&config.cancel_load);
-    let cancel = || cancelled.store(true, Ordering::Relaxed);
 
     let loading = async {
         tracing::info!(%address, "loading the model; until it is there, calls are refused");
         let loaded = tokio::task::spawn_blocking(|| Engine::start(config)).await?;
-        let is_cancelled = cancelled.load(Ordering::Relaxed);
-        if !is_cancelled && let Ok((engine, _)) = &loaded {
+        if let Ok((engine, _)) = &loaded
+            && !served.is_ending()
+        {
             served.set(engine.clone(), args.serve.max_message_bytes);
             writeln!(std::io::stdout(), "gen-svc listening on {address}")?;
         }
         match loaded {
-            Err(_) if is_cancelled => Ok(None),
+            Err(Error::Draining) => Ok(None),
             loaded => anyhow::Ok(Some(loaded?)),
         }
     };
-    let shutdown = async {
-        shutdown.await;
-        cancel();
-    };
     let serving = async {
         let ended = serve(served.clone(), generate, control, &args.serve, shutdown).await;
-        cancel();
+        served.end();
         Ok(ended)
     };
-    let (loaded, ended) = tokio::try_join!(loading, serving)?;
+    let cancelling = async {
+        served.ending.wait().await;
+        cancelled.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let (loaded, ended, ()) = tokio::try_join!(loading, serving, cancelling)?;
     if let Some((engine, thread)) = loaded {
         end(engine, thread).await?;
     }
@@ -135,30 +154,33 @@ impl Control {
 /// # Errors
 /// The server could not be built, or failed.
 pub async fn serve(
-    Served { engine: slot, routes }: Served,
+    served: Served,
     (listener, security): (TcpListener, Security),
     control: Option<Control>,
     args: &ServeArgs,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
+    let routes = Arc::clone(&served.routes);
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
-        let control = Routes::new(grpc::control::server(Arc::clone(&slot), args.max_message_bytes));
+        let control = Routes::new(grpc::control::server(served.clone(), args.max_message_bytes));
         let routes = Later::new(SetOnce::from(control));
         endpoints.push(Endpoint { listener, security, names: vec![grpc::control::SERVICE_NAME], routes });
     }
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));
     let drained = async {
         tokio::select! {
-            () = shutdown => slot.get().into_iter().for_each(Engine::drain),
-            () = async { slot.wait().await.draining().await } => {}
+            () = shutdown => {}
+            () = async { *served.ending.wait().await } => {}
+            () = async { served.engine.wait().await.draining().await } => {}
         }
+        served.end();
     };
     let server = serve::serve(endpoints, args, health.clone(), drained);
     tokio::pin!(server);
     let grace = Duration::from_secs(args.drain_seconds).mul_f64(0.9);
     let watched = async {
-        let engine = slot.wait().await;
+        let engine = served.engine.wait().await;
         tokio::join!(report_failure(engine, &health), stop_in_time(engine, grace))
     };
     tokio::select! {

@@ -130,9 +130,11 @@ pub enum Error {
         /// How many there are.
         found: usize,
     },
-    /// The rendered conversation does not fit in the model's context.
+    /// The rendered conversation does not fit in the model's context, or has more tokens than the generation service takes.
     #[error("{message}")]
     PromptTooLong {
+        /// Which of both.
+        reason: Reason,
         /// With both numbers.
         message: String,
     },
@@ -186,7 +188,7 @@ impl From<&Error> for Failure {
                 Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
             }
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).about("messages"),
-            Error::PromptTooLong { .. } => Failure::new(Reason::PromptTooLong, message).about("messages"),
+            Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).about("messages"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
             Error::Generation(status) => Failure::new(Reason::GenerationFailed, message).with_code(status.code()),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {

@@ -69,17 +69,26 @@ impl Renderer {
         Ok(tokio::task::spawn_blocking(work).await?)
     }
 
-    /// Reads and renders a request, and does with what came out what `answer` says. All of it may be long.
+    /// Reads and renders a request, at once if it is short, and does with what came out what `answer` says.
     async fn render<T: Send + 'static>(
         &self,
         request: pb::RenderRequest,
         answer: impl FnOnce(Rendered) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        if request.encoded_len() <= SHORT
+        if is_short(&request)
             && let Some(rendered) = self.render_short(request.clone())
         {
             return rendered.map(answer);
         }
+        self.render_in_turn(request, answer).await
+    }
+
+    /// The same when it is its turn. All of it may be long.
+    async fn render_in_turn<T: Send + 'static>(
+        &self,
+        request: pb::RenderRequest,
+        answer: impl FnOnce(Rendered) -> T + Send + 'static,
+    ) -> Result<T, Error> {
         let this = self.clone();
         self.run(move || Ok(answer(this.render_here(request, this.limits)?))).await?
     }
@@ -88,7 +97,7 @@ impl Renderer {
     fn render_short(&self, request: pb::RenderRequest) -> Option<Result<Rendered, Error>> {
         // What panics does so once more, where it harms nobody.
         let rendered = catch_unwind(AssertUnwindSafe(|| self.render_here(request, self.limits.short()))).ok()?;
-        if matches!(rendered, Err(Error::Template(RenderError::Limit { .. }))) {
+        if matches!(rendered, Err(Error::Template(RenderError::Limit { .. }) | Error::PromptTooLarge { .. })) {
             return None;
         }
         self.meters.waited(Duration::ZERO);
@@ -106,6 +115,13 @@ impl Renderer {
     fn model(&self, id: &str) -> Result<Arc<Model>, Error> {
         self.library.models().get(id).cloned()
     }
+}
+
+/// Whether a request looks as if it were rendered and tokenized in a fraction of a millisecond.
+fn is_short(request: &pb::RenderRequest) -> bool {
+    let control_tokens = request.options.as_ref().map_or(0, |options| options.control_tokens);
+    let is_plain = !request.return_offsets && control_tokens != i32::from(pb::ControlTokens::Literal);
+    is_plain && request.encoded_len() <= SHORT
 }
 
 /// Serves [`RenderService`] and `RegistryService`.
@@ -135,7 +151,8 @@ impl RenderApi {
         if bytes.load(Ordering::Relaxed) > BATCH_BYTES {
             return Err(too_large);
         }
-        let response = self.render_one(request).await?;
+        // Many that are short are not.
+        let response = self.renderer.render_in_turn(request, convert::rendered).await?;
         let size = response.encoded_len();
         match bytes.fetch_add(size, Ordering::Relaxed) + size > BATCH_BYTES {
             true => Err(too_large),

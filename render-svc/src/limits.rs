@@ -57,12 +57,13 @@ impl Limits {
         max_image_pixels: 128 << 20,
     };
 
-    /// Those of a conversation that is rendered at once: a few milliseconds of steps at most.
+    /// Those of a conversation that is rendered at once: a few milliseconds at most.
     #[must_use]
     pub fn short(self) -> Self {
         Self {
             max_template_steps: self.max_template_steps.min(20_000),
             max_template_bytes: self.max_template_bytes.min(1 << 20),
+            max_prompt_bytes: self.max_prompt_bytes.min(32 << 10),
             ..self
         }
     }

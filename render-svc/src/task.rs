@@ -21,6 +21,7 @@ use tandem_common::pb::generate::v1::{
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
+use tandem_common::status::Reason;
 use tandem_common::telemetry::Span;
 use tandem_common::tokenizer::Encoding;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -41,6 +42,8 @@ use crate::render::{Output, Rendered};
 const FAILURES: (usize, usize) = (64, 3);
 /// How early a timer may be.
 const TIMER: Duration = Duration::from_millis(20);
+/// How long after the deadline a replica may say so.
+const LATE: Duration = Duration::from_millis(500);
 /// How long a call may take to end after its last event.
 const CLOSE: Duration = Duration::from_millis(100);
 /// Events that may wait for a caller to read them.
@@ -295,7 +298,7 @@ impl Run {
     /// Tells the caller what the replica tells, and of another what the first could not.
     async fn follow(mut self, mut upstream: Upstream, events: &Sender<Result<RunTaskResponse, Status>>) {
         loop {
-            let (trouble, error, given_up) = match upstream.stream.message().await {
+            let (trouble, error, given_up) = match self.next(&mut upstream).await {
                 Ok(Some(response)) => match response.event.map_or(Step::Pass, |event| self.advance(event)) {
                     Step::Pass => continue,
                     Step::Tell(event) => match events.send(told(event)).await {
@@ -318,6 +321,17 @@ impl Run {
                 (Err(_), Some(finished)) => self.finish = Some(finished),
                 (Err(error), None) => return end(events, Err(error.into())).await,
             }
+        }
+    }
+
+    /// What the replica tells next. It ends the answer at the deadline, but if it does not, we do.
+    async fn next(&self, upstream: &mut Upstream) -> Result<Option<GenerateResponse>, Status> {
+        let message = upstream.stream.message();
+        match self.deadline {
+            None => message.await,
+            Some(deadline) => tokio::time::timeout_at(deadline + LATE, message)
+                .await
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("the deadline passed"))),
         }
     }
 
@@ -356,7 +370,8 @@ impl Run {
             None => Error::GenerationUnavailable { message },
             // The caller's own credentials are in order.
             Some("CREDENTIALS_MISSING" | "CREDENTIALS_INVALID") => Error::GenerationUnavailable { message },
-            Some("PROMPT_TOO_LONG") => Error::PromptTooLong { message },
+            Some("PROMPT_TOO_LONG") => Error::PromptTooLong { reason: Reason::PromptTooLong, message },
+            Some("PROMPT_OVER_LIMIT") => Error::PromptTooLong { reason: Reason::PromptOverLimit, message },
             Some(_) => Error::Generation(Box::new(status)),
         }
     }

@@ -1,6 +1,7 @@
 //! The programs themselves: what an operator starts, reads and stops.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -121,13 +122,19 @@ async fn a_second_interrupt_ends_what_still_drains() {
     let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
     let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
     stream.message().await.expect("streams").expect("more");
-    render.signal("-INT");
-    // It drains: the stream goes on.
+    let [render, generation] = [render, generation].map(|service| {
+        service.signal("-INT");
+        service
+    });
+    // They drain: the stream goes on.
     for _ in 0..8 {
         stream.message().await.expect("streams").expect("more");
     }
-    render.signal("-INT");
-    assert_eq!(render.exit_code(), Some(130));
+    for mut service in [generation, render] {
+        service.signal("-INT");
+        let status = service.child.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9), "{status}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,5 @@
 //! ControlService: what those who run a generation server see of it, and can do.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use gen_svc::engine::{Config, Engine};
@@ -15,7 +13,7 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::{Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
-use tandem_tests::{Generation, Running, binary, default_model};
+use tandem_tests::{Generation, Running, default_model};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -144,16 +142,18 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
     let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!(server.state(), pb::ServerState::Failed);
-    let check = HealthClient::new(service.running.channel().await).check(HealthCheckRequest::default()).await;
-    assert_eq!(check.expect("an answer").into_inner().status(), ServingStatus::NotServing);
+    // It is told soon.
+    let mut health = HealthClient::new(service.running.channel().await);
+    let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
+    while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
+    drop(changes);
     drop(answer);
-    tokio::time::timeout(Duration::from_secs(20), service.running.stop()).await.expect("it ends");
+    control.drain(pb::DrainRequest {}).await.expect("an answer");
+    tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again() {
-    let loaded = gen_svc::serve::Served::default();
-    let later = loaded.clone();
+/// A server whose model is yet to be loaded.
+async fn loading(later: gen_svc::serve::Served) -> (Running, ControlServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let running = Running::start(move |served, stopped| async move {
@@ -165,10 +165,33 @@ async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again
         gen_svc::serve::serve(later, (served, security), Some(control), &ServeArgs::default(), stopped).await
     })
     .await;
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    (running, ControlServiceClient::new(endpoint.connect().await.expect("it answers")))
+}
+
+async fn load() -> Engine {
+    let config = Config { threads: 1, ..Config::new(default_model()) };
+    tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic").expect("loads").0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing() {
+    let loaded = gen_svc::serve::Served::default();
+    let (running, mut control) = loading(loaded.clone()).await;
+    control.drain(pb::DrainRequest {}).await.expect("an answer");
+    let engine = load().await;
+    loaded.set(engine.clone(), 1 << 20);
+    assert_eq!(engine.reserve().expect_err("nothing new").reason(), Reason::Draining);
+    drop(control);
+    tokio::time::timeout(Duration::from_secs(20), running.ended()).await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again() {
+    let loaded = gen_svc::serve::Served::default();
+    let (running, mut control) = loading(loaded.clone()).await;
     let mut generate = GenerateServiceClient::new(running.channel().await);
     let mut health = HealthClient::new(running.channel().await);
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let mut control = ControlServiceClient::new(endpoint.connect().await.expect("it answers"));
     let request_of = || HealthCheckRequest { service: grpc::SERVICE_NAME.to_owned() };
 
     let failure = failed(&generate.generate(request(1)).await.expect_err("should be refused"));
@@ -181,33 +204,13 @@ async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again
 
     let mut changes = health.watch(request_of()).await.expect("known").into_inner();
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::NotServing);
-    let config = Config { threads: 1, ..Config::new(default_model()) };
-    let (engine, _thread) =
-        tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic").expect("loads");
-    loaded.set(engine, 1 << 20);
+    loaded.set(load().await, 1 << 20);
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
     drop(changes);
     cached_tokens(&mut generate).await;
     let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!(server.state(), pb::ServerState::Serving);
     running.stop().await;
-}
-
-#[test]
-fn a_server_that_is_told_to_end_while_it_loads_ends_well() {
-    let mut command = Command::new(binary("gen-svc"));
-    let model = default_model();
-    command.args(["serve", "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", "--model"]).arg(model);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-    let mut line = String::new();
-    // It says this before it loads the model.
-    let mut output = BufReader::new(child.stdout.take().expect("piped"));
-    output.read_line(&mut line).expect("a line");
-    assert!(line.starts_with("gen-svc control listening on "), "{line}");
-    let status = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
-    assert!(status.expect("kill runs").success());
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
-    drop(output);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,10 +12,10 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
-use tandem_tests::{ModelFolder, default_library, render_service, serve_library_before};
+use tandem_tests::{ModelFolder, Running, default_library, render_service, serve_library_before};
 use tokio::net::TcpListener;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
 
 use crate::failure::failed;
@@ -82,21 +82,66 @@ impl GenerateService for Notes {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service() {
+/// A generation service that begins an answer and says no more.
+#[derive(Debug, Clone, Default)]
+struct Silent;
+
+#[tonic::async_trait]
+impl GenerateService for Silent {
+    type GenerateStream = tokio_stream::Pending<Result<generate::GenerateResponse, Status>>;
+
+    async fn generate(
+        &self,
+        _request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        Ok(Response::new(tokio_stream::pending()))
+    }
+
+    async fn get_model(
+        &self,
+        _request: Request<generate::GetModelRequest>,
+    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+}
+
+/// A render service before such a generation service.
+async fn before(generation: impl GenerateService) -> (Running, TaskServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
-    let notes = Notes::default();
-    let server = Server::builder().add_service(GenerateServiceServer::new(notes.clone()));
+    let server = Server::builder().add_service(GenerateServiceServer::new(generation));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let args = GenerationArgs { generate, ..GenerationArgs::default() };
     let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
-    let mut client = TaskServiceClient::new(service.channel().await);
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+fn task(timeout: Option<Duration>) -> Request<RunTaskRequest> {
+    let mut request = Request::new(RunTaskRequest { conversation: conversation("Hi"), ..RunTaskRequest::default() });
+    timeout.into_iter().for_each(|timeout| request.set_timeout(timeout));
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() {
+    let (_service, mut client) = before(Silent).await;
+    let mut answer = client.run_task(task(Some(Duration::from_secs(2)))).await.expect("accepted").into_inner();
+    let status = loop {
+        match answer.message().await {
+            Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((status.code(), failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service() {
+    let notes = Notes::default();
+    let (_service, mut client) = before(notes.clone()).await;
     let run = async |client: &mut TaskServiceClient<_>, timeout: Option<Duration>| {
-        let mut request =
-            Request::new(RunTaskRequest { conversation: conversation("Hi"), ..RunTaskRequest::default() });
-        timeout.into_iter().for_each(|timeout| request.set_timeout(timeout));
-        let status = client.run_task(request).await.expect_err("should be refused");
+        let status = client.run_task(task(timeout)).await.expect_err("should be refused");
         assert_ne!(status.code(), Code::DeadlineExceeded, "{status}");
         notes.0.lock().expect("no panic").take()
     };

@@ -21,7 +21,7 @@ pub(crate) fn failed(status: &Status) -> Failed {
         "MODEL_NOT_FOUND" | "ADAPTER_NOT_FOUND" | "TEMPLATE_NOT_FOUND" => {
             assert!(details.resource_info().is_some(), "{status:?}")
         }
-        "OVERLOADED" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "DRAINING" | "GENERATION_UNAVAILABLE" => {
+        "LOADING" | "OVERLOADED" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "DRAINING" | "GENERATION_UNAVAILABLE" => {
             assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()), "{status:?}");
         }
         _ => {}

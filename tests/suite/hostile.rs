@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::generate::v1::{GenerateRequest, Stop, TokenIds};
 use tandem_common::pb::render::v1::TokenizeRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tandem_tests::{ModelFolder, Process};
+use tandem_tests::{ModelFolder, Process, default_model};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tonic::codegen::Bytes;
 use tonic::transport::Endpoint;
 
 const METHOD: &str = "/tandem.render.v1.RenderService/Tokenize";
@@ -174,6 +179,62 @@ async fn is_answered(attacked: &Attacked) -> bool {
     };
     connection.abort();
     answer
+}
+
+/// A message as gRPC sends it (gRPC over HTTP/2, Length-Prefixed-Message).
+fn framed(message: &impl prost::Message) -> Vec<u8> {
+    let bytes = message.encode_to_vec();
+    let length = u32::try_from(bytes.len()).expect("a small message");
+    [&[0], &length.to_be_bytes()[..], &bytes].concat()
+}
+
+fn story(tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        input: Some(Input::TokenIds(TokenIds { ids: (1..33).collect() })),
+        stop: Some(Stop { max_new_tokens: Some(tokens), ignore_eos: true, ..Stop::default() }),
+        ..GenerateRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_never_read() {
+    let model = default_model().display().to_string();
+    let command = ["gen-svc", "--model", &model, "--threads", "1", "--kv-memory-mib", "64", "--max-running", "4"];
+    let mut process = Process::start("127.0.0.1:0", &command);
+    let address: SocketAddr = process.address.parse().expect("an address");
+    let mut readers = Vec::new();
+    for _ in 0..32 {
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        let built = h2::client::Builder::new().initial_window_size(0).handshake::<_, Bytes>(stream).await;
+        let (mut sender, connection) = built.expect("HTTP/2");
+        readers.push(tokio::spawn(connection));
+        let uri = format!("http://{address}/tandem.generate.v1.GenerateService/Generate");
+        let request = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+        let (answer, mut body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+        body.send_data(framed(&story(4000)).into(), true).expect("it is sent");
+        // Its headers come, and nothing after them is ever taken.
+        readers.push(tokio::spawn(async move {
+            let _answer = answer.await;
+            let _sender = sender;
+            std::future::pending().await
+        }));
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let mut client = GenerateServiceClient::new(endpoint.connect().await.expect("it answers"));
+    let before = process.resident();
+    for _ in 0..8 {
+        let mut answer = client.generate(story(8)).await.expect("others are not harmed").into_inner();
+        let mut has_ended = false;
+        while let Some(response) = answer.message().await.expect("others are not harmed") {
+            has_ended |= matches!(response.event, Some(Event::Summary(_)));
+        }
+        assert!(has_ended);
+    }
+    assert!(process.resident() < before + MEMORY, "{} MiB more", (process.resident() - before) >> 20);
+    readers.iter().for_each(JoinHandle::abort);
+    drop(client);
+    let code = tokio::task::spawn_blocking(move || process.terminate()).await.expect("it ends");
+    assert_eq!(code, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,7 +81,9 @@ async fn a_thousand_connections_of_mixed_sizes() {
     let model = default_model().display().to_string();
     let start = |command: Vec<String>| tokio::task::spawn_blocking(move || Process::start("127.0.0.1:0", &command));
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let generation = start(words(&["gen-svc", "--threads", "1", "--model", &model])).await.expect("it starts");
+    // Memory for keys and values is taken as it is first used: a little of it soon is all in use.
+    let generation = words(&["gen-svc", "--threads", "1", "--kv-memory-mib", "64", "--model", &model]);
+    let generation = start(generation).await.expect("it starts");
     let front = words(&["render-svc", "--models", &model, "--generate", &generation.address]);
     let front = start(front).await.expect("it starts");
     let (renders, tasks, until) = (Times::default(), Times::default(), Instant::now() + duration());
@@ -114,6 +116,9 @@ async fn a_thousand_connections_of_mixed_sizes() {
     }
     eprintln!("{}\n{}", renders.describe("render"), tasks.describe("task"));
     eprintln!("resident MiB of render-svc and gen-svc, five times: {memory:?}");
+    for (first, last) in memory[1].iter().zip(memory[4]) {
+        assert!(last < first + 64, "memory grows: {memory:?}");
+    }
 }
 
 fn request() -> generate::GenerateRequest {

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 Every failure is a gRPC status with `google.rpc` details: always one `ErrorInfo` with domain `tandem` and one of these reasons, which are
 stable and what programs should test; for a field of the request, `BadRequest` with its path; where coming again may help, `RetryInfo`;
-for what is not there, `ResourceInfo`. A program that does not start says one of them first.
+for what is not there, `ResourceInfo`. A gen-svc whose model cannot be served says one of them and ends.
 
 | reason | code | meaning |
 |---|---|---|

@@ -339,8 +339,38 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lets_tasks_reach_the_generation_service_is_replaced_while_the_service_runs() {
+    let (authority, other, files, ours) = (Authority::new(), Authority::new(), Files::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    let security = SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() };
+    let config = Config { threads: 1, ..Config::new(default_model()) };
+    let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
+    ours.write(other.sign(2999));
+    let args = GenerationArgs {
+        generate: vec![format!("https://localhost:{}", generation.running.address.port()).parse().expect("an address")],
+        generate_patience_seconds: 1,
+        generate_ca: Some(files.path("ca")),
+        generate_cert: Some(ours.path("certificate")),
+        generate_key: Some(ours.path("key")),
+        generate_token_file: None,
+    };
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let failure = failed(&ask(&service).await.expect_err("another signed it"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    ours.write(authority.sign(2999));
+    let start = Instant::now();
+    while let Err(status) = ask(&service).await {
+        assert!(start.elapsed() < A_WHILE, "{status}");
+    }
+}
+
 async fn run_task(generation: GenerationArgs) -> Result<(), Status> {
-    let service = serve_library_before(default_library(), generation, ServeArgs::default()).await;
+    ask(&serve_library_before(default_library(), generation, ServeArgs::default()).await).await
+}
+
+async fn ask(service: &Running) -> Result<(), Status> {
     let message = chat::Message {
         role: "user".to_owned(),
         content: Some(chat::message::Content::Text("Hi".to_owned())),

@@ -48,8 +48,9 @@ pub struct ServeArgs {
     )]
     pub max_connections: usize,
 
-    /// How long requests in flight may take to finish after SIGTERM, in seconds.
-    #[arg(long, env = "TANDEM_DRAIN_SECONDS", default_value_t = 30, value_name = "SECONDS", help_heading = "Serving")]
+    /// How long requests in flight may take to finish after SIGTERM, in seconds: less than those who stop it wait before they kill it,
+    /// which is 30 in Kubernetes. A second SIGINT kills it at once.
+    #[arg(long, env = "TANDEM_DRAIN_SECONDS", default_value_t = 25, value_name = "SECONDS", help_heading = "Serving")]
     pub drain_seconds: u64,
 
     /// Who may call.
@@ -64,7 +65,7 @@ impl Default for ServeArgs {
             max_calls: 1024,
             max_connection_calls: 256,
             max_connections: 4096,
-            drain_seconds: 30,
+            drain_seconds: 25,
             security: SecurityArgs::default(),
         }
     }

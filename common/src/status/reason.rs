@@ -64,8 +64,10 @@ reasons! {
     TooManyImages = "TOO_MANY_IMAGES", InvalidArgument;
     /// An image has more pixels than the server allows (`--max-image-pixels`).
     ImageTooLarge = "IMAGE_TOO_LARGE", InvalidArgument;
-    /// The prompt is longer than the model's context, or than the server takes (`--max-prompt-tokens`); the message has both numbers.
+    /// The prompt is longer than the model's context; the message has both numbers.
     PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument;
+    /// The prompt has more tokens than the server takes (`--max-prompt-tokens`); the message has both numbers.
+    PromptOverLimit = "PROMPT_OVER_LIMIT", InvalidArgument;
     /// With control_tokens LITERAL: which control tokens of the prompt are the caller's cannot be told.
     ControlTokensUnclear = "CONTROL_TOKENS_UNCLEAR", InvalidArgument;
     /// The chat template refused the conversation, in its own words.

@@ -1,24 +1,32 @@
-//! Spans: what the work on a call is made of, for a collector. Without one, and in traces that are not told of, there is one per call
-//! that we answer, and it is only a pair of ids: log lines carry them, and the next service gets to know them.
+//! Spans: what the work on a call is made of, for a collector. Without one, and in traces that are not told of, there is only a pair of
+//! ids per call that we answer, its caller's if it has one: log lines carry them, and the next service gets to know them.
 
 use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
 use opentelemetry::trace::{
-    FutureExt as _, SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceState, Tracer as _,
+    FutureExt as _, SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState, Tracer as _,
     WithContext,
 };
 use opentelemetry::{Context, ContextGuard, KeyValue, Value};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator, SdkTracer};
+use opentelemetry_sdk::trace::{
+    IdGenerator as _, RandomIdGenerator, Sampler, SamplingDecision, SdkTracer, ShouldSample as _,
+};
 
 /// Makes spans, once there is a collector to tell of them.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+/// Of the traces that begin here, the share that is told of, by whoever is on their way.
+static RATIO: OnceLock<f64> = OnceLock::new();
 
-/// From now on spans are made by `tracer`, unless there is one already: a process has one.
-pub(super) fn tell(tracer: SdkTracer) {
-    let _ = TRACER.set(tracer);
+/// From now on spans are made by `tracer`, if there is one. The first call counts: a process has one.
+pub(super) fn tell(tracer: Option<SdkTracer>, ratio: f64) {
+    if RATIO.set(ratio).is_ok()
+        && let Some(tracer) = tracer
+    {
+        let _ = TRACER.set(tracer);
+    }
 }
 
 /// A piece of work. It ends when the last of its clones is dropped, or before.
@@ -55,14 +63,8 @@ impl Span {
         let context = parent.span().span_context().clone();
         match TRACER.get() {
             Some(tracer) if is_trusted => build(tracer, SpanKind::Server, name, attributes(), &parent),
-            None if context.is_valid() => Self(parent),
-            _ => {
-                let ids = RandomIdGenerator::default();
-                let trace = if context.is_valid() { context.trace_id() } else { ids.new_trace_id() };
-                let ours =
-                    SpanContext::new(trace, ids.new_span_id(), TraceFlags::default(), false, TraceState::default());
-                Self(Context::new().with_remote_span_context(ours))
-            }
+            None if is_trusted && context.is_valid() => Self(parent),
+            _ => begun(context.is_valid().then_some(context.trace_id()), is_trusted),
         }
     }
 
@@ -96,7 +98,7 @@ impl Span {
     }
 
     /// It failed.
-    pub(super) fn fail(&self) {
+    pub fn fail(&self) {
         self.0.span().set_status(Status::error(""));
     }
 
@@ -120,6 +122,18 @@ impl Span {
     pub fn around<F>(&self, future: F) -> WithContext<F> {
         future.with_context(self.0.clone())
     }
+}
+
+/// Ids alone, of a trace that begins here, or goes on without its parts being told.
+fn begun(trace: Option<TraceId>, is_trusted: bool) -> Span {
+    let ids = RandomIdGenerator::default();
+    let trace = trace.unwrap_or_else(|| ids.new_trace_id());
+    let ratio = if is_trusted { RATIO.get().copied().unwrap_or(0.0) } else { 0.0 };
+    let sampler = Sampler::TraceIdRatioBased(ratio);
+    let sampled = sampler.should_sample(None, trace, "", &SpanKind::Server, &[], &[]).decision;
+    let flags = TraceFlags::default().with_sampled(sampled == SamplingDecision::RecordAndSample);
+    let context = SpanContext::new(trace, ids.new_span_id(), flags, false, TraceState::default());
+    Span(Context::new().with_remote_span_context(context))
 }
 
 fn build<const N: usize>(

@@ -24,7 +24,7 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Check everything that must hold of a change.
 ///
-/// Runs, in this order: formatting, clippy, documentation, what dependencies may be, the proto linter, the check for breaking proto
+/// Runs, in this order: formatting, clippy, documentation, what dependencies may be, whether the benchmarks build, the proto linter, the check for breaking proto
 /// changes, and every test. A failed step does not keep the others from running; the summary at the end names the failed ones. Warnings count
 /// as failures.
 #[derive(Debug, clap::Args)]
@@ -91,6 +91,7 @@ fn steps(layout: &Layout) -> Result<Vec<Step>> {
         Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings") },
         Step { name: "doc", command: documentation(layout) },
         Step { name: "dependencies", command: program(layout, &deny, "--offline check bans licenses sources") },
+        Step { name: "bench", command: benchmarks(layout) },
         Step { name: "buf lint", command: program(layout, &buf, "lint proto") },
     ];
     if layout.root().join(BASELINE).exists() {
@@ -116,6 +117,13 @@ fn cargo_with(layout: &Layout, arguments: &str) -> Command {
 fn documentation(layout: &Layout) -> Command {
     let mut command = cargo_with(layout, "doc --workspace --no-deps");
     command.env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+/// They are a workspace of their own, with a lock file that must know what ours does.
+fn benchmarks(layout: &Layout) -> Command {
+    let mut command = cargo_with(layout, "check --locked --manifest-path deploy/bench/Cargo.toml --target-dir");
+    command.arg(layout.root().join("target/bench"));
     command
 }
 

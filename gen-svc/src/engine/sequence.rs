@@ -304,6 +304,7 @@ impl Sequence {
 
     /// Ends it because something failed. True.
     pub(super) fn fail(&mut self, error: &Error) -> bool {
+        self.caller.span.fail();
         self.caller.span.in_scope(|| match error {
             Error::Grammar { .. } => tracing::warn!(error = error.chain(), "an output cannot go on"),
             _ => tracing::error!(error = error.chain(), "a step failed"),

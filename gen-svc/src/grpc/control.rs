@@ -9,26 +9,26 @@ use tonic::{Request, Response, Status};
 use crate::cache::{BLOCK, Usage};
 use crate::engine::{Engine, Gauges, Stage};
 use crate::error::Error;
-use crate::serve::Slot;
+use crate::serve::Served;
 
 pub use pb::control_service_server::SERVICE_NAME;
 
-/// The service over one engine, be it loaded or not.
+/// The service over what is served, be it loaded or not.
 #[must_use]
-pub fn server(engine: Slot, max_message_bytes: usize) -> ControlServiceServer<impl ControlService> {
-    ControlServiceServer::new(Control { engine, started: Instant::now(), max_message_bytes })
+pub fn server(served: Served, max_message_bytes: usize) -> ControlServiceServer<impl ControlService> {
+    ControlServiceServer::new(Control { served, started: Instant::now(), max_message_bytes })
 }
 
 #[derive(Debug)]
 struct Control {
-    engine: Slot,
+    served: Served,
     started: Instant,
     max_message_bytes: usize,
 }
 
 impl Control {
     fn engine(&self) -> Result<&Engine, Error> {
-        self.engine.get().ok_or(Error::Loading)
+        self.served.engine().ok_or(Error::Loading)
     }
 }
 
@@ -38,12 +38,13 @@ impl ControlService for Control {
         &self,
         _request: Request<pb::GetServerRequest>,
     ) -> Result<Response<pb::GetServerResponse>, Status> {
-        let engine = self.engine.get();
+        let engine = self.served.engine();
+        let without = if self.served.is_ending() { pb::ServerState::Draining } else { pb::ServerState::Loading };
         let limits = engine.map(Engine::limits).unwrap_or_default();
         Ok(Response::new(pb::GetServerResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            state: engine.map_or(pb::ServerState::Loading, |engine| state(engine.stage())).into(),
+            state: engine.map_or(without, |engine| state(engine.stage())).into(),
             model: engine.map(|engine| engine.model().into()),
             max_queue: count(limits.max_queue),
             max_running: count(limits.max_running),
@@ -79,8 +80,8 @@ impl ControlService for Control {
     }
 
     async fn drain(&self, _request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainResponse>, Status> {
-        self.engine()?.drain();
         tracing::info!("told to drain");
+        self.served.end();
         Ok(Response::new(pb::DrainResponse {}))
     }
 }

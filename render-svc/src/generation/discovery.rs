@@ -9,8 +9,8 @@ use tandem_common::call::Credentials;
 use tandem_common::status::chain;
 use tonic::transport::Uri;
 
-use super::State;
 use super::replica::Replica;
+use super::{ANYWHERE, State};
 
 /// How often names are looked up again.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -23,24 +23,36 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Looks the name up, again and again. While that fails, what was found last counts.
+    /// Looks the name up, again and again, and whether the files for TLS have changed. While that fails, what was found last counts.
     pub(super) async fn follow(self) {
+        let mut version = self.credentials.version();
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = self.uri.port_u16().unwrap_or_default();
         loop {
+            let now = self.credentials.version();
+            let is_renewed = now.is_some() && now != version;
             match tokio::net::lookup_host((host.as_str(), port)).await {
-                Ok(addresses) => self.update(&addresses.collect()),
+                Ok(addresses) => {
+                    self.update(&addresses.collect(), is_renewed);
+                    version = now.or(version);
+                }
                 Err(error) => tracing::warn!(host, %error, "the generation service's name cannot be looked up"),
             }
             tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    /// Adds the replicas that are new and drops those that are gone. What runs on them goes on.
-    fn update(&self, addresses: &BTreeSet<SocketAddr>) {
+    /// Adds the replicas that are new and drops those that are gone; with new credentials, all are new, unless they cannot be used. What
+    /// runs on those that are dropped goes on.
+    fn update(&self, addresses: &BTreeSet<SocketAddr>, is_renewed: bool) {
+        if is_renewed && let Err(error) = self.credentials.endpoint(&self.uri, ANYWHERE) {
+            tracing::error!(target = %self.uri, "what was read before counts: {}", chain(&error));
+            return;
+        }
         let mut replicas = self.state.replicas.write().unwrap_or_else(PoisonError::into_inner);
         let before = replicas.len();
-        replicas.retain(|replica| replica.target() != &self.uri || addresses.contains(&replica.address()));
+        let stays = |replica: &Replica| !is_renewed && addresses.contains(&replica.address());
+        replicas.retain(|replica| replica.target() != &self.uri || stays(replica));
         let gone = before - replicas.len();
         let known: BTreeSet<_> =
             replicas.iter().filter(|replica| replica.target() == &self.uri).map(|replica| replica.address()).collect();
