@@ -6,6 +6,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::{ModelFolder, Running, render_service};
 use tokio::net::TcpStream;
 use tonic::client::Grpc;
+use tonic::codegen::Bytes;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -14,7 +15,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_prost::ProstCodec;
 
-use crate::failure::failed;
+use crate::failure::{Failed, failed};
 
 /// A TokenizeRequest whose text need not be text.
 #[derive(Clone, PartialEq, Message)]
@@ -85,19 +86,33 @@ async fn health_speaks_for_every_service() {
     assert_eq!(failed(&status).code, Code::NotFound);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_that_passes_before_there_is_an_answer_is_told_as_such() {
+/// What a call gets that sends half a message, from a client that does not look at the clock.
+async fn half_sent(timeout: Option<&str>) -> Failed {
     let (service, _) = serve().await;
     let stream = TcpStream::connect(service.address).await.expect("it listens");
     let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
     tokio::spawn(connection);
-    let request = http::Request::post(format!("http://{}{TOKENIZE}", service.address))
+    let mut request = http::Request::post(format!("http://{}{TOKENIZE}", service.address))
         .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .header("grpc-timeout", "300m");
-    // A request that never ends, from a client that does not look at the clock.
-    let (response, _unfinished) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+        .header("te", "trailers");
+    if let Some(timeout) = timeout {
+        request = request.header("grpc-timeout", timeout);
+    }
+    let request = request.body(()).expect("a request");
+    let (response, mut unfinished) = sender.send_request(request, false).expect("it is sent");
+    unfinished.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 1]), false).expect("it is sent");
     let answer = response.await.expect("an answer");
-    let failed = failed(&Status::from_header_map(answer.headers()).expect("an error"));
+    failed(&Status::from_header_map(answer.headers()).expect("an error"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_passes_before_there_is_an_answer_is_told_as_such() {
+    let failed = half_sent(Some("300m")).await;
     assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_does_not_arrive_whole_within_a_minute_is_given_up() {
+    let failed = half_sent(None).await;
+    assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "REQUEST_TOO_SLOW"));
 }
