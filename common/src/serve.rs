@@ -21,8 +21,8 @@ use std::time::Duration;
 use http::Request;
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{self, SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::Server;
@@ -177,7 +177,11 @@ fn server(
         Some(tokens) => tokens.check(request),
         None => request,
     };
-    let router = Server::builder()
+    let builder = match args.max_connection_age() {
+        Some(age) => Server::builder().max_connection_age(age),
+        None => Server::builder(),
+    };
+    let router = builder
         .layer(MapRequestLayer::new(admission))
         .layer(around(|request: &mut Request<Body>| Call::answered(request, Admission::of(request).is_granted())))
         .layer(MapResponseLayer::new(typed_errors::typed))
@@ -231,18 +235,23 @@ fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builde
 /// Signal handlers cannot be installed. They are installed before this returns, not when the future is first polled.
 pub fn shutdown_signal() -> Result<impl Future<Output = ()> + Send, ServeError> {
     let install = |kind| signal(kind).map_err(ServeError::Signal);
-    let (mut terminate, mut interrupt): (unix::Signal, unix::Signal) =
-        (install(SignalKind::terminate())?, install(SignalKind::interrupt())?);
-    Ok(async move {
+    let (mut terminate, mut interrupt) = (install(SignalKind::terminate())?, install(SignalKind::interrupt())?);
+    let (tell, told) = oneshot::channel();
+    tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tokio::spawn(async move {
-            interrupt.recv().await;
-            tracing::warn!("interrupted again: the drain ends here");
-            // Not as `exit` does: what libtorch needs must not go while it computes.
-            let _ = kill_process(getpid(), Signal::KILL);
-        });
+        // Whoever waited may have found another reason to end.
+        let _ = tell.send(());
+        interrupt.recv().await;
+        tracing::warn!("interrupted again: ends at once");
+        // Not as `exit` does: what libtorch needs must not go while it computes.
+        let _ = kill_process(getpid(), Signal::KILL);
+        // The first process of a container cannot kill itself so.
+        std::process::abort();
+    });
+    Ok(async {
+        let _ = told.await;
     })
 }

@@ -9,6 +9,7 @@ mod span;
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use opentelemetry::global;
@@ -39,6 +40,9 @@ const QUIET: [(&str, LevelFilter); 3] =
     [("tk_encode", LevelFilter::WARN), ("ptr_hash", LevelFilter::ERROR), ("opentelemetry", LevelFilter::WARN)];
 /// What an export does must not be exported.
 const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
+
+/// How long the last of it may take to be told.
+const END: Duration = Duration::from_secs(3);
 
 /// How to log.
 #[derive(Debug, Clone, Args)]
@@ -145,9 +149,9 @@ impl Telemetry {
         let end = move || {
             // Side by side: each may take some seconds.
             std::thread::scope(|scope| {
-                scope.spawn(|| self.traces.as_ref().map(SdkTracerProvider::shutdown));
-                scope.spawn(|| self.metrics.as_ref().map(SdkMeterProvider::shutdown));
-                scope.spawn(|| self.logs.as_ref().map(SdkLoggerProvider::shutdown));
+                scope.spawn(|| self.traces.as_ref().map(|traces| traces.shutdown_with_timeout(END)));
+                scope.spawn(|| self.metrics.as_ref().map(|metrics| metrics.shutdown_with_timeout(END)));
+                scope.spawn(|| self.logs.as_ref().map(|logs| logs.shutdown_with_timeout(END)));
             });
         };
         let _ = tokio::task::spawn_blocking(end).await;
@@ -155,8 +159,8 @@ impl Telemetry {
 }
 
 fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
-    let most = args.log.split(',').rev().find_map(|directive| directive.trim().parse::<LevelFilter>().ok());
-    let most = most.unwrap_or(LevelFilter::ERROR);
+    let directives = args.log.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    let most = directives.rev().find_map(|directive| directive.parse().ok()).unwrap_or(LevelFilter::ERROR);
     let quiet = QUIET.map(|(library, level)| format!("{library}={}", level.min(most))).join(",");
     EnvFilter::builder().parse(format!("{quiet},{},{more}", args.log))
 }

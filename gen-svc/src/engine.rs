@@ -124,6 +124,8 @@ struct Shared {
     limits: EngineLimits,
     event_buffer: usize,
     stage: watch::Sender<Stage>,
+    /// Whether its end was asked for, broken or not.
+    is_stopped: AtomicBool,
     queued: AtomicUsize,
     /// What the thread does, but for `queued`.
     activity: Mutex<Gauges>,
@@ -309,6 +311,7 @@ impl Engine {
 
     /// Gives up what waits and what runs, within one step.
     pub fn stop(&self) {
+        self.shared.is_stopped.store(true, Ordering::Relaxed);
         self.shared.advance(Stage::Stopping);
     }
 }

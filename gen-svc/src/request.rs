@@ -27,6 +27,8 @@ const SHORT_TEXT: usize = 4 << 10;
 const SHORT_IDS: usize = 4 << 10;
 /// Bytes of all stop strings together.
 const SHORT_STOPS: usize = 1 << 10;
+/// Ids that end an output.
+const SHORT_ENDS: usize = 64;
 
 /// What to continue, and how, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -295,12 +297,15 @@ impl GenerateRequest {
             Input::HfMessages => true,
         };
         let stops = self.stop.stop_strings.iter().chain(self.output_spec.iter().flat_map(|spec| &spec.stop_strings));
+        let ends =
+            self.output_spec.as_ref().map_or(0, |spec| spec.eos_token_ids.len()) + self.stop.stop_token_ids.len();
         let special = self.output_spec.as_ref().map_or(0, |spec| spec.dropped.len() + spec.passed.len());
         is_short
             && self.grammar.is_none()
             && self.resume.is_none()
             && stops.map(String::len).sum::<usize>() <= SHORT_STOPS
             && special <= SHORT_IDS
+            && ends <= SHORT_ENDS
     }
 
     /// How many of the input's ids were generated before.

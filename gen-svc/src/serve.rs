@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ pub struct Served {
     engine: Arc<SetOnce<Engine>>,
     routes: Later,
     ending: Arc<SetOnce<()>>,
+    cancel_load: Arc<AtomicBool>,
 }
 
 impl Served {
@@ -38,6 +39,12 @@ impl Served {
         }
     }
 
+    /// As configured, with a load that is given up when the server is to end.
+    #[must_use]
+    pub fn loading(&self, config: Config) -> Config {
+        Config { cancel_load: Arc::clone(&self.cancel_load), ..config }
+    }
+
     /// The engine, if its model is loaded.
     pub(crate) fn engine(&self) -> Option<&Engine> {
         self.engine.get()
@@ -45,6 +52,7 @@ impl Served {
 
     /// Ends the server: nothing is taken on any more, and what runs may finish.
     pub(crate) fn end(&self) {
+        self.cancel_load.store(true, Ordering::Relaxed);
         let _ = self.ending.set(());
         self.engine().into_iter().for_each(Engine::drain);
     }
@@ -63,8 +71,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
     let (address, served) = (generate.0.local_addr()?, Served::default());
-    let config = Config::from(args.engine);
-    let cancelled = Arc::clone(&config.cancel_load);
+    let config = served.loading(args.engine.into());
 
     let loading = async {
         tracing::info!(%address, "loading the model; until it is there, calls are refused");
@@ -73,7 +80,9 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
             && !served.is_ending()
         {
             served.set(engine.clone(), args.serve.max_message_bytes);
-            writeln!(std::io::stdout(), "gen-svc listening on {address}")?;
+            if let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}") {
+                tracing::warn!(%address, %error, "listening, which cannot be printed");
+            }
         }
         match loaded {
             Err(Error::Draining) => Ok(None),
@@ -85,16 +94,13 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
         served.end();
         Ok(ended)
     };
-    let cancelling = async {
-        served.ending.wait().await;
-        cancelled.store(true, Ordering::Relaxed);
-        Ok(())
+    let (loaded, ended) = tokio::try_join!(loading, serving)?;
+    let stopped = match loaded {
+        Some((engine, thread)) => end(engine, thread).await,
+        None => Ok(()),
     };
-    let (loaded, ended, ()) = tokio::try_join!(loading, serving, cancelling)?;
-    if let Some((engine, thread)) = loaded {
-        end(engine, thread).await?;
-    }
-    Ok(ended?)
+    ended?;
+    stopped
 }
 
 /// A socket for those who generate, and one for those who run the server, if they are to have one.
@@ -114,15 +120,11 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<((TcpList
 
 /// Ends the engine after the server: libtorch must not compute while the process is taken down.
 async fn end(engine: Engine, thread: JoinHandle<()>) -> anyhow::Result<()> {
-    if engine.stage() == Stage::Failed {
-        // Its thread waits for requests, to refuse them.
-        anyhow::bail!("the engine had broken down");
-    }
     engine.stop();
-    match tokio::task::spawn_blocking(|| thread.join()).await? {
-        Ok(()) => Ok(()),
-        Err(_) => anyhow::bail!("the engine's thread panicked"),
-    }
+    let joined = tokio::task::spawn_blocking(|| thread.join()).await?;
+    anyhow::ensure!(joined.is_ok(), "the engine's thread panicked");
+    anyhow::ensure!(engine.stage() != Stage::Failed, "the engine had broken down");
+    Ok(())
 }
 
 /// Where the server is run from.
@@ -171,8 +173,7 @@ pub async fn serve(
     let drained = async {
         tokio::select! {
             () = shutdown => {}
-            () = async { *served.ending.wait().await } => {}
-            () = async { served.engine.wait().await.draining().await } => {}
+            _ = served.ending.wait() => {}
         }
         served.end();
     };

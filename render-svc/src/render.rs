@@ -162,9 +162,8 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
     let span = Span::current().part("render", || {
         [KeyValue::new("tandem.model", model.id.clone()), KeyValue::new("tandem.adapter", adapter.name)]
     });
-    let rendering = span.in_scope(|| (adapter.render)(&model, &input)).inspect_err(|_| span.fail());
+    let Rendering { prompt: text, attachments, warnings: more } = span.in_scope(|| (adapter.render)(&model, &input))?;
     drop(span);
-    let Rendering { prompt: text, attachments, warnings: more } = rendering?;
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }

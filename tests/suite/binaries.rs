@@ -16,6 +16,10 @@ use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_tests::{binary, default_model};
 use tempfile::TempDir;
 use tonic::Code;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::failure::failed;
 
@@ -122,15 +126,14 @@ async fn a_second_interrupt_ends_what_still_drains() {
     let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
     let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
     stream.message().await.expect("streams").expect("more");
-    let [render, generation] = [render, generation].map(|service| {
-        service.signal("-INT");
-        service
-    });
-    // They drain: the stream goes on.
-    for _ in 0..8 {
-        stream.message().await.expect("streams").expect("more");
-    }
     for mut service in [generation, render] {
+        let endpoint = Endpoint::from_shared(format!("http://{}", service.address)).expect("an address");
+        let mut health = HealthClient::new(endpoint.connect().await.expect("it answers"));
+        let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
+        assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
+        service.signal("-INT");
+        let change = changes.message().await.expect("no error").expect("a state");
+        assert_eq!(change.status(), ServingStatus::NotServing, "it drains");
         service.signal("-INT");
         let status = service.child.wait().expect("it ends");
         assert_eq!(status.signal(), Some(9), "{status}");

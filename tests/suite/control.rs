@@ -145,7 +145,10 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     // It is told soon.
     let mut health = HealthClient::new(service.running.channel().await);
     let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
-    while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
+    let told = async {
+        while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it is told");
     drop(changes);
     drop(answer);
     control.drain(pb::DrainRequest {}).await.expect("an answer");
@@ -178,7 +181,10 @@ async fn load() -> Engine {
 async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing() {
     let loaded = gen_svc::serve::Served::default();
     let (running, mut control) = loading(loaded.clone()).await;
+    let config = loaded.loading(Config { threads: 1, ..Config::new(default_model()) });
     control.drain(pb::DrainRequest {}).await.expect("an answer");
+    let given_up = tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic");
+    assert!(matches!(given_up, Err(Error::Draining)), "{given_up:?}");
     let engine = load().await;
     loaded.set(engine.clone(), 1 << 20);
     assert_eq!(engine.reserve().expect_err("nothing new").reason(), Reason::Draining);

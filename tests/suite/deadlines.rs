@@ -126,13 +126,16 @@ fn task(timeout: Option<Duration>) -> Request<RunTaskRequest> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() {
     let (_service, mut client) = before(Silent).await;
-    let mut answer = client.run_task(task(Some(Duration::from_secs(2)))).await.expect("accepted").into_inner();
-    let status = loop {
-        match answer.message().await {
-            Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
-            Err(status) => break status,
+    let mut answer = client.run_task(task(Some(Duration::from_secs(5)))).await.expect("accepted").into_inner();
+    let end = async {
+        loop {
+            match answer.message().await {
+                Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+                Err(status) => return status,
+            }
         }
     };
+    let status = tokio::time::timeout(Duration::from_secs(60), end).await.expect("it ends");
     assert_eq!((status.code(), failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
 }
 

@@ -309,6 +309,22 @@ async fn one_connection_too_many_is_closed_and_so_is_one_that_says_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_of_an_age_end_and_lose_no_call() {
+    let service = serve(ServeArgs { max_connection_age_seconds: Some(1), ..ServeArgs::default() }).await;
+    let stream = TcpStream::connect(service.address).await.expect("it listens");
+    let (_sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+    let channel = service.channel().await;
+    let calls = async {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(4) {
+            tokenize(channel.clone(), None).await.expect("an answer");
+        }
+    };
+    let (ended, ()) = tokio::join!(tokio::time::timeout(A_WHILE, connection), calls);
+    ended.expect("it is told to end").expect("without an error");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
     let (authority, files) = (Authority::new(), Files::new());
     files.write(authority.sign(2999));

@@ -1,7 +1,9 @@
 //! How to serve, as the command line and the environment say.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
@@ -48,6 +50,17 @@ pub struct ServeArgs {
     )]
     pub max_connections: usize,
 
+    /// After how long a connection takes no more calls, in seconds, up to a tenth more: what is under way on it goes on, and callers
+    /// connect again, to whichever services there are by then. Default: never.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_CONNECTION_AGE_SECONDS",
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..=31_536_000),
+        value_name = "SECONDS",
+        help_heading = "Serving"
+    )]
+    pub max_connection_age_seconds: Option<u64>,
+
     /// How long requests in flight may take to finish after SIGTERM, in seconds: less than those who stop it wait before they kill it,
     /// which is 30 in Kubernetes. A second SIGINT kills it at once.
     #[arg(long, env = "TANDEM_DRAIN_SECONDS", default_value_t = 25, value_name = "SECONDS", help_heading = "Serving")]
@@ -58,6 +71,14 @@ pub struct ServeArgs {
     pub security: SecurityArgs,
 }
 
+impl ServeArgs {
+    /// Not the same for all services, or their callers would come all at once.
+    pub(super) fn max_connection_age(&self) -> Option<Duration> {
+        let jitter = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+        self.max_connection_age_seconds.map(|seconds| Duration::from_secs(seconds).mul_f64(1.0 + 0.1 * jitter))
+    }
+}
+
 impl Default for ServeArgs {
     fn default() -> Self {
         Self {
@@ -65,6 +86,7 @@ impl Default for ServeArgs {
             max_calls: 1024,
             max_connection_calls: 256,
             max_connections: 4096,
+            max_connection_age_seconds: None,
             drain_seconds: 25,
             security: SecurityArgs::default(),
         }

@@ -34,7 +34,8 @@ pub struct OtlpArgs {
     #[arg(long, env = "OTEL_SERVICE_NAME", value_name = "NAME")]
     pub service_name: Option<String>,
 
-    /// Of the traces that begin here, the share that is told of, from 0 to 1. Whether others are, is for who began them.
+    /// Of the traces that begin here, the share that is told of, from 0 to 1. Whether others are, is for who began them. It counts without
+    /// a collector too: the services that are called from here may have one.
     #[arg(long, env = "TANDEM_TRACE_RATIO", default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
     pub trace_ratio: f64,
 }

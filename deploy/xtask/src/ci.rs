@@ -24,9 +24,9 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Check everything that must hold of a change.
 ///
-/// Runs, in this order: formatting, clippy, documentation, what dependencies may be, whether the benchmarks build, the proto linter, the check for breaking proto
-/// changes, and every test. A failed step does not keep the others from running; the summary at the end names the failed ones. Warnings count
-/// as failures.
+/// Runs, in this order: formatting, clippy, documentation, what dependencies may be, the benchmarks, whether the fuzz targets' lock file
+/// is up to date, the proto linter, the check for breaking proto changes, and every test. A failed step does not keep the others from
+/// running; the summary at the end names the failed ones. Warnings count as failures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Check nothing; take the protos as they are now as the contract that later changes must not break.
@@ -92,6 +92,7 @@ fn steps(layout: &Layout) -> Result<Vec<Step>> {
         Step { name: "doc", command: documentation(layout) },
         Step { name: "dependencies", command: program(layout, &deny, "--offline check bans licenses sources") },
         Step { name: "bench", command: benchmarks(layout) },
+        Step { name: "fuzz lock", command: fuzz_targets(layout) },
         Step { name: "buf lint", command: program(layout, &buf, "lint proto") },
     ];
     if layout.root().join(BASELINE).exists() {
@@ -122,9 +123,14 @@ fn documentation(layout: &Layout) -> Command {
 
 /// They are a workspace of their own, with a lock file that must know what ours does.
 fn benchmarks(layout: &Layout) -> Command {
-    let mut command = cargo_with(layout, "check --locked --manifest-path deploy/bench/Cargo.toml --target-dir");
-    command.arg(layout.root().join("target/bench"));
+    let mut command = cargo_with(layout, "clippy --locked --manifest-path deploy/bench/Cargo.toml --target-dir");
+    command.arg(layout.root().join("target/bench")).args(["--", "-D", "warnings"]);
     command
+}
+
+/// A workspace of its own too, for nightly Rust.
+fn fuzz_targets(layout: &Layout) -> Command {
+    cargo_with(layout, "fetch --locked --manifest-path tests/fuzz/Cargo.toml")
 }
 
 fn program(layout: &Layout, path: &Path, arguments: &str) -> Command {

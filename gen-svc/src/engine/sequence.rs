@@ -327,6 +327,7 @@ impl Sequence {
 
     /// Ends it because the engine is broken.
     pub(super) fn give_up(&mut self) {
+        self.caller.span.fail();
         self.interrupt(match self.caller.is_accepted() {
             true => Interruption::Ended(FinishReason::Error),
             false => Interruption::Refused(Error::EngineFailed),

@@ -1,7 +1,7 @@
 //! The thread: loads the model, then takes one step after another for everyone who runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -189,9 +189,10 @@ impl EngineThread {
                 true
             });
             self.count();
-            match self.orders.recv() {
+            match self.orders.recv_timeout(IDLE) {
                 Ok(Order::Generate(job)) => self.enqueue(*job),
                 Ok(Order::FlushPrefixCache(_)) => {}
+                Err(RecvTimeoutError::Timeout) if !self.shared.is_stopped.load(Ordering::Relaxed) => {}
                 Err(_) => return,
             }
         }
@@ -242,6 +243,7 @@ fn share(model: ServedModel, config: &Config) -> Shared {
         },
         event_buffer: config.event_buffer.max(3), // `accepted`, a delta, and the last slot for the summary
         stage: watch::Sender::new(Stage::Serving),
+        is_stopped: AtomicBool::new(false),
         queued: AtomicUsize::new(0),
         activity: Mutex::default(),
     }

@@ -28,7 +28,8 @@ struct Control {
 
 impl Control {
     fn engine(&self) -> Result<&Engine, Error> {
-        self.served.engine().ok_or(Error::Loading)
+        let without = if self.served.is_ending() { Error::Draining } else { Error::Loading };
+        self.served.engine().ok_or(without)
     }
 }
 

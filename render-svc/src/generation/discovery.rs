@@ -1,16 +1,16 @@
 //! Which replicas stand behind a name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tandem_common::call::Credentials;
+use tandem_common::call::{Credentials, CredentialsError};
 use tandem_common::status::chain;
 use tonic::transport::Uri;
 
+use super::State;
 use super::replica::Replica;
-use super::{ANYWHERE, State};
 
 /// How often names are looked up again.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -33,7 +33,10 @@ impl Target {
             let is_renewed = now.is_some() && now != version;
             match tokio::net::lookup_host((host.as_str(), port)).await {
                 Ok(addresses) => {
-                    self.update(&addresses.collect(), is_renewed);
+                    match self.update(&addresses.collect(), is_renewed) {
+                        Ok(()) => {}
+                        Err(error) => tracing::error!(host, "what was there before stays: {}", chain(&error)),
+                    }
                     version = now.or(version);
                 }
                 Err(error) => tracing::warn!(host, %error, "the generation service's name cannot be looked up"),
@@ -42,29 +45,30 @@ impl Target {
         }
     }
 
-    /// Adds the replicas that are new and drops those that are gone; with new credentials, all are new, unless they cannot be used. What
-    /// runs on those that are dropped goes on.
-    fn update(&self, addresses: &BTreeSet<SocketAddr>, is_renewed: bool) {
-        if is_renewed && let Err(error) = self.credentials.endpoint(&self.uri, ANYWHERE) {
-            tracing::error!(target = %self.uri, "what was read before counts: {}", chain(&error));
-            return;
-        }
+    /// Adds the replicas that are new and drops those that are gone; with new credentials, connects to all others once more. What runs
+    /// goes on as it does.
+    ///
+    /// # Errors
+    /// The credentials cannot be used; then nothing has changed.
+    fn update(&self, addresses: &BTreeSet<SocketAddr>, is_renewed: bool) -> Result<(), CredentialsError> {
         let mut replicas = self.state.replicas.write().unwrap_or_else(PoisonError::into_inner);
+        let ours = |replica: &Replica| replica.target() == &self.uri;
+        let known: BTreeMap<_, _> =
+            replicas.iter().filter(|it| ours(it)).map(|it| (it.address(), Arc::clone(it))).collect();
+        let called = addresses.iter().filter(|address| is_renewed || !known.contains_key(address));
+        let endpoint = |address: &SocketAddr| Ok((*address, self.credentials.endpoint(&self.uri, *address)?));
+        let endpoints: Vec<_> = called.map(endpoint).collect::<Result<_, _>>()?;
         let before = replicas.len();
-        let stays = |replica: &Replica| !is_renewed && addresses.contains(&replica.address());
-        replicas.retain(|replica| replica.target() != &self.uri || stays(replica));
-        let gone = before - replicas.len();
-        let known: BTreeSet<_> =
-            replicas.iter().filter(|replica| replica.target() == &self.uri).map(|replica| replica.address()).collect();
-        let mut new = 0;
-        for address in addresses.difference(&known) {
-            match self.credentials.endpoint(&self.uri, *address) {
-                Ok(endpoint) => {
-                    let state = Arc::downgrade(&self.state);
-                    replicas.push(Replica::new(self.uri.clone(), *address, endpoint, state));
+        replicas.retain(|replica| !ours(replica) || addresses.contains(&replica.address()));
+        let (gone, mut new) = (before - replicas.len(), 0);
+        for (address, endpoint) in endpoints {
+            let state = Arc::downgrade(&self.state);
+            match known.get(&address) {
+                Some(replica) => replica.renew(endpoint, state),
+                None => {
+                    replicas.push(Replica::new(self.uri.clone(), address, endpoint, state));
                     new += 1;
                 }
-                Err(error) => tracing::error!(%address, "a replica cannot be called: {}", chain(&error)),
             }
         }
         drop(replicas);
@@ -72,5 +76,6 @@ impl Target {
             tracing::info!(target = %self.uri, new, gone, "replicas of the generation service");
             self.state.changed();
         }
+        Ok(())
     }
 }

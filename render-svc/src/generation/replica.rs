@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
@@ -32,12 +32,21 @@ pub struct Replica {
     target: Uri,
     address: SocketAddr,
     id: u64,
-    client: GenerateServiceClient<Traced>,
+    client: RwLock<GenerateServiceClient<Traced>>,
     tasks: AtomicUsize,
     health: AtomicU8,
     /// Told when a call to it broke, whatever it said of its health before.
     suspected: Arc<Notify>,
     watching: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn connect(endpoint: Endpoint) -> Channel {
+    let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(KEEPALIVE);
+    endpoint.keep_alive_timeout(KEEPALIVE).keep_alive_while_idle(true).connect_lazy()
+}
+
+fn client(channel: &Channel) -> GenerateServiceClient<Traced> {
+    GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX)
 }
 
 /// How a replica is.
@@ -54,15 +63,10 @@ impl Replica {
     pub(super) fn new(target: Uri, address: SocketAddr, endpoint: Endpoint, state: Weak<State>) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (target.host(), address).hash(&mut hasher);
-        let endpoint = endpoint
-            .connect_timeout(CONNECT)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE)
-            .keep_alive_while_idle(true);
-        let channel = endpoint.connect_lazy();
+        let channel = connect(endpoint);
         let replica = Arc::new(Self {
             id: hasher.finish(),
-            client: GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX),
+            client: RwLock::new(client(&channel)),
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
             suspected: Arc::default(),
@@ -70,12 +74,25 @@ impl Replica {
             target,
             address,
         });
-        let suspected = Arc::clone(&replica.suspected);
-        let watching =
-            Watching { replica: Arc::downgrade(&replica), client: HealthClient::new(channel), suspected, state };
-        let watching = tokio::spawn(watching.run());
-        *replica.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watching);
+        replica.watch(channel, state);
         replica
+    }
+
+    /// Connects once more, in another way. What is under way on the connection before goes on there.
+    pub(super) fn renew(self: &Arc<Self>, endpoint: Endpoint, state: Weak<State>) {
+        let channel = connect(endpoint);
+        *self.client.write().unwrap_or_else(PoisonError::into_inner) = client(&channel);
+        self.watch(channel, state);
+    }
+
+    /// Watches its health from now on, and no more as it did before.
+    fn watch(self: &Arc<Self>, channel: Channel, state: Weak<State>) {
+        let (replica, client) = (Arc::downgrade(self), HealthClient::new(channel));
+        let watching = Watching { replica, client, suspected: Arc::clone(&self.suspected), state };
+        let mut watched = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = watched.replace(tokio::spawn(watching.run())) {
+            before.abort();
+        }
     }
 
     /// What was configured.
@@ -199,7 +216,7 @@ impl Lease {
     /// To call it.
     #[must_use]
     pub fn client(&self) -> GenerateServiceClient<Traced> {
-        self.0.client.clone()
+        self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The replica.
