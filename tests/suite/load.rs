@@ -129,28 +129,41 @@ fn request() -> generate::GenerateRequest {
     }
 }
 
-/// Whether it was taken on.
-async fn generate(channel: Channel) -> Result<(), Status> {
+/// How long it was in the queue, if it was taken on.
+async fn generate(channel: Channel) -> Result<Duration, Status> {
     let mut events = GenerateServiceClient::new(channel).generate(request()).await?.into_inner();
-    let mut has_ended = false;
+    let mut queue_ms = None;
     while let Some(response) = events.message().await? {
-        has_ended |= matches!(response.event, Some(Event::Summary(_)));
+        if let Some(Event::Summary(summary)) = response.event {
+            queue_ms = summary.timings.map(|timings| timings.queue_ms);
+        }
     }
-    assert!(has_ended, "an answer is whole");
-    Ok(())
+    Ok(Duration::from_secs_f64(queue_ms.expect("an answer is whole") / 1e3))
 }
 
-/// So many callers for a while: how long it took to be answered, and to be refused.
-async fn press(process: &Process, callers: usize, time: Duration) -> (Times, Times) {
-    let (answered, refused, until) = (Times::default(), Times::default(), Instant::now() + time);
+/// What callers got.
+#[derive(Debug, Default, Clone)]
+struct Pressed {
+    answered: Times,
+    /// The same without what was spent in the queue.
+    running: Times,
+    refused: Times,
+}
+
+/// So many callers for a while.
+async fn press(process: &Process, callers: usize, time: Duration) -> Pressed {
+    let (pressed, until) = (Pressed::default(), Instant::now() + time);
     let mut pressing = Vec::new();
     for _ in 0..callers {
-        let (channel, answered, refused) = (connect(process).await, answered.clone(), refused.clone());
+        let (channel, Pressed { answered, running, refused }) = (connect(process).await, pressed.clone());
         pressing.push(tokio::spawn(async move {
             while Instant::now() < until {
                 let start = Instant::now();
                 match generate(channel.clone()).await {
-                    Ok(()) => answered.add(start.elapsed()),
+                    Ok(queued) => {
+                        answered.add(start.elapsed());
+                        running.add(start.elapsed().saturating_sub(queued));
+                    }
                     Err(status) => {
                         refused.add(start.elapsed());
                         let failure = failed(&status);
@@ -165,7 +178,7 @@ async fn press(process: &Process, callers: usize, time: Duration) -> (Times, Tim
     for caller in pressing {
         caller.await.expect("nothing but answers and refusals");
     }
-    (answered, refused)
+    pressed
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,11 +188,12 @@ async fn ten_times_as_many_callers_as_there_is_room_for() {
     let command = ["gen-svc", "--threads", "1", "--max-running", "4", "--max-queue", "4", "--model", &model];
     let process = Process::start("127.0.0.1:0", &command);
     // Four run, and more than four never come at once.
-    let (full, none) = press(&process, 4, duration() / 2).await;
-    assert_eq!(none.count(), 0, "there is room for all");
-    let (overloaded, refused) = press(&process, 80, duration() / 2).await;
-    assert!(overloaded.count() > 0 && refused.count() > 0);
-    eprintln!("{}", full.describe("answered, 4 callers"));
-    eprintln!("{}", overloaded.describe("answered, 80 callers, of which 4 can run and 4 wait"));
+    let full = press(&process, 4, duration() / 2).await;
+    assert_eq!(full.refused.count(), 0, "there is room for all");
+    let Pressed { answered, running, refused } = press(&process, 80, duration() / 2).await;
+    assert!(answered.count() > 0 && refused.count() > 0);
+    eprintln!("{}", full.answered.describe("answered, 4 callers"));
+    eprintln!("{}", answered.describe("answered, 80 callers, of which 4 can run and 4 wait"));
+    eprintln!("{}", running.describe("the same from the queue on"));
     eprintln!("{}", refused.describe("refused"));
 }

@@ -51,7 +51,8 @@ pub struct ServeArgs {
     pub max_connections: usize,
 
     /// After how long a connection takes no more calls, in seconds, up to a tenth more: what is under way on it goes on, and callers
-    /// connect again, to whichever services there are by then. Default: never.
+    /// connect again, to whichever services there are by then. A call that comes in that moment is not taken, which clients that retry
+    /// what was not taken do not notice. Default: never.
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTION_AGE_SECONDS",
