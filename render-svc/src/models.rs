@@ -4,9 +4,10 @@ mod config;
 mod library;
 mod table;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tandem_common::artifacts::{Artifacts, ArtifactsError};
 use tandem_common::digest::hex_sha256;
@@ -42,8 +43,8 @@ pub struct Model {
     pub capabilities: Capabilities,
     /// How its output is to be read.
     pub output_spec: OutputSpec,
-    /// What tells control tokens from text, made when it is first asked for.
-    control_tokens: OnceLock<Arc<ControlTokens>>,
+    /// What tells control tokens from text, by the name of the adapter; made when it is first asked for.
+    control_tokens: RwLock<BTreeMap<&'static str, Arc<ControlTokens>>>,
     /// The adapter that renders for it unless a request pins another.
     choice: Option<Choice>,
 }
@@ -171,7 +172,7 @@ impl Model {
             templates,
             special_tokens,
             tokenizer,
-            control_tokens: OnceLock::new(),
+            control_tokens: RwLock::default(),
             choice: None,
         }
     }
@@ -209,12 +210,12 @@ impl Model {
     /// It has no tokenizer.
     pub fn control_tokens(&self, adapter: &Adapter) -> Result<Arc<ControlTokens>, Error> {
         let tokenizer = self.tokenizer()?;
-        let make = || ControlTokens::new(tokenizer, &self.templates, adapter.markup).map(Arc::new);
-        match (self.choice()?.adapter.name == adapter.name, self.control_tokens.get()) {
-            (true, Some(made)) => Ok(Arc::clone(made)),
-            (true, None) => make().map(|made| Arc::clone(self.control_tokens.get_or_init(|| made))),
-            (false, _) => make(),
+        if let Some(made) = self.control_tokens.read().unwrap_or_else(PoisonError::into_inner).get(adapter.name) {
+            return Ok(Arc::clone(made));
         }
+        let made = Arc::new(ControlTokens::new(tokenizer, &self.templates, adapter.markup)?);
+        let mut all = self.control_tokens.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(all.entry(adapter.name).or_insert(made)))
     }
 }
 
