@@ -173,16 +173,17 @@ fn server(
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
     let calls = Capacity::new(args.max_calls);
-    let admission = move |request: Request<Body>| match &tokens {
-        Some(tokens) => tokens.check(request),
-        None => request,
+    let look = move |mut request: Request<Body>| {
+        let admission = tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(&request));
+        request.extensions_mut().insert(admission);
+        request
     };
     let builder = match args.max_connection_age() {
         Some(age) => Server::builder().max_connection_age(age),
         None => Server::builder(),
     };
     let router = builder
-        .layer(MapRequestLayer::new(admission))
+        .layer(MapRequestLayer::new(look))
         .layer(around(|request: &mut Request<Body>| Call::answered(request, Admission::of(request).is_granted())))
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(around(|request: &mut Request<Body>| Admission::of(request)))

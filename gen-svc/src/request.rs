@@ -25,7 +25,7 @@ const MAX_SALT_BYTES: usize = 1024;
 /// Bytes of a text, and ids, of the prompt or of classes, that are prepared in a fraction of a millisecond.
 const SHORT_TEXT: usize = 4 << 10;
 const SHORT_IDS: usize = 4 << 10;
-/// Bytes of all stop strings together.
+/// Bytes of stop strings together, each of the request's and of the output spec's.
 const SHORT_STOPS: usize = 1 << 10;
 /// Ids that end an output.
 const SHORT_ENDS: usize = 64;
@@ -291,21 +291,22 @@ impl GenerateRequest {
     /// Whether to prepare it takes about as long as to hand it to another thread.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        let is_short = match &self.input {
+        let is_short_prompt = match &self.input {
             Input::Text(text) => text.len() <= SHORT_TEXT,
             Input::TokenIds(ids) => ids.len() <= SHORT_IDS,
             Input::HfMessages => true,
         };
-        let stops = self.stop.stop_strings.iter().chain(self.output_spec.iter().flat_map(|spec| &spec.stop_strings));
-        let ends =
-            self.output_spec.as_ref().map_or(0, |spec| spec.eos_token_ids.len()) + self.stop.stop_token_ids.len();
-        let special = self.output_spec.as_ref().map_or(0, |spec| spec.dropped.len() + spec.passed.len());
-        is_short
+        let has_little_to_end = |strings: &[String], ids: &[u32]| {
+            strings.iter().map(String::len).sum::<usize>() <= SHORT_STOPS && ids.len() <= SHORT_ENDS
+        };
+        is_short_prompt
             && self.grammar.is_none()
             && self.resume.is_none()
-            && stops.map(String::len).sum::<usize>() <= SHORT_STOPS
-            && special <= SHORT_IDS
-            && ends <= SHORT_ENDS
+            && has_little_to_end(&self.stop.stop_strings, &self.stop.stop_token_ids)
+            && self.output_spec.as_ref().is_none_or(|spec| {
+                has_little_to_end(&spec.stop_strings, &spec.eos_token_ids)
+                    && spec.dropped.len() + spec.passed.len() <= SHORT_IDS
+            })
     }
 
     /// How many of the input's ids were generated before.

@@ -28,8 +28,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Lets the engine be used from now on; the first counts.
-    pub fn set(&self, engine: Engine, max_message_bytes: usize) {
+    /// Lets the engine be used from now on; the first counts. Whether it is: a server that is to end only tells that it is.
+    pub fn set(&self, engine: Engine, max_message_bytes: usize) -> bool {
         let routes = Routes::new(grpc::server(engine.clone(), max_message_bytes));
         if self.engine.set(engine).is_ok() {
             let _ = self.routes.set(routes);
@@ -37,6 +37,7 @@ impl Served {
         if self.is_ending() {
             self.end();
         }
+        !self.is_ending()
     }
 
     /// As configured, with a load that is given up when the server is to end.
@@ -77,12 +78,10 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
         tracing::info!(%address, "loading the model; until it is there, calls are refused");
         let loaded = tokio::task::spawn_blocking(|| Engine::start(config)).await?;
         if let Ok((engine, _)) = &loaded
-            && !served.is_ending()
+            && served.set(engine.clone(), args.serve.max_message_bytes)
+            && let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}")
         {
-            served.set(engine.clone(), args.serve.max_message_bytes);
-            if let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}") {
-                tracing::warn!(%address, %error, "listening, which cannot be printed");
-            }
+            tracing::warn!(%address, %error, "listening, which cannot be printed");
         }
         match loaded {
             Err(Error::Draining) => Ok(None),

@@ -159,11 +159,10 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         limits,
         marks: None,
     };
-    let span = Span::current().part("render", || {
-        [KeyValue::new("tandem.model", model.id.clone()), KeyValue::new("tandem.adapter", adapter.name)]
-    });
-    let Rendering { prompt: text, attachments, warnings: more } = span.in_scope(|| (adapter.render)(&model, &input))?;
-    drop(span);
+    let attributes =
+        || [KeyValue::new("tandem.model", model.id.clone()), KeyValue::new("tandem.adapter", adapter.name)];
+    let Rendering { prompt: text, attachments, warnings: more } =
+        Span::current().part("render", attributes).in_scope(|| (adapter.render)(&model, &input))?;
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }

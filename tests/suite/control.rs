@@ -186,7 +186,7 @@ async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing()
     let given_up = tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic");
     assert!(matches!(given_up, Err(Error::Draining)), "{given_up:?}");
     let engine = load().await;
-    loaded.set(engine.clone(), 1 << 20);
+    assert!(!loaded.set(engine.clone(), 1 << 20));
     assert_eq!(engine.reserve().expect_err("nothing new").reason(), Reason::Draining);
     drop(control);
     tokio::time::timeout(Duration::from_secs(20), running.ended()).await.expect("it ends");
@@ -210,7 +210,7 @@ async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again
 
     let mut changes = health.watch(request_of()).await.expect("known").into_inner();
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::NotServing);
-    loaded.set(load().await, 1 << 20);
+    assert!(loaded.set(load().await, 1 << 20));
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
     drop(changes);
     cached_tokens(&mut generate).await;

@@ -57,34 +57,12 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
     slow.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// A generation service that notes how long its caller will wait.
+/// A generation service that notes how long its caller will wait, and refuses, or begins an answer and says no more.
 #[derive(Debug, Clone, Default)]
-struct Notes(Arc<Mutex<Option<String>>>);
-
-#[tonic::async_trait]
-impl GenerateService for Notes {
-    type GenerateStream = tokio_stream::Empty<Result<generate::GenerateResponse, Status>>;
-
-    async fn generate(
-        &self,
-        request: Request<generate::GenerateRequest>,
-    ) -> Result<Response<Self::GenerateStream>, Status> {
-        let timeout = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
-        *self.0.lock().expect("no panic") = timeout.map(ToOwned::to_owned);
-        Err(Status::invalid_argument("that is all"))
-    }
-
-    async fn get_model(
-        &self,
-        _request: Request<generate::GetModelRequest>,
-    ) -> Result<Response<generate::GetModelResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
-    }
+struct Silent {
+    told: Arc<Mutex<Option<String>>>,
+    refuses: bool,
 }
-
-/// A generation service that begins an answer and says no more.
-#[derive(Debug, Clone, Default)]
-struct Silent;
 
 #[tonic::async_trait]
 impl GenerateService for Silent {
@@ -92,9 +70,15 @@ impl GenerateService for Silent {
 
     async fn generate(
         &self,
-        _request: Request<generate::GenerateRequest>,
+        request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
-        Ok(Response::new(tokio_stream::pending()))
+        let timeout = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+        *self.told.lock().expect("no panic") = timeout.map(ToOwned::to_owned);
+        if self.refuses {
+            Err(Status::invalid_argument("that is all"))
+        } else {
+            Ok(Response::new(tokio_stream::pending()))
+        }
     }
 
     async fn get_model(
@@ -125,7 +109,7 @@ fn task(timeout: Option<Duration>) -> Request<RunTaskRequest> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() {
-    let (_service, mut client) = before(Silent).await;
+    let (_service, mut client) = before(Silent::default()).await;
     let mut answer = client.run_task(task(Some(Duration::from_secs(5)))).await.expect("accepted").into_inner();
     let end = async {
         loop {
@@ -141,12 +125,12 @@ async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service() {
-    let notes = Notes::default();
-    let (_service, mut client) = before(notes.clone()).await;
+    let silent = Silent { refuses: true, ..Silent::default() };
+    let (_service, mut client) = before(silent.clone()).await;
     let run = async |client: &mut TaskServiceClient<_>, timeout: Option<Duration>| {
         let status = client.run_task(task(timeout)).await.expect_err("should be refused");
         assert_ne!(status.code(), Code::DeadlineExceeded, "{status}");
-        notes.0.lock().expect("no panic").take()
+        silent.told.lock().expect("no panic").take()
     };
     let told = run(&mut client, Some(Duration::from_secs(50))).await.expect("a deadline");
     // At most eight digits and a unit: nanoseconds of 50 s do not fit, microseconds do.

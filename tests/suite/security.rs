@@ -330,6 +330,19 @@ async fn connections_of_an_age_end_and_their_callers_connect_again() {
     assert!(answers > 10, "{answers}");
 }
 
+/// How to call a generation service whose authority is among `theirs`, with a certificate of `ours`.
+fn reaching(generation: &Generation, theirs: &Files, ours: &Files) -> GenerationArgs {
+    let port = generation.running.address.port();
+    GenerationArgs {
+        generate: vec![format!("https://localhost:{port}").parse().expect("an address")],
+        generate_patience_seconds: 1,
+        generate_ca: Some(theirs.path("ca")),
+        generate_cert: Some(ours.path("certificate")),
+        generate_key: Some(ours.path("key")),
+        generate_token_file: None,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
     let (authority, files) = (Authority::new(), Files::new());
@@ -341,14 +354,8 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
     let security = SecurityArgs { tls_client_ca, token_file, ..files.args() };
     let config = Config { threads: 1, ..Config::new(default_model()) };
     let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
-    let known = GenerationArgs {
-        generate: vec![format!("https://localhost:{}", generation.running.address.port()).parse().expect("an address")],
-        generate_patience_seconds: 1,
-        generate_ca: Some(files.path("ca")),
-        generate_cert: Some(files.path("certificate")),
-        generate_key: Some(files.path("key")),
-        generate_token_file: Some(files.path("tokens")),
-    };
+    let known =
+        GenerationArgs { generate_token_file: Some(files.path("tokens")), ..reaching(&generation, &files, &files) };
     run_task(known.clone()).await.expect("an answer");
     let unknown = [
         GenerationArgs { generate_token_file: Some(files.path("wrong")), ..known.clone() },
@@ -370,14 +377,7 @@ async fn what_lets_tasks_reach_the_generation_service_is_replaced_while_the_serv
     let config = Config { threads: 1, ..Config::new(default_model()) };
     let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
     ours.write(other.sign(2999));
-    let args = GenerationArgs {
-        generate: vec![format!("https://localhost:{}", generation.running.address.port()).parse().expect("an address")],
-        generate_patience_seconds: 1,
-        generate_ca: Some(files.path("ca")),
-        generate_cert: Some(ours.path("certificate")),
-        generate_key: Some(ours.path("key")),
-        generate_token_file: None,
-    };
+    let args = reaching(&generation, &files, &ours);
     let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
     let failure = failed(&ask(&service).await.expect_err("another signed it"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));

@@ -33,13 +33,9 @@ impl Tokens {
         if tokens.get().is_empty() { Err("there is no token in it".into()) } else { Ok(Self(tokens)) }
     }
 
-    /// The same call, with what becomes of it.
-    pub(super) fn check<B>(&self, mut request: Request<B>) -> Request<B> {
-        if !is_health(&request) {
-            let admission = self.admit(request.headers());
-            request.extensions_mut().insert(admission);
-        }
-        request
+    /// What becomes of a call.
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Admission {
+        if is_health(request) { Admission::Granted } else { self.admit(request.headers()) }
     }
 
     /// What becomes of a call with such headers, whatever is asked for.
@@ -81,9 +77,9 @@ pub(super) enum Admission {
 }
 
 impl Admission {
-    /// Of a call that was looked at, if it needs to be.
+    /// Of a call that was looked at; any other is not let in.
     pub(super) fn of<B>(request: &Request<B>) -> Self {
-        request.extensions().get().copied().unwrap_or(Self::Granted)
+        request.extensions().get().copied().unwrap_or(Self::Missing)
     }
 
     pub(super) fn is_granted(self) -> bool {

@@ -51,13 +51,14 @@ impl Target {
     /// # Errors
     /// The credentials cannot be used; then nothing has changed.
     fn update(&self, addresses: &BTreeSet<SocketAddr>, is_renewed: bool) -> Result<(), CredentialsError> {
-        let mut replicas = self.state.replicas.write().unwrap_or_else(PoisonError::into_inner);
         let ours = |replica: &Replica| replica.target() == &self.uri;
-        let known: BTreeMap<_, _> =
-            replicas.iter().filter(|it| ours(it)).map(|it| (it.address(), Arc::clone(it))).collect();
+        let known = self.state.replicas().into_iter().filter(|replica| ours(replica));
+        let known: BTreeMap<_, _> = known.map(|replica| (replica.address(), replica)).collect();
         let called = addresses.iter().filter(|address| is_renewed || !known.contains_key(address));
         let endpoint = |address: &SocketAddr| Ok((*address, self.credentials.endpoint(&self.uri, *address)?));
         let endpoints: Vec<_> = called.map(endpoint).collect::<Result<_, _>>()?;
+        // Nobody else adds ours, or takes them away.
+        let mut replicas = self.state.replicas.write().unwrap_or_else(PoisonError::into_inner);
         let before = replicas.len();
         replicas.retain(|replica| !ours(replica) || addresses.contains(&replica.address()));
         let (gone, mut new) = (before - replicas.len(), 0);
