@@ -62,7 +62,9 @@ impl Generation {
         }
         let target =
             |uri: &Uri| Target { uri: uri.clone(), credentials: credentials.clone(), state: Arc::clone(&state) };
-        let discovery = args.generate.iter().map(|uri| tokio::spawn(target(uri).follow())).collect();
+        // One that is named twice is one.
+        let targets: HashSet<&Uri> = args.generate.iter().collect();
+        let discovery = targets.into_iter().map(|uri| tokio::spawn(target(uri).follow())).collect();
         let token = credentials.token()?;
         let patience = Duration::from_secs(args.generate_patience_seconds);
         Ok(Some(Self { state, token, patience, discovery }))

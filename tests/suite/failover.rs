@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -381,4 +381,18 @@ async fn an_answer_that_the_only_replica_gives_up_goes_on_there_if_it_is_well() 
     let (_service, client) = in_front_of_one(gives_up, Ill(0.into())).await;
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
     assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
+}
+
+#[tokio::test]
+async fn a_replica_that_is_named_twice_is_one() {
+    let uri: Uri = "http://127.0.0.1:1".parse().expect("an address");
+    let args = GenerationArgs { generate: vec![uri.clone(), uri], ..GenerationArgs::default() };
+    let generation = render_svc::generation::Generation::new(&args).expect("no credentials").expect("addresses");
+    let count = || generation.healths().iter().map(|(_, count)| count).sum::<usize>();
+    while count() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Time for another to be found.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(count(), 1);
 }
