@@ -287,7 +287,7 @@ impl Engine {
         work: Work,
         deadline: Option<Instant>,
     ) -> Result<events::Receiver<Event>, Error> {
-        let (sender, receiver) = events::channel(self.shared.event_buffer + 3 * work.sampling.n as usize + 1);
+        let (sender, receiver) = events::channel(self.shared.event_buffer + 2 * work.sampling.n as usize + 1);
         let span = span(&self.shared.model, &work);
         self.shared.meters.arrived(!work.generated().is_empty());
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };

@@ -141,8 +141,9 @@ fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Resul
             Some(Event::Summary(_)) if reason == FinishReason::Error => return Err(Error::EngineFailed.into()),
             Some(Event::Summary(summary)) => return Ok(Output { token_ids, text, reason, summary }),
         };
-        write(&delta.text).map_err(Interrupted::Output)?;
-        text += &delta.text;
+        let more = delta.text();
+        write(&more).map_err(Interrupted::Output)?;
+        text += &more;
         token_ids.extend(delta.token_ids);
     }
 }

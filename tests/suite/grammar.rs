@@ -34,9 +34,9 @@ fn texts(mut events: Receiver<Event>) -> Vec<(String, FinishReason)> {
     loop {
         match events.blocking_recv().expect("a summary") {
             Event::Accepted(_) | Event::PromptLogprobs(_) => {}
-            Event::Delta(delta) => texts[delta.output as usize] += &delta.text,
+            Event::Delta(delta) => texts[delta.output as usize] += &delta.text(),
             Event::Finished(end) => {
-                texts[end.last.output as usize] += &end.last.text;
+                texts[end.last.output as usize] += &end.last.text();
                 reasons.push((end.last.output as usize, end.reason));
             }
             Event::Summary(_) => break,

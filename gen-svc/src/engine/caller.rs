@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::request::Limits;
 use crate::sampling::Sampling;
 
-/// Who gets a request's events. A step tells of the prompt once, and of each output twice at most; it is only taken where after that a
-/// slot for the end of each output is left, and one for the summary, so that a caller is told of the end however slowly it reads.
+/// The receiver of a request's events. A step sends at most one event about the prompt and one about each output. It is only taken
+/// where that leaves room for the end of each output and for the summary, so that these arrive however slowly the caller reads.
 #[derive(Debug)]
 pub(super) struct Caller {
     events: Sender<Event>,
@@ -127,7 +127,7 @@ impl Caller {
     /// Why the request is to end now, if it is.
     pub(super) fn interruption(&self, stage: Stage, patience: Duration) -> Option<Interruption> {
         let now = Instant::now();
-        let full = self.events.capacity() <= 3 * self.unfinished.get() + 1;
+        let full = self.events.capacity() <= 2 * self.unfinished.get() + 1;
         self.full_since.set(if full { self.full_since.get().or(Some(now)) } else { None });
         let late = self.deadline.is_some_and(|deadline| now >= deadline);
         let impatient = self.full_since.get().is_some_and(|since| now - since > patience);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::output::Matched;
+use crate::output::{Matched, Part};
 use crate::request::Limits;
 use crate::sampling::Sampling;
 
@@ -45,12 +45,9 @@ pub struct Accepted {
 pub struct Delta {
     /// Which output; 0 is the first.
     pub output: u32,
-    /// Whole characters that can no longer become part of a stop string.
-    pub text: String,
-    /// Whether the text is reasoning.
-    pub reasoning: bool,
-    /// What the text was made of, if that was asked for.
-    pub bytes: Vec<u8>,
+    /// At least one, in order. The last may be empty; then it says whether what comes next is reasoning. The bytes are empty unless
+    /// they were asked for.
+    pub parts: Vec<Part>,
     /// The tokens sampled since the last delta, if they were asked for.
     pub token_ids: Vec<u32>,
     /// The same with how likely they were, if that was asked for.
@@ -148,9 +145,15 @@ pub struct Timings {
 }
 
 impl Delta {
-    /// Whether there is nothing to tell.
+    /// Returns the text of all parts.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts.iter().map(|part| part.text.as_str()).collect()
+    }
+
+    /// Returns true if there is neither text nor a token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.token_ids.is_empty() && self.tokens.is_empty()
+        self.parts.iter().all(|part| part.text.is_empty()) && self.token_ids.is_empty() && self.tokens.is_empty()
     }
 }

@@ -264,32 +264,28 @@ impl Sequence {
             let is_whole = matches!(mask, Some(Ok(Mask::Ended)));
             self.end(if is_whole { FinishReason::Stop } else { FinishReason::Length }, None, parts, tokens);
         } else {
-            let last = self.tell_of_all_but_last(parts, tokens);
-            if !last.is_empty() {
-                self.caller.tell(Event::Delta(last));
+            let delta = self.delta(parts, tokens);
+            if !delta.is_empty() {
+                self.caller.tell(Event::Delta(delta));
             }
             return false;
         }
         true
     }
 
-    /// Tells of all parts but the last, which comes back with what there is to tell of tokens.
-    fn tell_of_all_but_last(&mut self, mut parts: Vec<Part>, tokens: Delta) -> Delta {
+    /// Returns `tokens`, a delta that has tokens only, with the parts that they brought.
+    fn delta(&mut self, mut parts: Vec<Part>, tokens: Delta) -> Delta {
         if let Some(writer) = self.writer.as_mut().filter(|_| self.work.extraction.is_some()) {
             parts.iter().for_each(|part| add_part(&mut writer.whole, part.clone()));
         }
-        let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
-        let last = parts.pop().unwrap_or_else(|| Part { reasoning, ..Part::default() });
-        for part in parts {
-            self.caller.tell(Event::Delta(self.delta(part, Delta::default())));
+        if parts.is_empty() {
+            let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
+            parts.push(Part { reasoning, ..Part::default() });
         }
-        self.delta(last, tokens)
-    }
-
-    fn delta(&self, part: Part, tokens: Delta) -> Delta {
-        let Part { reasoning, text, bytes } = part;
-        let bytes = if self.work.returns.bytes { bytes } else { Vec::new() };
-        Delta { output: self.output, reasoning, text, bytes, ..tokens }
+        if !self.work.returns.bytes {
+            parts.iter_mut().for_each(|part| part.bytes.clear());
+        }
+        Delta { output: self.output, parts, ..tokens }
     }
 
     fn token(&self, id: u32, logprobs: &Logprobs) -> Token {
@@ -337,7 +333,7 @@ impl Sequence {
     fn end(&mut self, reason: FinishReason, matched: Option<Matched>, parts: Vec<Part>, tokens: Delta) {
         self.phase = Span::none();
         self.log(reason.name());
-        let last = self.tell_of_all_but_last(parts, tokens);
+        let last = self.delta(parts, tokens);
         let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
         let extracted_text = self.work.extraction.as_ref().map(|rules| rules.apply(whole));
         self.caller.tell(Event::Finished(Finished { last, reason, matched, extracted_text }));

@@ -10,9 +10,9 @@ use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
 use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 use crate::error::Error;
 use crate::grammar::Grammar;
-use crate::output::Matched;
 use crate::output::extract::Rules;
 use crate::output::reasoning::Markers;
+use crate::output::{Matched, Part};
 use crate::request::{
     GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, SamplingOptions, ServedModel, StopOptions,
 };
@@ -165,7 +165,7 @@ pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error
             let tokens = tokens.into_iter().map(Into::into).collect();
             vec![PbEvent::PromptLogprobs(pb::PromptLogprobs { tokens })]
         }
-        Event::Delta(delta) => vec![PbEvent::Delta(delta.into())],
+        Event::Delta(delta) => deltas(delta),
         Event::Finished(finished) => end(finished),
         Event::Summary(summary) => vec![PbEvent::Summary(summary.into())],
     };
@@ -219,12 +219,23 @@ impl From<Limits> for pb::Stop {
     }
 }
 
-impl From<Delta> for pb::Delta {
-    fn from(delta: Delta) -> Self {
-        let Delta { output, text, reasoning, bytes, token_ids, tokens } = delta;
-        let tokens = tokens.into_iter().map(Into::into).collect();
-        Self { output_index: output, text, token_ids, tokens, reasoning, bytes }
+/// One message for each part. The last has the tokens.
+fn deltas(delta: Delta) -> Vec<PbEvent> {
+    let Delta { output, parts, token_ids, tokens } = delta;
+    let part = |Part { reasoning, text, bytes }| pb::Delta {
+        output_index: output,
+        text,
+        reasoning,
+        bytes,
+        token_ids: Vec::new(),
+        tokens: Vec::new(),
+    };
+    let mut deltas: Vec<pb::Delta> = parts.into_iter().map(part).collect();
+    if let Some(last) = deltas.last_mut() {
+        last.token_ids = token_ids;
+        last.tokens = tokens.into_iter().map(Into::into).collect();
     }
+    deltas.into_iter().map(PbEvent::Delta).collect()
 }
 
 impl From<Token> for pb::TokenInfo {
@@ -243,7 +254,8 @@ fn end(finished: Finished) -> Vec<PbEvent> {
         matched: matched.map(Into::into),
         extracted_text,
     });
-    if last.is_empty() { vec![end] } else { vec![PbEvent::Delta(last.into()), end] }
+    let last = if last.is_empty() { Vec::new() } else { deltas(last) };
+    last.into_iter().chain([end]).collect()
 }
 
 impl From<Summary> for pb::Summary {
