@@ -1,15 +1,17 @@
 //! Token ids in, clean text out: nothing of a control token, no half character, no part of a stop string.
 //!
 //! A token passes four stages. [`special`] decides by its id whether it ends the output, leaves no text, or is text. [`reasoning`]
-//! tells, by its id too, whether a part of the output ends before or after it. [`stop`] finds stop strings in the bytes of text tokens
-//! and holds back what may still become one. [`detokenize`] turns what is released into whole characters. What the deltas of an
-//! output add up to does not depend on how it was cut into tokens. What of it all says something is for [`extract`] to tell.
+//! decides, by its id too, whether a part of the output ends before or after it. [`scan`] finds stop strings, and reasoning markers
+//! that are text, in the bytes of text tokens, and holds back what may still become one ([`strings`] is the search itself).
+//! [`detokenize`] turns what is released into whole characters. What the deltas of an output add up to does not depend on how its
+//! text was cut into tokens. [`extract`] applies the rules that say what of the whole text to leave out.
 
 pub mod detokenize;
 pub mod extract;
 pub mod reasoning;
+pub mod scan;
 pub mod special;
-pub mod stop;
+pub mod strings;
 
 use std::sync::Arc;
 
@@ -17,8 +19,8 @@ use tandem_common::tokenizer::Tokenizer;
 
 use detokenize::Utf8Stream;
 use reasoning::{Change, Markers, Reasoning};
-use special::Fates;
-use stop::StopMatcher;
+use scan::{Found, Scanner};
+use special::{Fate, Fates};
 
 /// How an output is to be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +55,7 @@ pub enum Matched {
 pub struct Part {
     /// Whether it is reasoning.
     pub reasoning: bool,
-    /// Whole characters that can no longer become part of a stop string.
+    /// Whole characters that can no longer become part of a stop string or a marker.
     pub text: String,
     /// What they were made of.
     pub bytes: Vec<u8>,
@@ -74,7 +76,7 @@ pub fn add_part(parts: &mut Vec<Part>, part: Part) {
 /// What a token has brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// In order, two at most. None while text is held back.
+    /// In order. None while text is held back; more than two only where a token's text holds more than one marker.
     pub parts: Vec<Part>,
     /// Set when this token has ended the output. Then no more parts follow.
     pub stopped: Option<Matched>,
@@ -86,7 +88,7 @@ pub struct OutputPipeline {
     tokenizer: Tokenizer,
     fates: Arc<Fates>,
     reasoning: Reasoning,
-    stop: StopMatcher,
+    scanner: Scanner,
     utf8: Utf8Stream,
     ended: bool,
 }
@@ -95,10 +97,16 @@ impl OutputPipeline {
     /// The pipeline of one output of `prompt`.
     pub fn new(tokenizer: Tokenizer, spec: &Spec, prompt: &[u32]) -> Self {
         let is_control = |id: u32| spec.control_token_ids.contains(&id) || tokenizer.is_special(id);
+        let fates = Fates::new(spec);
+        let text_of = |id: u32| match fates.of(id, &tokenizer) {
+            Fate::Text | Fate::End | Fate::TextThenEnd => tokenizer.token_bytes(id).unwrap_or_default(),
+            Fate::Drop => &[],
+        };
+        let (reasoning, markers) = Reasoning::after(prompt, &spec.reasoning, is_control, text_of);
         Self {
-            fates: Arc::new(Fates::new(spec)),
-            reasoning: Reasoning::after(prompt, &spec.reasoning, is_control),
-            stop: StopMatcher::new(&spec.stop_strings, spec.shown_stop_strings),
+            fates: Arc::new(fates),
+            reasoning,
+            scanner: Scanner::new(&spec.stop_strings, spec.shown_stop_strings, markers),
             utf8: Utf8Stream::default(),
             ended: false,
             tokenizer,
@@ -111,15 +119,14 @@ impl OutputPipeline {
         if self.ended {
             return step;
         }
-        let change = self.reasoning.change(id);
-        if change == Some(Change::Starts) {
+        if self.reasoning.makes(Change::Starts, id) {
             self.end_part(Change::Starts, &mut step.parts);
         }
         let fate = self.fates.of(id, &self.tokenizer);
         if fate.shows() {
             step.stopped = self.push_text(id, &mut step.parts).map(Matched::StopString);
         }
-        if change == Some(Change::Ends) {
+        if self.reasoning.makes(Change::Ends, id) {
             self.end_part(Change::Ends, &mut step.parts);
         }
         if fate.ends() && step.stopped.is_none() {
@@ -154,21 +161,46 @@ impl OutputPipeline {
         parts
     }
 
-    /// An id beyond the vocabulary, which a padded output layer can produce, has no bytes.
+    /// Adds a token's text. Returns the stop string that it completes, if any.
     fn push_text(&mut self, id: u32, parts: &mut Vec<Part>) -> Option<String> {
-        let (released, found) = self.stop.push(self.tokenizer.token_bytes(id).unwrap_or_default());
-        self.release(released, parts);
-        found
+        let bytes = self.bytes(id);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let scanned = self.scanner.push(rest);
+            rest = scanned.rest;
+            self.release(scanned.released, parts);
+            match scanned.found {
+                Some(Found::Stop(stop)) => return Some(stop),
+                Some(Found::Marker(marker)) => self.pass_marker(marker, parts),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// The text of a marker is part of the reasoning that it encloses.
+    fn pass_marker(&mut self, marker: Vec<u8>, parts: &mut Vec<Part>) {
+        match self.reasoning.next_change() {
+            Change::Starts => {
+                self.end_part(Change::Starts, parts);
+                self.release(marker, parts);
+            }
+            Change::Ends => {
+                self.release(marker, parts);
+                self.end_part(Change::Ends, parts);
+            }
+        }
     }
 
     fn end_part(&mut self, change: Change, parts: &mut Vec<Part>) {
         self.flush(parts);
         self.reasoning.apply(change);
+        self.scanner.look_for(self.reasoning.awaited_strings());
     }
 
     /// Releases what was held back.
     fn flush(&mut self, parts: &mut Vec<Part>) {
-        let held = self.stop.finish();
+        let held = self.scanner.finish();
         self.release(held, parts);
         let (mut text, bytes) = (String::new(), self.utf8.finish());
         if !bytes.is_empty() {

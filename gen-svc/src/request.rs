@@ -9,7 +9,7 @@ use tandem_common::tokenizer::{Tokenizer, TokenizerError};
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar, Grammars};
 use crate::output::extract::Rules;
-use crate::output::reasoning::Markers;
+use crate::output::reasoning::{MarkerSet, Markers};
 use crate::output::{OutputPipeline, Part, Spec, Step, add_part};
 use crate::sampling::Sampling;
 
@@ -17,6 +17,7 @@ const MAX_STOP_STRINGS: usize = 64;
 const MAX_STOP_STRING_BYTES: usize = 1024;
 const MAX_STOP_TOKEN_IDS: usize = 1024;
 const MAX_MARKERS: usize = 16;
+const MAX_MARKER_BYTES: usize = 64;
 const MAX_SPECIAL: usize = 16 * 1024;
 const MAX_OUTPUTS: u32 = 16;
 const MAX_BIASED: usize = 1024;
@@ -468,7 +469,7 @@ impl StopOptions {
         check(self.max_new_tokens != Some(0), "stop.max_new_tokens", || "must be at least 1, is 0".into())?;
         let (least, most) = (self.min_new_tokens, self.max_new_tokens.unwrap_or(u32::MAX));
         check(least <= most, "stop.min_new_tokens", || format!("must be at most max_new_tokens, {most}, is {least}"))?;
-        check_strings("stop.stop_strings", &self.stop_strings)?;
+        check_strings("stop.stop_strings", &self.stop_strings, STOP_STRINGS)?;
         check_count("stop.stop_token_ids", self.stop_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
         check_ids("stop.stop_token_ids", &self.stop_token_ids, vocabulary)
     }
@@ -504,19 +505,15 @@ impl OutputSpec {
 
     fn check(&self) -> Result<(), Error> {
         check_count("output_spec.eos_token_ids", self.eos_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
-        check_strings("output_spec.stop_strings", &self.stop_strings)?;
-        let Markers { start, end } = &self.reasoning;
-        check_count("output_spec.reasoning.start_token_ids", start.len(), MAX_MARKERS)?;
-        check_count("output_spec.reasoning.end_token_ids", end.len(), MAX_MARKERS)?;
-        let both = end.iter().position(|id| start.contains(id));
-        check(both.is_none(), "output_spec.reasoning.end_token_ids", || "must not be start_token_ids as well".into())?;
+        check_strings("output_spec.stop_strings", &self.stop_strings, STOP_STRINGS)?;
+        check_markers(&self.reasoning)?;
         check_count("output_spec.special_token_classes", self.dropped.len() + self.passed.len(), MAX_SPECIAL)?;
         let Rules { strip_reasoning: _, cut_head, strip_lines } = &self.extraction;
         let bytes = cut_head.len();
         check(bytes <= MAX_STOP_STRING_BYTES, "output_spec.extraction.cut_head", || {
             format!("must have at most {MAX_STOP_STRING_BYTES} bytes, has {bytes}")
         })?;
-        check_strings("output_spec.extraction.strip_lines", strip_lines)
+        check_strings("output_spec.extraction.strip_lines", strip_lines, STOP_STRINGS)
     }
 
     /// What ends the model's turn leaves no text: not its strings, nor eos ids, even where those do not end the output.
@@ -579,15 +576,47 @@ fn check_ids(field: &str, ids: &[u32], vocabulary: usize) -> Result<(), Error> {
     }
 }
 
-fn check_strings(field: &str, strings: &[String]) -> Result<(), Error> {
-    check_count(field, strings.len(), MAX_STOP_STRINGS)?;
+/// How many strings a list may have, and how many bytes each.
+#[derive(Clone, Copy)]
+struct MostStrings {
+    count: usize,
+    bytes: usize,
+}
+
+const STOP_STRINGS: MostStrings = MostStrings { count: MAX_STOP_STRINGS, bytes: MAX_STOP_STRING_BYTES };
+const MARKERS: MostStrings = MostStrings { count: MAX_MARKERS, bytes: MAX_MARKER_BYTES };
+
+fn check_strings(field: &str, strings: &[String], most: MostStrings) -> Result<(), Error> {
+    check_count(field, strings.len(), most.count)?;
     for (i, string) in strings.iter().enumerate() {
-        let bytes = string.len();
-        check((1..=MAX_STOP_STRING_BYTES).contains(&bytes), &format!("{field}[{i}]"), || {
-            format!("must have 1 to {MAX_STOP_STRING_BYTES} bytes, has {bytes}")
+        let (bytes, most) = (string.len(), most.bytes);
+        check((1..=most).contains(&bytes), &format!("{field}[{i}]"), || {
+            format!("must have 1 to {most} bytes, has {bytes}")
         })?;
     }
     Ok(())
+}
+
+fn check_markers(markers: &Markers) -> Result<(), Error> {
+    let Markers { start, end } = markers;
+    for (kind, MarkerSet { token_ids, strings }) in [("start", start), ("end", end)] {
+        let field = format!("output_spec.reasoning.{kind}_token_ids");
+        check_count(&field, token_ids.len(), MAX_MARKERS)?;
+        check_strings(&format!("output_spec.reasoning.{kind}_strings"), strings, MARKERS)?;
+    }
+    check_no_start("token_ids", &start.token_ids, &end.token_ids)?;
+    check_no_start("strings", &start.strings, &end.strings)
+}
+
+/// Fails if an end of reasoning is a start as well.
+fn check_no_start<T: PartialEq>(list: &str, starts: &[T], ends: &[T]) -> Result<(), Error> {
+    match ends.iter().position(|end| starts.contains(end)) {
+        None => Ok(()),
+        Some(i) => {
+            let field = format!("output_spec.reasoning.end_{list}[{i}]");
+            Err(Error::invalid(field, format!("must not be one of start_{list} as well")))
+        }
+    }
 }
 
 fn check_tokenizer(model: &ServedModel, expected: Option<&str>) -> Result<(), Error> {

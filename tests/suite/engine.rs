@@ -10,7 +10,9 @@ use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, Summary};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Logits, Model, Run, Runtime, Wanted};
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions, Work};
+use gen_svc::output::Part;
+use gen_svc::output::reasoning::{MarkerSet, Markers};
+use gen_svc::request::{GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, StopOptions, Work};
 use gen_svc::weights::{ModelFile, Placement, quant};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::artifacts::gguf::GgmlType;
@@ -462,6 +464,40 @@ fn a_prompt_in_chunks_gets_transformers_ids() {
         let mut events = engine.submit(greedy(&engine, &golden.prompt_ids, 64), None).expect("room");
         assert_eq!(finish(&mut events).ids, golden.greedy_ids, "{}", golden.id);
     }
+}
+
+#[test]
+fn tokens_of_many_parts_are_told_whole_however_slowly_they_are_read() {
+    let engine = real(|config| config.event_buffer = 3);
+    let golden = &goldens()[0];
+    let set =
+        |letters: &str| MarkerSet { strings: letters.chars().map(String::from).collect(), ..MarkerSet::default() };
+    let request = |reasoning| GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(40), ..StopOptions::default() },
+        output_spec: Some(OutputSpec { reasoning, ..OutputSpec::default() }),
+        ..GenerateRequest::new(Input::TokenIds(golden.prompt_ids.clone()))
+    };
+    let parts = |reasoning: Markers| {
+        let work = request(reasoning).prepare(engine.model()).expect("a good request");
+        let mut events = engine.submit(work, None).expect("room");
+        std::thread::sleep(Duration::from_millis(500));
+        let mut deltas = Vec::new();
+        while let Some(event) = events.blocking_recv() {
+            match event {
+                Event::Delta(delta) => deltas.push(delta.parts),
+                Event::Finished(end) => deltas.push(end.last.parts),
+                _ => {}
+            }
+        }
+        deltas
+    };
+    let text = |deltas: &[Vec<Part>]| deltas.concat().iter().map(|part| part.text.as_str()).collect::<String>();
+    let plain = parts(Markers::default());
+    let marked = parts(Markers { start: set("rstlnd "), end: set("aeiou") });
+    assert_eq!(text(&marked), text(&plain));
+    let most = marked.iter().map(Vec::len).max();
+    assert!(most >= Some(4), "{most:?} parts at once at most");
 }
 
 // ---- how requests share an engine ----

@@ -323,7 +323,7 @@ async fn reasoning_is_told_apart_by_its_markers_and_left_out_of_what_is_extracte
     let mut request = greedy(&golden.prompt, 40);
     request.output_spec = Some(pb::OutputSpec {
         eos_token_ids: vec![2],
-        reasoning: Some(pb::ReasoningMarkers { start_token_ids: vec![ids[0]], end_token_ids: vec![ids[until]] }),
+        reasoning: Some(marker_ids(&[ids[0]], &[ids[until]])),
         extraction: Some(pb::ExtractionRules { strip_reasoning: true, ..Default::default() }),
         ..Default::default()
     });
@@ -336,9 +336,126 @@ async fn reasoning_is_told_apart_by_its_markers_and_left_out_of_what_is_extracte
     assert!(plain.text().ends_with(&extracted) && extracted.len() + answer.reasoning.len() <= plain.text().len());
 
     let spec = request.output_spec.as_mut().expect("set");
-    spec.reasoning = Some(pb::ReasoningMarkers { start_token_ids: vec![5], end_token_ids: vec![4, 5] });
-    let status = ask(&mut client, request).await.expect_err("a start is no end");
-    assert_eq!(failed(&status).field.as_deref(), Some("output_spec.reasoning.end_token_ids"));
+    spec.reasoning = Some(marker_ids(&[5], &[4, 5]));
+    assert_eq!(refused(&mut client, request).await, "output_spec.reasoning.end_token_ids[1]", "a start is no end");
+}
+
+fn marker_ids(start: &[u32], end: &[u32]) -> pb::ReasoningMarkers {
+    let (start_token_ids, end_token_ids) = (start.to_vec(), end.to_vec());
+    pb::ReasoningMarkers { start_token_ids, end_token_ids, ..Default::default() }
+}
+
+fn marker_strings(start: &[&str], end: &[&str]) -> pb::ReasoningMarkers {
+    let list = |strings: &[&str]| strings.iter().map(|&string| string.to_owned()).collect();
+    pb::ReasoningMarkers { start_strings: list(start), end_strings: list(end), ..Default::default() }
+}
+
+/// The text that each token of an output brought, in parts that are reasoning or not, and the tokens.
+#[derive(Debug, Default)]
+struct Parts {
+    ids: Vec<u32>,
+    of_tokens: Vec<Vec<(bool, String)>>,
+    extracted: Option<String>,
+}
+
+async fn parts(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Parts {
+    let mut stream = client.generate(request).await.expect("accepted").into_inner();
+    let (mut parts, mut of_token) = (Parts::default(), Vec::new());
+    while let Some(response) = stream.message().await.expect("streams") {
+        match response.event.expect("an event") {
+            Event::Delta(delta) if delta.output_index == output => {
+                of_token.push((delta.reasoning, delta.text));
+                if let [id] = delta.token_ids[..] {
+                    parts.ids.push(id);
+                    parts.of_tokens.push(std::mem::take(&mut of_token));
+                }
+            }
+            Event::Finished(finished) if finished.output_index == output => parts.extracted = finished.extracted_text,
+            _ => {}
+        }
+    }
+    assert_eq!(of_token, [], "the last delta of a token has its id");
+    parts
+}
+
+/// Parts of the same kind as one.
+fn merged(parts: impl IntoIterator<Item = (bool, String)>) -> Vec<(bool, String)> {
+    let mut merged: Vec<(bool, String)> = Vec::new();
+    for (reasoning, text) in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        match merged.last_mut() {
+            Some(last) if last.0 == reasoning => last.1 += &text,
+            _ => merged.push((reasoning, text)),
+        }
+    }
+    merged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reasoning_between_markers_of_several_tokens_is_told_apart_wherever_the_output_is_resumed() {
+    let (service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let text_of = |tokens: usize| service.tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text");
+    let text = text_of(40);
+    // From the middle of one token to the middle of one three further on.
+    let marker = |from: usize| &text[text_of(from).len() - 1..text_of(from + 3).len() + 1];
+    let (start, end) = (marker(8), marker(20));
+    let mut request = greedy(&golden.prompt, 40);
+    request.sampling.get_or_insert_default().n = Some(2);
+    request.output_spec = Some(pb::OutputSpec {
+        reasoning: Some(marker_strings(&["never said", start], &[end])),
+        extraction: Some(pb::ExtractionRules { strip_reasoning: true, ..Default::default() }),
+        ..Default::default()
+    });
+    request.return_options = Some(pb::ReturnOptions { token_ids: true, extracted_text: true, ..Default::default() });
+
+    let (before, rest) = text.split_once(start).expect("it is there");
+    let (inside, after) = rest.split_once(end).expect("it is there");
+    let expected = [(false, before.to_owned()), (true, format!("{start}{inside}{end}")), (false, after.to_owned())];
+    for output in 0..2 {
+        let whole = parts(&mut client, request.clone(), output).await;
+        assert_eq!(merged(whole.of_tokens.concat()), expected, "output {output}");
+        assert_eq!(whole.extracted.as_deref(), Some(format!("{before}{after}").trim()));
+        for cut in (7..13).chain(19..25) {
+            let resumed = resumed(&request, &golden.prompt_ids, &whole.ids[..cut], output);
+            let rest = parts(&mut client, resumed, output).await;
+            let all = [whole.of_tokens[..cut].concat(), rest.of_tokens.concat()].concat();
+            assert_eq!(merged(all), expected, "cut at {cut}");
+            assert_eq!(rest.extracted, whole.extracted, "cut at {cut}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_ends_with_the_text_of_a_start_starts_inside() {
+    let (_service, mut client) = serve().await;
+    let mut request = greedy(&(golden("plain").prompt + "<think>\n"), 8);
+    let plain = ask(&mut client, request.clone()).await.expect("answers");
+    let markers = marker_strings(&["<think>"], &["</think>"]);
+    request.output_spec = Some(pb::OutputSpec { reasoning: Some(markers), ..Default::default() });
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!((&answer.reasoning, &answer.text()), (&plain.text(), &plain.text()));
+}
+
+#[tokio::test]
+async fn an_output_spec_out_of_range_names_its_field() {
+    let (_service, mut client) = serve().await;
+    let reasoning = |markers| {
+        let spec = pb::OutputSpec { reasoning: Some(markers), ..Default::default() };
+        pb::GenerateRequest { output_spec: Some(spec), ..greedy("Hi", 1) }
+    };
+    let (long, just) = ("x".repeat(65), "x".repeat(64));
+    let cases = [
+        (reasoning(marker_strings(&[""], &[])), "reasoning.start_strings[0]"),
+        (reasoning(marker_strings(&[&just], &["a", &long])), "reasoning.end_strings[1]"),
+        (reasoning(marker_strings(&["a"; 17], &[])), "reasoning.start_strings"),
+        (reasoning(marker_strings(&[], &["a"; 17])), "reasoning.end_strings"),
+        (reasoning(marker_strings(&["a", "b"], &["c", "b"])), "reasoning.end_strings[1]"),
+    ];
+    for (request, field) in cases {
+        assert_eq!(refused(&mut client, request).await, format!("output_spec.{field}"));
+    }
+    let most = ["a"; 16];
+    ask(&mut client, reasoning(marker_strings(&most, &[&just]))).await.expect("as many and as long as allowed");
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! The output pipeline: what it streams is the whole text, whatever the tokens, and nothing shows that should not.
 
+use std::sync::Arc;
+
 use gen_svc::output::detokenize::Utf8Stream;
 use gen_svc::output::extract::Rules;
-use gen_svc::output::reasoning::Markers;
-use gen_svc::output::stop::StopMatcher;
+use gen_svc::output::reasoning::{MarkerSet, Markers};
+use gen_svc::output::scan::{Found, Scanned, Scanner};
+use gen_svc::output::strings::{Search, StringSet};
 use gen_svc::output::{Matched, OutputPipeline, Part, Spec, add_part};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -176,19 +179,19 @@ proptest! {
 
     #[test]
     fn a_text_cut_anywhere_stops_at_the_same_place(text in "[ab]{0,60}", cut in 1..7usize, stops in vec("[ab]{1,6}", 1..6)) {
-        let mut matcher = StopMatcher::new(&stops, 0);
+        let mut scanner = scanner(&stops, &[]);
         let (mut released, mut found) = (Vec::new(), None);
         for piece in text.as_bytes().chunks(cut) {
-            let (more, stop) = matcher.push(piece);
-            released.extend(more);
-            found = stop;
+            let scanned = scanner.push(piece);
+            released.extend(scanned.released);
+            found = scanned.found;
             if found.is_some() {
                 break;
             }
         }
-        released.extend(matcher.finish());
+        released.extend(scanner.finish());
         let expected = first_stop(&text, &stops);
-        prop_assert_eq!(found.as_deref(), expected.map(|(_, stop)| stop));
+        prop_assert_eq!(found, expected.map(|(_, stop)| Found::Stop(stop.to_owned())));
         prop_assert_eq!(&released, &text.as_bytes()[..expected.map_or(text.len(), |(start, _)| start)]);
     }
 
@@ -227,9 +230,29 @@ proptest! {
     }
 }
 
+/// Searches for stop strings and markers.
+fn scanner(stops: &[String], markers: &[String]) -> Scanner {
+    Scanner::new(stops, 0, Search::new(&Arc::new(StringSet::new(markers))))
+}
+
+/// Markers that are tokens.
+fn marker_ids(start: &[u32], end: &[u32]) -> Markers {
+    let set = |token_ids: &[u32]| MarkerSet { token_ids: token_ids.to_vec(), ..MarkerSet::default() };
+    Markers { start: set(start), end: set(end) }
+}
+
+/// Markers that are text.
+fn marker_strings(start: &[&str], end: &[&str]) -> Markers {
+    let set = |strings: &[&str]| MarkerSet {
+        strings: strings.iter().map(|&string| string.to_owned()).collect(),
+        ..MarkerSet::default()
+    };
+    Markers { start: set(start), end: set(end) }
+}
+
 /// Two that start reasoning, of which one shows, and one that shows and ends it.
 fn markers() -> Markers {
-    Markers { start: vec![PASSED, SPECIAL], end: vec![256] }
+    marker_ids(&[PASSED, SPECIAL], &[256])
 }
 
 fn any_marked() -> impl Strategy<Value = u32> {
@@ -237,7 +260,8 @@ fn any_marked() -> impl Strategy<Value = u32> {
 }
 
 /// The stretches between markers, and whether they are reasoning.
-fn stretches(Markers { start, end }: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
+fn stretches(markers: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
+    let (start, end) = (&markers.start.token_ids, &markers.end.token_ids);
     let mut stretches = vec![(inside, Vec::new())];
     for id in ids {
         if !inside && start.contains(id) {
@@ -350,10 +374,10 @@ fn empty_stop_strings_match_nothing() {
 #[test]
 fn many_long_stop_strings_cost_constant_time_a_byte() {
     let stops: Vec<String> = (0..64).map(|at| format!("{}b{at}", "a".repeat(1000 - at))).collect();
-    let mut matcher = StopMatcher::new(&stops, 0);
+    let mut scanner = scanner(&stops, &stops);
     // A search that looked at each string for each byte would take minutes here.
-    let released: usize = (0..100_000).map(|_| matcher.push(b"aaaaaaaaaa").0.len()).sum();
-    assert_eq!(released + matcher.finish().len(), 1_000_000);
+    let released: usize = (0..100_000).map(|_| scanner.push(b"aaaaaaaaaa").released.len()).sum();
+    assert_eq!(released + scanner.finish().len(), 1_000_000);
 }
 
 #[test]
@@ -385,7 +409,7 @@ fn any_part_of_the_default_models_outputs_stops_them_and_never_leaks() {
 
 #[test]
 fn an_output_starts_as_its_prompt_left_it() {
-    let spec = Spec { reasoning: Markers { start: vec![97], end: vec![98] }, ..spec(&[]) };
+    let spec = Spec { reasoning: marker_ids(&[97], &[98]), ..spec(&[]) };
     let reasons = |prompt: &[u32]| steps(shared_tokenizer(), &spec, prompt, &[99]).0.concat()[0].reasoning;
     assert!(!reasons(&[]));
     assert!(reasons(&[99, 97]) && reasons(&[97, 99, 99]), "the last marker starts it");
@@ -412,4 +436,318 @@ fn extraction_leaves_what_an_output_says() {
     assert_eq!(rules(false, "assistant\n", &[]).apply(&all), text(&all).trim(), "only at the start");
     assert_eq!(rules(true, "nowhere", &["user", "assistant"]).apply(&all), "Four.\nAnd the user?");
     assert_eq!(rules(true, "", &[]).apply(&all[..1]), "");
+}
+
+// ---- markers that are text ----
+
+/// An output, read byte by byte with everything that came before at hand.
+struct Naive<'a> {
+    tokenizer: &'a Tokenizer,
+    spec: &'a Spec,
+    inside: bool,
+    /// The bytes since the last change.
+    stretch: Vec<u8>,
+    /// So many of them are the prompt's.
+    prior: usize,
+    /// So many of them are a marker's, in which nothing is searched.
+    searched_from: usize,
+    parts: Vec<Part>,
+}
+
+impl<'a> Naive<'a> {
+    /// An output of `prompt`.
+    fn new(tokenizer: &'a Tokenizer, spec: &'a Spec, prompt: &[u32]) -> Self {
+        let silent = Spec { stop_strings: Vec::new(), ..spec.clone() };
+        let mut naive = Naive { spec: &silent, ..Naive::start(tokenizer, spec) };
+        let Markers { start, end } = &spec.reasoning;
+        let is_marker = |id: &u32| start.token_ids.contains(id) || end.token_ids.contains(id);
+        let control = prompt.iter().rposition(|id| tokenizer.is_special(*id) && !is_marker(id));
+        for &id in &prompt[control.map_or(0, |at| at + 1)..] {
+            let _ = naive.push(id);
+        }
+        let Naive { inside, stretch, searched_from, .. } = naive;
+        Self { inside, searched_from, prior: stretch.len(), stretch, ..Naive::start(tokenizer, spec) }
+    }
+
+    fn start(tokenizer: &'a Tokenizer, spec: &'a Spec) -> Self {
+        let (stretch, parts) = (Vec::new(), Vec::new());
+        Naive { tokenizer, spec, inside: false, stretch, prior: 0, searched_from: 0, parts }
+    }
+
+    fn awaited(&self) -> &'a MarkerSet {
+        if self.inside { &self.spec.reasoning.end } else { &self.spec.reasoning.start }
+    }
+
+    fn push(&mut self, id: u32) -> Option<Matched> {
+        if !self.inside && self.awaited().token_ids.contains(&id) {
+            self.change(self.stretch.len());
+        }
+        for byte in shown(self.tokenizer, self.spec, &[id]).0 {
+            if let Some(stop) = self.push_byte(byte) {
+                return Some(Matched::StopString(stop));
+            }
+        }
+        if self.inside && self.awaited().token_ids.contains(&id) {
+            self.change(self.stretch.len());
+        }
+        self.spec.end_token_ids.contains(&id).then_some(Matched::StopToken(id))
+    }
+
+    fn push_byte(&mut self, byte: u8) -> Option<String> {
+        self.stretch.push(byte);
+        let longest = |strings: &[String], from: usize| {
+            let ends = |string: &&String| !string.is_empty() && self.stretch[from..].ends_with(string.as_bytes());
+            strings.iter().filter(ends).max_by_key(|string| string.len()).cloned()
+        };
+        let stop = longest(&self.spec.stop_strings, self.searched_from.max(self.prior));
+        let marker = longest(&self.awaited().strings, self.searched_from);
+        match (stop, marker) {
+            (Some(stop), _) => {
+                self.stretch.truncate(self.stretch.len() - stop.len());
+                return Some(stop);
+            }
+            (None, Some(_)) if self.inside => self.change(self.stretch.len()),
+            (None, Some(marker)) => self.change(self.stretch.len() - marker.len()),
+            (None, None) => {}
+        }
+        None
+    }
+
+    /// Ends a stretch before its byte `at`. What follows, a marker, is not searched.
+    fn change(&mut self, at: usize) {
+        let marker = self.stretch.split_off(at.max(self.prior));
+        self.end_stretch();
+        (self.searched_from, self.stretch, self.inside) = (marker.len(), marker, !self.inside);
+    }
+
+    /// Ends the last stretch and returns all parts.
+    fn end(mut self) -> Vec<Part> {
+        self.end_stretch();
+        self.parts
+    }
+
+    /// Returns all parts that can no longer change.
+    fn settled(mut self) -> Vec<Part> {
+        let stops = held(&self.stretch[self.searched_from.max(self.prior)..], &self.spec.stop_strings);
+        let held = stops.max(held(&self.stretch[self.searched_from..], &self.awaited().strings));
+        let mut bytes = self.stretch.split_off(self.prior);
+        bytes.truncate(bytes.len().saturating_sub(held));
+        let (text, bytes) = Utf8Stream::default().push(bytes);
+        add_part(&mut self.parts, Part { reasoning: self.inside, text, bytes });
+        self.parts
+    }
+
+    fn end_stretch(&mut self) {
+        let bytes = self.stretch.split_off(self.prior);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        add_part(&mut self.parts, Part { reasoning: self.inside, text, bytes });
+        self.prior = 0;
+    }
+}
+
+/// What an output must add up to.
+fn naive_parts(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+    let mut naive = Naive::new(tokenizer, spec, prompt);
+    let stopped = ids.iter().find_map(|&id| naive.push(id));
+    (naive.end(), stopped)
+}
+
+/// The parts of an output, joined.
+fn joined(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+    let (steps, stopped) = steps(tokenizer, spec, prompt, ids);
+    let mut parts = Vec::new();
+    steps.into_iter().flatten().for_each(|part| add_part(&mut parts, part));
+    (parts, stopped)
+}
+
+/// Markers that are text, of which none is a start and an end.
+fn any_marker_strings() -> impl Strategy<Value = Markers> {
+    let strings = || vec("[ab<>é]{1,4}|<ab>|<gone>|aab", 0..4);
+    (strings(), strings()).prop_map(|(start, mut end)| {
+        end.retain(|string| !start.contains(string));
+        let set = |strings| MarkerSet { strings, ..MarkerSet::default() };
+        Markers { start: set(start), end: set(end) }
+    })
+}
+
+/// The same, with tokens among them or without.
+fn any_markers() -> impl Strategy<Value = Markers> {
+    (any_marker_strings(), any::<bool>()).prop_map(|(mut all, with_ids)| {
+        if with_ids {
+            all.start.token_ids = markers().start.token_ids;
+            all.end.token_ids = markers().end.token_ids;
+        }
+        all
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_are_the_whole_cut_at_the_markers_that_are_text(
+        reasoning in any_markers(), prompt in vec(any_marked(), 0..12), ids in vec(any_marked(), 0..40), stops in any_stops()
+    ) {
+        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
+        let expected = naive_parts(tokenizer, &spec, &prompt, &ids);
+        prop_assert_eq!(joined(tokenizer, &spec, &prompt, &ids), expected);
+    }
+
+    #[test]
+    fn parts_do_not_depend_on_how_the_text_was_cut_into_tokens(
+        reasoning in any_marker_strings(), prompt in any_ids(), ids in any_ids(), stops in any_stops()
+    ) {
+        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
+        let (bytes, end) = shown(tokenizer, &spec, &ids);
+        let single: Vec<u32> = bytes.into_iter().map(u32::from).chain(end).collect();
+        let expected = joined(tokenizer, &spec, &prompt, &single);
+        prop_assert_eq!(joined(tokenizer, &spec, &prompt, &ids), expected);
+    }
+
+    #[test]
+    fn only_what_may_still_become_a_stop_or_a_marker_is_held_back(
+        reasoning in any_markers(), prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..24), stops in any_stops()
+    ) {
+        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
+        let mut pipeline = OutputPipeline::new(tokenizer.clone(), &spec, &prompt);
+        let mut streamed = Vec::new();
+        for at in 0..ids.len() {
+            let step = pipeline.push(ids[at]);
+            step.parts.into_iter().for_each(|part| add_part(&mut streamed, part));
+            let mut naive = Naive::new(tokenizer, &spec, &prompt);
+            if ids[..=at].iter().any(|&id| naive.push(id).is_some()) {
+                break;
+            }
+            prop_assert_eq!(&streamed, &naive.settled());
+        }
+    }
+}
+
+/// What an output in single bytes adds up to, the reasoning in brackets.
+#[track_caller]
+fn check_text(spec: &Spec, prompt: &str, output: &str, expected: &str, stopped: Option<Matched>) {
+    let (parts, found) = joined(shared_tokenizer(), spec, &bytes(prompt), &bytes(output));
+    let bracketed = |part: &Part| if part.reasoning { format!("[{}]", part.text) } else { part.text.clone() };
+    assert_eq!((parts.iter().map(bracketed).collect::<String>().as_str(), found), (expected, stopped));
+}
+
+fn thinking(stops: &[&str]) -> Spec {
+    Spec { reasoning: marker_strings(&["<think>"], &["</think>"]), ..spec(stops) }
+}
+
+#[test]
+fn markers_of_several_tokens_enclose_reasoning_and_are_part_of_it() {
+    let spec = thinking(&[]);
+    check_text(&spec, "", "a<think>secret</think>answer", "a[<think>secret</think>]answer", None);
+    check_text(&spec, "", "<think>a<think>b</think>c</think>d", "[<think>a<think>b</think>]c</think>d", None);
+    check_text(&spec, "", "<thin<think></think><think>a", "<thin[<think></think><think>a]", None);
+}
+
+#[test]
+fn the_start_of_a_marker_that_never_ends_is_text() {
+    let spec = thinking(&[]);
+    check_text(&spec, "", "a<think", "a<think", None);
+    check_text(&spec, "", "a<thinx>b", "a<thinx>b", None);
+    check_text(&spec, "", "<think>a</thin", "[<think>a</thin]", None);
+    let ended = [bytes("a<thin"), vec![END]].concat();
+    let part = Part { reasoning: false, text: "a<thin".to_owned(), bytes: b"a<thin".to_vec() };
+    let expected = (vec![part], Some(Matched::StopToken(END)));
+    assert_eq!(joined(shared_tokenizer(), &spec, &[], &ended), expected);
+}
+
+#[test]
+fn of_a_stop_string_and_a_marker_the_one_that_ends_first_wins_and_on_a_tie_the_stop_string() {
+    check_text(&thinking(&["in"]), "", "a<think>b", "a<th", stop("in"));
+    check_text(&thinking(&["k>b"]), "", "a<think>bc", "a[<think>bc]", None);
+    check_text(&thinking(&["a<think>b"]), "", "a<think>b", "a[<think>b]", None);
+    check_text(&thinking(&["k>"]), "", "a<think>b", "a<thin", stop("k>"));
+    check_text(&thinking(&["a<think>"]), "", "a<think>b", "", stop("a<think>"));
+    check_text(&thinking(&["</think>"]), "", "<think>b</think>c", "[<think>b]", stop("</think>"));
+    check_text(&thinking(&["b"]), "", "<think>b</think>c", "[<think>]", stop("b"));
+    let shown = Spec { shown_stop_strings: 1, ..thinking(&["k>"]) };
+    check_text(&shown, "", "a<think>b", "a<think>", stop("k>"));
+}
+
+#[test]
+fn of_markers_the_one_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
+    let of = |start: &[&str], end: &[&str]| Spec { reasoning: marker_strings(start, end), ..spec(&[]) };
+    check_text(&of(&["k>", "<think>"], &["/"]), "", "a<think>b/c", "a[<think>b/]c", None);
+    check_text(&of(&["<think>", "<think>b"], &["b/"]), "", "a<think>b/c", "a[<think>b/]c", None);
+    check_text(&of(&["ab"], &["ba"]), "", "xaba", "x[aba]", None);
+    check_text(&of(&["ab"], &["bx"]), "", "abx", "[abx]", None);
+    check_text(&of(&["é>"], &["<é"]), "", "aé>b<éc", "a[é>b<é]c", None);
+}
+
+#[test]
+fn an_output_starts_as_the_text_of_its_prompt_left_it() {
+    let spec = thinking(&[]);
+    check_text(&spec, "a<think>\n", "b</think>c", "[b</think>]c", None);
+    check_text(&spec, "a<think>b</think>", "c", "c", None);
+    check_text(&spec, "a</think>b<think>", "c", "[c]", None);
+    let reasons = |prompt: &[u32]| joined(shared_tokenizer(), &spec, prompt, &[99]).0[0].reasoning;
+    let start = bytes("<think>");
+    assert!(reasons(&[&[SPECIAL], &start[..]].concat()));
+    assert!(!reasons(&[&start[..], &[SPECIAL]].concat()), "it was in another turn");
+    assert!(!reasons(&[&start[..3], &[SPECIAL], &start[3..]].concat()), "a control token is between");
+}
+
+#[test]
+fn an_output_completes_a_marker_that_its_prompt_has_begun() {
+    check_text(&thinking(&[]), "a<thi", "nk>b</think>c", "[nk>b</think>]c", None);
+    check_text(&thinking(&[]), "<think>a</th", "ink>b", "[ink>]b", None);
+    check_text(&thinking(&[]), "a<thi", "nx>b", "nx>b", None);
+    check_text(&thinking(&["ink>"]), "a<thi", "nk>b", "[nk>b]", None);
+    check_text(&thinking(&["nk"]), "a<thi", "nk>b", "", stop("nk"));
+    let steps = steps(shared_tokenizer(), &thinking(&[]), &bytes("<thi"), &bytes("nk>"));
+    assert_eq!(steps.0.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 1, 0], "it is held back until then");
+}
+
+#[test]
+fn markers_that_are_text_are_found_in_the_last_4096_tokens_of_a_prompt() {
+    let spec = Spec { reasoning: marker_strings(&["<"], &[">"]), ..spec(&[]) };
+    let after = |prompt: &[u32]| joined(shared_tokenizer(), &spec, prompt, &[99]).0[0].reasoning;
+    let filler = |count| vec![u32::from(b'x'); count];
+    assert!(after(&[bytes("<"), filler(4095)].concat()));
+    assert!(!after(&[bytes("<"), filler(4096)].concat()));
+    let mut with_ids = spec.clone();
+    with_ids.reasoning.start.token_ids = vec![256];
+    let after = |prompt: &[u32]| joined(shared_tokenizer(), &with_ids, prompt, &[99]).0[0].reasoning;
+    assert!(after(&[vec![256], filler(9000)].concat()), "one that is a token is found anywhere");
+    assert!(!after(&[vec![256], filler(9000), bytes(">"), filler(9)].concat()));
+}
+
+#[test]
+fn markers_can_be_tokens_and_text_at_once() {
+    let mut both = thinking(&[]);
+    both.reasoning.start.token_ids = vec![SPECIAL];
+    both.reasoning.end.token_ids = vec![PASSED];
+    let ids = [&bytes("a<thi")[..], &[SPECIAL], &bytes("nk>b</think>c<think>d")[..], &[PASSED, 101]].concat();
+    let (parts, _) = joined(shared_tokenizer(), &both, &[], &ids);
+    let texts: Vec<_> = parts.iter().map(|part| (part.reasoning, part.text.as_str())).collect();
+    assert_eq!(texts, [(false, "a<thi"), (true, "nk>b</think>"), (false, "c"), (true, "<think>d<｜>"), (false, "e")]);
+}
+
+#[test]
+fn a_marker_is_not_found_in_a_token_that_leaves_no_text() {
+    let spec = Spec { reasoning: marker_strings(&["<gone>", "<ab>"], &[]), ..spec(&[]) };
+    let reasons = |prompt: &[u32], ids: &[u32]| joined(shared_tokenizer(), &spec, prompt, ids).0[0].reasoning;
+    assert!(!reasons(&[], &[DROPPED, SPECIAL, 99]) && !reasons(&[DROPPED], &[99]) && !reasons(&[SPECIAL], &[99]));
+    assert!(reasons(&bytes("<gone>"), &[99]) && reasons(&[], &bytes("<gone>")));
+}
+
+#[test]
+fn a_token_can_hold_several_markers() {
+    let spec = Spec { reasoning: marker_strings(&["b"], &["a"]), ..spec(&[]) };
+    let texts: Vec<_> = joined(shared_tokenizer(), &spec, &bytes("b"), &[257]).0;
+    let texts: Vec<_> = texts.iter().map(|part| (part.reasoning, part.text.as_str())).collect();
+    assert_eq!(texts, [(true, "a"), (false, "a"), (true, "b")]);
+}
+
+#[test]
+fn a_scan_ends_after_what_it_finds() {
+    let mut scanner = scanner(&["z".to_owned()], &["<b>".to_owned()]);
+    let found = |released: &[u8], found, rest| Scanned { released: released.to_vec(), found, rest };
+    assert_eq!(scanner.push(b"a<"), found(b"a", None, b""));
+    assert_eq!(scanner.push(b"b>cz"), found(b"", Some(Found::Marker(b"<b>".to_vec())), b"cz"));
+    assert_eq!(scanner.push(b"cz"), found(b"c", Some(Found::Stop("z".to_owned())), b""));
 }

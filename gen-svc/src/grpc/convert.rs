@@ -11,7 +11,7 @@ use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Tim
 use crate::error::Error;
 use crate::grammar::Grammar;
 use crate::output::extract::Rules;
-use crate::output::reasoning::Markers;
+use crate::output::reasoning::{MarkerSet, Markers};
 use crate::output::{Matched, Part};
 use crate::request::{
     GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, SamplingOptions, ServedModel, StopOptions,
@@ -144,8 +144,11 @@ impl TryFrom<pb::OutputSpec> for OutputSpec {
 
 impl From<pb::ReasoningMarkers> for Markers {
     fn from(markers: pb::ReasoningMarkers) -> Self {
-        let pb::ReasoningMarkers { start_token_ids, end_token_ids } = markers;
-        Self { start: start_token_ids, end: end_token_ids }
+        let pb::ReasoningMarkers { start_token_ids, end_token_ids, start_strings, end_strings } = markers;
+        Self {
+            start: MarkerSet { token_ids: start_token_ids, strings: start_strings },
+            end: MarkerSet { token_ids: end_token_ids, strings: end_strings },
+        }
     }
 }
 

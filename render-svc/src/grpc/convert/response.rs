@@ -118,6 +118,7 @@ pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
     let markers = |&(start, end): &(u32, u32)| generate::ReasoningMarkers {
         start_token_ids: vec![start],
         end_token_ids: vec![end],
+        ..Default::default()
     };
     generate::OutputSpec {
         eos_token_ids: eos_token_ids.clone(),

@@ -1,0 +1,88 @@
+//! Finds stop strings and reasoning markers in the bytes of an output, and holds back no more than what may still become one.
+//!
+//! The string that ends first is found, since only then does the decision not depend on bytes that are yet to come. Of the strings
+//! that end at the same byte, a stop string comes before a marker, and a longer one before a shorter one.
+
+use std::sync::Arc;
+
+use super::strings::{Search, StringSet};
+
+/// The search for stop strings and markers in one output.
+#[derive(Debug, Clone)]
+pub struct Scanner {
+    stops: Search,
+    /// So many of the first stop strings are released when they are found.
+    shown: usize,
+    markers: Search,
+    /// What may still become a stop string or a marker: as long as the deeper of the two searches is deep, but for the start of a
+    /// marker that the prompt ended with.
+    held: Vec<u8>,
+}
+
+/// The outcome of a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanned<'a> {
+    /// What can be released: all that came before `found`.
+    pub released: Vec<u8>,
+    /// What has ended the scan.
+    pub found: Option<Found>,
+    /// The bytes after `found`, which have not been searched.
+    pub rest: &'a [u8],
+}
+
+/// A string that has ended a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A stop string. If it is shown, the released bytes end with it.
+    Stop(String),
+    /// A marker: its bytes, as far as they are the output's.
+    Marker(Vec<u8>),
+}
+
+impl Scanner {
+    /// Searches for `stop_strings`, of which the first `shown` are released when they are found, and goes on with the search for
+    /// `markers`. Empty strings match nothing.
+    #[must_use]
+    pub fn new(stop_strings: &[String], shown: usize, markers: Search) -> Self {
+        let stops = Search::new(&Arc::new(StringSet::new(stop_strings)));
+        Self { stops, shown, markers, held: Vec::new() }
+    }
+
+    /// Takes more bytes, up to the first string that they complete.
+    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Scanned<'a> {
+        for (at, &byte) in bytes.iter().enumerate() {
+            self.held.push(byte);
+            if let Some(found) = self.find(byte) {
+                let released = std::mem::take(&mut self.held);
+                return Scanned { released, found: Some(found), rest: &bytes[at + 1..] };
+            }
+        }
+        let depth = self.stops.depth().max(self.markers.depth());
+        let kept = self.held.split_off(self.held.len().saturating_sub(depth));
+        Scanned { released: std::mem::replace(&mut self.held, kept), found: None, rest: &[] }
+    }
+
+    /// Releases what was held back. What comes later is searched anew.
+    pub fn finish(&mut self) -> Vec<u8> {
+        self.stops.restart();
+        self.markers.restart();
+        std::mem::take(&mut self.held)
+    }
+
+    /// Searches for other markers in what comes later.
+    pub fn look_for(&mut self, markers: &Arc<StringSet>) {
+        self.markers = Search::new(markers);
+    }
+
+    /// Searches up to `byte`, the last that is held. What is found is cut off the held bytes, unless it is shown.
+    fn find(&mut self, byte: u8) -> Option<Found> {
+        let marker = self.markers.push(byte).map(|marker| marker.string.len());
+        if let Some(stop) = self.stops.push(byte) {
+            let hidden = if stop.index < self.shown { 0 } else { stop.string.len() };
+            self.held.truncate(self.held.len() - hidden);
+            return Some(Found::Stop(stop.string.to_owned()));
+        }
+        let before = self.held.len().saturating_sub(marker?);
+        Some(Found::Marker(self.held.split_off(before)))
+    }
+}
