@@ -1,5 +1,6 @@
 //! A request: as the caller states it, and as it will run once checked against the model and completed with its defaults.
 
+use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
@@ -42,8 +43,8 @@ pub struct GenerateRequest {
     pub sampling: SamplingOptions,
     /// When to stop.
     pub stop: StopOptions,
-    /// How to read the output. None: the model's own eos ids end it and special tokens are dropped.
-    pub output_spec: Option<OutputSpec>,
+    /// How to read the output.
+    pub output_spec: OutputSpec,
     /// What to return besides text.
     pub returns: Returns,
     /// What the output must be. None: anything.
@@ -127,21 +128,28 @@ pub struct StopOptions {
     pub include_stop: bool,
 }
 
-/// How the output is to be read.
+/// How the output is to be read. By default the model's own eos ids end it, and special tokens leave no text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputSpec {
-    /// Ids that end the model's turn, and never show.
+    /// Ids that end the model's turn, and never show. Empty: the model's own eos ids.
     pub eos_token_ids: Vec<u32>,
     /// Strings that end the model's turn.
     pub stop_strings: Vec<String>,
-    /// Tokens that leave no text.
-    pub dropped: Vec<u32>,
-    /// Special tokens that are text all the same.
-    pub passed: Vec<u32>,
+    /// What becomes of special tokens.
+    pub special_token_classes: Vec<SpecialTokenClass>,
     /// What encloses reasoning.
     pub reasoning: Markers,
     /// What to leave out of the whole.
     pub extraction: Rules,
+}
+
+/// Special tokens that are treated alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTokenClass {
+    /// The tokens.
+    pub token_ids: Vec<u32>,
+    /// Whether they are text. If not, they leave none. Tokens in classes of both kinds are text.
+    pub passes: bool,
 }
 
 /// The model, as requests see it.
@@ -228,7 +236,7 @@ impl GenerateRequest {
             input,
             sampling: SamplingOptions::default(),
             stop: StopOptions::default(),
-            output_spec: None,
+            output_spec: OutputSpec::default(),
             returns: Returns::default(),
             grammar: None,
             expected_tokenizer_sha256: None,
@@ -261,8 +269,8 @@ impl GenerateRequest {
         if tokens > limit {
             return Err(Error::PromptOverLimit { field, tokens, limit });
         }
-        let spec = self.output_spec.unwrap_or_else(|| OutputSpec::of_model(model));
-        spec.check()?;
+        self.output_spec.check(model.vocabulary_size)?;
+        let spec = self.output_spec.completed(model);
         self.stop.check_with(self.grammar.as_ref())?;
         let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
         let limits = self.stop.settle(&spec, model.context_length - ids.len() + before);
@@ -304,10 +312,8 @@ impl GenerateRequest {
             && self.grammar.is_none()
             && self.resume.is_none()
             && has_little_to_end(&self.stop.stop_strings, &self.stop.stop_token_ids)
-            && self.output_spec.as_ref().is_none_or(|spec| {
-                has_little_to_end(&spec.stop_strings, &spec.eos_token_ids)
-                    && spec.dropped.len() + spec.passed.len() <= SHORT_IDS
-            })
+            && has_little_to_end(&self.output_spec.stop_strings, &self.output_spec.eos_token_ids)
+            && self.output_spec.special_ids() <= SHORT_IDS
     }
 
     /// How many of the input's ids were generated before.
@@ -499,16 +505,17 @@ impl StopOptions {
 }
 
 impl OutputSpec {
-    fn of_model(model: &ServedModel) -> Self {
-        Self { eos_token_ids: model.eos_token_ids.clone(), ..Self::default() }
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        check_count("output_spec.eos_token_ids", self.eos_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
-        check_strings("output_spec.stop_strings", &self.stop_strings, STOP_STRINGS)?;
-        check_markers(&self.reasoning)?;
-        check_count("output_spec.special_token_classes", self.dropped.len() + self.passed.len(), MAX_SPECIAL)?;
-        let Rules { strip_reasoning: _, cut_head, strip_lines } = &self.extraction;
+    fn check(&self, vocabulary: usize) -> Result<(), Error> {
+        let Self { eos_token_ids, stop_strings, special_token_classes, reasoning, extraction } = self;
+        check_count("output_spec.eos_token_ids", eos_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
+        check_ids("output_spec.eos_token_ids", eos_token_ids, vocabulary)?;
+        check_strings("output_spec.stop_strings", stop_strings, STOP_STRINGS)?;
+        check_count("output_spec.special_token_classes", self.special_ids(), MAX_SPECIAL)?;
+        for (i, SpecialTokenClass { token_ids, passes: _ }) in special_token_classes.iter().enumerate() {
+            check_ids(format_args!("output_spec.special_token_classes[{i}].token_ids"), token_ids, vocabulary)?;
+        }
+        check_markers(reasoning, vocabulary)?;
+        let Rules { strip_reasoning: _, cut_head, strip_lines } = extraction;
         let bytes = cut_head.len();
         check(bytes <= MAX_STOP_STRING_BYTES, "output_spec.extraction.cut_head", || {
             format!("must have at most {MAX_STOP_STRING_BYTES} bytes, has {bytes}")
@@ -516,11 +523,28 @@ impl OutputSpec {
         check_strings("output_spec.extraction.strip_lines", strip_lines, STOP_STRINGS)
     }
 
+    /// With the model's own eos ids, if the request has none.
+    fn completed(mut self, model: &ServedModel) -> Self {
+        if self.eos_token_ids.is_empty() {
+            self.eos_token_ids.clone_from(&model.eos_token_ids);
+        }
+        self
+    }
+
+    /// Returns how many ids the classes of special tokens have.
+    fn special_ids(&self) -> usize {
+        self.special_token_classes.iter().map(|class| class.token_ids.len()).sum()
+    }
+
     /// What ends the model's turn leaves no text: not its strings, nor eos ids, even where those do not end the output.
     fn settle(self, limits: &Limits) -> Spec {
-        let Self { eos_token_ids, mut dropped, mut passed, reasoning, .. } = self;
+        let Self { eos_token_ids, special_token_classes, reasoning, .. } = self;
         let is_shown = |string: &String| limits.include_stop && !self.stop_strings.contains(string);
         let (shown, hidden): (Vec<_>, Vec<_>) = limits.stop_strings.iter().cloned().partition(is_shown);
+        let (mut dropped, mut passed) = (Vec::new(), Vec::new());
+        for SpecialTokenClass { token_ids, passes } in special_token_classes {
+            if passes { passed.extend(token_ids) } else { dropped.extend(token_ids) }
+        }
         if limits.include_stop {
             passed.extend(&limits.stop_token_ids);
         }
@@ -566,7 +590,7 @@ fn check_count(field: &str, count: usize, most: usize) -> Result<(), Error> {
     check(count <= most, field, || format!("must be at most {most}, are {count}"))
 }
 
-fn check_ids(field: &str, ids: &[u32], vocabulary: usize) -> Result<(), Error> {
+fn check_ids(field: impl Display, ids: &[u32], vocabulary: usize) -> Result<(), Error> {
     match ids.iter().position(|&id| id as usize >= vocabulary) {
         None => Ok(()),
         Some(i) => {
@@ -597,11 +621,12 @@ fn check_strings(field: &str, strings: &[String], most: MostStrings) -> Result<(
     Ok(())
 }
 
-fn check_markers(markers: &Markers) -> Result<(), Error> {
+fn check_markers(markers: &Markers, vocabulary: usize) -> Result<(), Error> {
     let Markers { start, end } = markers;
     for (kind, MarkerSet { token_ids, strings }) in [("start", start), ("end", end)] {
         let field = format!("output_spec.reasoning.{kind}_token_ids");
         check_count(&field, token_ids.len(), MAX_MARKERS)?;
+        check_ids(&field, token_ids, vocabulary)?;
         check_strings(&format!("output_spec.reasoning.{kind}_strings"), strings, MARKERS)?;
     }
     check_no_start("token_ids", &start.token_ids, &end.token_ids)?;

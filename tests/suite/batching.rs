@@ -9,7 +9,10 @@ use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, Run};
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
+use gen_svc::output::reasoning::{MarkerSet, Markers};
+use gen_svc::request::{
+    GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
+};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::tokenizer::Tokenizer;
 use tandem_tests::{default_model, scramble};
@@ -330,6 +333,30 @@ fn memory_that_holds_less_than_the_context_limits_it() {
     let model = Box::new(Echo::default());
     let none = Engine::start_with(config, |_| Ok((served(), model as Box<dyn Model>)));
     assert!(matches!(none.expect_err("not one block"), Error::KvMemory { bytes: 10, least: 64 }));
+}
+
+#[test]
+fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
+    let asked = |vocabulary_size: usize, id: usize| {
+        let id = id as u32;
+        let set = || MarkerSet { token_ids: vec![id], ..MarkerSet::default() };
+        let class = SpecialTokenClass { token_ids: vec![id], passes: true };
+        let model = ServedModel { vocabulary_size, ..served() };
+        let spec = |spec| GenerateRequest { output_spec: spec, ..request(&[1], 1) }.prepare(&model).map(|_| ());
+        let markers = |start, end| OutputSpec { reasoning: Markers { start, end }, ..OutputSpec::default() };
+        [
+            spec(OutputSpec { eos_token_ids: vec![id], ..OutputSpec::default() }),
+            spec(OutputSpec { special_token_classes: vec![class], ..OutputSpec::default() }),
+            spec(markers(set(), MarkerSet::default())),
+            spec(markers(MarkerSet::default(), set())),
+        ]
+    };
+    let tokens = served().tokenizer.vocab_size();
+    // An output layer that is padded has ids that the tokenizer has not.
+    for (layer, id) in [(VOCABULARY, VOCABULARY - 1), (tokens + 8, tokens + 7)] {
+        assert!(asked(layer, id).iter().all(Result::is_ok), "{:?}", asked(layer, id));
+        assert!(asked(layer, id + 1).iter().all(Result::is_err), "{layer}");
+    }
 }
 
 #[test]

@@ -475,7 +475,7 @@ fn tokens_of_many_parts_are_told_whole_however_slowly_they_are_read() {
     let request = |reasoning| GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(40), ..StopOptions::default() },
-        output_spec: Some(OutputSpec { reasoning, ..OutputSpec::default() }),
+        output_spec: OutputSpec { reasoning, ..OutputSpec::default() },
         ..GenerateRequest::new(Input::TokenIds(golden.prompt_ids.clone()))
     };
     let parts = |reasoning: Markers| {

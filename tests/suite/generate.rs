@@ -439,12 +439,22 @@ async fn a_prompt_that_ends_with_the_text_of_a_start_starts_inside() {
 #[tokio::test]
 async fn an_output_spec_out_of_range_names_its_field() {
     let (_service, mut client) = serve().await;
-    let reasoning = |markers| {
-        let spec = pb::OutputSpec { reasoning: Some(markers), ..Default::default() };
+    let with = |change: &dyn Fn(&mut pb::OutputSpec)| {
+        let mut spec = pb::OutputSpec::default();
+        change(&mut spec);
         pb::GenerateRequest { output_spec: Some(spec), ..greedy("Hi", 1) }
     };
+    let reasoning = |markers: pb::ReasoningMarkers| with(&|spec| spec.reasoning = Some(markers.clone()));
+    let class = |token_ids| pb::SpecialTokenClass { token_ids, ..Default::default() };
     let (long, just) = ("x".repeat(65), "x".repeat(64));
     let cases = [
+        (with(&|spec| spec.eos_token_ids = vec![2, 49_152]), "eos_token_ids[1]"),
+        (
+            with(&|spec| spec.special_token_classes = vec![class(vec![1]), class(vec![3, 4, 49_152])]),
+            "special_token_classes[1].token_ids[2]",
+        ),
+        (reasoning(marker_ids(&[49_152], &[])), "reasoning.start_token_ids[0]"),
+        (reasoning(marker_ids(&[3], &[4, u32::MAX])), "reasoning.end_token_ids[1]"),
         (reasoning(marker_strings(&[""], &[])), "reasoning.start_strings[0]"),
         (reasoning(marker_strings(&[&just], &["a", &long])), "reasoning.end_strings[1]"),
         (reasoning(marker_strings(&["a"; 17], &[])), "reasoning.start_strings"),
@@ -456,6 +466,44 @@ async fn an_output_spec_out_of_range_names_its_field() {
     }
     let most = ["a"; 16];
     ask(&mut client, reasoning(marker_strings(&most, &[&just]))).await.expect("as many and as long as allowed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_spec_without_eos_ids_means_the_models_own() {
+    let (_service, mut client) = serve().await;
+    let ended = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
+    let spec = |eos_token_ids| Some(pb::OutputSpec { eos_token_ids, ..Default::default() });
+    let mut request = pb::GenerateRequest { output_spec: spec(vec![]), ..greedy(&ended.prompt, 64) };
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(2)));
+    assert_eq!(answer.accepted.stop.clone().expect("set").stop_token_ids, [2]);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(answer.finished.reason(), pb::FinishReason::Length);
+    assert!(!answer.text().contains("<|im_end|>"), "it leaves no text");
+    // Those that a request has replace the model's.
+    request.stop.get_or_insert_default().ignore_eos = false;
+    request.output_spec = spec(vec![5]);
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!(answer.accepted.stop.expect("set").stop_token_ids, [5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eos_id_that_a_bias_forces_ends_the_output() {
+    let (_service, mut client) = serve().await;
+    // One that is text, one that is special, and the model's own.
+    for (id, temperature) in [(300, 0.0), (300, 1.5), (7, 0.0), (2, 1.0)] {
+        let mut request = greedy(&golden("plain").prompt, 8);
+        let logit_bias = [(id, 100.0)].into();
+        request.sampling =
+            Some(pb::Sampling { temperature: Some(temperature), seed: Some(1), logit_bias, ..Default::default() });
+        request.stop.get_or_insert_default().min_new_tokens = 0;
+        request.output_spec = Some(pb::OutputSpec { eos_token_ids: vec![id], ..Default::default() });
+        let answer = ask(&mut client, request).await.expect("answers");
+        assert_eq!(answer.finished.reason(), pb::FinishReason::Stop, "{id} at {temperature}");
+        assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(id)));
+        assert_eq!((answer.token_ids, answer.deltas.concat()), (vec![id], String::new()));
+    }
 }
 
 #[tokio::test]

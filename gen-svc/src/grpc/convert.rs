@@ -14,7 +14,8 @@ use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
 use crate::output::{Matched, Part};
 use crate::request::{
-    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, SamplingOptions, ServedModel, StopOptions,
+    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, SamplingOptions, ServedModel, SpecialTokenClass,
+    StopOptions,
 };
 use crate::sampling::Sampling;
 
@@ -40,7 +41,7 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             input: read_input(input)?,
             sampling: sampling.map(Into::into).unwrap_or_default(),
             stop: stop.map(Into::into).unwrap_or_default(),
-            output_spec: output_spec.map(OutputSpec::try_from).transpose()?,
+            output_spec: output_spec.map(OutputSpec::try_from).transpose()?.unwrap_or_default(),
             returns: return_options.map(Into::into).unwrap_or_default(),
             grammar: grammar.map(Grammar::try_from).transpose()?,
             expected_tokenizer_sha256,
@@ -122,24 +123,28 @@ impl TryFrom<pb::OutputSpec> for OutputSpec {
 
     fn try_from(spec: pb::OutputSpec) -> Result<Self, Error> {
         let pb::OutputSpec { eos_token_ids, stop_strings, special_token_classes, reasoning, extraction } = spec;
-        let reasoning = reasoning.map(Into::into).unwrap_or_default();
-        let extraction = extraction.map(Into::into).unwrap_or_default();
-        let mut spec = Self { eos_token_ids, stop_strings, reasoning, extraction, ..Self::default() };
-        for (i, class) in special_token_classes.into_iter().enumerate() {
-            let pb::SpecialTokenClass { name: _, token_ids, action } = class;
-            match pb::SpecialTokenAction::try_from(action) {
-                Ok(pb::SpecialTokenAction::Pass) => spec.passed.extend(token_ids),
-                Ok(pb::SpecialTokenAction::Drop | pb::SpecialTokenAction::Unspecified) => {
-                    spec.dropped.extend(token_ids)
-                }
-                Err(_) => {
-                    let field = format!("output_spec.special_token_classes[{i}].action");
-                    return Err(Error::invalid(field, format!("must be a SpecialTokenAction, is {action}")));
-                }
-            }
-        }
-        Ok(spec)
+        let classes = special_token_classes.into_iter().enumerate().map(read_class);
+        Ok(Self {
+            eos_token_ids,
+            stop_strings,
+            special_token_classes: classes.collect::<Result<_, _>>()?,
+            reasoning: reasoning.map(Into::into).unwrap_or_default(),
+            extraction: extraction.map(Into::into).unwrap_or_default(),
+        })
     }
+}
+
+fn read_class((i, class): (usize, pb::SpecialTokenClass)) -> Result<SpecialTokenClass, Error> {
+    let pb::SpecialTokenClass { name: _, token_ids, action } = class;
+    let passes = match pb::SpecialTokenAction::try_from(action) {
+        Ok(pb::SpecialTokenAction::Pass) => true,
+        Ok(pb::SpecialTokenAction::Drop | pb::SpecialTokenAction::Unspecified) => false,
+        Err(_) => {
+            let field = format!("output_spec.special_token_classes[{i}].action");
+            return Err(Error::invalid(field, format!("must be a SpecialTokenAction, is {action}")));
+        }
+    };
+    Ok(SpecialTokenClass { token_ids, passes })
 }
 
 impl From<pb::ReasoningMarkers> for Markers {
