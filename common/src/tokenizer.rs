@@ -104,12 +104,24 @@ pub enum TokenizerError {
 /// Bytes of text and ids that a tokenizer remembers unless told otherwise.
 const CACHE_BYTES: u64 = 64 << 20;
 
+/// Which of the ids that the model wants around a text, such as a leading bos, to add. A rendered chat prompt has them already.
+/// Ids that the text begins with are not added before it again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Around {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those before the text: the model continues it.
+    Before,
+    /// All.
+    Both,
+}
+
 /// How to encode a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeOptions<'a> {
-    /// Also put the ids around the text that the model wants around a text, such as a leading bos; a rendered chat prompt
-    /// has them already. Ids that the text begins with anyway are not put before it again.
-    pub add_special_tokens: bool,
+    /// Which ids to add around the text.
+    pub around: Around,
     /// Ascending, disjoint byte ranges of the text in which no added token is recognised, special or not. Each range, and
     /// each stretch between two, is encoded by itself, so no token lies across an edge. Where the vocabulary itself spells
     /// an added token of two characters or more that is not white space, its first character is encoded apart, so that
@@ -186,10 +198,10 @@ impl Tokenizer {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The ids of `text`. Added tokens that stand in the text become their ids. For `add_special_tokens` see
-    /// [`EncodeOptions`].
+    /// The ids of `text`. Added tokens that stand in the text become their ids. With `add_special_tokens`, [`Around::Both`].
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
-        let options = EncodeOptions { add_special_tokens, ..EncodeOptions::default() };
+        let around = if add_special_tokens { Around::Both } else { Around::Nothing };
+        let options = EncodeOptions { around, ..EncodeOptions::default() };
         Ok(self.encode_with(text, &options)?.ids)
     }
 
@@ -199,7 +211,12 @@ impl Tokenizer {
     pub fn encode_with(&self, text: &str, options: &EncodeOptions<'_>) -> Result<Encoding, TokenizerError> {
         let pieces = pieces(text, options.literal)?;
         let encoding = if options.offsets { self.inner.located(&pieces)? } else { self.inner.plain(&pieces)? };
-        Ok(if options.add_special_tokens { encoding.between(&self.inner.affixes) } else { encoding })
+        let Affixes { before, after } = &self.inner.affixes;
+        Ok(match options.around {
+            Around::Nothing => encoding,
+            Around::Before => encoding.between(before, &[]),
+            Around::Both => encoding.between(before, after),
+        })
     }
 
     /// Text and ids are remembered up to so many bytes, shared by all clones, so that what was encoded before is only
@@ -301,7 +318,7 @@ impl Inner {
 
 impl Encoding {
     /// With what belongs around a text, except what it begins with anyway.
-    fn between(mut self, Affixes { before, after }: &Affixes) -> Self {
+    fn between(mut self, before: &[u32], after: &[u32]) -> Self {
         let before = if self.ids.starts_with(before) { &[][..] } else { before };
         let nowhere = |ids: &[u32]| vec![0..0; ids.len()];
         self.offsets = self.offsets.map(|offsets| [nowhere(before), offsets, nowhere(after)].concat());

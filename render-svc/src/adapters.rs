@@ -46,6 +46,11 @@ pub struct Adapter {
     /// What it writes that tokenizers know as a token but do not call special, such as `<think>`. What the model's own templates
     /// write need not be listed.
     pub markup: &'static [&'static str],
+    /// What it writes at the end of an assistant's turn, the longer of two spellings first. What the model's own template writes there
+    /// is found by rendering and need not be listed.
+    pub turn_ends: &'static [&'static str],
+    /// Whether its prompts lack the token that the tokenizer puts before a text, so that the token ids begin with it.
+    pub leaves_bos_to_tokenizer: bool,
     /// Renders one conversation for a model that it serves.
     pub render: fn(&Model, &Input<'_>) -> Result<Rendering, Error>,
 }
@@ -66,6 +71,8 @@ pub enum Kind {
 pub enum Verdict {
     /// It does, because…
     Serves(String),
+    /// It does, since it is likelier than any other: nothing names the model's own format. Because…
+    Guesses(String),
     /// It does not of itself, because…, but can where it is pinned.
     Passes(String),
     /// It cannot, because…
@@ -179,6 +186,14 @@ pub enum WarningCode {
     ToolArgumentsType,
     /// What renders has no place for this option.
     OptionIgnored,
+    /// Nothing names the model's format: the likeliest was taken.
+    FormatGuessed,
+    /// The data of images is not in the prompt of a pinned adapter.
+    ImagesIgnored,
+    /// The argument is a parameter of apply_chat_template, not a variable of templates.
+    TemplateArgReserved,
+    /// A tool's parameters are of a shape that the adapter cannot show.
+    ToolParametersIgnored,
 }
 
 impl WarningCode {
@@ -194,6 +209,10 @@ impl WarningCode {
             Self::TemplateArgUnknown => "TEMPLATE_ARG_UNKNOWN",
             Self::ToolArgumentsType => "TOOL_ARGUMENTS_TYPE",
             Self::OptionIgnored => "OPTION_IGNORED",
+            Self::FormatGuessed => "FORMAT_GUESSED",
+            Self::ImagesIgnored => "IMAGES_IGNORED",
+            Self::TemplateArgReserved => "TEMPLATE_ARG_RESERVED",
+            Self::ToolParametersIgnored => "TOOL_PARAMETERS_IGNORED",
         }
     }
 }
@@ -235,6 +254,8 @@ pub struct Choice {
     pub resolution: Arc<Resolution>,
     /// Whether it was named by the request or by the model's settings: then it renders, always.
     pub is_pinned: bool,
+    /// Whether nothing names the model's format, so that the likeliest was taken.
+    pub is_guess: bool,
 }
 
 /// Adapters in order of precedence.
@@ -268,10 +289,12 @@ impl Registry {
     pub fn resolve(&self, model: &Model) -> Result<Choice, Error> {
         let mut rejected = Vec::new();
         for adapter in self.adapters() {
-            match (adapter.serves)(model) {
-                Verdict::Serves(reason) => {
-                    let resolution = Resolution { adapter: adapter.name, reason, rejected };
-                    return Ok(Choice { adapter: *adapter, resolution: Arc::new(resolution), is_pinned: false });
+            let verdict = (adapter.serves)(model);
+            let is_guess = matches!(verdict, Verdict::Guesses(_));
+            match verdict {
+                Verdict::Serves(reason) | Verdict::Guesses(reason) => {
+                    let resolution = Arc::new(Resolution { adapter: adapter.name, reason, rejected });
+                    return Ok(Choice { adapter: *adapter, resolution, is_pinned: false, is_guess });
                 }
                 Verdict::Passes(reason) | Verdict::Cannot(reason) => rejected.push((adapter.name, reason)),
             }
@@ -291,7 +314,7 @@ impl Registry {
             return Err(Error::AdapterNotApplicable { adapter: adapter.name, model: model.id.clone(), reason });
         }
         let resolution = Resolution { adapter: adapter.name, reason: format!("pinned by {by}"), rejected: Vec::new() };
-        Ok(Choice { adapter: *adapter, resolution: Arc::new(resolution), is_pinned: true })
+        Ok(Choice { adapter: *adapter, resolution: Arc::new(resolution), is_pinned: true, is_guess: false })
     }
 
     fn names(&self) -> Vec<&'static str> {

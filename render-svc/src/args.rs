@@ -9,6 +9,7 @@ use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
 
+use crate::capabilities::Capabilities;
 use crate::limits::Limits;
 use crate::models::Sources;
 
@@ -36,7 +37,7 @@ pub enum Command {
     ///
     /// A request is a JSON object: model (an id from --models, or a path); messages; tools, documents, template_args;
     /// add_generation_prompt, continue_final_message; adapter; template ("default", "tool_use", …); normalization ("capability" or
-    /// "none"); control_tokens ("tokens" or "literal"); render_time ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]).
+    /// "none"); capabilities (["SUPPORTS_SYSTEM_ROLE", …]); control_tokens ("tokens" or "literal"); render_time ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]).
     /// Example:
     /// echo '{"model": "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
@@ -147,7 +148,8 @@ pub struct SourceArgs {
     pub models: Vec<PathBuf>,
 
     /// A TOML file that lists models and says what their own files do not. Each is a table `[[models]]` with path (relative to the
-    /// file) and, all optional, id, aliases (a list) and adapter (pinned for every request).
+    /// file) and, all optional, id, aliases (a list), adapter (pinned for every request) and capabilities (a list that replaces what is
+    /// inferred of the template, such as ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]).
     #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -170,6 +172,11 @@ pub struct Render {
     #[arg(long)]
     pub jsonl: bool,
 
+    /// What the model's template can take, for requests that do not say so themselves: SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS,
+    /// SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING, or none of them (""). Replaces what is inferred.
+    #[arg(long, value_name = "NAMES", value_parser = capabilities)]
+    pub capabilities: Option<Capabilities>,
+
     /// Where the models are that requests may name by id.
     #[command(flatten)]
     pub sources: SourceArgs,
@@ -177,6 +184,11 @@ pub struct Render {
     /// Logs.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Reads names of capabilities between commas.
+fn capabilities(names: &str) -> Result<Capabilities, String> {
+    Capabilities::from_names(names.split(',').map(str::trim).filter(|name| !name.is_empty()))
 }
 
 /// Reads a service's address; `http://` may be left out.

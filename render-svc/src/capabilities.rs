@@ -2,9 +2,14 @@
 
 mod normalize;
 
-pub use normalize::{Change, Rewrite, normalize};
+pub use normalize::{Change, Normalized, Rewrite, normalize};
 
 use std::ops::BitOr;
+
+use serde_json::{Value, json};
+use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
+
+use crate::chat::Object;
 
 /// What a model's template can take. All false means that nothing is known, not that nothing is supported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,26 +22,54 @@ pub struct Capabilities {
     pub supports_tool_calls: bool,
     /// The model may think before it answers.
     pub supports_reasoning: bool,
+    /// A conversation that begins with a system message is known to fail. Not a flag of the contract: there, no flags at all mean
+    /// that nothing is known.
+    pub rejects_system_role: bool,
 }
+
+/// The flags by name.
+const FLAGS: [(&str, fn(&mut Capabilities) -> &mut bool); 4] = [
+    ("SUPPORTS_SYSTEM_ROLE", |all| &mut all.supports_system_role),
+    ("REQUIRES_STRICT_TURNS", |all| &mut all.requires_strict_turns),
+    ("SUPPORTS_TOOL_CALLS", |all| &mut all.supports_tool_calls),
+    ("SUPPORTS_REASONING", |all| &mut all.supports_reasoning),
+];
 
 impl Capabilities {
     /// The names of those that are set.
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {
-        let Self { supports_system_role, requires_strict_turns, supports_tool_calls, supports_reasoning } = self;
-        let flags = [
-            (supports_system_role, "SUPPORTS_SYSTEM_ROLE"),
-            (requires_strict_turns, "REQUIRES_STRICT_TURNS"),
-            (supports_tool_calls, "SUPPORTS_TOOL_CALLS"),
-            (supports_reasoning, "SUPPORTS_REASONING"),
-        ];
-        flags.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).collect()
+        let mut all = self;
+        FLAGS.iter().filter(|(_, flag)| *flag(&mut all)).map(|(name, _)| *name).collect()
+    }
+
+    /// The capabilities of which an override names every one: what it does not name, the template cannot take.
+    ///
+    /// # Errors
+    /// The first name that is none, and the names there are.
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut all = Self::default();
+        for name in names {
+            let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == name) else {
+                let known = FLAGS.map(|(name, _)| name).join(", ");
+                return Err(format!("{name:?} is no capability; there are {known}"));
+            };
+            *flag(&mut all) = true;
+        }
+        all.rejects_system_role = !all.supports_system_role;
+        Ok(all)
+    }
+
+    /// Whether system messages must become the user's.
+    #[must_use]
+    pub fn lacks_system_role(self) -> bool {
+        self.rejects_system_role || (!self.is_empty() && !self.supports_system_role)
     }
 
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(self) -> bool {
-        self == Self::default()
+        self.names().is_empty()
     }
 }
 
@@ -49,6 +82,7 @@ impl BitOr for Capabilities {
             requires_strict_turns: self.requires_strict_turns | other.requires_strict_turns,
             supports_tool_calls: self.supports_tool_calls | other.supports_tool_calls,
             supports_reasoning: self.supports_reasoning | other.supports_reasoning,
+            rejects_system_role: self.rejects_system_role | other.rejects_system_role,
         }
     }
 }
@@ -94,6 +128,27 @@ pub fn infer(template: Option<&str>, model_name: &str, architecture: Option<&str
     from_template | of_name(model_name) | of_architecture(architecture)
 }
 
+/// Whether a conversation that begins with a system message fails with the template's own error, and the same without it renders.
+#[must_use]
+pub fn rejects_leading_system(template: &ChatTemplate, special_tokens: &Object) -> bool {
+    let [system, user] = ["system", "user"].map(|role| json!({"role": role, "content": "Hello"}));
+    let render = |messages: &[Value]| {
+        let input = Input {
+            messages,
+            tools: None,
+            documents: None,
+            args: &Object::new(),
+            special_tokens,
+            add_generation_prompt: true,
+            continue_final_message: false,
+            now: LocalTime::EPOCH,
+            marks: None,
+        };
+        template.apply(&input, &Limits::default())
+    };
+    matches!(render(&[system, user.clone()]), Err(RenderError::Raised { .. })) && render(&[user]).is_ok()
+}
+
 fn of_template(template: &str) -> Capabilities {
     let text = template.to_lowercase();
     let rejects_others = text.contains(REJECTS_OTHER_ROLES) && !text.contains("system");
@@ -103,6 +158,7 @@ fn of_template(template: &str) -> Capabilities {
         requires_strict_turns: holds(&text, ALTERNATES),
         supports_tool_calls: holds(&text, CALLS_TOOLS),
         supports_reasoning: holds(&text, REASONS),
+        rejects_system_role: false,
     }
 }
 

@@ -4,6 +4,9 @@
 use serde_json::{Map, Value};
 use tandem_common::status::Reason;
 
+use crate::adapters::MediaKind;
+use crate::media;
+
 /// A JSON object that keeps its key order.
 pub type Object = Map<String, Value>;
 
@@ -72,11 +75,17 @@ impl Conversation {
         }
     }
 
-    /// Whether any message holds an image block, be it in a tool's result.
+    /// Returns true if any message holds an image block, also inside a tool result.
     #[must_use]
     pub fn has_images(&self) -> bool {
-        let mut all = self.messages.iter().flat_map(blocks);
-        all.any(|block| is_image(block) || blocks(block).iter().any(is_image))
+        self.first_image().is_some()
+    }
+
+    /// Returns the path of the first image block, such as `messages[1].content[0]`.
+    #[must_use]
+    pub fn first_image(&self) -> Option<String> {
+        let messages = self.messages.iter().enumerate();
+        messages.into_iter().find_map(|(i, message)| Some(format!("messages[{i}].{}", image_in(message)?)))
     }
 
     /// Whether there is a tool. An empty list is none.
@@ -108,8 +117,19 @@ fn has_items(list: Option<&Value>) -> bool {
     list.and_then(Value::as_array).is_some_and(|items| !items.is_empty())
 }
 
-fn is_image(block: &Value) -> bool {
-    kind(block) == Some("image")
+/// Returns the path of the first image among the blocks of a message or tool result, relative to it.
+fn image_in(holder: &Value) -> Option<String> {
+    let blocks = blocks(holder).iter().enumerate();
+    blocks.into_iter().find_map(|(j, block)| match is_image(block) {
+        true => Some(format!("content[{j}]")),
+        false => Some(format!("content[{j}].{}", image_in(block)?)),
+    })
+}
+
+/// Returns true if the block is an image in any of its spellings: `image`, or `image_url` and `input_image` of OpenAI's APIs.
+#[must_use]
+pub fn is_image(block: &Value) -> bool {
+    media::kind(block) == Some(MediaKind::Image)
 }
 
 /// What a message says.
@@ -182,7 +202,7 @@ pub fn blocks_to_text(blocks: &[Value]) -> Result<String, Invalid> {
 pub fn push_block(text: &mut String, block: &Value, i: usize) -> Result<(), Invalid> {
     match kind(block) {
         Some("text") => text.push_str(block_text(block, i)?),
-        Some("image") => text.push_str("<image>"),
+        _ if is_image(block) => text.push_str("<image>"),
         _ => return Err(unknown_block(block, i)),
     }
     Ok(())

@@ -10,6 +10,7 @@ use tandem_common::artifacts::is_model;
 
 use crate::adapters::Registry;
 use crate::args::Render;
+use crate::capabilities::Capabilities;
 use crate::clock;
 use crate::error::Error;
 use crate::json;
@@ -34,7 +35,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn render_all(args: &Render, out: impl Write) -> anyhow::Result<()> {
     let library = Library::open(args.sources.clone().into(), Registry::default())?;
-    let mut renderer = Renderer { library, by_path: HashMap::new() };
+    let mut renderer = Renderer { library, by_path: HashMap::new(), capabilities: args.capabilities };
     let mut out = BufWriter::new(out);
     let mut input = open(&args.input)?;
     if args.jsonl {
@@ -79,6 +80,9 @@ fn lines(renderer: &mut Renderer, input: impl BufRead, out: &mut impl Write) -> 
             Ok(text) => renderer.render(text),
             Err(e) => Err(crate::chat::Invalid::new("request", e.to_string()).into()),
         };
+        if let Err(error @ (Error::ModelNotLoaded { .. } | Error::NoTokenizer { .. })) = &result {
+            tracing::warn!(%error, "request failed"); // with the paths, which the answer leaves out
+        }
         writeln!(out, "{}", json::answer(result))?;
     }
     Ok(())
@@ -88,12 +92,15 @@ fn lines(renderer: &mut Renderer, input: impl BufRead, out: &mut impl Write) -> 
 struct Renderer {
     library: Library,
     by_path: HashMap<PathBuf, Arc<Models>>,
+    /// For requests that name none.
+    capabilities: Option<Capabilities>,
 }
 
 impl Renderer {
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
         let mut job = json::request(text, clock::now())?;
+        job.options.capabilities = job.options.capabilities.or(self.capabilities);
         let models = self.models_for(&mut job)?;
         render(&models, self.library.registry(), job)
     }
@@ -109,7 +116,8 @@ impl Renderer {
         if let Some(models) = self.by_path.get(&path) {
             return Ok(Arc::clone(models));
         }
-        let model = Model::load(&path).map_err(|source| Error::ModelNotLoaded(Arc::new(source)))?;
+        let not_loaded = |cause| Error::ModelNotLoaded { path: path.clone(), cause: Arc::new(cause) };
+        let model = Model::load(&path).map_err(not_loaded)?;
         Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(model.into()))))
     }
 }

@@ -156,10 +156,7 @@ impl ControlTokens {
     /// # Errors
     /// They are too many to be searched for.
     pub fn new(tokenizer: &Tokenizer, templates: &Templates, markup: &[&str]) -> Result<Self, Error> {
-        let is_written = |text: &str| {
-            let in_templates = || templates.iter().any(|named| named.template.literal_text().contains(text));
-            markup.contains(&text) || in_templates()
-        };
+        let is_written = |text: &str| markup.contains(&text) || templates.write(text);
         let is_control = |token: &&AddedToken| {
             let text = token.text.as_str();
             token.is_special || (!text.trim().is_empty() && (looks_like_control(text) || is_written(text)))

@@ -1,5 +1,6 @@
 //! Everything that can go wrong in a request, and the one table of what the caller sees of it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_common::status::{Failure, Reason, chain};
@@ -27,9 +28,14 @@ pub enum Error {
         /// What there is.
         known: Vec<String>,
     },
-    /// The request names a model by path, and it does not load.
-    #[error("{}", chain(.0.as_ref()))]
-    ModelNotLoaded(Arc<LoadError>),
+    /// The model's files cannot be loaded.
+    #[error("{}", chain(cause.as_ref()))]
+    ModelNotLoaded {
+        /// Where they are.
+        path: PathBuf,
+        /// Why not.
+        cause: Arc<LoadError>,
+    },
     /// No adapter of that name.
     #[error("there is no adapter {adapter:?}; there are {}", known.join(", "))]
     AdapterNotFound {
@@ -96,6 +102,8 @@ pub enum Error {
     NoTokenizer {
         /// The model.
         model: String,
+        /// Where its files are.
+        path: PathBuf,
         /// Why not.
         problem: String,
     },
@@ -160,7 +168,9 @@ impl From<&Error> for Failure {
                 Failure::new(Reason::ModelNotFound, message).at("model").on_resource("model", model)
             }
             Error::ModelNotNamed { .. } => Failure::invalid("model", message),
-            Error::ModelNotLoaded(_) => Failure::new(Reason::ModelNotLoaded, message).at("model"),
+            Error::ModelNotLoaded { path, .. } => {
+                Failure::new(Reason::ModelNotLoaded, without_folder(&message, path)).at("model")
+            }
             Error::AdapterNotFound { adapter, .. } => {
                 Failure::new(Reason::AdapterNotFound, message).at("adapter").on_resource("adapter", adapter)
             }
@@ -177,7 +187,9 @@ impl From<&Error> for Failure {
             Error::BatchResultsTooLarge { .. } => Failure::new(Reason::BatchResultsTooLarge, message),
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::Template(cause) => template_failure(cause),
-            Error::NoTokenizer { .. } => Failure::new(Reason::NoTokenizer, message).about("model"),
+            Error::NoTokenizer { path, .. } => {
+                Failure::new(Reason::NoTokenizer, without_folder(&message, path)).about("model")
+            }
             Error::Tokenizer(TokenizerError::TooLong { .. }) => {
                 Failure::new(Reason::TextTooLong, message).about("text")
             }
@@ -188,7 +200,7 @@ impl From<&Error> for Failure {
                 Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
             }
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).about("messages"),
-            Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).about("messages"),
+            Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).at("conversation"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
             Error::Generation(status) => Failure::new(Reason::GenerationFailed, message).with_code(status.code()),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
@@ -196,6 +208,13 @@ impl From<&Error> for Failure {
             }
         }
     }
+}
+
+/// The text with a model's path cut to its last part: where a server keeps its files is not for callers.
+#[must_use]
+pub fn without_folder(text: &str, model: &Path) -> String {
+    let name = model.file_name().map_or_else(|| "the model".into(), |name| name.to_string_lossy());
+    text.replace(&model.display().to_string(), &name)
 }
 
 fn known_models(known: &[String]) -> String {

@@ -18,11 +18,12 @@ use tandem_common::pb::task::v1::task_service_server::TaskService;
 use tandem_common::serve::deadline;
 use tandem_common::telemetry::Span;
 use tandem_common::template::{ChatTemplate, RenderError};
-use tandem_common::tokenizer::EncodeOptions;
+use tandem_common::tokenizer::{Around, EncodeOptions};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
+use crate::adapters::Warning;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::meters::RenderMeters;
@@ -32,6 +33,10 @@ use crate::task::{Answer, Task, TaskRunner};
 
 /// Bytes of a request that is short: rendering it takes about as long as handing it to another thread and back.
 const SHORT: usize = 4 << 10;
+/// The most warnings of one request that are logged.
+const LOGGED_WARNINGS: usize = 16;
+/// Bytes of a warning's path that are logged; names in it are the caller's.
+const LOGGED_PATH_BYTES: usize = 256;
 /// The most requests of one batch.
 const BATCH: usize = 1024;
 /// Bytes of the most that its results may take.
@@ -109,11 +114,25 @@ impl Renderer {
         job.options.limits = limits;
         let rendered = render(&self.library.models(), self.library.registry(), job)?;
         self.meters.rendered(&rendered);
+        log_warnings(&rendered);
         Ok(rendered)
     }
 
     fn model(&self, id: &str) -> Result<Arc<Model>, Error> {
         self.library.models().get(id).cloned()
+    }
+}
+
+/// Logs the code, path and model of each warning. Its text may hold what the caller sent.
+fn log_warnings(rendered: &Rendered) {
+    let model = rendered.model.id.as_str();
+    for Warning { code, path, .. } in rendered.warnings.iter().take(LOGGED_WARNINGS) {
+        let path = &path[..path.floor_char_boundary(LOGGED_PATH_BYTES)];
+        tracing::warn!(code = code.name(), ?path, model, "render warning");
+    }
+    let others = rendered.warnings.len().saturating_sub(LOGGED_WARNINGS);
+    if others > 0 {
+        tracing::warn!(others, model, "further render warnings of this request are not logged");
     }
 }
 
@@ -208,7 +227,8 @@ impl RenderService for RenderApi {
         let encode = move || {
             let whole = 0..text.len();
             let literal = if is_literal { slice::from_ref(&whole) } else { &[] };
-            let options = EncodeOptions { add_special_tokens, literal, offsets: return_offsets };
+            let around = if add_special_tokens { Around::Both } else { Around::Nothing };
+            let options = EncodeOptions { around, literal, offsets: return_offsets };
             Ok::<_, Error>(model.tokenizer()?.encode_with(&text, &options)?)
         };
         let encoding = self.renderer.run(encode).await??;
@@ -266,10 +286,12 @@ impl TaskService for TaskApi {
             priority,
             cache_salt,
             grammar,
+            output_spec,
         } = request.into_inner();
         let request = pb::RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false };
         let rendered = self.render.renderer.render(request, |rendered| rendered).await?;
-        let task = Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline };
+        let task =
+            Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, output_spec, deadline };
         Ok(Response::new(self.runner.run(task).await?))
     }
 }

@@ -2,46 +2,74 @@
 
 use serde_json::{Value, json};
 
-use crate::chat::{Content, Conversation, Invalid, block_text, content, kind, unknown_block};
+use crate::adapters::{MediaKind, MediaSource};
+use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
+use crate::media::{self, Media};
 
 /// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`, or with `url` or
-/// `path`; sound and video likewise. Plain text and all other keys stay as they are.
+/// `path`; sound and video likewise, also inside tool results. Plain text and all other keys stay as they are.
 ///
 /// # Errors
-/// A block of another kind, or without its text or data, by path.
+/// A message without a role, content that is neither text nor blocks, a block of another kind or without its text or data, by path.
 pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
     let mapped = conversation.messages.iter().enumerate();
     mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
 }
 
 fn hf_message(message: &Value) -> Result<Value, Invalid> {
-    let mut message = message.clone();
-    if let Content::Blocks(blocks) = content(&message) {
-        let blocks: Result<Vec<_>, _> = blocks.iter().enumerate().map(|(i, block)| hf_block(block, i)).collect();
-        message["content"] = Value::Array(blocks?);
+    match message.get("role").and_then(Value::as_str) {
+        None | Some("") => Err(Invalid::new("role", "must be a string that is not empty")),
+        Some(_) => with_hf_blocks(message),
     }
-    Ok(message)
+}
+
+/// Maps the blocks of a message or of a tool result.
+fn with_hf_blocks(holder: &Value) -> Result<Value, Invalid> {
+    let mut holder = holder.clone();
+    match content(&holder) {
+        Content::Null | Content::Text(_) => {}
+        Content::Other(_) => return Err(Invalid::new("content", "must be text or a list of blocks")),
+        Content::Blocks(blocks) => {
+            let blocks: Result<Vec<_>, _> = blocks.iter().enumerate().map(|(i, block)| hf_block(block, i)).collect();
+            holder["content"] = Value::Array(blocks?);
+        }
+    }
+    Ok(holder)
 }
 
 fn hf_block(block: &Value, i: usize) -> Result<Value, Invalid> {
-    match kind(block) {
-        Some("text") => Ok(json!({"type": "text", "text": block_text(block, i)?})),
-        Some(kind @ ("image" | "audio" | "video")) => media(block, kind, i),
+    match (kind(block), media::kind(block)) {
+        (_, Some(kind)) => hf_media(block, kind, i),
+        (Some("text"), _) => block_text(block, i).map(|_| block.clone()),
+        (Some("tool_use"), _) => Ok(block.clone()),
+        (Some("tool_result"), _) => with_hf_blocks(block).map_err(|e| e.within(&format!("content[{i}]"))),
         _ => Err(unknown_block(block, i)),
     }
 }
 
-fn media(block: &Value, kind: &str, i: usize) -> Result<Value, Invalid> {
-    let places = ["base64", "url", "path"].into_iter();
-    let found = places.filter_map(|key| Some((key, block.get(key)?.as_str()?))).next();
-    match found {
-        Some((key, data)) => Ok(json!({"type": kind, key: data})),
-        None if block.get("attachment_id").is_some() => {
+fn hf_media(block: &Value, kind: MediaKind, i: usize) -> Result<Value, Invalid> {
+    let media = Media::read(block).map_err(|key| Invalid::new(format!("content[{i}].{key}"), "must be a string"))?;
+    let (key, text) = match (&media.source, media.key) {
+        (MediaSource::Base64(base64), _) => ("base64", base64),
+        (MediaSource::Location(location), Some("path")) => ("path", location),
+        (MediaSource::Location(location), _) => ("url", location),
+        (MediaSource::Declared(_) | MediaSource::Elsewhere, _) => return Err(without_data(block, kind, i)),
+    };
+    let mut mapped = Object::from_iter([("type".to_owned(), kind.name().into()), (key.to_owned(), json!(text))]);
+    mapped.extend(media::other_keys(block, &media));
+    if let Some(mime_type) = media.mime_type {
+        mapped.insert("mime_type".to_owned(), mime_type.into());
+    }
+    Ok(Value::Object(mapped))
+}
+
+fn without_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {
+    let kind = kind.name();
+    match block.get("attachment_id").is_some() {
+        true => {
             let problem = "only families that show media know attachments: give base64, data or a location";
-            Err(Invalid::new(format!("content[{i}].attachment_id"), problem))
+            Invalid::new(format!("content[{i}].attachment_id"), problem)
         }
-        None => {
-            Err(Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded")))
-        }
+        false => Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded")),
     }
 }

@@ -10,6 +10,7 @@ use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::Encoding;
 
 use crate::adapters::{Attachment, MediaSource, Warning};
+use crate::capabilities::Capabilities;
 use crate::chat::{Conversation, Invalid, Object};
 use crate::clock;
 use crate::error::Error;
@@ -31,6 +32,7 @@ struct Request {
     template: Option<String>,
     normalization: Option<Policy>,
     control_tokens: Option<Spelling>,
+    capabilities: Option<Vec<String>>,
     render_time: Option<String>,
     #[serde(rename = "return")]
     returns: Option<Returns>,
@@ -54,6 +56,7 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         normalization: request.normalization.map_or(Normalization::Capability, Policy::domain),
         template: request.template,
         control_tokens: request.control_tokens.map_or(ControlTokens::Tokens, Spelling::domain),
+        capabilities: request.capabilities.map(|names| capabilities(&names)).transpose()?,
         limits: Limits::default(),
     };
     let conversation = Conversation {
@@ -69,6 +72,11 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         return_token_ids: returns.has(Return::TokenIds),
         return_offsets: returns.has(Return::Offsets),
     })
+}
+
+fn capabilities(names: &[String]) -> Result<Capabilities, Invalid> {
+    let read = Capabilities::from_names(names.iter().map(String::as_str));
+    read.map_err(|problem| Invalid::new("capabilities", problem))
 }
 
 /// Whether a value is what a field wants.
@@ -87,6 +95,7 @@ const FIELDS: &[(&str, &str, Shape)] = &[
     ("template", "text", Value::is_string),
     ("normalization", "\"capability\" or \"none\"", is::<Policy>),
     ("control_tokens", "\"tokens\" or \"literal\"", is::<Spelling>),
+    ("capabilities", "a list of names such as \"SUPPORTS_SYSTEM_ROLE\"", is::<Vec<String>>),
     ("render_time", "a time such as \"2025-07-04T09:05:03\"", Value::is_string),
     ("return", "\"token_ids\", \"offsets\", or a list of these", is::<Returns>),
 ];

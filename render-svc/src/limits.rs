@@ -8,7 +8,8 @@ use serde_json::Value;
 use tandem_common::status::Reason;
 use tandem_common::template;
 
-use crate::chat::{Conversation, Invalid, blocks, kind};
+use crate::chat::{Conversation, Invalid, blocks, is_image};
+use crate::media;
 
 /// Letters of base64 at the start of an image in which its size is looked for; a multiple of four.
 const HEADER: usize = 1 << 20;
@@ -99,12 +100,7 @@ impl Limits {
                 *count += 1;
                 self.check_image(block, *count, &field)?;
             }
-            // A tool's result holds no further ones.
-            let inner = blocks(block).iter().enumerate().filter(|(_, inner)| is_image(inner));
-            for (k, inner) in inner {
-                *count += 1;
-                self.check_image(inner, *count, &format!("{field}.content[{k}]"))?;
-            }
+            self.check_blocks(blocks(block), &field, count)?;
         }
         Ok(())
     }
@@ -125,16 +121,14 @@ impl Limits {
     }
 }
 
-/// Whether a block is an image, as any adapter spells it.
-fn is_image(block: &Value) -> bool {
-    matches!(kind(block), Some("image" | "image_url" | "input_image"))
-}
-
 /// An image's width and height in pixels, if it is sent along and its header tells them.
 fn size(image: &Value) -> Option<[u64; 2]> {
     let text = |value: &Value| value.as_str().or_else(|| value.get("url")?.as_str()).map(ToOwned::to_owned);
     let text = ["base64", "url", "image", "image_url", "data"].iter().find_map(|key| text(image.get(key)?))?;
-    let letters = data(&text).bytes().filter(|letter| !letter.is_ascii_whitespace());
+    let letters = media::data_url(&text)
+        .map_or(text.as_str(), |(_, data)| data)
+        .bytes()
+        .filter(|letter| !letter.is_ascii_whitespace());
     let mut letters: Vec<u8> = letters.take(HEADER).collect();
     letters.truncate(letters.len() / 4 * 4);
     let header = STANDARD.decode(letters).ok()?;
@@ -143,10 +137,4 @@ fn size(image: &Value) -> Option<[u64; 2]> {
     // A bitmap from the top down has a negative height.
     let is_negative = header.starts_with(b"BM") && height > u64::from(u32::MAX / 2);
     Some([width, if is_negative { (1 << 32) - height } else { height }])
-}
-
-/// What a data URL holds in base64; any other text as it is.
-fn data(text: &str) -> &str {
-    let is_data = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
-    text.split_once(',').filter(|_| is_data).map_or(text, |(_, data)| data)
 }

@@ -20,6 +20,7 @@ const SECONDS: [f64; 17] = [
 #[derive(Debug, Clone)]
 pub struct RenderMeters {
     stages: Histogram<f64>,
+    warnings: Counter<u64>,
 }
 
 impl Default for RenderMeters {
@@ -30,7 +31,12 @@ impl Default for RenderMeters {
             .with_description("How long a stage took: the wait for a core, the rendering, the tokenizing.")
             .with_boundaries(SECONDS.to_vec())
             .build();
-        Self { stages }
+        let warnings = meter()
+            .u64_counter("tandem.render.warnings")
+            .with_unit("{warning}")
+            .with_description("Warnings that renderings came with, by code.")
+            .build();
+        Self { stages, warnings }
     }
 }
 
@@ -42,6 +48,9 @@ impl RenderMeters {
 
     /// A conversation was rendered.
     pub fn rendered(&self, rendered: &Rendered) {
+        for warning in &rendered.warnings {
+            self.warnings.add(1, &[KeyValue::new("code", warning.code.name())]);
+        }
         let adapter = match rendered.resolution.adapter {
             "" => "hf_messages",
             name => name,

@@ -41,8 +41,10 @@ pub struct Model {
     pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// What its template can take.
     pub capabilities: Capabilities,
-    /// How its output is to be read.
-    pub output_spec: OutputSpec,
+    /// How its output is to be read, whatever renders its prompts.
+    own_output_spec: OutputSpec,
+    /// The same by the name of the adapter; made when it is first asked for.
+    output_specs: RwLock<BTreeMap<&'static str, Arc<OutputSpec>>>,
     /// What tells control tokens from text, by the name of the adapter; made when it is first asked for.
     control_tokens: RwLock<BTreeMap<&'static str, Arc<ControlTokens>>>,
     /// The adapter that renders for it unless a request pins another.
@@ -144,7 +146,7 @@ impl Model {
             Ok(templates) => (templates, None),
             Err(problem) => (Templates::default(), Some(problem)),
         };
-        let mut model = Self::assemble(artifacts, templates);
+        let mut model = Self::assemble(artifacts, templates, settings.capabilities);
         model.id = settings.id.clone().unwrap_or_else(|| id(path));
         let choice = match &settings.adapter {
             Some(name) => registry.pinned(name, &model, "the model's settings"),
@@ -160,14 +162,18 @@ impl Model {
         Ok(model)
     }
 
-    fn assemble(artifacts: Artifacts, templates: Templates) -> Self {
+    fn assemble(artifacts: Artifacts, templates: Templates, capabilities: Option<Capabilities>) -> Self {
         let tokenizer = artifacts.tokenizer().map_err(Arc::new);
         let named = artifacts.special_tokens.named.iter();
         let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
+        let capabilities =
+            capabilities.unwrap_or_else(|| inferred_capabilities(&artifacts, &templates, &special_tokens));
+        let usable = tokenizer.as_ref().ok();
         Self {
             id: String::new(),
-            output_spec: OutputSpec::infer(&artifacts, &templates, &special_tokens, tokenizer.as_ref().ok()),
-            capabilities: capabilities(&artifacts),
+            own_output_spec: OutputSpec::infer(&artifacts, &templates, &special_tokens, usable, capabilities),
+            output_specs: RwLock::default(),
+            capabilities,
             artifacts,
             templates,
             special_tokens,
@@ -190,9 +196,11 @@ impl Model {
     /// # Errors
     /// It has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
-        self.tokenizer
-            .as_ref()
-            .map_err(|problem| Error::NoTokenizer { model: self.id.clone(), problem: chain(problem) })
+        self.tokenizer.as_ref().map_err(|problem| Error::NoTokenizer {
+            model: self.id.clone(),
+            path: self.artifacts.path.clone(),
+            problem: chain(problem),
+        })
     }
 
     /// What is wrong with its tokenizer, where it has one that cannot be used.
@@ -202,6 +210,26 @@ impl Model {
             Err(error) if !is_missing(error) => Some(chain(error)),
             _ => None,
         }
+    }
+
+    /// How the model's answers to the prompts of `adapter` are to be read.
+    #[must_use]
+    pub fn output_spec(&self, adapter: &Adapter) -> Arc<OutputSpec> {
+        if let Some(made) = self.output_specs.read().unwrap_or_else(PoisonError::into_inner).get(adapter.name) {
+            return Arc::clone(made);
+        }
+        let made = Arc::new(self.own_output_spec.of_adapter(adapter, &self.templates, self.tokenizer.as_ref().ok()));
+        let mut all = self.output_specs.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(adapter.name).or_insert(made))
+    }
+
+    /// Whether it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`: by its id, its name, or the last two parts
+    /// of its path, in any case.
+    #[must_use]
+    pub fn is_repository(&self, repository: &str) -> bool {
+        let names = [Some(self.id.as_str()), Some(&self.artifacts.name)];
+        let of_path = repository_of(&self.artifacts.path);
+        names.into_iter().chain([of_path.as_deref()]).flatten().any(|name| name.eq_ignore_ascii_case(repository))
     }
 
     /// The control tokens of the prompts that `adapter` renders for it.
@@ -221,7 +249,7 @@ impl Model {
 
 /// What the model's templates can take: the default one, and what the others add in tools and reasoning. The built-in formats, which
 /// serve models without one, take system messages.
-fn capabilities(artifacts: &Artifacts) -> Capabilities {
+fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_tokens: &Object) -> Capabilities {
     let Artifacts { templates, name, architecture, .. } = artifacts;
     let mut inferred = capabilities::infer(templates.get("default"), name, architecture.as_deref());
     for source in templates.names().filter_map(|name| templates.get(name)) {
@@ -230,7 +258,18 @@ fn capabilities(artifacts: &Artifacts) -> Capabilities {
         inferred.supports_reasoning |= of_this.supports_reasoning;
     }
     inferred.supports_system_role |= templates.is_empty() && !inferred.is_empty();
+    let default = compiled.choose(None, false).ok().filter(|_| !inferred.supports_system_role);
+    inferred.rejects_system_role =
+        default.is_some_and(|named| capabilities::rejects_leading_system(&named.template, special_tokens));
     inferred
+}
+
+/// The last two parts of a path, joined by a slash.
+fn repository_of(path: &Path) -> Option<String> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut parts = path.components().rev().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let (name, owner) = (parts.next()?, parts.next()?);
+    Some(format!("{owner}/{name}"))
 }
 
 /// Whether there is no tokenizer rather than a broken one.
@@ -258,6 +297,18 @@ impl Templates {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether one of them holds this text as data or in a string.
+    #[must_use]
+    pub fn write(&self, text: &str) -> bool {
+        self.iter().any(|named| named.template.literal_text().contains(text))
+    }
+
+    /// Whether the source of one of them holds this text.
+    #[must_use]
+    pub fn mention(&self, text: &str) -> bool {
+        self.iter().any(|named| named.template.source().contains(text))
     }
 
     /// Every template.

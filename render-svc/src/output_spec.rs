@@ -1,10 +1,16 @@
-//! How a model's output is to be read, as data: inferred once per model, from its tokenizer, generation config and template.
+//! How a model's output is to be read, as data: inferred once per model, from its tokenizer, generation config and template, and
+//! completed for the adapter that renders.
+
+mod ends;
+pub mod tool_calls;
 
 use serde_json::{Value, json};
 use tandem_common::artifacts::Artifacts;
 use tandem_common::template::{self, Limits, LocalTime};
 use tandem_common::tokenizer::Tokenizer;
 
+use crate::adapters::Adapter;
+use crate::capabilities::Capabilities;
 use crate::chat::Object;
 use crate::models::Templates;
 
@@ -15,21 +21,33 @@ pub struct OutputSpec {
     pub eos_token_ids: Vec<u32>,
     /// Strings that end it, for formats whose end marker is not one token.
     pub stop_strings: Vec<String>,
-    /// Ids at which reasoning starts and ends. None where the model has no such tokens.
-    pub reasoning: Option<(u32, u32)>,
+    /// Ids of special tokens that are part of a tool call: their text is part of the answer. In ascending order.
+    pub passed_token_ids: Vec<u32>,
+    /// What encloses reasoning. None where nothing is known to.
+    pub reasoning: Option<Reasoning>,
     /// The head of the assistant's turn as text. Empty where it has none.
     pub turn_head: String,
     /// Whether the model may go on with turns of others: it has no chat template, so nothing is known to end its own.
     pub runs_on: bool,
 }
 
-/// Tokens that enclose reasoning, as models name them.
+/// What encloses reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reasoning {
+    /// The ids at which it starts and ends.
+    Tokens(u32, u32),
+    /// The texts at which it starts and ends, each of several tokens.
+    Text(&'static str, &'static str),
+}
+
+/// What encloses reasoning, as models write it.
 const REASONING: &[(&str, &str)] = &[
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<seed:think>", "</seed:think>"),
     ("<|channel>", "<channel|>"),
+    ("<reasoning>", "</reasoning>"),
 ];
 
 /// Roles whose names models write between turns when they do not end theirs.
@@ -39,47 +57,109 @@ pub const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 const PROBE: &str = "tandem-end-of-turn-probe";
 
 impl OutputSpec {
-    /// The eos ids of the generation config and the tokenizer, the special token that the template writes after what the assistant
-    /// said, the tokens that the tokenizer has for reasoning, and what the template opens the assistant's turn with.
+    /// The eos ids of the generation config and the tokenizer, what the template writes after the assistant's words, what the
+    /// tokenizer's families end with, what encloses reasoning, and what the template opens the assistant's turn with.
     #[must_use]
     pub fn infer(
         artifacts: &Artifacts,
         templates: &Templates,
         special_tokens: &Object,
         tokenizer: Option<&Tokenizer>,
+        capabilities: Capabilities,
     ) -> Self {
-        let mut eos_token_ids = artifacts.generation.eos_token_ids.clone();
+        let Some(tokenizer) = tokenizer else {
+            let eos_token_ids = ascending(artifacts.generation.eos_token_ids.clone());
+            return Self { eos_token_ids, runs_on: templates.choose(None, false).is_err(), ..Self::default() };
+        };
+        let mut spec = Self { eos_token_ids: artifacts.generation.eos_token_ids.clone(), ..Self::default() };
         let named = special_tokens.get("eos_token").and_then(Value::as_str);
-        eos_token_ids.extend(tokenizer.zip(named).and_then(|(tokenizer, text)| tokenizer.token_to_id(text)));
-        eos_token_ids.extend(tokenizer.and_then(|tokenizer| end_of_turn(templates, special_tokens, tokenizer)));
-        eos_token_ids.sort_unstable();
-        eos_token_ids.dedup();
-        let reasoning = tokenizer.and_then(reasoning);
-        let start = reasoning.map(|(start, _)| start);
-        let turn_head = tokenizer.and_then(|tokenizer| turn_head(templates, special_tokens, tokenizer, start));
-        Self {
-            eos_token_ids,
-            stop_strings: Vec::new(),
-            reasoning,
-            turn_head: turn_head.unwrap_or_default(),
-            runs_on: templates.choose(None, false).is_err(),
+        spec.eos_token_ids.extend(named.and_then(|text| tokenizer.token_to_id(text)));
+        spec.eos_token_ids.extend(ends::of_families(tokenizer));
+        match end_of_turn(templates, special_tokens, tokenizer) {
+            Some(End::Token(id)) => spec.eos_token_ids.push(id),
+            Some(End::Text(text)) => spec.stop_strings.push(text),
+            None => {}
         }
+        spec.eos_token_ids = ascending(spec.eos_token_ids);
+        spec.reasoning = reasoning(templates, tokenizer, capabilities);
+        spec.turn_head = turn_head(templates, special_tokens, tokenizer, spec.reasoning).unwrap_or_default();
+        spec.runs_on = templates.choose(None, false).is_err();
+        spec
+    }
+
+    /// The same for prompts that this adapter renders: its own turn ends, as an id where the tokenizer has one token for it, else as
+    /// a stop string, and the tokens of the calls that it or a template writes.
+    #[must_use]
+    pub fn of_adapter(&self, adapter: &Adapter, templates: &Templates, tokenizer: Option<&Tokenizer>) -> Self {
+        let mut spec = self.clone();
+        for end in adapter.turn_ends {
+            match tokenizer.and_then(|tokenizer| tokenizer.token_to_id(end)) {
+                Some(id) => spec.eos_token_ids.push(id),
+                None if spec.stop_strings.iter().all(|known| known != end) => spec.stop_strings.push((*end).to_owned()),
+                None => {}
+            }
+        }
+        spec.eos_token_ids = ascending(spec.eos_token_ids);
+        if let Some(tokenizer) = tokenizer {
+            spec.passed_token_ids = tokens_of_calls(adapter, templates, tokenizer);
+            spec.passed_token_ids.retain(|id| !spec.eos_token_ids.contains(id));
+        }
+        spec
     }
 }
 
-fn reasoning(tokenizer: &Tokenizer) -> Option<(u32, u32)> {
-    let ids = |(start, end): &(&str, &str)| Some((tokenizer.token_to_id(start)?, tokenizer.token_to_id(end)?));
-    REASONING.iter().find_map(ids)
+fn ascending(mut ids: Vec<u32>) -> Vec<u32> {
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
-/// The special token that directly follows the assistant's words in a rendered conversation. None where the template does not
-/// render the probe, or goes on with something else.
-fn end_of_turn(templates: &Templates, special_tokens: &Object, tokenizer: &Tokenizer) -> Option<u32> {
+/// The special tokens of tool calls that a template or the adapter writes.
+fn tokens_of_calls(adapter: &Adapter, templates: &Templates, tokenizer: &Tokenizer) -> Vec<u32> {
+    let is_written = |text: &str| adapter.markup.contains(&text) || templates.write(text);
+    let markers =
+        tokenizer.added_tokens().iter().filter(|token| token.is_special && tool_calls::is_marker(&token.text));
+    ascending(markers.filter(|token| is_written(&token.text)).map(|token| token.id).collect())
+}
+
+/// A pair that the tokenizer has as tokens, else one that a template writes as text, else the usual one of a model that reasons.
+fn reasoning(templates: &Templates, tokenizer: &Tokenizer, capabilities: Capabilities) -> Option<Reasoning> {
+    let tokens = |(start, end): &(&str, &str)| {
+        Some(Reasoning::Tokens(tokenizer.token_to_id(start)?, tokenizer.token_to_id(end)?))
+    };
+    let is_written = |(_, end): &&(&str, &str)| templates.write(end);
+    let text = || {
+        let written = REASONING.iter().find(is_written);
+        let pair = written.or_else(|| REASONING.first().filter(|_| capabilities.supports_reasoning));
+        pair.map(|(start, end)| Reasoning::Text(start, end))
+    };
+    REASONING.iter().find_map(tokens).or_else(text)
+}
+
+/// What ends the assistant's turn.
+enum End {
+    Token(u32),
+    Text(String),
+}
+
+/// What directly follows the assistant's words in a rendered conversation: a special token, or text that is written like one. None
+/// where the template does not render the probe, or goes on with something else.
+fn end_of_turn(templates: &Templates, special_tokens: &Object, tokenizer: &Tokenizer) -> Option<End> {
     let messages = [json!({"role": "user", "content": "Hello"}), json!({"role": "assistant", "content": PROBE})];
     let rendered = render(templates, special_tokens, &messages, false)?;
     let after = rendered.rsplit_once(PROBE)?.1.trim_start();
     let first = *tokenizer.encode(after, false).ok()?.first()?;
-    tokenizer.is_special(first).then_some(first)
+    match tokenizer.is_special(first) {
+        true => Some(End::Token(first)),
+        false => control_text(after).map(|text| End::Text(text.to_owned())),
+    }
+}
+
+/// The text up to its first `|>`, where it is written as control tokens are, such as `<|im_end|>`.
+fn control_text(text: &str) -> Option<&str> {
+    const LONGEST: usize = 40;
+    let end = text.strip_prefix("<|")?.find("|>")? + "<||>".len();
+    Some(&text[..end]).filter(|text| text.len() <= LONGEST && !text.contains(char::is_whitespace))
 }
 
 /// What is left of the generation prompt, up to where reasoning starts, without its special tokens. None where the template has none.
@@ -87,16 +167,20 @@ fn turn_head(
     templates: &Templates,
     special_tokens: &Object,
     tokenizer: &Tokenizer,
-    reasoning: Option<u32>,
+    reasoning: Option<Reasoning>,
 ) -> Option<String> {
     let messages = [json!({"role": "user", "content": "Hello"})];
     let without = render(templates, special_tokens, &messages, false)?;
     let with = render(templates, special_tokens, &messages, true)?;
     let ids = tokenizer.encode(with.strip_prefix(&without)?, false).ok()?;
-    let head = ids.into_iter().take_while(|&id| Some(id) != reasoning);
+    let head = ids.into_iter().take_while(|&id| !matches!(reasoning, Some(Reasoning::Tokens(start, _)) if id == start));
     let shown = head.filter(|&id| !tokenizer.is_special(id));
     let bytes: Vec<u8> = shown.flat_map(|id| tokenizer.token_bytes(id).unwrap_or_default().to_vec()).collect();
-    String::from_utf8(bytes).ok().filter(|head| !head.trim().is_empty())
+    let mut head = String::from_utf8(bytes).ok()?;
+    if let Some(Reasoning::Text(start, _)) = reasoning {
+        head.truncate(head.find(start).unwrap_or(head.len()));
+    }
+    (!head.trim().is_empty()).then_some(head)
 }
 
 fn render(

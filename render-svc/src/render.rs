@@ -1,4 +1,6 @@
-//! The pipeline: check → resolve → render → tokenize → output spec. Pure: the same job gives the same answer.
+//! The pipeline: check → resolve → prepare → render → tokenize. Pure: the same job gives the same answer.
+
+mod prepare;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,18 +12,19 @@ use tandem_common::digest::hex_sha256;
 use tandem_common::telemetry::Span;
 use tandem_common::template::LocalTime;
 use tandem_common::template::marks::Reading;
-use tandem_common::tokenizer::{EncodeOptions, Encoding};
+use tandem_common::tokenizer::{Around, EncodeOptions, Encoding};
 
 use crate::adapters::{
     self, Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
 };
-use crate::capabilities::{self, Capabilities, Change, Rewrite};
-use crate::chat::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
+use crate::capabilities::Capabilities;
+use crate::chat::{Conversation, Invalid};
 use crate::error::Error;
 use crate::hf_messages::hf_messages;
 use crate::limits::Limits;
 use crate::models::{Model, Models};
 use crate::output_spec::OutputSpec;
+use prepare::Prepared;
 
 /// What to render, and how.
 #[derive(Debug, Clone)]
@@ -55,6 +58,8 @@ pub struct RenderOptions {
     pub template: Option<String>,
     /// What control tokens mean in what the caller sends.
     pub control_tokens: ControlTokens,
+    /// What the template can take, in place of what is known of the model.
+    pub capabilities: Option<Capabilities>,
     /// What it may take; not the caller's to say.
     pub limits: Limits,
 }
@@ -93,6 +98,8 @@ pub struct Rendered {
     pub warnings: Vec<Warning>,
     /// Of the chat template that was rendered; lower-case hex. None where none was.
     pub template_sha256: Option<Arc<str>>,
+    /// How the model's answer is to be read.
+    pub output_spec: Arc<OutputSpec>,
     /// Time spent in the adapter.
     pub render_time: Duration,
     /// Time spent in the tokenizer.
@@ -124,12 +131,6 @@ impl Rendered {
             Output::HfMessages(_) => None,
         }
     }
-
-    /// How the model's answer is to be read.
-    #[must_use]
-    pub fn output_spec(&self) -> &OutputSpec {
-        &self.model.output_spec
-    }
 }
 
 /// Renders one job.
@@ -145,11 +146,12 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
     let start = Instant::now();
     let choice = choose(&model, registry, job.options.adapter.as_deref())?;
     if becomes_hf_messages(&choice, &job.conversation) {
-        return hf(model, &job, start);
+        return hf(model, &choice, job, start);
     }
-    let Choice { adapter, resolution, .. } = choice;
     let RenderJob { conversation, options, return_token_ids, return_offsets, .. } = job;
-    let (conversation, mut warnings) = prepare(conversation, &options, &adapter, &model)?;
+    let prepared = prepare::for_text(conversation, &options, &choice, &model)?;
+    let Prepared { conversation, mut warnings, origins } = prepared;
+    let Choice { adapter, resolution, .. } = choice;
     let input = Input {
         conversation: &conversation,
         add_generation_prompt,
@@ -161,12 +163,13 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
     };
     let attributes =
         || [KeyValue::new("tandem.model", model.id.clone()), KeyValue::new("tandem.adapter", adapter.name)];
-    let Rendering { prompt: text, attachments, warnings: more } =
-        Span::current().part("render", attributes).in_scope(|| (adapter.render)(&model, &input))?;
+    let rendering = Span::current().part("render", attributes).in_scope(|| (adapter.render)(&model, &input));
+    let Rendering { prompt: text, attachments, warnings: more } = rendering.map_err(|error| origins.error(error))?;
+    let attachments = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
-    warnings.extend(more);
+    warnings.extend(more.into_iter().map(|warning| origins.warning(warning)));
     let template_sha256 = template_sha256(&model, &adapter, &input)?;
     let render_time = start.elapsed();
     let start = Instant::now();
@@ -178,11 +181,12 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         true => Some(
             Span::current()
                 .part("tokenize", || [])
-                .in_scope(|| tokenize(&model, &text, &literal.unwrap_or_default(), return_offsets))?,
+                .in_scope(|| tokenize(&model, &adapter, &text, &literal.unwrap_or_default(), return_offsets))?,
         ),
         false => None,
     };
     Ok(Rendered {
+        output_spec: model.output_spec(&adapter),
         model,
         resolution,
         warnings,
@@ -193,46 +197,16 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
     })
 }
 
-fn tokenize(model: &Model, text: &str, literal: &[Range<usize>], offsets: bool) -> Result<Encoding, Error> {
-    let options = EncodeOptions { add_special_tokens: false, literal, offsets };
-    Ok(model.tokenizer()?.encode_with(text, &options)?)
-}
-
-/// The conversation as the adapter is to get it.
-fn prepare(
-    conversation: Conversation,
-    options: &RenderOptions,
-    adapter: &Adapter,
+fn tokenize(
     model: &Model,
-) -> Result<(Conversation, Vec<Warning>), Error> {
-    let (conversation, mut warnings) = match adapter.kind {
-        Kind::Family => (conversation, Vec::new()),
-        Kind::Template | Kind::Format => {
-            conversation.check_not_empty()?;
-            normalize(conversation, options.normalization, model.capabilities)?
-        }
-    };
-    if adapter.kind == Kind::Template && options.normalization == Normalization::Capability {
-        let template = model.templates.choose(options.template.as_deref(), conversation.tools.is_some())?;
-        check_blocks(&conversation, template.template.literal_text())?;
-    }
-    if options.template.is_some() && adapter.kind != Kind::Template {
-        let why = format!("the {} adapter has no templates to choose from", adapter.name);
-        warnings.push(option_ignored("template", &why));
-    }
-    Ok((conversation, warnings))
-}
-
-/// A block of a kind that the template never mentions would be printed as Python prints an object.
-fn check_blocks(conversation: &Conversation, mentioned: &str) -> Result<(), Invalid> {
-    for (i, message) in conversation.messages.iter().enumerate() {
-        let mut blocks = blocks(message).iter().enumerate();
-        let is_known = |block: &Value| kind(block).is_some_and(|kind| kind == "text" || mentioned.contains(kind));
-        if let Some((j, block)) = blocks.find(|(_, block)| !is_known(block)) {
-            return Err(unknown_block(block, j).within(&format!("messages[{i}]")));
-        }
-    }
-    Ok(())
+    adapter: &Adapter,
+    text: &str,
+    literal: &[Range<usize>],
+    offsets: bool,
+) -> Result<Encoding, Error> {
+    let around = if adapter.leaves_bos_to_tokenizer { Around::Before } else { Around::Nothing };
+    let options = EncodeOptions { around, literal, offsets };
+    Ok(model.tokenizer()?.encode_with(text, &options)?)
 }
 
 fn option_ignored(option: &str, why: &str) -> Warning {
@@ -273,12 +247,17 @@ fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
     Ok(wanted)
 }
 
-fn hf(model: Arc<Model>, job: &RenderJob, start: Instant) -> Result<Rendered, Error> {
+fn hf(model: Arc<Model>, choice: &Choice, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
+    let ignored = hf_warnings(&job);
+    let prepared = prepare::for_hf(job.conversation, &job.options, choice, &model)?;
+    let Prepared { conversation, mut warnings, origins } = prepared;
+    warnings.extend(ignored);
     Ok(Rendered {
+        output_spec: model.output_spec(&choice.adapter),
         model,
-        output: Output::HfMessages(hf_messages(&job.conversation)?),
+        output: Output::HfMessages(hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?),
         resolution: hf_resolution(),
-        warnings: hf_warnings(job),
+        warnings,
         template_sha256: None,
         render_time: start.elapsed(),
         tokenize_time: Duration::ZERO,
@@ -331,36 +310,4 @@ pub fn explain(
 ) -> Result<Arc<Resolution>, Error> {
     let choice = choose(model, registry, pinned)?;
     Ok(if becomes_hf_messages(&choice, conversation) { hf_resolution() } else { choice.resolution })
-}
-
-fn normalize(
-    mut conversation: Conversation,
-    policy: Normalization,
-    capabilities: Capabilities,
-) -> Result<(Conversation, Vec<Warning>), Invalid> {
-    if policy == Normalization::None {
-        return Ok((conversation, Vec::new()));
-    }
-    for (i, message) in conversation.messages.iter_mut().enumerate() {
-        join_text_blocks(message).map_err(|e| e.within(&format!("messages[{i}]")))?;
-    }
-    let (conversation, rewrites) = capabilities::normalize(conversation, capabilities);
-    Ok((conversation, rewrites.iter().map(rewrite_warning).collect()))
-}
-
-fn rewrite_warning(rewrite: &Rewrite) -> Warning {
-    let code = match rewrite.change {
-        Change::Merged => WarningCode::MessagesMerged,
-        Change::SystemToUser => WarningCode::SystemRewritten,
-    };
-    Warning { code, path: rewrite.path(), text: rewrite.to_string() }
-}
-
-fn join_text_blocks(message: &mut Value) -> Result<(), Invalid> {
-    let joined = match content(message) {
-        Content::Blocks(blocks) if blocks.iter().all(|block| kind(block) == Some("text")) => blocks_to_text(blocks)?,
-        _ => return Ok(()),
-    };
-    message["content"] = Value::String(joined);
-    Ok(())
 }

@@ -16,8 +16,8 @@ use tandem_common::pb::chat::v1::{Message, message};
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::{
-    Delta, FinishReason, Finished, GenerateRequest, GenerateResponse, Grammar, PromptLogprobs, Resume, ReturnOptions,
-    Sampling, Stop, Summary, TokenIds,
+    Delta, FinishReason, Finished, GenerateRequest, GenerateResponse, Grammar, OutputSpec, PromptLogprobs, Resume,
+    ReturnOptions, Sampling, Stop, Summary, TokenIds,
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
@@ -73,6 +73,8 @@ pub struct Task {
     pub cache_salt: String,
     /// What the answer must be.
     pub grammar: Option<Grammar>,
+    /// How the output is read, in place of what the rendering says of it.
+    pub output_spec: Option<OutputSpec>,
     /// When the caller stops waiting; the generation service gets what is left.
     pub deadline: Option<std::time::Instant>,
 }
@@ -116,9 +118,10 @@ impl TaskRunner {
     ///
     /// # Errors
     /// There is no generation service, none can be reached, or all that can refuse.
-    pub async fn run(&self, task: Task) -> Result<Answer, Error> {
+    pub async fn run(&self, mut task: Task) -> Result<Answer, Error> {
         let generation = self.generation.clone().ok_or(Error::NoGenerationService)?;
-        let rendered = rendered_event(&task.rendered);
+        let output_spec = task.output_spec.get_or_insert_with(|| convert::output_spec(&task.rendered.output_spec));
+        let rendered = rendered_event(&task.rendered, output_spec.clone());
         let mut run = Run::new(generation, task, self.meters.clone())?;
         let upstream = run.open(HashSet::new()).await?;
         let (sender, events) = mpsc::channel(EVENTS);
@@ -204,11 +207,11 @@ enum Step {
 
 impl Run {
     fn new(generation: Arc<Generation>, task: Task, meters: TaskMeters) -> Result<Self, Error> {
-        let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, deadline } = task;
+        let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, output_spec, deadline } =
+            task;
         if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {
             return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
         }
-        let output_spec = Some(convert::output_spec(rendered.output_spec()));
         let Output::Prompt { tokens: Some(Encoding { ids: prompt, .. }), .. } = rendered.output else {
             return Err(Error::ImagesNotSupported);
         };
@@ -365,13 +368,18 @@ impl Run {
     fn refused(&self, status: Status) -> Error {
         let message = status.message().to_owned();
         let details = status.get_error_details();
+        // What is wrong, without the field of a request that the caller has not made.
+        let problem = || {
+            let violation = details.bad_request().and_then(|request| request.field_violations.first());
+            violation.map_or_else(|| message.clone(), |violation| violation.description.clone())
+        };
         match details.error_info().map(|info| info.reason.as_str()) {
             None if self.is_late(&status) => Error::DeadlineExceeded,
             None => Error::GenerationUnavailable { message },
             // The caller's own credentials are in order.
             Some("CREDENTIALS_MISSING" | "CREDENTIALS_INVALID") => Error::GenerationUnavailable { message },
-            Some("PROMPT_TOO_LONG") => Error::PromptTooLong { reason: Reason::PromptTooLong, message },
-            Some("PROMPT_OVER_LIMIT") => Error::PromptTooLong { reason: Reason::PromptOverLimit, message },
+            Some("PROMPT_TOO_LONG") => Error::PromptTooLong { reason: Reason::PromptTooLong, message: problem() },
+            Some("PROMPT_OVER_LIMIT") => Error::PromptTooLong { reason: Reason::PromptOverLimit, message: problem() },
             Some(_) => Error::Generation(Box::new(status)),
         }
     }
@@ -477,11 +485,12 @@ impl Trouble {
     }
 }
 
-fn rendered_event(rendered: &Rendered) -> Event {
+fn rendered_event(rendered: &Rendered, output_spec: OutputSpec) -> Event {
     Event::Rendered(pb::Rendered {
         resolution: Some(convert::resolution(&rendered.resolution)),
         warnings: rendered.warnings.iter().map(convert::warning).collect(),
         fingerprint: Some(convert::fingerprint(rendered)),
+        output_spec: Some(output_spec),
     })
 }
 

@@ -27,7 +27,10 @@ async fn sound_and_moving_images_have_the_shapes_of_hugging_face() {
     let audio = |source| Kind::Audio(chat::AudioBlock { source: Some(source) });
     let video = |source| Kind::Video(chat::VideoBlock { source: Some(source) });
     let data = chat::MediaData { data: b"ABC".to_vec(), mime_type: "audio/wav".to_owned() };
-    assert_eq!(shown(audio(audio_block::Source::Data(data))).await, json!({"type": "audio", "base64": "QUJD"}));
+    assert_eq!(
+        shown(audio(audio_block::Source::Data(data))).await,
+        json!({"type": "audio", "base64": "QUJD", "mime_type": "audio/wav"})
+    );
     let location = audio_block::Source::Location("a.wav".to_owned());
     assert_eq!(shown(audio(location)).await, json!({"type": "audio", "url": "a.wav"}));
     let id = video_block::Source::AttachmentId("v1".to_owned());

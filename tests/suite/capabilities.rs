@@ -1,6 +1,6 @@
 //! What templates can take, and how conversations are rewritten to that.
 
-use render_svc::capabilities::{Capabilities, Change, infer, normalize};
+use render_svc::capabilities::{Capabilities, Change, Normalized, infer, normalize};
 use render_svc::chat::Conversation;
 use serde_json::{Value, json};
 
@@ -79,6 +79,7 @@ const UNKNOWN: Capabilities = Capabilities {
     requires_strict_turns: false,
     supports_tool_calls: false,
     supports_reasoning: false,
+    rejects_system_role: false,
 };
 const SYSTEM_ONLY: Capabilities = Capabilities { supports_system_role: true, ..UNKNOWN };
 const NO_SYSTEM: Capabilities = Capabilities { supports_tool_calls: true, ..UNKNOWN };
@@ -89,7 +90,8 @@ const STRICT_SYSTEM: Capabilities = Capabilities { supports_system_role: true, .
 #[track_caller]
 fn check(capabilities: Capabilities, messages: Value, expected: Value, rewrites: &[&str]) {
     let messages = messages.as_array().expect("messages").clone();
-    let (conversation, found) = normalize(Conversation { messages, ..Conversation::default() }, capabilities);
+    let Normalized { conversation, rewrites: found, .. } =
+        normalize(Conversation { messages, ..Conversation::default() }, capabilities);
     assert_eq!(Value::from(conversation.messages), expected);
     let found = found.iter().map(|rewrite| {
         let change = if rewrite.change == Change::Merged { "merged" } else { "user" };
@@ -240,7 +242,7 @@ fn no_key_is_lost() {
         &["merged 0 1"],
     );
     let conversation = Conversation { tools: Some(json!([])), documents: Some(json!([1])), ..Conversation::default() };
-    assert_eq!(normalize(conversation.clone(), STRICT_ONLY).0, conversation);
+    assert_eq!(normalize(conversation.clone(), STRICT_ONLY).conversation, conversation);
 }
 
 #[test]
@@ -255,7 +257,7 @@ fn odd_messages_are_left_alone() {
 #[test]
 fn a_rewrite_tells_which_messages() {
     let messages = vec![text("user", "A"), text("system", "B"), text("system", "C")];
-    let (_, rewrites) = normalize(Conversation { messages, ..Conversation::default() }, NO_SYSTEM);
+    let Normalized { rewrites, .. } = normalize(Conversation { messages, ..Conversation::default() }, NO_SYSTEM);
     assert_eq!(rewrites[0].path(), "messages[1]");
     assert!(rewrites[0].to_string().starts_with("messages[1], messages[2] were merged"));
 }

@@ -9,7 +9,7 @@ use render_svc::{clock, json};
 use serde_json::{Map, Value, json};
 use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime, Marks, RenderError};
 use tandem_common::tokenizer::Encoding;
-use tandem_tests::{corpus, repository};
+use tandem_tests::{byte_tokenizer, corpus, repository};
 use tempfile::TempDir;
 
 use crate::corpus::{read, request};
@@ -24,29 +24,14 @@ const USER: u32 = 261;
 /// A vocabulary of bytes, four control tokens, one that is control where the template writes it, and one that is an HTML tag.
 fn tokenizer() -> Value {
     let added = [
-        (START, "<|im_start|>", true),
-        (END, "<|im_end|>", true),
-        (THINK, "<think>", false),
-        (THINK_END, "</think>", false),
-        (TABLE, "<table>", false),
-        (USER, "<|user|>", true),
+        ("<|im_start|>", true),
+        ("<|im_end|>", true),
+        ("<think>", false),
+        ("</think>", false),
+        ("<table>", false),
+        ("<|user|>", true),
     ];
-    let added = added.map(|(id, content, special)| {
-        json!({"id": id, "content": content, "special": special, "normalized": false, "single_word": false,
-               "lstrip": false, "rstrip": false})
-    });
-    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
-    let model = json!({"type": "BPE", "vocab": byte_vocabulary(), "merges": []});
-    json!({"version": "1.0", "added_tokens": added, "model": model, "pre_tokenizer": bytes, "decoder": bytes})
-}
-
-/// The byte-level alphabet: printable Latin-1 bytes as themselves, the others as what follows U+00FF.
-fn byte_vocabulary() -> Map<String, Value> {
-    let mut others = '\u{100}'..;
-    let is_printable = |byte: u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
-    let spelled = |byte: u8| if is_printable(byte) { char::from(byte) } else { others.next().expect("enough") };
-    let spelled: Vec<char> = (0..=255).map(spelled).collect();
-    spelled.iter().enumerate().map(|(id, char)| (char.to_string(), id.into())).collect()
+    byte_tokenizer(&added)
 }
 
 /// A model with this template, and the vocabulary above.

@@ -22,6 +22,8 @@ const SHOUT: Adapter = Adapter {
     kind: Kind::Family,
     stops_at_images: |_| false,
     markup: &[],
+    turn_ends: &[],
+    leaves_bos_to_tokenizer: false,
     render: shout,
 };
 

@@ -176,7 +176,7 @@ async fn images_make_the_answer_hf_messages() {
         messages.messages_json,
         concat!(
             r#"[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image","base64":"QUJD"},"#,
-            r#"{"type":"image","base64":"/9j/"}]}]"#,
+            r#"{"type":"image","base64":"/9j/","mime_type":"image/jpeg"}]}]"#,
         )
     );
 }
@@ -196,7 +196,11 @@ async fn a_pinned_adapter_renders_even_images_and_plain_warns_of_what_it_ignores
     let request = pb::RenderRequest { options: Some(options), ..request(conversation) };
     let response = client.render(request).await.expect("renders").into_inner();
     let warnings: Vec<_> = response.warnings.iter().map(|w| (w.code(), w.path.as_str())).collect();
-    let ignored = [(pb::WarningCode::ToolsIgnored, "tools"), (pb::WarningCode::TemplateArgsIgnored, "template_args")];
+    let ignored = [
+        (pb::WarningCode::ImagesIgnored, "messages[1].content[1]"),
+        (pb::WarningCode::ToolsIgnored, "tools"),
+        (pb::WarningCode::TemplateArgsIgnored, "template_args"),
+    ];
     assert_eq!(warnings, ignored);
     assert_eq!(prompt(response), "s\na <image>");
 }

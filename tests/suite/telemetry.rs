@@ -331,6 +331,15 @@ const METRICS: [&str; 14] = [
     "tandem.engine.outputs",
 ];
 
+/// A rendering with a warning.
+async fn warn(address: &str) {
+    let args = format!(r#"{{"zone": "{SECRET}"}}"#);
+    let conversation = conversation().map(|it| chat::Conversation { template_args_json: Some(args), ..it });
+    let request = RenderRequest { conversation, ..Default::default() };
+    let rendered = RenderServiceClient::new(channel(address).await).render(traced(request)).await.expect("renders");
+    assert_eq!(rendered.into_inner().warnings.len(), 1);
+}
+
 /// Calls whose failures may well repeat what they say.
 async fn fail(address: &str) {
     let status = run(address, RunTaskRequest { model: SECRET.to_owned(), ..task() }).await;
@@ -353,6 +362,7 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     let logs = TempDir::new().expect("a folder");
     let [mut generation, mut rendering] = services(&[], Some(address), logs.path());
     run(&rendering.address, task()).await.expect("an answer");
+    warn(&rendering.address).await;
     fail(&rendering.address).await;
     until("all metrics arrive", || METRICS.iter().all(|name| collector.metrics().contains(*name))).await;
     let is_ours = |line: &str| line.contains("generation ended");
@@ -382,7 +392,15 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
             log.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
         assert!(lines.iter().any(|line| line["trace_id"] == TRACE && line["span_id"].is_string()), "{name}");
         assert!(!log.contains(SECRET), "{name} logs it: {log}");
+        if name == "render-svc" {
+            let is_warning = |line: &&serde_json::Value| line.to_string().contains("render warning");
+            let warning = lines.iter().find(is_warning).expect("a line").to_string();
+            let said = ["WARN", "TEMPLATE_ARG_UNKNOWN", "template_args.zone", "SmolLM2"];
+            assert!(said.iter().all(|part| warning.contains(part)), "{warning}");
+        }
     }
+    let counted = exposed.lines().find(|line| line.starts_with("tandem_render_warnings_total{"));
+    assert!(counted.is_some_and(|line| line.contains("TEMPLATE_ARG_UNKNOWN")), "{counted:?}");
     for file in ["dashboard.json", "alerts.yaml"] {
         let text = fs::read_to_string(repository().join("deploy/monitoring").join(file)).expect("a file");
         let unknown: Vec<_> = metric_names(&text).filter(|name| !exposed.contains(&format!("\n{name}"))).collect();

@@ -57,12 +57,11 @@ fn serves(model: &Model, identity: &Identity) -> Verdict {
     let mut sources = templates.names().filter_map(|name| templates.get(name));
     let writes_dsml =
         |source: &str| source.contains("｜DSML｜") && source.contains("function_calls") == has_function_calls;
-    let is = |name: &str| repository.is_some_and(|repository| repository.eq_ignore_ascii_case(name));
     match model.artifacts.architecture.as_deref() {
         Some(found) if architectures.contains(&found) => {
             Verdict::Serves(format!("the model's architecture is {found:?}"))
         }
-        _ if is(&model.artifacts.name) || is(&model.id) => {
+        _ if repository.is_some_and(|repository| model.is_repository(repository)) => {
             Verdict::Serves("the model's name is the family's".to_owned())
         }
         _ if sources.any(writes_dsml) => {

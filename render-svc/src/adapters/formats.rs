@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
+use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
 use crate::marked_json;
@@ -17,6 +17,8 @@ pub(super) const CHATML: Adapter = Adapter {
     kind: Kind::Format,
     stops_at_images: Conversation::has_images,
     markup: MARKUP,
+    turn_ends: CHATML_FORMAT.turn_ends,
+    leaves_bos_to_tokenizer: false,
     render: |_, input| CHATML_FORMAT.render(input),
 };
 
@@ -27,6 +29,8 @@ pub(super) const LLAMA3: Adapter = Adapter {
     kind: Kind::Format,
     stops_at_images: Conversation::has_images,
     markup: MARKUP,
+    turn_ends: LLAMA3_FORMAT.turn_ends,
+    leaves_bos_to_tokenizer: false,
     render: |_, input| LLAMA3_FORMAT.render(input),
 };
 
@@ -37,6 +41,8 @@ pub(super) const TAGGED: Adapter = Adapter {
     kind: Kind::Format,
     stops_at_images: Conversation::has_images,
     markup: MARKUP,
+    turn_ends: TAGGED_FORMAT.turn_ends,
+    leaves_bos_to_tokenizer: false,
     render: |_, input| TAGGED_FORMAT.render(input),
 };
 
@@ -52,10 +58,18 @@ struct Format {
     before_role: &'static str,
     after_role: &'static str,
     end: &'static str,
+    /// What of `end` a model writes when it ends its turn, the longer first.
+    turn_ends: &'static [&'static str],
 }
 
-const CHATML_FORMAT: Format =
-    Format { name: "chatml", start: "", before_role: "<|im_start|>", after_role: "\n", end: "<|im_end|>\n" };
+const CHATML_FORMAT: Format = Format {
+    name: "chatml",
+    start: "",
+    before_role: CHATML_START,
+    after_role: "\n",
+    end: "<|im_end|>\n",
+    turn_ends: &["<|im_end|>"],
+};
 
 const LLAMA3_FORMAT: Format = Format {
     name: "llama3",
@@ -63,10 +77,20 @@ const LLAMA3_FORMAT: Format = Format {
     before_role: "<|start_header_id|>",
     after_role: "<|end_header_id|>\n\n",
     end: "<|eot_id|>",
+    turn_ends: &["<|eot_id|>"],
 };
 
-const TAGGED_FORMAT: Format =
-    Format { name: "tagged", start: "", before_role: "<|", after_role: "|>\n", end: "\n<|end|>\n" };
+const TAGGED_FORMAT: Format = Format {
+    name: "tagged",
+    start: "",
+    before_role: "<|",
+    after_role: "|>\n",
+    end: "\n<|end|>\n",
+    turn_ends: &["\n<|end|>", "<|end|>"],
+};
+
+/// Begins a turn of ChatML. A tokenizer that has it as a token is most likely that of a ChatML model.
+const CHATML_START: &str = "<|im_start|>";
 
 /// What a file's name tells of its format; the first match counts.
 const BY_FILE_NAME: &[(&str, &str)] =
@@ -82,8 +106,17 @@ impl Format {
             Some((part, format)) if *format == self.name => {
                 Verdict::Serves(format!("the model ships no chat template, and its name holds {part:?}"))
             }
+            None if self.is_chatml_by_tokenizer(model) => Verdict::Guesses(format!(
+                "the model ships no chat template, its name {name:?} names no format, and its tokenizer has {CHATML_START}"
+            )),
             _ => Verdict::Passes(format!("the name {name:?} does not tell that it is the model's format")),
         }
+    }
+
+    fn is_chatml_by_tokenizer(&self, model: &Model) -> bool {
+        let has_start =
+            || model.tokenizer.as_ref().is_ok_and(|tokenizer| tokenizer.token_to_id(CHATML_START).is_some());
+        self.name == CHATML_FORMAT.name && has_start()
     }
 
     fn render(&self, input: &Input<'_>) -> Result<Rendering, Error> {
@@ -98,7 +131,9 @@ impl Format {
         if input.add_generation_prompt {
             self.open("assistant", &mut prompt);
         }
-        Ok(Rendering { prompt, attachments: Vec::new(), warnings: ignored(self.name, input.conversation, IGNORED) })
+        let mut warnings = ignored(self.name, input.conversation, IGNORED);
+        warnings.extend(lost_parameters(input.conversation));
+        Ok(Rendering { prompt, attachments: Vec::new(), warnings })
     }
 
     fn open(&self, role: &str, prompt: &mut String) {
@@ -219,6 +254,29 @@ fn describe(function: &Value) -> Result<String, Invalid> {
     let description = description.map(|text| format!("\n{text}")).unwrap_or_default();
     let parameters = digest(function).map(|digest| format!("\nParameters: {digest}")).unwrap_or_default();
     Ok(format!("\n\n### {name}{description}{parameters}"))
+}
+
+/// Warns of tools whose parameters are no schema of an object, of which the prompt says nothing.
+fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning> {
+    let tools = conversation.tools.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate();
+    tools.filter_map(|(i, tool)| {
+        let (path, function) = function(tool);
+        let given = function.get("parameters").filter(|parameters| python::is_true(parameters))?;
+        let is_lost = digest(function).is_none() && !is_empty_schema(given);
+        is_lost.then(|| Warning {
+            code: WarningCode::ToolParametersIgnored,
+            path: format!("tools[{i}]{path}.parameters"),
+            text: "parameters are not a JSON schema with properties: not shown to the model".to_owned(),
+        })
+    })
+}
+
+/// A schema that says that there are no parameters.
+fn is_empty_schema(schema: &Value) -> bool {
+    schema
+        .as_object()
+        .is_some_and(|schema| schema.get("properties").is_none_or(|properties| !python::is_true(properties)))
+        && schema.get("type").is_none_or(|kind| kind == "object")
 }
 
 /// `{path (string): File to read, limit: integer}`

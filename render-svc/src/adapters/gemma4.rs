@@ -28,6 +28,8 @@ pub(super) const GEMMA4: Adapter = Adapter {
     kind: Kind::Family,
     stops_at_images: |_| false,
     markup: MARKUP,
+    turn_ends: &[TURN_TOKENS[1]],
+    leaves_bos_to_tokenizer: false,
     render,
 };
 

@@ -12,6 +12,8 @@ pub(super) const PLAIN: Adapter = Adapter {
     kind: Kind::Format,
     stops_at_images: Conversation::has_images,
     markup: &[],
+    turn_ends: &[],
+    leaves_bos_to_tokenizer: true,
     render,
 };
 

@@ -1,5 +1,6 @@
 //! `tokenizer-template`: the chat template that ships with the model, rendered as transformers' `apply_chat_template` does.
 
+mod reserved;
 mod warnings;
 
 use tandem_common::template;
@@ -16,6 +17,8 @@ pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     kind: Kind::Template,
     stops_at_images: Conversation::has_images,
     markup: &[],
+    turn_ends: &[],
+    leaves_bos_to_tokenizer: false,
     render,
 };
 
@@ -29,12 +32,13 @@ fn serves(model: &Model) -> Verdict {
 fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let conversation = input.conversation;
     let template = &model.templates.choose(input.template, conversation.tools.is_some())?.template;
+    let args = reserved::left_out(&conversation.template_args);
     let applied = template.apply(
         &template::Input {
             messages: &conversation.messages,
             tools: conversation.tools.as_ref(),
             documents: conversation.documents.as_ref(),
-            args: &conversation.template_args,
+            args: &args,
             special_tokens: &model.special_tokens,
             add_generation_prompt: input.add_generation_prompt,
             continue_final_message: input.continue_final_message,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Capabilities;
 use crate::chat::{Content, Conversation, Object, content};
+use crate::origins::Source;
 
 /// A change to messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +32,34 @@ impl Rewrite {
     pub fn path(&self) -> String {
         format!("messages[{}]", self.messages.first().copied().unwrap_or_default())
     }
+
+    /// The first messages by path, and how many more there are.
+    fn paths(&self) -> String {
+        let named: Vec<_> = self.messages.iter().take(NAMED).map(|i| format!("messages[{i}]")).collect();
+        match self.messages.len().saturating_sub(NAMED) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        }
+    }
+}
+
+/// The most messages that a warning names.
+const NAMED: usize = 8;
+
+/// A conversation that a template can take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Normalized {
+    /// The conversation.
+    pub conversation: Conversation,
+    /// What was changed.
+    pub rewrites: Vec<Rewrite>,
+    /// For each message those of the request that it was made from.
+    pub sources: Vec<Vec<Source>>,
 }
 
 impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths: Vec<_> = self.messages.iter().map(|i| format!("messages[{i}]")).collect();
-        let paths = paths.join(", ");
+        let paths = self.paths();
         match self.change {
             Change::Merged => write!(f, "{paths} were merged: the model's template takes one message in their place"),
             Change::SystemToUser => {
@@ -49,31 +72,60 @@ impl fmt::Display for Rewrite {
 /// Merges consecutive system messages; makes them the user's where there is no system role; merges consecutive messages of user and
 /// assistant where turns are strict. Where nothing is known of the template, only the first.
 #[must_use]
-pub fn normalize(conversation: Conversation, capabilities: Capabilities) -> (Conversation, Vec<Rewrite>) {
+pub fn normalize(conversation: Conversation, capabilities: Capabilities) -> Normalized {
     let mut rewrites = Vec::new();
     let messages = conversation.messages.into_iter().enumerate();
-    let mut messages: Vec<_> = messages.map(|(i, message)| Message { message, from: vec![i] }).collect();
+    let mut messages: Vec<_> = messages.map(|(i, message)| Message::new(i, message)).collect();
     messages = merge(messages, &["system"], &mut rewrites);
-    if !capabilities.is_empty() && !capabilities.supports_system_role {
+    if capabilities.lacks_system_role() {
         for message in messages.iter_mut().filter(|message| message.role() == Some("system")) {
-            system_to_user(&mut message.message);
-            rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.from.clone() });
+            message.become_users();
+            rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.indices() });
         }
     }
     if capabilities.requires_strict_turns {
         messages = merge(messages, &["user", "assistant"], &mut rewrites);
     }
-    let messages = messages.into_iter().map(|message| message.message).collect();
-    (Conversation { messages, ..conversation }, rewrites)
+    let (messages, sources) = messages.into_iter().map(|message| (message.message, message.from)).unzip();
+    Normalized { conversation: Conversation { messages, ..conversation }, rewrites, sources }
 }
 
 struct Message {
     message: Value,
     /// The messages of the request that it is made of.
-    from: Vec<usize>,
+    from: Vec<Source>,
 }
 
 impl Message {
+    fn new(index: usize, message: Value) -> Self {
+        Self { message, from: vec![Source { message: index, blocks_at: 0, calls_at: 0 }] }
+    }
+
+    /// The messages that it is made of, by their indices in the request.
+    fn indices(&self) -> Vec<usize> {
+        self.from.iter().map(|source| source.message).collect()
+    }
+
+    /// Makes `next` part of this message.
+    fn join(&mut self, next: Self) {
+        let (blocks, calls) = (block_count(&self.message), call_count(&self.message));
+        let shifted = |source: Source| Source {
+            blocks_at: source.blocks_at + blocks,
+            calls_at: source.calls_at + calls,
+            ..source
+        };
+        self.from.extend(next.from.into_iter().map(shifted));
+        join_message(&mut self.message, next.message);
+    }
+
+    /// Makes a system message one of the user.
+    fn become_users(&mut self) {
+        let blocks = block_count(&self.message);
+        system_to_user(&mut self.message);
+        let added = block_count(&self.message) - blocks;
+        self.from.iter_mut().for_each(|source| source.blocks_at += added);
+    }
+
     fn role(&self) -> Option<&str> {
         self.message.get("role")?.as_str()
     }
@@ -95,17 +147,29 @@ fn merge(messages: Vec<Message>, roles: &[&str], rewrites: &mut Vec<Rewrite>) ->
     for next in messages {
         match merged.last_mut().filter(|last| last.takes(&next, roles)) {
             Some(last) => {
-                join_message(&mut last.message, next.message);
-                last.from.extend(next.from);
+                last.join(next);
                 changed.push(merged.len() - 1);
             }
             None => merged.push(next),
         }
     }
     changed.dedup();
-    let rewrite = |i: usize| Rewrite { change: Change::Merged, messages: merged[i].from.clone() };
+    let rewrite = |i: usize| Rewrite { change: Change::Merged, messages: merged[i].indices() };
     rewrites.extend(changed.into_iter().map(rewrite));
     merged
+}
+
+/// How many blocks a message's content has, or would have among blocks.
+fn block_count(message: &Value) -> usize {
+    match content(message) {
+        Content::Null | Content::Text("") => 0,
+        Content::Text(_) | Content::Other(_) => 1,
+        Content::Blocks(blocks) => blocks.len(),
+    }
+}
+
+fn call_count(message: &Value) -> usize {
+    message.get("tool_calls").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 fn join_message(message: &mut Value, next: Value) {

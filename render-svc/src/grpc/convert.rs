@@ -7,9 +7,11 @@ mod response;
 use tandem_common::pb::chat::v1 as pb_chat;
 use tandem_common::pb::render::v1 as pb;
 
+use response::CAPABILITY;
 pub(super) use response::{adapter_info, model_info, offsets, rendered, result, template};
 pub(crate) use response::{fingerprint, output_spec, resolution, warning};
 
+use crate::capabilities::Capabilities;
 use crate::chat::{Conversation, Invalid};
 use crate::clock;
 use crate::limits::Limits;
@@ -35,6 +37,7 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         normalization,
         template,
         control_tokens,
+        capabilities,
     } = options;
     Ok(RenderOptions {
         add_generation_prompt,
@@ -44,6 +47,7 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         normalization: self::normalization(normalization)?,
         template,
         control_tokens: self::control_tokens("control_tokens", control_tokens)?,
+        capabilities: capabilities.map(self::capabilities).transpose()?,
         limits: Limits::default(),
     })
 }
@@ -62,6 +66,17 @@ pub(super) fn control_tokens(field: &str, number: i32) -> Result<ControlTokens, 
         Ok(pb::ControlTokens::Literal) => Ok(ControlTokens::Literal),
         Err(_) => Err(unknown(field, number)),
     }
+}
+
+fn capabilities(given: pb::CapabilityOverride) -> Result<Capabilities, Invalid> {
+    let pb::CapabilityOverride { capabilities } = given;
+    let mut names = Vec::with_capacity(capabilities.len());
+    for (i, number) in capabilities.into_iter().enumerate() {
+        let known = pb::Capability::try_from(number).ok().filter(|known| *known != pb::Capability::Unspecified);
+        let known = known.ok_or_else(|| unknown(&format!("capabilities[{i}]"), number))?;
+        names.push(known.as_str_name().trim_start_matches(CAPABILITY));
+    }
+    Capabilities::from_names(names).map_err(|problem| Invalid::new("capabilities", problem))
 }
 
 fn unknown(field: &str, number: i32) -> Invalid {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::LoadError;
+use crate::capabilities::Capabilities;
 
 /// What is said of a model beside its own files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Settings {
     pub aliases: Vec<String>,
     /// The adapter that renders for it, instead of the one that the registry resolves.
     pub adapter: Option<String>,
+    /// What its template can take, in place of what is inferred.
+    pub capabilities: Option<Capabilities>,
 }
 
 /// The file: a list of `[[models]]`, each a path and settings.
@@ -36,12 +39,27 @@ struct Listed {
     #[serde(default)]
     aliases: Vec<String>,
     adapter: Option<String>,
+    capabilities: Option<CapabilityNames>,
+}
+
+/// Such as `["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]`.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+struct CapabilityNames(Capabilities);
+
+impl TryFrom<Vec<String>> for CapabilityNames {
+    type Error = String;
+
+    fn try_from(names: Vec<String>) -> Result<Self, String> {
+        Capabilities::from_names(names.iter().map(String::as_str)).map(Self)
+    }
 }
 
 impl Listed {
     fn settings(self, folder: &Path) -> (PathBuf, Settings) {
-        let Self { path, id, aliases, adapter } = self;
-        (folder.join(path), Settings { id, aliases, adapter })
+        let Self { path, id, aliases, adapter, capabilities } = self;
+        let capabilities = capabilities.map(|CapabilityNames(capabilities)| capabilities);
+        (folder.join(path), Settings { id, aliases, adapter, capabilities })
     }
 }
 

@@ -65,7 +65,8 @@ impl Models {
     /// There is none, it could not be loaded, or an empty id could mean several.
     pub fn get(&self, id: &str) -> Result<&Arc<Model>, Error> {
         let (_, entry) = self.entry(id)?;
-        entry.model.as_ref().map_err(|error| Error::ModelNotLoaded(Arc::clone(error)))
+        let not_loaded = |cause| Error::ModelNotLoaded { path: entry.path.clone(), cause: Arc::clone(cause) };
+        entry.model.as_ref().map_err(not_loaded)
     }
 
     /// Every model that could be loaded.

@@ -26,6 +26,8 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     kind: Kind::Family,
     stops_at_images: super::stops_at_images,
     markup: super::MARKUP,
+    turn_ends: &[EOS],
+    leaves_bos_to_tokenizer: false,
     render,
 };
 

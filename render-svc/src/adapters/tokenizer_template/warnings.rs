@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tandem_common::template::{ArgumentsShape, ChatTemplate};
 
+use super::reserved;
 use crate::adapters::{Warning, WarningCode};
 use crate::chat::Conversation;
 
@@ -17,7 +18,8 @@ pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Wa
     if conversation.has_documents() && !template.reads("documents") {
         warnings.push(unread(WarningCode::DocumentsIgnored, "documents"));
     }
-    let unknown = template_args.keys().filter(|name| !template.reads(name));
+    warnings.extend(reserved::warnings(template_args));
+    let unknown = template_args.keys().filter(|name| !reserved::is_reserved(name) && !template.reads(name));
     warnings.extend(unknown.map(|name| unread(WarningCode::TemplateArgUnknown, &format!("template_args.{name}"))));
     warnings.extend(arguments(template.arguments(), messages));
     warnings

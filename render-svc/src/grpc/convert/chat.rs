@@ -130,17 +130,21 @@ macro_rules! source_from {
 source_from!(image_block, audio_block, video_block);
 
 fn media(kind: &str, source: Option<Source>) -> Result<Value, Invalid> {
-    let (key, text) = match source {
-        Some(Source::Base64(base64)) => ("base64", base64),
-        Some(Source::Data(chat::MediaData { data, mime_type: _ })) => ("base64", STANDARD.encode(&data)),
-        Some(Source::Location(location)) => ("url", location),
-        Some(Source::AttachmentId(id)) => ("attachment_id", id),
-        None => ("base64", String::new()),
+    let (key, text, mime_type) = match source {
+        Some(Source::Base64(base64)) => ("base64", base64, String::new()),
+        Some(Source::Data(chat::MediaData { data, mime_type })) => ("base64", STANDARD.encode(&data), mime_type),
+        Some(Source::Location(location)) => ("url", location, String::new()),
+        Some(Source::AttachmentId(id)) => ("attachment_id", id, String::new()),
+        None => ("base64", String::new(), String::new()),
     };
-    match text.is_empty() {
-        true => Err(Invalid::new(kind, "must hold base64 text, data, a location or an attachment's id")),
-        false => Ok(json!({"type": kind, key: text})),
+    if text.is_empty() {
+        return Err(Invalid::new(kind, "must hold base64 text, data, a location or an attachment's id"));
     }
+    let mut block = json!({"type": kind, key: text});
+    if !mime_type.is_empty() {
+        block["mime_type"] = mime_type.into();
+    }
+    Ok(block)
 }
 
 fn tool_use(block: chat::ToolUseBlock) -> Result<Value, Invalid> {

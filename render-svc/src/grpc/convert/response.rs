@@ -12,9 +12,9 @@ use tandem_common::tokenizer::Encoding;
 
 use crate::adapters::{Adapter, Attachment, Kind, MediaKind, MediaSource, Resolution, Warning, WarningCode};
 use crate::capabilities::{self, Capabilities};
-use crate::error::Error;
+use crate::error::{Error, without_folder};
 use crate::models::{Entry, Model};
-use crate::output_spec::{OutputSpec, ROLES};
+use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{Output, Rendered};
 
 pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
@@ -24,7 +24,7 @@ pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
     };
     pb::RenderResponse {
         fingerprint: Some(fingerprint(&rendered)),
-        output_spec: Some(output_spec(rendered.output_spec())),
+        output_spec: Some(output_spec(&rendered.output_spec)),
         resolution: Some(resolution(&rendered.resolution)),
         warnings: rendered.warnings.iter().map(warning).collect(),
         timings: Some(timings),
@@ -95,6 +95,10 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::TemplateArgUnknown => pb::WarningCode::TemplateArgUnknown,
         WarningCode::ToolArgumentsType => pb::WarningCode::ToolArgumentsType,
         WarningCode::OptionIgnored => pb::WarningCode::OptionIgnored,
+        WarningCode::FormatGuessed => pb::WarningCode::FormatGuessed,
+        WarningCode::ImagesIgnored => pb::WarningCode::ImagesIgnored,
+        WarningCode::TemplateArgReserved => pb::WarningCode::TemplateArgReserved,
+        WarningCode::ToolParametersIgnored => pb::WarningCode::ToolParametersIgnored,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
@@ -114,22 +118,40 @@ fn tokenizer_sha256(model: &Model) -> String {
 }
 
 pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
-    let OutputSpec { eos_token_ids, stop_strings, reasoning, turn_head, runs_on } = spec;
-    let markers = |&(start, end): &(u32, u32)| generate::ReasoningMarkers {
-        start_token_ids: vec![start],
-        end_token_ids: vec![end],
-        ..Default::default()
-    };
+    let OutputSpec { eos_token_ids, stop_strings, passed_token_ids, reasoning, turn_head, runs_on } = spec;
     generate::OutputSpec {
         eos_token_ids: eos_token_ids.clone(),
         stop_strings: stop_strings.clone(),
-        special_token_classes: Vec::new(),
-        reasoning: reasoning.as_ref().map(markers),
+        special_token_classes: passed_class(passed_token_ids).into_iter().collect(),
+        reasoning: reasoning.as_ref().map(reasoning_markers),
         extraction: Some(generate::ExtractionRules {
             strip_reasoning: reasoning.is_some(),
             cut_head: turn_head.clone(),
             strip_lines: if *runs_on { ROLES.map(str::to_owned).to_vec() } else { Vec::new() },
         }),
+    }
+}
+
+fn passed_class(ids: &[u32]) -> Option<generate::SpecialTokenClass> {
+    (!ids.is_empty()).then(|| generate::SpecialTokenClass {
+        name: "tool_call".to_owned(),
+        token_ids: ids.to_owned(),
+        action: generate::SpecialTokenAction::Pass.into(),
+    })
+}
+
+fn reasoning_markers(reasoning: &Reasoning) -> generate::ReasoningMarkers {
+    match *reasoning {
+        Reasoning::Tokens(start, end) => generate::ReasoningMarkers {
+            start_token_ids: vec![start],
+            end_token_ids: vec![end],
+            ..generate::ReasoningMarkers::default()
+        },
+        Reasoning::Text(start, end) => generate::ReasoningMarkers {
+            start_strings: vec![start.to_owned()],
+            end_strings: vec![end.to_owned()],
+            ..generate::ReasoningMarkers::default()
+        },
     }
 }
 
@@ -202,7 +224,8 @@ pub(in crate::grpc) fn adapter_info(adapter: &Adapter) -> pb::AdapterInfo {
 
 pub(in crate::grpc) fn model_info(id: &str, entry: &Entry) -> pb::ModelInfo {
     let info = entry.model.as_ref().map(|model| loaded_model(model)).unwrap_or_default();
-    let problem = entry.problem.as_ref().map(|error| chain(error.as_ref())).unwrap_or_default();
+    let problem = entry.problem.as_ref().map(|error| without_folder(&chain(error.as_ref()), &entry.path));
+    let problem = problem.unwrap_or_default();
     pb::ModelInfo { id: id.to_owned(), aliases: entry.aliases.clone(), problem, ..info }
 }
 
@@ -224,19 +247,14 @@ fn loaded_model(model: &Model) -> pb::ModelInfo {
         aliases: Vec::new(),
         templates: model.templates.iter().map(|template| template.name.clone()).collect(),
         problem: String::new(),
-        tokenizer_problem: model.tokenizer_problem().unwrap_or_default(),
+        tokenizer_problem: without_folder(&model.tokenizer_problem().unwrap_or_default(), &model.artifacts.path),
     }
 }
 
+/// What the names of capabilities begin with in the contract.
+pub(super) const CAPABILITY: &str = "CAPABILITY_";
+
 fn capabilities(capabilities: Capabilities) -> Vec<i32> {
-    use pb::Capability;
-    let Capabilities { supports_system_role, requires_strict_turns, supports_tool_calls, supports_reasoning } =
-        capabilities;
-    let flags = [
-        (supports_system_role, Capability::SupportsSystemRole),
-        (requires_strict_turns, Capability::RequiresStrictTurns),
-        (supports_tool_calls, Capability::SupportsToolCalls),
-        (supports_reasoning, Capability::SupportsReasoning),
-    ];
-    flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag.into())).collect()
+    let flag = |name: &str| pb::Capability::from_str_name(&format!("{CAPABILITY}{name}"));
+    capabilities.names().into_iter().filter_map(flag).map(i32::from).collect()
 }

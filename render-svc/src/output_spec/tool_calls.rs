@@ -1,0 +1,110 @@
+//! Special tokens that are part of a tool call as models write it. They pass through to an answer's text, in which callers look for
+//! calls; all other special tokens leave no text.
+
+/// What encloses a special token's name.
+const BRACKETS: &[char] = &['<', '>', '[', ']', '|', '｜', '/'];
+
+/// Parts of names that only the parts of a call have: `<tool_call>`, `[TOOL_CALLS]`, `<｜tool▁calls▁begin｜>`, `<|tool_call_start|>`,
+/// `<minimax:tool_call>`, `<|tool_call_argument_begin|>`.
+const PARTS: &[&str] = &["tool_call", "toolcall", "function_call"];
+
+/// Whole names of parts of calls.
+const NAMES: &[&str] = &[
+    // Llama 3 and 4.
+    "python_tag",
+    "python_start",
+    "python_end",
+    // Mistral.
+    "args",
+    "call_id",
+    // GLM, Hunyuan.
+    "arg_key",
+    "arg_value",
+    "tool_sep",
+    // Command A, InternLM, Apertus.
+    "start_action",
+    "end_action",
+    "action_start",
+    "action_end",
+    "plugin",
+    "interpreter",
+    "tools_prefix",
+    "tools_suffix",
+    // DeepSeek-V3.2, Gemma 4: the quotation marks of a call's arguments.
+    "dsml",
+    "\"",
+];
+
+/// Returns true if this is the spelling of a token of a tool call.
+#[must_use]
+pub fn is_marker(text: &str) -> bool {
+    let name = text.trim_matches(BRACKETS).to_lowercase().replace(['▁', '-', ':', ' '], "_");
+    text.starts_with(BRACKETS) && text.ends_with(BRACKETS) && (NAMES.contains(&name.as_str()) || names_a_part(&name))
+}
+
+/// A library of calls declares tools, and a response answers a call.
+fn names_a_part(name: &str) -> bool {
+    PARTS.iter().any(|part| name.contains(part))
+        && !["library", "response", "result"].iter().any(|no| name.contains(no))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_marker;
+
+    #[test]
+    fn tokens_of_calls_are_known_by_their_names() {
+        let markers = [
+            "<tool_call>",
+            "</tool_call>",
+            "[TOOL_CALLS]",
+            "[ARGS]",
+            "<|python_tag|>",
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁sep｜>",
+            "<|tool_call_start|>",
+            "<|tool_call>",
+            "<tool_call|>",
+            "<|\"|>",
+            "｜DSML｜",
+            "<minimax:tool_call>",
+            "<TOOLCALL>",
+            "<|tool_call:args|>",
+            "<|START_ACTION|>",
+            "<|function_call|>",
+        ];
+        for marker in markers {
+            assert!(is_marker(marker), "{marker}");
+        }
+    }
+
+    #[test]
+    fn roles_ends_and_results_are_none() {
+        let others = [
+            "<|im_start|>",
+            "<|im_end|>",
+            "<|eot_id|>",
+            "<|eom_id|>",
+            "</s>",
+            "<tools>",
+            "<tool_response>",
+            "<|tool_response>",
+            "[TOOL_RESULTS]",
+            "[AVAILABLE_TOOLS]",
+            "<｜tool▁outputs▁begin｜>",
+            "<|call|>",
+            "<think>",
+            "<|assistant|>",
+            "<|tool|>",
+            "<|function_call_library|>",
+            "tool_call",
+            "a tool_call b",
+            "",
+            "<>",
+            "<|tool_list_start|>",
+        ];
+        for other in others {
+            assert!(!is_marker(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What Render says of how an answer is to be read: what ends it, what passes, what is reasoning.
+
+use std::collections::BTreeSet;
+
+use render_svc::adapters::ADAPTERS;
+use render_svc::models::Models;
+use render_svc::output_spec::tool_calls;
+use render_svc::output_spec::{OutputSpec, Reasoning};
+use serde_json::Value;
+use tandem_common::template::ChatTemplate;
+use tandem_tests::{ModelFolder, corpus};
+
+/// Those of a model's own adapter, or of the one that is pinned.
+fn spec(models: &Models, pinned: Option<&str>) -> OutputSpec {
+    let model = models.get("").expect("one model");
+    let pinned = pinned.map(|name| *ADAPTERS.iter().find(|adapter| adapter.name == name).expect("an adapter"));
+    let adapter = pinned.unwrap_or_else(|| model.choice().expect("a choice").adapter);
+    OutputSpec::clone(&model.output_spec(&adapter))
+}
+
+const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+                      {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+#[test]
+fn a_formats_turn_end_is_an_eos_id_where_it_is_one_token() {
+    let tokens = [("<|im_end|>", true), ("<|eot_id|>", true), ("<|end|>", true)];
+    let models = ModelFolder::new("bare").with_tokens(&tokens).models();
+    for (format, id) in [("chatml", 256), ("llama3", 257)] {
+        let spec = spec(&models, Some(format));
+        assert_eq!((spec.eos_token_ids, spec.stop_strings), (vec![id], vec![]), "{format}");
+    }
+    let tagged = spec(&models, Some("tagged"));
+    assert_eq!((tagged.eos_token_ids, tagged.stop_strings), (vec![258], vec!["\n<|end|>".to_owned()]));
+}
+
+#[test]
+fn a_formats_turn_end_is_a_stop_string_where_it_is_text() {
+    let models = ModelFolder::new("bare").with_tokens(&[]).models();
+    let expected: [(&str, &[&str]); 4] = [
+        ("chatml", &["<|im_end|>"]),
+        ("llama3", &["<|eot_id|>"]),
+        ("tagged", &["\n<|end|>", "<|end|>"]),
+        ("plain", &[]),
+    ];
+    for (format, ends) in expected {
+        let spec = spec(&models, Some(format));
+        assert_eq!(spec.stop_strings, ends, "{format}");
+        assert_eq!(spec.eos_token_ids, [0u32; 0], "{format}");
+    }
+}
+
+#[test]
+fn a_pinned_format_adds_its_end_to_those_of_the_model() {
+    let tokens = [("<|eot_id|>", true), ("</s>", true)];
+    let model =
+        ModelFolder::new("x").with_tokens(&tokens).with_template("{{ messages }}").with_setting("eos_token", "</s>");
+    assert_eq!(spec(&model.models(), None).eos_token_ids, [257]);
+    assert_eq!(spec(&model.models(), Some("llama3")).eos_token_ids, [256, 257]);
+}
+
+#[test]
+fn what_a_template_ends_a_turn_with_is_an_end_also_as_text() {
+    let as_text = ModelFolder::new("x").with_tokens(&[]).with_template(CHATML);
+    assert_eq!(spec(&as_text.models(), None).stop_strings, ["<|im_end|>"]);
+    let as_token = ModelFolder::new("x").with_tokens(&[("<|im_end|>", true)]).with_template(CHATML);
+    let as_token = spec(&as_token.models(), None);
+    assert_eq!((as_token.eos_token_ids, as_token.stop_strings), (vec![256], vec![]));
+}
+
+#[test]
+fn a_familys_other_ends_are_ends_where_the_tokenizer_calls_them_special() {
+    let eos = |tokens: &[(&str, bool)], eos: &str| {
+        let model =
+            ModelFolder::new("x").with_tokens(tokens).with_template("{{ messages }}").with_setting("eos_token", eos);
+        spec(&model.models(), None).eos_token_ids
+    };
+    let qwen = [("<|endoftext|>", true), ("<|im_start|>", true), ("<|im_end|>", true)];
+    assert_eq!(eos(&qwen, "<|im_end|>"), [256, 258]);
+    let llama = [("<|end_of_text|>", true), ("<|start_header_id|>", true), ("<|eom_id|>", true), ("<|eot_id|>", true)];
+    assert_eq!(eos(&llama, "<|eot_id|>"), [256, 258, 259]);
+    let as_text = [("<|endoftext|>", false), ("<|im_start|>", true), ("<|im_end|>", true)];
+    assert_eq!(eos(&as_text, "<|im_end|>"), [258]);
+    // In gpt-oss <|end|> ends a message of several.
+    let gpt_oss = [("<|end|>", true), ("<|return|>", true), ("<|call|>", true), ("<|start|>", true)];
+    assert_eq!(eos(&gpt_oss, "<|return|>"), [257, 258]);
+}
+
+#[test]
+fn tokens_of_tool_calls_pass_where_a_template_writes_them() {
+    let template = "{% for m in messages %}[INST]{{ m.content }}[/INST]{% if m.tool_calls %}[TOOL_CALLS]{% endif %}</s>{% endfor %}";
+    let tokens = [
+        ("[INST]", true),
+        ("[/INST]", true),
+        ("[TOOL_CALLS]", true),
+        ("</s>", true),
+        ("<tool_call>", true),
+        ("<|python_tag|>", true),
+    ];
+    let model = ModelFolder::new("x").with_tokens(&tokens).with_template(template).with_setting("eos_token", "</s>");
+    assert_eq!(spec(&model.models(), None).passed_token_ids, [258]);
+    // The built-in formats write <tool_call>.
+    assert_eq!(spec(&model.models(), Some("chatml")).passed_token_ids, [258, 260]);
+}
+
+#[test]
+fn reasoning_markers_are_ids_where_they_are_tokens_and_texts_where_they_are_not() {
+    let template = "{{ messages }}{% if enable_thinking %}<think>{{ x }}</think>{% endif %}";
+    let tokens = ModelFolder::new("x").with_tokens(&[("<think>", false), ("</think>", false)]).with_template(template);
+    assert_eq!(spec(&tokens.models(), None).reasoning, Some(Reasoning::Tokens(256, 257)));
+    let text = ModelFolder::new("x").with_tokens(&[]).with_template(template);
+    assert_eq!(spec(&text.models(), None).reasoning, Some(Reasoning::Text("<think>", "</think>")));
+    let other = ModelFolder::new("x").with_tokens(&[]).with_template("{{ messages }}<reasoning>{{ x }}</reasoning>");
+    assert_eq!(spec(&other.models(), None).reasoning, Some(Reasoning::Text("<reasoning>", "</reasoning>")));
+    let by_name = ModelFolder::new("qwq-tiny").with_tokens(&[]).with_template("{{ messages }}");
+    assert_eq!(spec(&by_name.models(), None).reasoning, Some(Reasoning::Text("<think>", "</think>")));
+    let none = ModelFolder::new("x").with_tokens(&[]).with_template("{{ messages }}");
+    assert_eq!(spec(&none.models(), None).reasoning, None);
+}
+
+/// Whatever stands in brackets in a template's own text.
+fn bracketed(literals: &str) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    for (open, close) in [('<', '>'), ('[', ']'), ('｜', '｜')] {
+        for (start, _) in literals.match_indices(open) {
+            let rest = &literals[start..];
+            let end = rest.char_indices().skip(1).find(|(_, c)| *c == close).map(|(at, c)| at + c.len_utf8());
+            found.extend(end.filter(|&end| end < 64).map(|end| &rest[..end]));
+        }
+    }
+    found
+}
+
+/// Over every template of the corpus: what passes is in no prompt without tools and calls, so it is no role marker, no turn end and no
+/// end of text. Prints the table.
+#[test]
+fn what_passes_is_written_for_tool_calls_alone() {
+    let Some(corpus) = corpus() else { return };
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).expect("a file of the corpus");
+    let (mut templates, mut passing) = (0, 0);
+    for entry in std::fs::read_dir(corpus.join("templates")).expect("templates") {
+        let path = entry.expect("an entry").path();
+        let Some(slug) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".jinja")) else { continue };
+        let template = ChatTemplate::compile(&read(path.clone())).expect("compiles");
+        let markers: Vec<_> =
+            bracketed(template.literal_text()).into_iter().filter(|text| tool_calls::is_marker(text)).collect();
+        let goldens: Value = serde_json::from_str(&read(corpus.join(format!("goldens/{slug}.json")))).expect("JSON");
+        for (case, golden) in goldens["cases"].as_object().expect("cases") {
+            let conversation: Value = read_conversation(&corpus, case);
+            let says_nothing_of_tools = !conversation.to_string().contains("tool");
+            let text = golden["ok"].as_str().filter(|_| says_nothing_of_tools).unwrap_or_default();
+            let found = markers.iter().find(|marker| text.contains(**marker));
+            assert_eq!(found, None, "{slug} {case}");
+        }
+        templates += 1;
+        passing += usize::from(!markers.is_empty());
+        if !markers.is_empty() {
+            println!("{slug}: {}", markers.join(" "));
+        }
+    }
+    assert!(templates > 250 && passing > 100, "{passing} of {templates}");
+}
+
+fn read_conversation(corpus: &std::path::Path, id: &str) -> Value {
+    let text = std::fs::read_to_string(corpus.join(format!("conversations/{id}.json"))).expect("a conversation");
+    serde_json::from_str(&text).expect("JSON")
+}

@@ -1,0 +1,308 @@
+//! What a request says and what adapters get of it: normalized alike for text and for HF messages, with errors and warnings that name the
+//! request's own fields.
+
+use serde_json::{Value, json};
+use tandem_tests::{ModelFolder, answer};
+
+/// Shows messages and tools; its text says that it takes system messages and nothing else.
+const SHOW: &str = "{{ messages | tojson }}{{ tools | tojson }}";
+/// The same for strict turns.
+const STRICT: &str =
+    "{% if false %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}{{ messages | tojson }}";
+
+#[track_caller]
+fn failure(template: &str, request: &Value, reason: &str, field: &str) {
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), request);
+    assert_eq!((&answer["error"]["reason"], &answer["error"]["field"]), (&json!(reason), &json!(field)), "{answer}");
+}
+
+fn warnings(answer: &Value) -> Vec<(&str, &str)> {
+    let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}")).iter();
+    warnings.map(|w| (w["code"].as_str().expect("a code"), w["path"].as_str().expect("a path"))).collect()
+}
+
+fn say(role: &str, content: impl Into<Value>) -> Value {
+    json!({"role": role, "content": content.into()})
+}
+
+fn image() -> Value {
+    json!({"type": "image", "base64": "QUJD"})
+}
+
+#[test]
+fn paths_are_those_of_the_request_after_messages_were_merged() {
+    let unknown = json!([{"type": "text", "text": "a"}, {"type": "hologram"}]);
+    let system = [say("system", "A"), say("system", "B")];
+    let request = json!({"messages": [system[0], system[1], say("user", unknown.clone())]});
+    failure(SHOW, &request, "UNKNOWN_BLOCK", "messages[2].content[1]");
+    let request = json!({"messages": [say("user", "one"), say("user", unknown)]});
+    failure(STRICT, &request, "UNKNOWN_BLOCK", "messages[1].content[1]");
+    let request =
+        json!({"adapter": "chatml", "messages": [system[0], system[1], say("user", "x"), say("wizard", "x")]});
+    failure(SHOW, &request, "INVALID_REQUEST", "messages[3].role");
+}
+
+#[test]
+fn paths_of_warnings_are_those_of_the_request_too() {
+    let template =
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments.items() }}{% endfor %}{% endfor %}";
+    let calls =
+        |name: &str| json!({"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": "{}"}}]});
+    let request = json!({"messages": [say("system", "A"), say("system", "B"), say("user", "x"), calls("f")]});
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
+    // The template fails on text; the request with an object shows what is warned of.
+    assert_eq!(answer["error"]["reason"], "TEMPLATE_FAILED", "{answer}");
+    let template = format!("{{% if false %}}{template}{{% endif %}}");
+    let answer = tandem_tests::answer(&ModelFolder::new("tiny").with_template(&template).models(), &request);
+    let expected =
+        [("MESSAGES_MERGED", "messages[0]"), ("TOOL_ARGUMENTS_TYPE", "messages[3].tool_calls[0].function.arguments")];
+    assert_eq!(warnings(&answer), expected);
+}
+
+#[test]
+fn the_warning_of_merged_messages_is_short_however_many_there_are() {
+    let messages: Vec<_> = (0..10_000).map(|_| say("system", "a")).chain([say("user", "b")]).collect();
+    let answer = answer(&ModelFolder::new("tiny").with_template(SHOW).models(), &json!({"messages": messages}));
+    let text = answer["warnings"][0]["text"].as_str().expect("a text");
+    assert!(text.len() < 400 && text.contains("and 9992 more"), "{text}");
+}
+
+fn hf(template: &str, request: &Value) -> Value {
+    let mut answer = answer(&ModelFolder::new("tiny").with_template(template).models(), request);
+    assert!(answer["hf_messages"].is_array(), "{answer}");
+    answer["hf_messages"].take()
+}
+
+#[test]
+fn hf_messages_are_normalized_as_text_is() {
+    let request = json!({"messages": [say("system", "A"), say("system", "B"), say("user", json!([image()]))]});
+    let expected = json!([say("system", "A\n\nB"), say("user", json!([image()]))]);
+    assert_eq!(hf(SHOW, &request), expected);
+    let strict = json!({"messages": [say("user", "See"), say("user", json!([image()]))]});
+    assert_eq!(hf(STRICT, &strict), json!([say("user", json!([{"type": "text", "text": "See"}, image()]))]));
+    let none = json!({"normalization": "none", "messages": [say("user", "See"), say("user", json!([image()]))]});
+    assert_eq!(hf(STRICT, &none), none["messages"]);
+    let merged = answer(&ModelFolder::new("tiny").with_template(STRICT).models(), &strict);
+    assert_eq!(warnings(&merged), [("MESSAGES_MERGED", "messages[0]")]);
+}
+
+#[test]
+fn hf_messages_are_checked_as_text_is() {
+    let with_image = say("user", json!([image()]));
+    let check = |message: Value, reason: &str, field: &str| {
+        failure(
+            SHOW,
+            &json!({"messages": [say("system", "A"), say("system", "B"), with_image, message]}),
+            reason,
+            field,
+        );
+    };
+    check(json!({"content": "x"}), "INVALID_REQUEST", "messages[3].role");
+    check(say("user", 5), "INVALID_REQUEST", "messages[3].content");
+    check(say("user", json!([{"type": "text"}])), "INVALID_REQUEST", "messages[3].content[0].text");
+    check(say("user", json!([{"type": "hologram"}])), "UNKNOWN_BLOCK", "messages[3].content[0]");
+    check(say("user", json!([{"type": "image"}])), "INVALID_REQUEST", "messages[3].content[0].base64");
+    let nested = json!([{"type": "tool_result", "content": [{"type": "hologram"}]}]);
+    check(say("user", nested), "UNKNOWN_BLOCK", "messages[3].content[0].content[0]");
+}
+
+#[test]
+fn keys_of_blocks_reach_hf_messages() {
+    let blocks = json!([
+        {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+        {"type": "image", "base64": "QUJD", "detail": "low", "mime_type": "image/webp"},
+    ]);
+    let request = json!({"messages": [say("user", blocks)]});
+    assert_eq!(hf(SHOW, &request), request["messages"]);
+}
+
+#[test]
+fn openais_images_are_images() {
+    let check = |block: Value, expected: Value| {
+        let messages = hf(SHOW, &json!({"messages": [say("user", json!([block]))]}));
+        assert_eq!(messages[0]["content"][0], expected);
+    };
+    check(
+        json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD", "detail": "high"}}),
+        json!({"type": "image", "base64": "QUJD", "detail": "high", "mime_type": "image/png"}),
+    );
+    check(
+        json!({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}),
+        json!({"type": "image", "url": "https://example.com/a.png"}),
+    );
+    check(
+        json!({"type": "input_image", "image_url": "data:image/gif;base64,QUJD"}),
+        json!({"type": "image", "base64": "QUJD", "mime_type": "image/gif"}),
+    );
+}
+
+#[test]
+fn images_of_tool_results_and_tool_messages_reach_hf_messages() {
+    let url = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}});
+    let result = |image: Value| json!([{"type": "tool_result", "tool_use_id": "1", "content": [image]}]);
+    let request = json!({"messages": [say("user", result(url.clone())), say("tool", json!([url]))]});
+    let mapped = json!({"type": "image", "base64": "QUJD", "mime_type": "image/png"});
+    assert_eq!(hf(SHOW, &request), json!([say("user", result(mapped.clone())), say("tool", json!([mapped]))]));
+}
+
+#[test]
+fn a_pinned_adapter_warns_of_images_that_it_does_not_show() {
+    let result = json!([{"type": "tool_result", "content": [image()]}]);
+    let request = json!({"adapter": "chatml", "messages": [say("user", "a"), say("user", json!([image()])), say("user", result)]});
+    let models = ModelFolder::new("tiny").with_template(SHOW).models();
+    let by_request = answer(&models, &request);
+    assert_eq!(warnings(&by_request), [("IMAGES_IGNORED", "messages[1].content[0]")]);
+    assert!(by_request["prompt"].as_str().expect("a prompt").contains("<image>"));
+    assert!(by_request["warnings"][0]["text"].as_str().expect("a text").contains('2'));
+    let template =
+        json!({"adapter": "tokenizer-template", "normalization": "none", "messages": [say("user", json!([image()]))]});
+    assert_eq!(warnings(&answer(&models, &template)), [("IMAGES_IGNORED", "messages[0].content[0]")]);
+}
+
+#[test]
+fn blocks_are_known_by_their_whole_type() {
+    let template = "{% for b in messages[0].content %}{% if b.type == 'image_pad' %}x{% endif %}{% endfor %}";
+    let block =
+        |kind: &str| json!({"adapter": "tokenizer-template", "messages": [say("user", json!([{"type": kind}]))]});
+    failure(template, &block("pad"), "UNKNOWN_BLOCK", "messages[0].content[0]");
+    let known = answer(&ModelFolder::new("tiny").with_template(template).models(), &block("image_pad"));
+    assert_eq!(known["prompt"], "x");
+}
+
+#[test]
+fn plain_token_ids_begin_with_the_tokenizers_own_bos() {
+    let models = ModelFolder::new("tiny").with_tokens_around().models();
+    let request = |text: &str| json!({"messages": [say("user", text)], "return": ["token_ids", "offsets"]});
+    let rendered = answer(&models, &request("ab"));
+    assert_eq!((&rendered["adapter"], &rendered["prompt"]), (&json!("plain"), &json!("ab")));
+    let (a, b) = (rendered["token_ids"][1].clone(), rendered["token_ids"][2].clone());
+    assert_eq!(rendered["token_ids"], json!([256, a, b]));
+    assert_eq!(rendered["offsets"], json!([[0, 0], [0, 1], [1, 2]]));
+    assert_eq!(answer(&models, &request("<s>ab"))["token_ids"], json!([256, a, b]));
+}
+
+#[test]
+fn an_input_schema_is_read_as_parameters() {
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let tool = json!({"name": "read", "description": "Reads", "input_schema": schema, "cache_control": 1});
+    let request = |adapter: &str, policy: &str, tool: &Value| json!({"adapter": adapter, "normalization": policy, "messages": [say("user", "x")], "tools": [tool]});
+    let models = ModelFolder::new("tiny").with_template("{{ tools | tojson }}").models();
+    let prompt = |request: &Value| answer(&models, request)["prompt"].as_str().expect("a prompt").to_owned();
+    let usual = json!([{"type": "function", "function": {"name": "read", "description": "Reads", "parameters": schema},
+                        "cache_control": 1}]);
+    let shown: Value =
+        serde_json::from_str(&prompt(&request("tokenizer-template", "capability", &tool))).expect("JSON");
+    assert_eq!(shown, usual);
+    let untouched: Value = serde_json::from_str(&prompt(&request("tokenizer-template", "none", &tool))).expect("JSON");
+    assert_eq!(untouched, json!([tool]));
+    assert!(prompt(&request("chatml", "capability", &tool)).contains("Parameters: {path: string}"));
+    assert!(prompt(&request("chatml", "none", &tool)).contains("### read"));
+    let nested = json!({"type": "function", "function": {"name": "read", "input_schema": schema}});
+    assert!(prompt(&request("llama3", "capability", &nested)).contains("Parameters: {path: string}"));
+    let nameless = json!({"input_schema": schema});
+    failure(SHOW, &request("chatml", "capability", &nameless), "INVALID_REQUEST", "tools[0].name");
+}
+
+#[test]
+fn parameters_that_a_format_cannot_show_are_warned_of() {
+    let models = ModelFolder::new("tiny").models();
+    let check = |parameters: Value, expected: &[(&str, &str)]| {
+        let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+        let request = json!({"adapter": "chatml", "messages": [say("user", "x")], "tools": [tool]});
+        assert_eq!(warnings(&answer(&models, &request)), expected, "{parameters}");
+    };
+    let lost = [("TOOL_PARAMETERS_IGNORED", "tools[0].function.parameters")];
+    check(json!([{"name": "a"}]), &lost);
+    check(json!({"type": "object", "properties": ["a"]}), &lost);
+    check(json!({"type": "string"}), &lost);
+    check(json!({"type": "object"}), &[]);
+    check(json!({"type": "object", "properties": {}}), &[]);
+    check(json!({}), &[]);
+    let flat =
+        json!({"adapter": "chatml", "messages": [say("user", "x")], "tools": [{"name": "f", "input_schema": [1]}]});
+    assert_eq!(warnings(&answer(&models, &flat)), [("TOOL_PARAMETERS_IGNORED", "tools[0].input_schema")]);
+}
+
+#[test]
+fn arguments_named_like_parameters_of_apply_chat_template_are_left_out() {
+    let template = "{{ tokenize is defined }}{{ add_generation_prompt }}{{ messages | length }}{{ flag }}";
+    let names = [
+        "add_generation_prompt",
+        "messages",
+        "tools",
+        "documents",
+        "continue_final_message",
+        "chat_template",
+        "tokenize",
+    ];
+    let args: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!(false))).collect();
+    let mut request = json!({"messages": [say("user", "x")], "template_args": args});
+    request["template_args"]["flag"] = 7.into();
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
+    assert_eq!(answer["prompt"], "FalseTrue17");
+    let paths: Vec<_> = names.iter().map(|name| format!("template_args.{name}")).collect();
+    let expected: Vec<_> = paths.iter().map(|path| ("TEMPLATE_ARG_RESERVED", path.as_str())).collect();
+    assert_eq!(warnings(&answer), expected);
+    let first = answer["warnings"][0]["text"].as_str().expect("a text");
+    assert!(first.contains("set add_generation_prompt instead"), "{first}");
+}
+
+#[test]
+fn a_path_names_a_repository() {
+    let adapter = |name: &str| {
+        let request = json!({"messages": [say("user", "x")]});
+        answer(&ModelFolder::new("x").at(name).models(), &request)["adapter"].clone()
+    };
+    assert_eq!(adapter("deepseek-ai/DeepSeek-V3.2"), "deepseek-v3.2");
+    assert_eq!(adapter("hub/DeepSeek-AI/deepseek-v3.2"), "deepseek-v3.2");
+    assert_eq!(adapter("somebody/DeepSeek-V3.2"), "chatml");
+}
+
+#[test]
+fn a_name_that_says_nothing_is_chatml_where_the_tokenizer_knows_its_turns() {
+    let tokens = [("<|im_start|>", true), ("<|im_end|>", true)];
+    let request = json!({"messages": [say("user", "x")]});
+    let guessed = answer(&ModelFolder::new("custom-model").with_tokens(&tokens).models(), &request);
+    assert_eq!(guessed["prompt"], "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+    assert_eq!(warnings(&guessed), [("FORMAT_GUESSED", "model")]);
+    let named = answer(&ModelFolder::new("qwen-custom").with_tokens(&tokens).models(), &request);
+    assert_eq!((&named["adapter"], warnings(&named)), (&json!("chatml"), vec![]));
+    let llama = answer(&ModelFolder::new("llama-custom").with_tokens(&tokens).models(), &request);
+    assert_eq!((&llama["adapter"], warnings(&llama)), (&json!("llama3"), vec![]));
+    let other = answer(&ModelFolder::new("custom-model").with_tokens(&[]).models(), &request);
+    assert_eq!((&other["adapter"], warnings(&other)), (&json!("plain"), vec![]));
+}
+
+#[test]
+fn a_template_that_rejects_a_leading_system_message_gets_it_as_the_users() {
+    let template = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
+                    {% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+    let request = json!({"messages": [say("system", "S"), say("user", "U")]});
+    let model = ModelFolder::new("tiny").with_template(template);
+    let rendered = answer(&model.models(), &request);
+    assert_eq!(rendered["prompt"], "user:[System]: S;user:U;");
+    assert_eq!(warnings(&rendered), [("SYSTEM_REWRITTEN", "messages[0]")]);
+    // One that rejects them elsewhere only takes a leading one as it is.
+    let elsewhere = "{% for m in messages[1:] %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}\
+                     {% endif %}{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+    let rendered = answer(&ModelFolder::new("tiny").with_template(elsewhere).models(), &request);
+    assert_eq!(rendered["prompt"], "system:S;user:U;");
+}
+
+#[test]
+fn a_request_overrides_capabilities() {
+    let models = ModelFolder::new("tiny")
+        .with_template("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}")
+        .models();
+    let request = |names: Value| json!({"messages": [say("system", "S"), say("user", "A"), say("user", "B")], "capabilities": names});
+    let prompt = |names: Value| answer(&models, &request(names))["prompt"].clone();
+    assert_eq!(prompt(json!(null)), "system:S;user:A;user:B;");
+    assert_eq!(prompt(json!([])), "user:[System]: S;user:A;user:B;");
+    assert_eq!(prompt(json!(["REQUIRES_STRICT_TURNS"])), "user:[System]: S\n\nA\n\nB;");
+    assert_eq!(prompt(json!(["REQUIRES_STRICT_TURNS", "SUPPORTS_SYSTEM_ROLE"])), "system:S;user:A\n\nB;");
+    let unknown = answer(&models, &request(json!(["SUPPORTS_MAGIC"])));
+    assert_eq!(
+        (&unknown["error"]["reason"], &unknown["error"]["field"]),
+        (&json!("INVALID_REQUEST"), &json!("capabilities"))
+    );
+}
