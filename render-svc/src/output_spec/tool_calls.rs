@@ -38,8 +38,9 @@ const NAMES: &[&str] = &[
 /// Returns true if this is the spelling of a token of a tool call.
 #[must_use]
 pub fn is_marker(text: &str) -> bool {
-    let name = text.trim_matches(BRACKETS).to_lowercase().replace(['▁', '-', ':', ' '], "_");
-    text.starts_with(BRACKETS) && text.ends_with(BRACKETS) && (NAMES.contains(&name.as_str()) || names_a_part(&name))
+    let name = text.trim_matches(BRACKETS).to_lowercase().replace(['▁', '-', ':'], "_");
+    let is_bracketed = text.starts_with(BRACKETS) && text.ends_with(BRACKETS) && !text.contains(char::is_whitespace);
+    is_bracketed && (NAMES.contains(&name.as_str()) || names_a_part(&name))
 }
 
 /// A library of calls declares tools, and a response answers a call.
@@ -102,6 +103,7 @@ mod tests {
             "",
             "<>",
             "<|tool_list_start|>",
+            "<a tool_call>",
         ];
         for other in others {
             assert!(!is_marker(other), "{other}");
