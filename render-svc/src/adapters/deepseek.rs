@@ -1,7 +1,11 @@
 //! What the DeepSeek families share: how a model is recognised, how `template_args` and tools reach the encoder, and DSML, the
 //! markup in which tool calls are written. Each family ports its official encoder, and equals it byte for byte.
+//!
+//! V3.2 also takes what its official encoder cannot read: lists of text blocks, typed calls and results, and arguments that are an
+//! object. Media are refused, so that no base64 text stands in a prompt.
 
 mod arguments;
+mod blocks;
 mod v32;
 mod v4;
 
@@ -11,10 +15,11 @@ use serde_json::Value;
 use tandem_common::template::marks;
 
 use super::{Input, Verdict, Warning, WarningCode, ignored};
-use crate::chat::{Conversation, Invalid, Object, blocks, kind};
+use crate::chat::{Conversation, Invalid, Object};
 use crate::models::Model;
 use crate::python;
 use arguments::Json;
+use blocks::Item;
 
 pub(super) use v4::DEEPSEEK_V4;
 pub(super) use v32::DEEPSEEK_V32;
@@ -74,11 +79,15 @@ fn serves(model: &Model, identity: &Identity) -> Verdict {
     }
 }
 
-/// The encoders write the blocks of tool results, whatever they are, and no other images.
+/// Returns true if the conversation holds an image. An image without data in a tool's result does not count: the official
+/// encoders write a text for it.
 fn stops_at_images(conversation: &Conversation) -> bool {
-    let is_result = |message: &&Value| message.get("role").and_then(Value::as_str) == Some("tool");
-    let others = conversation.messages.iter().filter(|message| !is_result(message));
-    others.flat_map(blocks).any(|block| kind(block) == Some("image"))
+    let messages = &conversation.messages;
+    if !messages.iter().any(blocks::has_placeholder) {
+        return conversation.has_images();
+    }
+    let others = messages.iter().filter(|message| !blocks::has_placeholder(message)).cloned();
+    Conversation { messages: others.collect(), ..Conversation::default() }.has_images()
 }
 
 /// What `template_args` ask of an encoder. Those it does not know are ignored.
@@ -145,7 +154,9 @@ fn context(args: &Object) -> Result<&[Value], Invalid> {
 /// A message, and where in the request it is.
 #[derive(Debug)]
 struct Turn<'a> {
-    path: String,
+    path: &'a str,
+    /// Whether it stands there as a block of a message.
+    is_block: bool,
     role: &'a str,
     /// None for a message that is made here.
     fields: Option<&'a Object>,
@@ -154,21 +165,21 @@ struct Turn<'a> {
 }
 
 /// The conversation's messages. Its tools are declared by the first system message, or by one that is made for them.
-fn turns<'a>(conversation: &'a Conversation) -> Result<Vec<Turn<'a>>, Invalid> {
-    let mut turns = messages("messages", &conversation.messages)?;
+fn turns<'a>(said: &'a [Item<'a>], conversation: &'a Conversation) -> Result<Vec<Turn<'a>>, Invalid> {
+    let mut turns = messages(said)?;
     let tools = listed("tools", conversation.tools.as_ref())?;
     if tools.is_empty() {
         return Ok(turns);
     }
     match turns.iter_mut().find(|turn| turn.role == "system") {
         Some(system) => system.tools.extend(tools),
-        None => turns.insert(0, Turn { path: "tools".to_owned(), role: "system", fields: None, tools }),
+        None => turns.insert(0, Turn { path: "tools", is_block: false, role: "system", fields: None, tools }),
     }
     Ok(turns)
 }
 
-fn messages<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Turn<'a>>, Invalid> {
-    messages.iter().enumerate().map(|(i, message)| Turn::new(format!("{path}[{i}]"), message)).collect()
+fn messages<'a>(items: &'a [Item<'a>]) -> Result<Vec<Turn<'a>>, Invalid> {
+    items.iter().map(Turn::new).collect()
 }
 
 /// A list's items, each with its path. Nothing, in any of Python's forms, is an empty list.
@@ -183,11 +194,12 @@ fn listed<'a>(path: &str, list: Option<&'a Value>) -> Result<Vec<(String, &'a Va
 }
 
 impl<'a> Turn<'a> {
-    fn new(path: String, message: &'a Value) -> Result<Self, Invalid> {
-        let Some(fields) = message.as_object() else { return Err(Invalid::new(path, "must be an object")) };
+    fn new(item: &'a Item<'a>) -> Result<Self, Invalid> {
+        let path = item.path.as_str();
+        let Some(fields) = item.message.as_object() else { return Err(Invalid::new(path, "must be an object")) };
         let tools = listed(&format!("{path}.tools"), fields.get("tools"))?;
         let role = fields.get("role").and_then(Value::as_str).unwrap_or_default();
-        Ok(Self { path, role, fields: Some(fields), tools })
+        Ok(Self { path, is_block: item.is_block, role, fields: Some(fields), tools })
     }
 
     fn get(&self, key: &str) -> Option<&'a Value> {
@@ -211,6 +223,14 @@ impl<'a> Turn<'a> {
 
     fn invalid(&self, key: &str, problem: impl Into<String>) -> Invalid {
         Invalid::new(format!("{}.{key}", self.path), problem)
+    }
+
+    /// Blames the message for standing where it does.
+    fn misplaced(&self, problem: impl Into<String>) -> Invalid {
+        match self.is_block {
+            true => Invalid::new(self.path, problem),
+            false => self.invalid("role", problem),
+        }
     }
 
     fn unknown_role(&self) -> Invalid {
@@ -257,6 +277,14 @@ impl<'a> Call<'a> {
             value.ok_or_else(|| Invalid::new(format!("{path}.{key}"), "must be set"))
         };
         Ok(Self { name: python::text(field("name")?), arguments: field("arguments")?, path })
+    }
+
+    /// The arguments of an object or of its JSON text.
+    fn read(&self) -> Result<Vec<(String, Json)>, arguments::Unreadable> {
+        match self.arguments {
+            Value::Object(object) => Ok(arguments::entries(object)),
+            _ => self.parse(),
+        }
     }
 
     /// The arguments, where they are the JSON text of an object.

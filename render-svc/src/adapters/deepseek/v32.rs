@@ -1,5 +1,6 @@
 //! `deepseek-v3.2`: DeepSeek-V3.2, whose tool results follow the call in the assistant's own turn.
 
+use super::blocks::{Item, expanded};
 use super::{
     ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
     turns, warnings,
@@ -30,11 +31,13 @@ pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
 
 fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let conversation = input.conversation;
-    let asked = conversation.messages.last().is_some_and(|last| last["role"] == "user");
+    let said = expanded("messages", &conversation.messages)?;
+    let asked = said.last().is_some_and(|last| last.message["role"] == "user");
     let settings = Settings::read(&conversation.template_args, asked)?;
-    let encoder = Encoder::new(&settings, input)?;
+    let context = expanded("template_args.context", settings.context)?;
+    let encoder = Encoder::new(&settings, &context, &said, input)?;
     let mut prompt = settings.start();
-    for i in settings.context.len()..encoder.turns.len() {
+    for i in context.len()..encoder.turns.len() {
         encoder.write(i, &mut prompt)?;
     }
     Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
@@ -53,9 +56,14 @@ struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    fn new(settings: &Settings<'a>, input: &Input<'a>) -> Result<Self, Invalid> {
-        let mut all = messages("template_args.context", settings.context)?;
-        all.extend(turns(input.conversation)?);
+    fn new(
+        settings: &Settings<'a>,
+        context: &'a [Item<'a>],
+        said: &'a [Item<'a>],
+        input: &Input<'a>,
+    ) -> Result<Self, Invalid> {
+        let mut all = messages(context)?;
+        all.extend(turns(said, input.conversation)?);
         check_continued(input, all.last())?;
         let last_user = all.iter().rposition(|turn| matches!(turn.role, "user" | "developer"));
         if settings.thinking && settings.drop_thinking {
@@ -111,7 +119,7 @@ impl<'a> Encoder<'a> {
         let turn = &self.turns[i];
         let (order, calls) = self.calls_before(i)?;
         if order > calls {
-            return Err(turn.invalid("role", format!("is the tool result number {order} after {calls} tool calls")));
+            return Err(turn.misplaced(format!("is the tool result number {order} after {calls} tool calls")));
         }
         if order == 1 {
             out.push_str("\n\n<function_results>");
@@ -132,7 +140,7 @@ impl<'a> Encoder<'a> {
             Some(caller) if self.turns[caller].role == "assistant" => Ok((i - caller, self.turns[caller].call_count())),
             // Here the official encoder looks at index -1 which, in Python, is the last message.
             None if i == 0 => Ok((1, self.turns.last().map_or(0, Turn::call_count))),
-            _ => Err(self.turns[i].invalid("role", "a tool result must follow a message of the assistant")),
+            _ => Err(self.turns[i].misplaced("a tool result must follow a message of the assistant")),
         }
     }
 
@@ -181,7 +189,7 @@ fn developer(turn: &Turn<'_>, tools: String) -> Result<String, Invalid> {
 }
 
 fn dsml(calls: &[Call<'_>]) -> Result<String, Invalid> {
-    let dsml = |call: &Call<'_>| Ok(call.dsml(&call.parse().map_err(|why| call.unreadable(why))?));
+    let dsml = |call: &Call<'_>| Ok(call.dsml(&call.read().map_err(|why| call.unreadable(why))?));
     Ok(dsml_block("function_calls", &calls.iter().map(dsml).collect::<Result<Vec<_>, Invalid>>()?))
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tandem_common::template::marks;
 
 use super::arguments::{Json, Unreadable};
+use super::blocks::{Item, checked};
 use super::{
     ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
     turns, warnings,
@@ -69,7 +70,9 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let conversation = input.conversation;
     let settings = Settings::read(&conversation.template_args, true)?;
     let effort = effort(&conversation.template_args)?;
-    let (encoder, first) = Encoder::new(&settings, input)?;
+    let said = checked("messages", &conversation.messages)?;
+    let context = checked("template_args.context", settings.context)?;
+    let (encoder, first) = Encoder::new(&settings, &context, &said, input)?;
     let mut prompt = settings.start();
     if first == 0 && settings.thinking {
         prompt.push_str(effort);
@@ -245,9 +248,14 @@ struct Encoder<'a> {
 
 impl<'a> Encoder<'a> {
     /// With the index of the first message to write.
-    fn new(settings: &Settings<'a>, input: &Input<'a>) -> Result<(Self, usize), Invalid> {
-        let mut all = merge(messages("template_args.context", settings.context)?);
-        let turns = turns(input.conversation)?;
+    fn new(
+        settings: &Settings<'a>,
+        context: &'a [Item<'a>],
+        said: &'a [Item<'a>],
+        input: &Input<'a>,
+    ) -> Result<(Self, usize), Invalid> {
+        let mut all = merge(messages(context)?);
+        let turns = turns(said, input.conversation)?;
         check_continued(input, turns.last())?;
         let mut said = merge(turns);
         sort_results(&all, &mut said);

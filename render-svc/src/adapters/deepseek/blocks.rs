@@ -1,0 +1,215 @@
+//! Lists of blocks as the encoders take them: joined to text, and calls and results as messages of their own.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+use tandem_common::status::Reason;
+
+use crate::chat::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
+use crate::{media, python};
+
+/// A message as an encoder takes it.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    /// Where it stands in the request.
+    pub path: String,
+    pub message: Cow<'a, Value>,
+    /// Whether it stands there as a block of a message.
+    pub is_block: bool,
+}
+
+impl<'a> Item<'a> {
+    fn whole(path: &str, message: Cow<'a, Value>) -> Self {
+        Self { path: path.to_owned(), message, is_block: false }
+    }
+}
+
+/// Joins every list of text blocks to text. The assistant's `tool_use` blocks become calls of its message, and `tool_result`
+/// blocks become messages of the tool before the rest of their message.
+///
+/// # Errors
+/// Content of another type and blocks that the encoders cannot show, by path.
+pub(super) fn expanded<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
+    let items = each(path, messages).map(|(path, message)| expand(&path, message));
+    Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// Takes every message as it is.
+///
+/// # Errors
+/// Content that is neither text nor, in a tool's message, a list of text blocks and media blocks without data, by path.
+pub(super) fn checked<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
+    each(path, messages).map(|(path, message)| check(&path, message)).collect()
+}
+
+/// Returns true for a tool's message with a media block that holds no data, such as `{"type": "image"}`. The official encoders
+/// write a text for it.
+pub(super) fn has_placeholder(message: &Value) -> bool {
+    let blocks = blocks(message);
+    role(message) == "tool"
+        && blocks.iter().any(is_placeholder)
+        && blocks.iter().all(|block| is_placeholder(block) || is_bare_text(block))
+}
+
+fn each<'a>(path: &str, messages: &'a [Value]) -> impl Iterator<Item = (String, &'a Value)> {
+    messages.iter().enumerate().map(move |(i, message)| (format!("{path}[{i}]"), message))
+}
+
+fn role(message: &Value) -> &str {
+    message.get("role").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_placeholder(block: &Value) -> bool {
+    let is_alone = block.as_object().is_some_and(|block| block.len() == 1);
+    is_alone && matches!(kind(block), Some("image" | "audio" | "video"))
+}
+
+fn is_bare_text(block: &Value) -> bool {
+    let is_all = block.as_object().is_some_and(|block| block.len() == 2);
+    is_all && kind(block) == Some("text") && block_text(block, 0).is_ok()
+}
+
+fn expand<'a>(path: &str, message: &'a Value) -> Result<Vec<Item<'a>>, Invalid> {
+    match (blocks_of(path, message)?, message) {
+        (Some(blocks), Value::Object(fields)) if !has_placeholder(message) => {
+            Parts::read(blocks, role(message), path)?.into_items(path, fields)
+        }
+        _ => Ok(vec![Item::whole(path, Cow::Borrowed(message))]),
+    }
+}
+
+fn check<'a>(path: &str, message: &'a Value) -> Result<Item<'a>, Invalid> {
+    if let Some(blocks) = blocks_of(path, message)? {
+        blocks.iter().enumerate().try_for_each(|(i, block)| check_block(block, i)).map_err(|e| e.within(path))?;
+        if role(message) != "tool" {
+            let problem = "must be text: this family's encoder takes a list of blocks only from tools";
+            return Err(Invalid::new(format!("{path}.content"), problem));
+        }
+    }
+    Ok(Item::whole(path, Cow::Borrowed(message)))
+}
+
+fn check_block(block: &Value, i: usize) -> Result<(), Invalid> {
+    if is_placeholder(block) { Ok(()) } else { text_of(block, i).map(|_| ()) }
+}
+
+/// A message's blocks; None for text.
+fn blocks_of<'a>(path: &str, message: &'a Value) -> Result<Option<&'a [Value]>, Invalid> {
+    match content(message) {
+        _ if !message.is_object() => Err(Invalid::new(path, "must be an object")),
+        Content::Null | Content::Text(_) => Ok(None),
+        Content::Blocks(blocks) => Ok(Some(blocks)),
+        Content::Other(_) => Err(wrong_content().within(path)),
+    }
+}
+
+fn wrong_content() -> Invalid {
+    Invalid::new("content", "must be text or a list of blocks")
+}
+
+/// What the blocks of one message say and do.
+#[derive(Debug, Default)]
+struct Parts {
+    text: String,
+    has_text: bool,
+    calls: Vec<Value>,
+    results: Vec<Item<'static>>,
+}
+
+impl Parts {
+    fn read(blocks: &[Value], role: &str, path: &str) -> Result<Self, Invalid> {
+        let mut parts = Self::default();
+        for (i, block) in blocks.iter().enumerate() {
+            parts.add(block, i, role, path).map_err(|e| e.within(path))?;
+        }
+        if role == "tool" && parts.has_text && !parts.results.is_empty() {
+            let problem = "must hold text blocks or tool_result blocks, not both, in a message of the tool";
+            return Err(Invalid::new(format!("{path}.content"), problem));
+        }
+        Ok(parts)
+    }
+
+    fn add(&mut self, block: &Value, i: usize, role: &str, path: &str) -> Result<(), Invalid> {
+        match (kind(block), role) {
+            (Some("tool_use"), "assistant") => self.calls.push(call(block, i)?),
+            (Some("tool_result"), "user" | "tool") => {
+                let message = Cow::Owned(result(block, i)?);
+                self.results.push(Item { path: format!("{path}.content[{i}]"), message, is_block: true });
+            }
+            _ => {
+                self.text.push_str(text_of(block, i)?);
+                self.has_text = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The results come first: they answer the message before.
+    fn into_items<'a>(self, path: &str, fields: &Object) -> Result<Vec<Item<'a>>, Invalid> {
+        let mut items: Vec<Item<'a>> = self.results;
+        if self.has_text || items.is_empty() {
+            let mut message = fields.clone();
+            message.insert("content".to_owned(), self.text.into());
+            add_calls(&mut message, self.calls).map_err(|e| e.within(path))?;
+            items.push(Item::whole(path, Cow::Owned(Value::Object(message))));
+        }
+        Ok(items)
+    }
+}
+
+fn add_calls(message: &mut Object, calls: Vec<Value>) -> Result<(), Invalid> {
+    if calls.is_empty() {
+        return Ok(());
+    }
+    match message.get_mut("tool_calls") {
+        Some(Value::Array(earlier)) => earlier.extend(calls),
+        Some(other) if python::is_true(other) => return Err(Invalid::new("tool_calls", "must be a list")),
+        _ => {
+            message.insert("tool_calls".to_owned(), calls.into());
+        }
+    }
+    Ok(())
+}
+
+/// A `tool_use` block as a call.
+fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
+    let invalid = |key: &str, problem: &str| Invalid::new(format!("content[{i}].{key}"), problem);
+    let Some(name) = block["name"].as_str() else { return Err(invalid("name", "must be a string")) };
+    let arguments = match &block["input"] {
+        Value::Null => json!({}),
+        input @ Value::Object(_) => input.clone(),
+        _ => return Err(invalid("input", "must be a JSON object")),
+    };
+    Ok(json!({"id": block["id"], "type": "function", "function": {"name": name, "arguments": arguments}}))
+}
+
+/// A `tool_result` block as a message of the tool.
+fn result(block: &Value, i: usize) -> Result<Value, Invalid> {
+    let text = result_text(block).map_err(|e| e.within(&format!("content[{i}]")))?;
+    Ok(json!({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}))
+}
+
+fn result_text(block: &Value) -> Result<Cow<'_, str>, Invalid> {
+    match content(block) {
+        Content::Null => Ok(Cow::Borrowed("")),
+        Content::Text(text) => Ok(Cow::Borrowed(text)),
+        Content::Blocks(blocks) => {
+            let texts = blocks.iter().enumerate().map(|(i, block)| text_of(block, i));
+            Ok(Cow::Owned(texts.collect::<Result<_, _>>()?))
+        }
+        Content::Other(_) => Err(wrong_content()),
+    }
+}
+
+/// The text of a text block at index `i`; other blocks are refused.
+fn text_of(block: &Value, i: usize) -> Result<&str, Invalid> {
+    match kind(block) {
+        Some("text") => block_text(block, i),
+        Some(kind) if media::kind(block).is_some() => Err(Invalid {
+            reason: Reason::UnknownBlock,
+            field: format!("content[{i}]"),
+            problem: format!("blocks of type {kind:?} cannot be rendered: models of this family read nothing but text"),
+        }),
+        _ => Err(unknown_block(block, i)),
+    }
+}
