@@ -21,19 +21,26 @@ pub(super) fn write(out: &mut String, tools: &[Value]) -> Result<(), Invalid> {
 }
 
 fn write_declaration(out: &mut String, tool: &Value) -> Result<(), Invalid> {
-    let Some(function) = tool.get("function").and_then(Value::as_object) else {
-        return Err(Invalid::new("function", "must be an object"));
-    };
+    match tool.get("function") {
+        Some(Value::Object(function)) => write_function(out, function).map_err(|e| e.within("function")),
+        None if tool.get("name").is_some() => tool.as_object().map_or(Ok(()), |tool| write_function(out, tool)),
+        _ => Err(Invalid::new("function", "must be an object")),
+    }
+}
+
+fn write_function(out: &mut String, function: &Object) -> Result<(), Invalid> {
+    let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| Invalid::new("name", "must be a string that is not empty"))?;
     out.push_str("declaration:");
-    out.push_str(&printed(function.get("name")));
+    out.push_str(name);
     out.push_str("{description:");
     write_quoted(out, &printed(function.get("description")));
     match given(function, "parameters") {
         None => {}
         Some(Value::Object(parameters)) => {
-            write_parameters(out, parameters).map_err(|e| e.within("function.parameters"))?;
+            write_parameters(out, parameters).map_err(|e| e.within("parameters"))?;
         }
-        Some(_) => return Err(Invalid::new("function.parameters", "must be an object: a JSON Schema")),
+        Some(_) => return Err(Invalid::new("parameters", "must be an object: a JSON Schema")),
     }
     if let Some(response) = function.get("response") {
         write_response(out, response);

@@ -69,7 +69,7 @@ pub(super) struct Call<'a> {
     /// Null without one.
     id: &'a Value,
     pub name: &'a str,
-    pub arguments: Option<&'a Object>,
+    pub arguments: Option<Cow<'a, Object>>,
 }
 
 /// What a tool answered.
@@ -151,7 +151,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(conversation: &'a Conversation) -> Result<Self, Invalid> {
         let only_tool = match conversation.tools.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
-            Some([tool]) => tool.pointer("/function/name").and_then(|name| tool_name(name).ok()),
+            Some([tool]) => tool_name(&tool.get("function").unwrap_or(tool)["name"]).ok(),
             _ => None,
         };
         Ok(Self {
@@ -234,9 +234,10 @@ impl<'a> Reader<'a> {
         };
         let name = tool_name(&function["name"]).map_err(|problem| path.invalid("function.name", problem))?;
         let arguments = match &function["arguments"] {
-            Value::Object(arguments) => Some(arguments),
             Value::Null if function.get("arguments").is_some() => None,
-            _ => return Err(path.invalid("function.arguments", ARGUMENTS_NOT_AN_OBJECT)),
+            arguments => {
+                Some(object(arguments).ok_or_else(|| path.invalid("function.arguments", ARGUMENTS_NOT_AN_OBJECT))?)
+            }
         };
         Ok(self.called(Call { id: &call["id"], name, arguments }))
     }
@@ -283,7 +284,7 @@ impl<'a> Reader<'a> {
 
     fn tool_use(&mut self, block: &'a Value, path: Path<'_>) -> Result<Call<'a>, Invalid> {
         let arguments = match &block["input"] {
-            Value::Object(input) => Some(input),
+            Value::Object(input) => Some(Cow::Borrowed(input)),
             Value::Null => None,
             _ => return Err(path.invalid("input", "must be a JSON object")),
         };
@@ -370,6 +371,15 @@ fn responses<'a>(message: &'a Value, path: Path<'_>) -> Result<Vec<Response<'a>>
 }
 
 fn tool_response<'a>(response: &'a Value, path: Path<'_>) -> Result<Response<'a>, Invalid> {
+/// The object that arguments are, or whose JSON text they are.
+fn object(arguments: &Value) -> Option<Cow<'_, Object>> {
+    match arguments {
+        Value::Object(object) => Some(Cow::Borrowed(object)),
+        Value::String(text) => marked_json::object(text).map(Cow::Owned),
+        _ => None,
+    }
+}
+
     let Some(body) = response.get("response") else {
         return Err(path.invalid("response", "must be what the tool answered"));
     };
