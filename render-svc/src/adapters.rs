@@ -116,6 +116,10 @@ pub struct Attachment {
     pub kind: MediaKind,
     /// The block that shows it, such as `messages[1].content[0]`.
     pub path: String,
+    /// Where its marker starts in the prompt, in bytes of UTF-8. Text of the caller that spells a marker has no attachment.
+    pub offset: usize,
+    /// Such as `image/png`; None if unknown.
+    pub mime_type: Option<String>,
     /// Where its data is.
     pub source: MediaSource,
 }

@@ -43,6 +43,7 @@ const TYPES: &[&str] = &[
     "text",
     "image",
     "image_url",
+    "input_image",
     "audio",
     "input_audio",
     "audio_url",

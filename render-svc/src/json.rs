@@ -222,8 +222,11 @@ fn rendered_json(rendered: Rendered) -> Value {
 }
 
 fn attachment_json(attachment: &Attachment) -> Value {
-    let Attachment { kind, path, source } = attachment;
-    let mut answer = json!({"type": kind.name(), "path": path});
+    let Attachment { kind, path, offset, mime_type, source } = attachment;
+    let mut answer = json!({"type": kind.name(), "path": path, "offset": offset});
+    if let Some(mime_type) = mime_type {
+        answer["mime_type"] = json!(mime_type);
+    }
     match source {
         MediaSource::Base64(base64) => answer["base64"] = json!(base64),
         MediaSource::Location(location) => answer["location"] = json!(location),

@@ -10,7 +10,14 @@ use render_svc::models::{Model, Models};
 use render_svc::render::{Output, Rendered, render};
 use render_svc::{clock, json};
 use serde_json::{Value, json};
+use tandem_common::pb::chat::v1::image_block::Source;
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::render_response::Output as RenderOutput;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_tests::{ModelFolder, render_service};
 use tempfile::TempDir;
+
+use crate::render::{blocks, conversation, image_block, request, text_block};
 
 /// A model of which nothing is known but its type.
 static GEMMA4: LazyLock<Models> = LazyLock::new(|| model(&[("config.json", json!({"model_type": "gemma4"}))]));
@@ -580,8 +587,107 @@ fn media_leave_markers_and_travel_in_their_order() {
         (MediaKind::Video, "messages[1].content[0]", MediaSource::Location("b.mp4".to_owned())),
         (MediaKind::Image, "messages[3].content[0]", MediaSource::Elsewhere),
     ];
-    let expected = expected.map(|(kind, path, source)| Attachment { kind, path: path.to_owned(), source });
-    assert_eq!(attachments, expected);
+    let found = attachments.into_iter().map(|Attachment { kind, path, source, .. }| (kind, path, source));
+    assert_eq!(found.collect::<Vec<_>>(), expected.map(|(kind, path, source)| (kind, path.to_owned(), source)));
+}
+
+/// The paths of the attachments in the order of their markers.
+#[track_caller]
+fn check_offsets(request: &str, expected: &[&str]) {
+    let (text, attachments) = prompt(&GEMMA4, request);
+    for Attachment { kind, offset, path, .. } in &attachments {
+        let marker = format!("<|{}|>", kind.name());
+        assert!(text.get(*offset..).is_some_and(|rest| rest.starts_with(&marker)), "{path} at {offset}: {text}");
+    }
+    assert!(attachments.is_sorted_by(|a, b| a.offset < b.offset), "{attachments:?}");
+    assert_eq!(attachments.iter().map(|a| a.path.as_str()).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn attachments_say_where_their_markers_are() {
+    let request = |continues: bool| {
+        format!(
+            r#"{{
+                "messages": [
+                    {{"role": "system", "content": [{{"type": "text", "text": "é<|image|>"}}, {{"type": "image"}}]}},
+                    {{"role": "user", "content": [{{"type": "text", "text": "<|image|> 😀 <|audio|>"}}, {{"type": "audio"}}]}},
+                    {{"role": "assistant", "content": "", "tool_calls": [{{"id": "a", "function": {{"name": "<|video|>",
+                        "arguments": {{"<|image|>": "<|image|>"}}}}}}]}},
+                    {{"role": "tool", "tool_call_id": "a", "content": [{{"type": "text", "text": "<|image|>"}}, {{"type": "image"}},
+                        {{"type": "video"}}]}},
+                    {{"role": "user", "content": [{{"type": "tool_result", "content": [{{"type": "image"}}]}}, {{"type": "image"}},
+                        {{"type": "text", "text": "<|image|>  "}}, {{"type": "video"}}]}}
+                ],
+                "continue_final_message": {continues}
+            }}"#
+        )
+    };
+    let paths = [
+        "messages[0].content[1]",
+        "messages[1].content[1]",
+        "messages[3].content[1]",
+        "messages[3].content[2]",
+        "messages[4].content[0].content[0]",
+        "messages[4].content[1]",
+        "messages[4].content[3]",
+    ];
+    check_offsets(&request(false), &paths);
+    check_offsets(&request(true), &paths[..6]);
+}
+
+#[test]
+fn attachments_say_what_type_they_are() {
+    let cases = [
+        (r#"{"type": "image", "base64": "QUJD", "mime_type": "image/webp"}"#, Some("image/webp"), "base64", "QUJD"),
+        (
+            r#"{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}"#,
+            Some("image/png"),
+            "base64",
+            "QUJD",
+        ),
+        (r#"{"type": "input_image", "image_url": "data:image/png;base64,QUJD"}"#, Some("image/png"), "base64", "QUJD"),
+        (r#"{"type": "image", "url": "data:image/gif;base64,QUJD"}"#, Some("image/gif"), "base64", "QUJD"),
+        (r#"{"type": "image", "image": "data:;base64,QUJD"}"#, None, "base64", "QUJD"),
+        (r#"{"type": "video", "video": "http://x/y.mp4"}"#, None, "location", "http://x/y.mp4"),
+        (r#"{"type": "audio", "path": "a.wav", "mime_type": "audio/wav"}"#, Some("audio/wav"), "location", "a.wav"),
+        (
+            r#"{"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}}"#,
+            Some("audio/wav"),
+            "base64",
+            "QUJD",
+        ),
+        (r#"{"type": "image", "attachment_id": "cat"}"#, Some("image/jpeg"), "attachment_id", "cat"),
+    ];
+    for (block, mime_type, source, data) in cases {
+        let request = format!(
+            r#"{{"messages": [{{"role": "user", "content": [{block}]}}],
+                "template_args": {{"attachments": [{{"id": "cat", "mime_type": "image/jpeg"}}]}}}}"#
+        );
+        let answer = json::answer(try_rendered(&GEMMA4, &request));
+        let attachment = &answer["attachments"][0];
+        assert_eq!((attachment["mime_type"].as_str(), &attachment[source]), (mime_type, &json!(data)), "{block}");
+        assert_eq!(attachment["offset"], json!("<bos><|turn>user\n".len()), "{block}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_says_where_markers_are() {
+    let folder = ModelFolder::new("tiny").with_template("<|turn> <turn|>");
+    let service = render_service(&[folder.path()], None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let image = image_block(Source::Location("data:image/png;base64,QUJD".to_owned()));
+    let messages = vec![blocks("user", vec![text_block("é<|image|>"), image])];
+    let response = client.render(request(conversation(messages))).await.expect("renders").into_inner();
+    let Some(RenderOutput::Prompt(pb::Prompt { text, attachments, .. })) = response.output else { panic!("no prompt") };
+    let offset = text.rfind("<|image|>").and_then(|offset| u32::try_from(offset).ok()).expect("a marker");
+    let expected = pb::Attachment {
+        kind: pb::MediaKind::Image.into(),
+        path: "messages[0].content[1]".to_owned(),
+        offset,
+        mime_type: "image/png".to_owned(),
+        source: Some(pb::attachment::Source::Base64("QUJD".to_owned())),
+    };
+    assert_eq!(attachments, [expected]);
 }
 
 #[test]
@@ -660,6 +766,45 @@ fn what_the_official_template_refuses_is_refused_by_path() {
         "messages[0].content",
         "holds no text to continue",
     );
+}
+
+#[test]
+fn arguments_may_be_json_text() {
+    let arguments = r#"{"b": 1e16, "a": ["x", 12345678901234567890123], "é": {"k": null}}"#;
+    let request = |arguments: String| {
+        let call = format!(r#"{{"function": {{"name": "f", "arguments": {arguments}}}}}"#);
+        format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": [{call}]}}]}}"#)
+    };
+    let (text, _) = prompt(&GEMMA4, &request(json!(arguments).to_string()));
+    assert_eq!(text, prompt(&GEMMA4, &request(arguments.to_owned())).0);
+    assert!(text.contains("call:f{a:[<|\"|>x<|\"|>,12345678901234567890123],b:1e+16,é:{k:null}}"), "{text}");
+}
+
+#[test]
+fn a_tool_must_have_a_name() {
+    let request = |tool: &str| format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "tools": [{tool}]}}"#);
+    let problem = "must be a string that is not empty";
+    for tool in [r#"{"description": "d"}"#, r#"{"name": null}"#, r#"{"name": ""}"#, r#"{"name": 5}"#] {
+        let wrapped = request(&format!(r#"{{"function": {tool}}}"#));
+        check_refused(&wrapped, "INVALID_REQUEST", "tools[0].function.name", problem);
+    }
+    check_refused(&request(r#"{"name": ""}"#), "INVALID_REQUEST", "tools[0].name", problem);
+    let nothing = r#"{"type": "function", "description": "d"}"#;
+    check_refused(&request(nothing), "INVALID_REQUEST", "tools[0].function", "must be an object");
+}
+
+#[test]
+fn a_tool_may_be_given_without_its_function_object() {
+    let function =
+        r#""name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}"#;
+    let result = r#"{"role": "user", "content": [{"type": "tool_result", "content": "1"}]}"#;
+    let request = |tool: String| format!(r#"{{"messages": [{result}], "tools": [{tool}]}}"#);
+    let (flat, _) = prompt(&GEMMA4, &request(format!(r#"{{"type": "function", {function}}}"#)));
+    let (wrapped, _) = prompt(&GEMMA4, &request(format!(r#"{{"type": "function", "function": {{{function}}}}}"#)));
+    assert_eq!(flat, wrapped);
+    assert!(flat.contains("response:f{"), "{flat}");
+    let bad = format!(r#"{{"messages": [{result}], "tools": [{{"name": "f", "parameters": 5}}]}}"#);
+    check_refused(&bad, "INVALID_REQUEST", "tools[0].parameters", "must be an object: a JSON Schema");
 }
 
 #[test]
@@ -807,45 +952,6 @@ impl Numbers {
             3 => format!("{{{text}}}"),
             _ => self.pick(&VALUES).to_owned(),
         }
-#[test]
-fn arguments_may_be_json_text() {
-    let arguments = r#"{"b": 1e16, "a": ["x", 12345678901234567890123], "é": {"k": null}}"#;
-    let request = |arguments: String| {
-        let call = format!(r#"{{"function": {{"name": "f", "arguments": {arguments}}}}}"#);
-        format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": [{call}]}}]}}"#)
-    };
-    let (text, _) = prompt(&GEMMA4, &request(json!(arguments).to_string()));
-    assert_eq!(text, prompt(&GEMMA4, &request(arguments.to_owned())).0);
-    assert!(text.contains("call:f{a:[<|\"|>x<|\"|>,12345678901234567890123],b:1e+16,é:{k:null}}"), "{text}");
-}
-
-#[test]
-fn a_tool_must_have_a_name() {
-    let request = |tool: &str| format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "tools": [{tool}]}}"#);
-    let problem = "must be a string that is not empty";
-    for tool in [r#"{"description": "d"}"#, r#"{"name": null}"#, r#"{"name": ""}"#, r#"{"name": 5}"#] {
-        let wrapped = request(&format!(r#"{{"function": {tool}}}"#));
-        check_refused(&wrapped, "INVALID_REQUEST", "tools[0].function.name", problem);
-    }
-    check_refused(&request(r#"{"name": ""}"#), "INVALID_REQUEST", "tools[0].name", problem);
-    let nothing = r#"{"type": "function", "description": "d"}"#;
-    check_refused(&request(nothing), "INVALID_REQUEST", "tools[0].function", "must be an object");
-}
-
-#[test]
-fn a_tool_may_be_given_without_its_function_object() {
-    let function =
-        r#""name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}"#;
-    let result = r#"{"role": "user", "content": [{"type": "tool_result", "content": "1"}]}"#;
-    let request = |tool: String| format!(r#"{{"messages": [{result}], "tools": [{tool}]}}"#);
-    let (flat, _) = prompt(&GEMMA4, &request(format!(r#"{{"type": "function", {function}}}"#)));
-    let (wrapped, _) = prompt(&GEMMA4, &request(format!(r#"{{"type": "function", "function": {{{function}}}}}"#)));
-    assert_eq!(flat, wrapped);
-    assert!(flat.contains("response:f{"), "{flat}");
-    let bad = format!(r#"{{"messages": [{result}], "tools": [{{"name": "f", "parameters": 5}}]}}"#);
-    check_refused(&bad, "INVALID_REQUEST", "tools[0].parameters", "must be an object: a JSON Schema");
-}
-
     }
 }
 
@@ -916,6 +1022,9 @@ fn different(corpus: &Path, slug: &str) -> (usize, Vec<String>) {
     (cases.len(), cases.iter().filter(is_wrong).map(|(id, _)| id.clone()).collect())
 }
 
+/// The template raises where arguments are text; the adapter reads the text.
+const ARGUMENTS_AS_TEXT: &[&str] = &["30-tool-call-string-args"];
+
 /// The template is revised now and then; the adapter follows the newest revision.
 #[test]
 fn the_corpus_agrees_with_the_newest_official_template() {
@@ -932,6 +1041,3 @@ fn the_corpus_agrees_with_the_newest_official_template() {
     eprintln!("unsloth-gemma-4, the newest: {} of {cases} equal", cases - different.len());
     assert_eq!(different, ARGUMENTS_AS_TEXT);
 }
-/// The template raises where arguments are text; the adapter reads the text.
-const ARGUMENTS_AS_TEXT: &[&str] = &["30-tool-call-string-args"];
-

@@ -3,7 +3,8 @@
 //! What that template has no words for is added in its spirit: typed `tool_use` and `tool_result` blocks are written where they
 //! stand, a result joins the model turn that holds its call, and media blocks leave a marker in any message while their data
 //! travels beside the text. What the template drops without a word (a block it does not know, content that is a number) is an
-//! error here.
+//! error here. Arguments may also be JSON text, and a tool may be given without its
+//! `function` object.
 
 mod declarations;
 mod media;
@@ -79,12 +80,11 @@ fn own_template(model: &Model) -> Option<&str> {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let options = options(model, input);
-    let prompt = match input.continue_final_message {
+    let Prompt { text, attachments } = match input.continue_final_message {
         true => continued(input.conversation, &options)?,
         false => prompt::write(input.conversation, &options)?,
     };
-    let attachments = prompt.media.into_iter().map(|(_, attachment)| attachment).collect();
-    Ok(Rendering { prompt: prompt.text, attachments, warnings: warnings(input.conversation) })
+    Ok(Rendering { prompt: text, attachments, warnings: warnings(input.conversation) })
 }
 
 fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {
@@ -143,7 +143,7 @@ fn continued(conversation: &Conversation, options: &Options<'_>) -> Result<Promp
     let mut prompt = prompt::write(&conversation, options)?;
     let end = end_of(&said, &prompt.text)?;
     prompt.text.truncate(end);
-    prompt.media.retain(|(position, _)| *position < end);
+    prompt.attachments.retain(|attachment| attachment.offset < end);
     Ok(prompt)
 }
 

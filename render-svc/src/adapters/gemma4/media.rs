@@ -8,16 +8,7 @@ use super::path::Path;
 use crate::adapters::{Attachment, MediaKind, MediaSource};
 use crate::chat::{self, Invalid, Object};
 use crate::error::Error;
-
-/// The kind of media that a block of this type shows.
-pub(super) fn kind(block_type: &str) -> Option<MediaKind> {
-    match block_type {
-        "image" | "image_url" => Some(MediaKind::Image),
-        "audio" | "input_audio" => Some(MediaKind::Audio),
-        "video" => Some(MediaKind::Video),
-        _ => None,
-    }
-}
+use crate::media::Media;
 
 /// What the conversation declares for its blocks to refer to, by id.
 #[derive(Debug)]
@@ -44,20 +35,26 @@ impl<'a> Attachments<'a> {
         Ok(Self(by_id))
     }
 
-    /// What a media block shows.
+    /// What a media block shows. Its marker has no place in the prompt yet.
     ///
     /// # Errors
     /// It refers to nothing, or to media of another kind.
     pub(super) fn shown_by(&self, block: &Value, kind: MediaKind, path: Path<'_>) -> Result<Attachment, Error> {
-        let source = match &block["attachment_id"] {
-            Value::Null => own_source(block, kind, path)?,
-            Value::String(id) => self.declared(id, kind, path)?,
+        let Media { source, mime_type, .. } =
+            Media::read(block).map_err(|key| path.invalid(key, "must be a string"))?;
+        let (source, mime_type) = match &block["attachment_id"] {
+            Value::Null => (source, mime_type),
+            Value::String(id) => {
+                let declared = self.declared(id, kind, path)?;
+                let declared_type = || Some(declared.get("mime_type")?.as_str()?.to_owned());
+                (MediaSource::Declared(id.clone()), mime_type.or_else(declared_type))
+            }
             _ => return Err(path.invalid("attachment_id", "must be a string").into()),
         };
-        Ok(Attachment { kind, path: path.to_string(), source })
+        Ok(Attachment { kind, path: path.to_string(), offset: 0, mime_type, source })
     }
 
-    fn declared(&self, id: &str, kind: MediaKind, path: Path<'_>) -> Result<MediaSource, Error> {
+    fn declared(&self, id: &str, kind: MediaKind, path: Path<'_>) -> Result<&'a Value, Error> {
         let Some(attachment) = self.0.get(id) else {
             return Err(Error::DanglingAttachment { field: format!("{path}.attachment_id"), id: id.to_owned() });
         };
@@ -66,23 +63,7 @@ impl<'a> Attachments<'a> {
                 let problem = format!("attachment {id:?} is declared as {declared:?}, not as {:?}", kind.name());
                 Err(path.invalid("attachment_id", &problem).into())
             }
-            _ => Ok(MediaSource::Declared(id.to_owned())),
+            _ => Ok(attachment),
         }
     }
-}
-
-/// Where a block says its data is. Without a word the caller has it, and matches it by its place.
-fn own_source(block: &Value, kind: MediaKind, path: Path<'_>) -> Result<MediaSource, Invalid> {
-    match &block["base64"] {
-        Value::Null => {}
-        Value::String(base64) => return Ok(MediaSource::Base64(base64.clone())),
-        _ => return Err(path.invalid("base64", "must be a string")),
-    }
-    if let Some(base64) = block["input_audio"]["data"].as_str() {
-        return Ok(MediaSource::Base64(base64.to_owned()));
-    }
-    let image_url = &block["image_url"];
-    let places = [&block[kind.name()], &image_url["url"], image_url, &block["url"], &block["path"]];
-    let place = places.into_iter().find_map(Value::as_str);
-    Ok(place.map_or(MediaSource::Elsewhere, |place| MediaSource::Location(place.to_owned())))
 }

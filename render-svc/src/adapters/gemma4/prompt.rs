@@ -32,8 +32,8 @@ pub(super) struct Options<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Prompt {
     pub text: String,
-    /// Every attachment with the offset of its marker in bytes, in the order of the markers.
-    pub media: Vec<(usize, Attachment)>,
+    /// In the order of the markers.
+    pub attachments: Vec<Attachment>,
 }
 
 /// How a written turn ended.
@@ -210,7 +210,7 @@ impl Prompt {
             MediaKind::Audio => "<|audio|>",
             MediaKind::Video => "<|video|>",
         };
-        self.media.push((self.text.len(), attachment));
+        self.attachments.push(Attachment { offset: self.text.len(), ..attachment });
         self.text.push_str(marker);
     }
 

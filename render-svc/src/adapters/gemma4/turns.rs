@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use serde_json::Value;
 use tandem_common::template::marks;
 
-use super::media::{self, Attachments};
+use super::media::Attachments;
 use super::path::Path;
 use crate::adapters::Attachment;
 use crate::chat::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
-use crate::marked_json;
 use crate::python::is_true;
+use crate::{marked_json, media};
 
-/// What the official template raises, word for word.
+/// What the official template raises for every text, word for word.
 const ARGUMENTS_NOT_AN_OBJECT: &str = "chat_template: tool_calls[].function.arguments must be a JSON object (mapping), not a string. \
                                        Deserialize arguments before passing to the template.";
 
@@ -274,11 +274,10 @@ impl<'a> Reader<'a> {
         let path = Path::Item(&parent, "content", i);
         match chat::kind(block) {
             Some("text") => Ok(Part::Text(block_text(block, i).map_err(|e| e.within(&parent.to_string()))?)),
-            Some(kind) => match media::kind(kind) {
+            _ => match media::kind(block) {
                 Some(kind) => Ok(Part::Media(self.attachments.shown_by(block, kind, path)?)),
                 None => Err(unknown_block(block, i).within(&parent.to_string()).into()),
             },
-            None => Err(unknown_block(block, i).within(&parent.to_string()).into()),
         }
     }
 
@@ -344,6 +343,15 @@ fn holds_results(message: &Value) -> bool {
     !blocks.is_empty() && blocks.iter().all(|block| chat::kind(block) == Some("tool_result"))
 }
 
+/// The object that arguments are, or whose JSON text they are.
+fn object(arguments: &Value) -> Option<Cow<'_, Object>> {
+    match arguments {
+        Value::Object(object) => Some(Cow::Borrowed(object)),
+        Value::String(text) => marked_json::object(text).map(Cow::Owned),
+        _ => None,
+    }
+}
+
 /// A typed result can only hold an object as text, so text that is one counts as one.
 fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
     let object = match body.as_ref() {
@@ -371,15 +379,6 @@ fn responses<'a>(message: &'a Value, path: Path<'_>) -> Result<Vec<Response<'a>>
 }
 
 fn tool_response<'a>(response: &'a Value, path: Path<'_>) -> Result<Response<'a>, Invalid> {
-/// The object that arguments are, or whose JSON text they are.
-fn object(arguments: &Value) -> Option<Cow<'_, Object>> {
-    match arguments {
-        Value::Object(object) => Some(Cow::Borrowed(object)),
-        Value::String(text) => marked_json::object(text).map(Cow::Owned),
-        _ => None,
-    }
-}
-
     let Some(body) = response.get("response") else {
         return Err(path.invalid("response", "must be what the tool answered"));
     };

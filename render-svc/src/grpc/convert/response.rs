@@ -50,11 +50,14 @@ fn output(output: Output) -> pb::render_response::Output {
     }
 }
 
-/// Texts are far shorter than 4 GiB: messages are.
 pub(in crate::grpc) fn offsets(offsets: Option<Vec<Range<usize>>>) -> Vec<pb::TokenOffset> {
-    let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let offset = |range: Range<usize>| pb::TokenOffset { start: place(range.start), end: place(range.end) };
     offsets.into_iter().flatten().map(offset).collect()
+}
+
+/// Texts are far shorter than 4 GiB: messages are.
+fn place(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 fn attachment(attachment: Attachment) -> pb::Attachment {
@@ -70,7 +73,13 @@ fn attachment(attachment: Attachment) -> pb::Attachment {
         MediaSource::Declared(id) => Some(Source::AttachmentId(id)),
         MediaSource::Elsewhere => None,
     };
-    pb::Attachment { kind: kind.into(), path: attachment.path, source }
+    pb::Attachment {
+        kind: kind.into(),
+        path: attachment.path,
+        source,
+        offset: place(attachment.offset),
+        mime_type: attachment.mime_type.unwrap_or_default(),
+    }
 }
 
 pub(crate) fn resolution(resolution: &Resolution) -> pb::Resolution {
