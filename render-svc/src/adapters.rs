@@ -198,6 +198,8 @@ pub enum WarningCode {
     TemplateArgReserved,
     /// A tool's parameters are of a shape that the adapter cannot show.
     ToolParametersIgnored,
+    /// A tool's result answers no call: it is not shown, or shown under another name.
+    ToolResultIgnored,
 }
 
 impl WarningCode {
@@ -217,6 +219,7 @@ impl WarningCode {
             Self::ImagesIgnored => "IMAGES_IGNORED",
             Self::TemplateArgReserved => "TEMPLATE_ARG_RESERVED",
             Self::ToolParametersIgnored => "TOOL_PARAMETERS_IGNORED",
+            Self::ToolResultIgnored => "TOOL_RESULT_IGNORED",
         }
     }
 }

@@ -17,7 +17,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::{ModelFolder, render_service};
 use tempfile::TempDir;
 
-use crate::render::{blocks, conversation, image_block, request, text_block};
+use crate::render::{blocks, conversation, image_block, request, text, text_block};
 
 /// A model of which nothing is known but its type.
 static GEMMA4: LazyLock<Models> = LazyLock::new(|| model(&[("config.json", json!({"model_type": "gemma4"}))]));
@@ -348,19 +348,55 @@ fn responses_may_stand_in_the_assistants_message() {
     );
 }
 
+/// The paths and texts of the warnings about results without a call.
+#[track_caller]
+fn check_results_warned_of(request: &str, expected: &[(&str, &str)]) {
+    let warnings = rendered(&GEMMA4, request).warnings;
+    assert!(warnings.iter().all(|warning| warning.code.name() == "TOOL_RESULT_IGNORED"), "{warnings:?}");
+    let found: Vec<_> = warnings.iter().map(|warning| (warning.path.as_str(), warning.text.as_str())).collect();
+    assert_eq!(found, expected);
+}
+
 #[test]
-fn a_result_of_no_call_is_left_out() {
+fn a_result_of_no_call_is_left_out_with_a_warning() {
+    let request = r#"{
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "tool", "content": "of no call"},
+            {"role": "user", "content": "x"}
+        ]
+    }"#;
     check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "tool", "content": "of no call"},
-                {"role": "user", "content": "x"}
-            ]
-        }"#,
+        request,
         "<bos><|turn>user\nHi<turn|>\n<|turn>user\nx<turn|>\n\
          <|turn>model\n<|channel>thought\n<channel|>",
     );
+    let ignored = "no call before it waits for a tool's result: ignored";
+    check_results_warned_of(request, &[("messages[1]", ignored)]);
+    let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
+    check_results_warned_of(blocks, &[("messages[1]", ignored)]);
+    let answered = r#"{"messages": [
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}], "tool_responses": [{"response": 1}]},
+        {"role": "tool", "content": "too late"}
+    ]}"#;
+    check_results_warned_of(answered, &[("messages[1]", ignored)]);
+}
+
+#[test]
+fn a_result_of_another_id_is_shown_with_a_warning() {
+    let shown =
+        |name: &str| format!("the tool's result has the id of no call before it: shown as a result of {name:?}");
+    let calls = r#"{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {}}}]}"#;
+    let request = |result: &str| format!(r#"{{"messages": [{calls}, {result}]}}"#);
+    let named = request(r#"{"role": "tool", "tool_call_id": "z", "name": "other", "content": "1"}"#);
+    check_results_warned_of(&named, &[("messages[1]", &shown("other"))]);
+    let nameless = request(r#"{"role": "tool", "content": "1"}"#);
+    check_results_warned_of(&nameless, &[("messages[1]", &shown("unknown"))]);
+    let typed =
+        request(r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": "1"}]}"#);
+    check_results_warned_of(&typed, &[("messages[1].content[0]", &shown("unknown"))]);
+    check_results_warned_of(&request(r#"{"role": "tool", "tool_call_id": "a", "content": "1"}"#), &[]);
+    check_results_warned_of(&request(r#"{"role": "tool", "name": "f", "content": "1"}"#), &[]);
 }
 
 #[test]
@@ -546,6 +582,7 @@ fn a_typed_result_without_its_call_stays_in_its_turn() {
         &format!(r#"{{"messages": [{message}], "add_generation_prompt": false}}"#),
         "<bos><|turn>user\n<|tool_response>response:unknown{value:<|\"|>lost<|\"|>}<tool_response|><turn|>\n",
     );
+    assert_eq!(rendered(&GEMMA4, &format!(r#"{{"messages": [{message}]}}"#)).warnings.len(), 1);
     let tools = r#"[{"type": "function", "function": {"name": "only"}}]"#;
     check(
         &format!(r#"{{"messages": [{message}], "tools": {tools}, "add_generation_prompt": false}}"#),
@@ -671,13 +708,15 @@ fn attachments_say_what_type_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_says_where_markers_are() {
+async fn the_service_says_where_markers_are_and_which_results_answer_no_call() {
     let folder = ModelFolder::new("tiny").with_template("<|turn> <turn|>");
     let service = render_service(&[folder.path()], None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
     let image = image_block(Source::Location("data:image/png;base64,QUJD".to_owned()));
-    let messages = vec![blocks("user", vec![text_block("é<|image|>"), image])];
+    let messages = vec![blocks("user", vec![text_block("é<|image|>"), image]), text("tool", "4")];
     let response = client.render(request(conversation(messages))).await.expect("renders").into_inner();
+    let warnings: Vec<_> = response.warnings.iter().map(|warning| (warning.code(), warning.path.as_str())).collect();
+    assert_eq!(warnings, [(pb::WarningCode::ToolResultIgnored, "messages[1]")]);
     let Some(RenderOutput::Prompt(pb::Prompt { text, attachments, .. })) = response.output else { panic!("no prompt") };
     let offset = text.rfind("<|image|>").and_then(|offset| u32::try_from(offset).ok()).expect("a marker");
     let expected = pb::Attachment {

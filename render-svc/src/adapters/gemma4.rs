@@ -3,7 +3,7 @@
 //! What that template has no words for is added in its spirit: typed `tool_use` and `tool_result` blocks are written where they
 //! stand, a result joins the model turn that holds its call, and media blocks leave a marker in any message while their data
 //! travels beside the text. What the template drops without a word (a block it does not know, content that is a number) is an
-//! error here. Arguments may also be JSON text, and a tool may be given without its
+//! error here, or a warning for a tool's result of no call. Arguments may also be JSON text, and a tool may be given without its
 //! `function` object.
 
 mod declarations;
@@ -80,11 +80,12 @@ fn own_template(model: &Model) -> Option<&str> {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let options = options(model, input);
-    let Prompt { text, attachments } = match input.continue_final_message {
+    let Prompt { text, attachments, warnings } = match input.continue_final_message {
         true => continued(input.conversation, &options)?,
         false => prompt::write(input.conversation, &options)?,
     };
-    Ok(Rendering { prompt: text, attachments, warnings: warnings(input.conversation) })
+    let warnings = self::warnings(input.conversation).into_iter().chain(warnings).collect();
+    Ok(Rendering { prompt: text, attachments, warnings })
 }
 
 fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {

@@ -9,7 +9,7 @@ use tandem_common::template::marks;
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};
 use super::values::{self, Keys};
-use crate::adapters::{Attachment, MediaKind};
+use crate::adapters::{Attachment, MediaKind, Warning};
 use crate::chat::Conversation;
 use crate::error::Error;
 
@@ -34,6 +34,7 @@ pub(super) struct Prompt {
     pub text: String,
     /// In the order of the markers.
     pub attachments: Vec<Attachment>,
+    pub warnings: Vec<Warning>,
 }
 
 /// How a written turn ended.
@@ -72,7 +73,7 @@ struct Progress {
 pub(super) fn write(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
     let dialogue = turns::read(conversation)?;
     let tools = conversation.tools.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut prompt = Prompt::default();
+    let mut prompt = Prompt { warnings: dialogue.warnings, ..Prompt::default() };
     prompt.text.push_str(options.bos);
     if options.thinks || !tools.is_empty() || dialogue.system.is_some() {
         prompt.system(dialogue.system, tools, options.thinks)?;

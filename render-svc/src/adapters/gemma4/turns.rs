@@ -9,11 +9,14 @@ use tandem_common::template::marks;
 
 use super::media::Attachments;
 use super::path::Path;
-use crate::adapters::Attachment;
+use crate::adapters::{Attachment, Warning, WarningCode};
 use crate::chat::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
 use crate::python::is_true;
 use crate::{marked_json, media};
+
+/// What a result is of if nothing names its tool.
+const UNKNOWN: &str = "unknown";
 
 /// What the official template raises for every text, word for word.
 const ARGUMENTS_NOT_AN_OBJECT: &str = "chat_template: tool_calls[].function.arguments must be a JSON object (mapping), not a string. \
@@ -29,6 +32,7 @@ pub(super) struct Dialogue<'a> {
     pub system: Option<System<'a>>,
     /// Every other message but those that are results of calls.
     pub turns: Vec<Turn<'a>>,
+    pub warnings: Vec<Warning>,
 }
 
 /// What the system turn says.
@@ -127,7 +131,7 @@ pub(super) fn read(conversation: &Conversation) -> Result<Dialogue<'_>, Error> {
     for (i, message) in messages {
         reader.message(message, Path::Message(i))?;
     }
-    Ok(Dialogue { system, turns: reader.turns })
+    Ok(Dialogue { system, turns: reader.turns, warnings: reader.warnings })
 }
 
 fn is_system(message: &Value) -> bool {
@@ -146,6 +150,7 @@ struct Reader<'a> {
     /// Whether the last turn waits for results.
     awaits_results: bool,
     turns: Vec<Turn<'a>>,
+    warnings: Vec<Warning>,
 }
 
 impl<'a> Reader<'a> {
@@ -161,6 +166,7 @@ impl<'a> Reader<'a> {
             called_last: HashMap::new(),
             awaits_results: false,
             turns: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 
@@ -173,7 +179,10 @@ impl<'a> Reader<'a> {
         let role = string(message, "role", path)?;
         match role {
             // The official template shows no result without a call before it.
-            "tool" if !self.awaits_results => Ok(()),
+            "tool" if !self.awaits_results => {
+                self.warn(path, "no call before it waits for a tool's result: ignored".to_owned());
+                Ok(())
+            }
             "tool" if !holds_results(message) => {
                 let result = self.tool_message(message, path)?;
                 self.answer([result]);
@@ -185,6 +194,15 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
         }
+    }
+
+    fn warn(&mut self, path: Path<'_>, text: String) {
+        self.warnings.push(Warning { code: WarningCode::ToolResultIgnored, path: path.to_string(), text });
+    }
+
+    /// Warns of a result whose id is no call's.
+    fn warn_unpaired(&mut self, path: Path<'_>, name: &str) {
+        self.warn(path, format!("the tool's result has the id of no call before it: shown as a result of {name:?}"));
     }
 
     /// Adds a turn, without the results in it that the turn before it asked for; nothing else may be left to add.
@@ -294,7 +312,10 @@ impl<'a> Reader<'a> {
     /// A result is of the call with its id, else of the only tool there is.
     fn tool_result(&mut self, block: &'a Value, path: Path<'_>) -> Result<Response<'a>, Error> {
         let called = block["tool_use_id"].as_str().and_then(|id| self.called.get(id).copied());
-        let name = called.or(self.only_tool).unwrap_or("unknown");
+        let name = called.or(self.only_tool).unwrap_or(UNKNOWN);
+        if called.is_none() {
+            self.warn_unpaired(path, name);
+        }
         let (body, media) = match chat::content(block) {
             Content::Other(body) => (Cow::Borrowed(body), Vec::new()),
             _ => self.response_body(block, path)?,
@@ -307,7 +328,14 @@ impl<'a> Reader<'a> {
         let (body, media) = self.response_body(message, path)?;
         let name = match self.called_last.get(&message["tool_call_id"]) {
             Some(name) => *name,
-            None => name_or_unknown(message, path)?,
+            None => {
+                let name = name_or_unknown(message, path)?;
+                // A result without an id may name its tool instead.
+                if name == UNKNOWN || !message["tool_call_id"].is_null() {
+                    self.warn_unpaired(path, name);
+                }
+                name
+            }
         };
         Ok(Response { name, body, media })
     }
@@ -389,7 +417,7 @@ fn name_or_unknown<'a>(holder: &'a Value, path: Path<'_>) -> Result<&'a str, Inv
     match &holder["name"] {
         Value::String(name) if !name.is_empty() => Ok(name),
         name if is_true(name) => Err(path.invalid("name", "must be a string")),
-        _ => Ok("unknown"),
+        _ => Ok(UNKNOWN),
     }
 }
 

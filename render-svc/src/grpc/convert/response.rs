@@ -108,6 +108,7 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::ImagesIgnored => pb::WarningCode::ImagesIgnored,
         WarningCode::TemplateArgReserved => pb::WarningCode::TemplateArgReserved,
         WarningCode::ToolParametersIgnored => pb::WarningCode::ToolParametersIgnored,
+        WarningCode::ToolResultIgnored => pb::WarningCode::ToolResultIgnored,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
