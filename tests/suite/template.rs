@@ -495,6 +495,33 @@ fn what_jinja2_cannot_compile_is_refused() {
 }
 
 #[test]
+fn targets_are_the_tuples_that_jinja2_takes() {
+    check("{% for (a,) in [[1], [2]] %}{{ a }}{% endfor %}{% set (b,) = [3] %}{{ b }}", "123");
+    check("{% for ((a), (b, c)) in [[1, (2, 3)]] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123");
+    check("{% for () in [[]] %}x{% endfor %}{% set () = [] %}{% set (), a = [], 1 %}{{ a }}", "x1");
+    check("{% set a, %}x{% endset %}{{ a }}{% set b, (c,) %}yz{% endset %}{{ b }}{{ c }}", "xyz");
+    check("{% with a, b = l[:2], (c) = 4 %}{{ a }}{{ b }}{{ c }}{% endwith %}", "314");
+    check("{% set ns = namespace() %}{% set a, ns.b = 1, 2 %}{{ a }}{{ ns.b }}", "12");
+    for refused in ["(ns.a) = 1", "(ns.a), b = 1, 2", "ns.a.b = 1", "(ns).a = 1", "(a, 'b') = 1, 2", "(,) = []"] {
+        let template = format!("{{% set ns = namespace() %}}{{% set {refused} %}}");
+        assert!(ChatTemplate::compile(&template).is_err(), "{template}");
+    }
+}
+
+/// After a comma, Jinja2 takes the words that end a loop's target and its items for names.
+#[test]
+fn a_comma_at_the_end_of_a_target_is_followed_by_one_more_name() {
+    check_refused("{% for a, in l %}{% endfor %}", "line 1: expected 'in', got 'l'");
+    check_refused("{% for a ,in l %}{% endfor %}", "line 1: expected 'in', got 'l'");
+    check_refused("{% for (a), in [l] %}{% endfor %}", "line 1: expected 'in', got '['");
+    check_refused("{% set a, = [1] %}", "line 1: can't assign to '='");
+    check_refused("{% with a, = [1] %}{% endwith %}", "line 1: can't assign to '='");
+    check("{% for a, in in [[1, 2]] %}{{ a }}{{ in }}{% endfor %}{% for in in [3] %}{{ in }}{% endfor %}", "123");
+    check("{% for a in 1, recursive %}{{ loop.index }}{{ a }}{% endfor %}", "112");
+    check("{% for a in [1], recursive recursive %}{{ a }}{% endfor %}", "[1]");
+}
+
+#[test]
 fn a_template_raises_its_own_message_with_the_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
     assert_eq!(error, Err(RenderError::Raised { message: "No Hello World".to_owned(), line: 3 }));

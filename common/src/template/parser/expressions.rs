@@ -13,16 +13,11 @@ impl Parser {
     }
 
     /// An expression, or several with commas between them, which make a tuple without parentheses.
-    pub(super) fn tuple(&mut self, with_conditional: bool, end: Option<&str>) -> Parsed {
-        self.tuple_of(end, false, |parser| if with_conditional { parser.expression() } else { parser.nested(Self::or) })
+    pub(super) fn tuple(&mut self, with_conditional: bool) -> Parsed {
+        self.tuple_of(false, |parser| if with_conditional { parser.expression() } else { parser.nested(Self::or) })
     }
 
-    fn tuple_of(
-        &mut self,
-        end: Option<&str>,
-        in_parentheses: bool,
-        mut item: impl FnMut(&mut Self) -> Parsed,
-    ) -> Parsed {
+    fn tuple_of(&mut self, in_parentheses: bool, mut item: impl FnMut(&mut Self) -> Parsed) -> Parsed {
         let mut line = self.line();
         let mut items = Vec::new();
         let mut is_tuple = false;
@@ -30,7 +25,7 @@ impl Parser {
             if !items.is_empty() {
                 self.expect_op(",")?;
             }
-            if self.at_tuple_end(end) {
+            if self.at_tuple_end() {
                 break;
             }
             items.push(item(self)?);
@@ -51,9 +46,9 @@ impl Parser {
         self.node(line, ExprKind::Tuple(items))
     }
 
-    pub(super) fn at_tuple_end(&self, end: Option<&str>) -> bool {
+    /// No word ends a tuple: after a comma, the `in` and `recursive` of a loop are names.
+    pub(super) fn at_tuple_end(&self) -> bool {
         matches!(self.current.kind, TokenKind::VariableEnd | TokenKind::BlockEnd | TokenKind::Op(")"))
-            || end.is_some_and(|end| self.is_name(end))
     }
 
     fn conditional(&mut self) -> Parsed {
@@ -244,7 +239,7 @@ impl Parser {
 
     fn parenthesized(&mut self) -> Parsed {
         self.take();
-        let expr = self.tuple_of(None, true, Self::expression)?;
+        let expr = self.tuple_of(true, Self::expression)?;
         self.expect_op(")")?;
         Ok(expr)
     }

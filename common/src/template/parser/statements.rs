@@ -38,7 +38,7 @@ impl Parser {
     }
 
     fn print(&mut self, line: u32) -> Parsed<Stmt> {
-        let expr = self.tuple(true, None)?;
+        let expr = self.tuple(true)?;
         match self.current.kind {
             TokenKind::VariableEnd => {
                 self.take();
@@ -131,9 +131,9 @@ impl Parser {
     }
 
     fn for_loop(&mut self) -> Parsed<StmtKind> {
-        let target = self.target(Some("in"), false)?;
+        let target = self.target(false)?;
         self.expect_word("in")?;
-        let iter = self.tuple(false, Some("recursive"))?;
+        let iter = self.tuple(false)?;
         let filter = if self.skip_name("if") { Some(self.expression()?) } else { None };
         let recursive = self.skip_name("recursive");
         self.loop_depth += 1;
@@ -155,7 +155,7 @@ impl Parser {
     fn condition(&mut self) -> Parsed<StmtKind> {
         let mut branches = Vec::new();
         loop {
-            let test = self.tuple(false, None)?;
+            let test = self.tuple(false)?;
             let (body, end) = self.block(&["elif", "else", "endif"])?;
             branches.push((test, body));
             match end.as_str() {
@@ -167,9 +167,9 @@ impl Parser {
     }
 
     fn set(&mut self) -> Parsed<StmtKind> {
-        let target = self.target(None, true)?;
+        let target = self.target(true)?;
         if self.skip_op("=") {
-            return Ok(StmtKind::Set(target, self.tuple(true, None)?));
+            return Ok(StmtKind::Set(target, self.tuple(true)?));
         }
         let mut filter = None;
         while self.is_op("|") {
@@ -184,7 +184,7 @@ impl Parser {
             if !assignments.is_empty() {
                 self.expect_op(",")?;
             }
-            let target = self.target(None, false)?;
+            let target = self.target(false)?;
             self.expect_op("=")?;
             assignments.push((target, self.expression()?));
         }
@@ -339,14 +339,16 @@ impl Parser {
     }
 
     /// What may stand to the left of `=` or `in`: names, and tuples of them; namespace attributes where allowed.
-    fn target(&mut self, end: Option<&str>, with_attributes: bool) -> Parsed<Target> {
+    ///
+    /// A comma before `in` or `=` does not end a tuple: Jinja2 takes `in` as one more name, and refuses `=`.
+    fn target(&mut self, with_attributes: bool) -> Parsed<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
         loop {
             if !targets.is_empty() {
                 self.expect_op(",")?;
             }
-            if self.at_tuple_end(end) {
+            if self.at_tuple_end() {
                 break;
             }
             targets.push(self.single_target(with_attributes)?);
@@ -383,7 +385,7 @@ impl Parser {
     }
 
     fn parenthesized_target(&mut self) -> Parsed<Target> {
-        if self.is_op(")") { Ok(Target::Tuple(Vec::new())) } else { self.target(None, false) }
+        if self.is_op(")") { Ok(Target::Tuple(Vec::new())) } else { self.target(false) }
     }
 }
 
