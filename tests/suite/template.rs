@@ -392,6 +392,44 @@ fn globals_are_those_of_transformers() {
 }
 
 #[test]
+fn globals_that_are_not_called_are_there() {
+    for global in ["range", "dict", "namespace", "cycler", "joiner", "lipsum", "raise_exception", "strftime_now"] {
+        check(&format!("{{{{ {global} is defined and {global} is callable and {global} == {global} }}}}"), "True");
+    }
+    check("{{ lipsum is string }}{{ lipsum.x is defined }}{% if false %}{{ lipsum() }}{% endif %}", "FalseFalse");
+    check("{% set lipsum = 1 %}{{ lipsum }}{{ random is defined }}", "1False");
+    check("{{ cycler }} {{ joiner }}", "<class 'jinja2.utils.Cycler'> <class 'jinja2.utils.Joiner'>");
+}
+
+/// A prompt is never random: what would be is an error, or always the same.
+#[test]
+fn nothing_in_a_prompt_is_random() {
+    check("{{ lipsum(0) }}{{ lipsum(n=-1) is escaped }}{{ lipsum(0, false) is escaped }}", "TrueFalse");
+    check_error("\n{{ lipsum() }}", "line 2: lipsum() makes random text, which is not supported");
+    check_error("{{ lipsum('a') }}", "line 1: 'str' object cannot be interpreted as an integer");
+    check_fails("{{ lipsum(0, 1, 2, 3, 4) }}");
+    check(
+        "{{ []|random }}{{ ''|random is defined }}{{ {}|random is defined }}{{ undef|random is defined }}",
+        "FalseFalseFalse",
+    );
+    check(
+        "{{ [1]|random }}{{ 'a'|random }}{{ range(3, 4)|random }}{{ {0: 5}|random }}{{ [2, 2]|random + 1 }}",
+        "1a353",
+    );
+    check(
+        "{{ ('<'|safe)|random is escaped }}{{ [[1], [2]]|map('random')|list }}{{ 'random' is filter }}",
+        "True[1, 2]True",
+    );
+    check("{{ l|random }}", "3");
+    check_error("{{ ([]|random).x }}", "line 1: No random item, sequence was empty.");
+    check_error("{{ 5|random }}", "line 1: object of type 'int' has no len()");
+    check_error("{{ [1]|map('string')|random }}", "line 1: object of type 'generator' has no len()");
+    check_error("{{ {'a': 1}|random }}", "line 1: 'dict' object has no item 0");
+    check_fails("{{ {'a': 1}.keys()|random }}");
+    check("{% if false %}{{ {'k': [1]|random, [1]: 2}.x }}{% endif %}", "");
+}
+
+#[test]
 fn what_python_refuses_is_an_error() {
     check_error("{{ undef.x }}", "line 1: 'undef' is undefined");
     check_error("{{ undef + 1 }}", "line 1: 'undef' is undefined");
@@ -535,8 +573,7 @@ fn errors_name_the_line() {
 
 #[test]
 fn what_this_engine_leaves_out_is_refused_by_name() {
-    check_refused("{{ l|random }}", "line 1: the filter 'random' is not supported");
-    check_refused("\n{{ lipsum() }}", "line 2: the function 'lipsum' is not supported");
+    check_refused("{{ s|urlize }}", "line 1: the filter 'urlize' is not supported");
     check_refused("{% autoescape true %}{% endautoescape %}", "line 1: autoescape is not supported");
     check_refused("\n\n{{ 1 + self.x() }}", "line 3: the variable 'self' is not supported");
     check_refused("{% block a %}\n{{ super() }}{% endblock %}", "line 2: the variable 'super' is not supported");

@@ -121,13 +121,9 @@ impl Compiler {
         self.functions.last().map_or(0, |function| function.id)
     }
 
-    fn name(&mut self, frame: Frame, name: &Name) -> Made<NodeKind> {
+    fn name(&mut self, frame: Frame, name: &Name) -> NodeKind {
         let place = self.scopes.place(frame.scope, name);
-        if matches!(place, Place::Context(_)) && globals::is_unsupported(name) {
-            let (line, construct) = (self.line, format!("the function '{name}'"));
-            return Err(CompileError::Unsupported { line, construct });
-        }
-        Ok(self.load(place))
+        self.load(place)
     }
 
     fn load(&mut self, place: Place) -> NodeKind {

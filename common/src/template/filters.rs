@@ -53,6 +53,7 @@ const FILTERS: &[(&str, Filter)] = &[
     ("max", sequences::max),
     ("min", sequences::min),
     ("pprint", pretty::pprint),
+    ("random", sequences::random),
     ("reject", select::reject),
     ("rejectattr", select::rejectattr),
     ("replace", texts::replace),
@@ -78,9 +79,9 @@ const FILTERS: &[(&str, Filter)] = &[
     ("xmlattr", html::xmlattr),
 ];
 
-/// Filters of Jinja2 that are refused: one is not deterministic, the other is for web pages.
+/// The filter of Jinja2 that is refused: it is for web pages.
 pub(crate) fn is_unsupported(name: &str) -> bool {
-    matches!(name, "random" | "urlize")
+    name == "urlize"
 }
 
 /// The filter of that name.
@@ -91,7 +92,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
 
 /// Whether Jinja2 hands the filter the template's variables, so that it is never computed when a template is compiled.
 pub(crate) fn needs_context(filter: Filter) -> bool {
-    let names = ["map", "reject", "rejectattr", "select", "selectattr"];
+    let names = ["map", "random", "reject", "rejectattr", "select", "selectattr"];
     names.into_iter().filter_map(find).any(|found| std::ptr::fn_addr_eq(found, filter))
 }
 

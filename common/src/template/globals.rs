@@ -26,14 +26,10 @@ pub(crate) fn find(name: &str) -> Option<Value> {
         "strftime_now" => Builtin::StrftimeNow,
         "cycler" => Builtin::Cycler,
         "joiner" => Builtin::Joiner,
+        "lipsum" => Builtin::Lipsum,
         _ => return None,
     };
     Some(Obj::Builtin(builtin).value())
-}
-
-/// Whether Jinja2 has a global of that name that this engine has not: `lipsum` makes random text.
-pub(crate) fn is_unsupported(name: &str) -> bool {
-    name == "lipsum"
 }
 
 pub(crate) fn call(machine: &mut Machine, builtin: Builtin, args: &Args<'_>) -> Fallible<Value> {
@@ -48,6 +44,7 @@ pub(crate) fn call(machine: &mut Machine, builtin: Builtin, args: &Args<'_>) -> 
             let [separator] = args.bind("joiner", ["sep"])?;
             Counter::value(CounterKind::Joiner, vec![separator.unwrap_or_else(|| Value::from(", "))])
         }
+        Builtin::Lipsum => lipsum(args),
     }
 }
 
@@ -132,4 +129,14 @@ fn cycler(args: &Args<'_>) -> Fallible<Value> {
         return Err(fail("at least one item has to be provided"));
     }
     Counter::value(CounterKind::Cycler, items.to_vec())
+}
+
+/// Jinja2 makes random text. A prompt must not be random, so only no text at all can be asked for.
+fn lipsum(args: &Args<'_>) -> Fallible<Value> {
+    let [paragraphs, html, _, _] = args.bind("lipsum", ["n", "html", "min", "max"])?;
+    if paragraphs.map_or(Ok(1), |paragraphs| int_arg(&paragraphs))? > 0 {
+        return Err(fail("lipsum() makes random text, which is not supported"));
+    }
+    let is_html = html.is_none_or(|html| html.is_true());
+    Ok(if is_html { Value::from_safe_string(String::new()) } else { Value::from("") })
 }

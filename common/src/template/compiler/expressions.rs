@@ -25,7 +25,7 @@ impl Compiler {
     fn kind(&mut self, frame: Frame, expr: &Expr) -> Made<NodeKind> {
         match &expr.kind {
             ExprKind::Const(literal) => Ok(NodeKind::Const(literal.value())),
-            ExprKind::Name(name) => self.name(frame, name),
+            ExprKind::Name(name) => Ok(self.name(frame, name)),
             ExprKind::Tuple(items) => Ok(NodeKind::Tuple(self.all(frame, items)?)),
             ExprKind::List(items) => Ok(NodeKind::List(self.all(frame, items)?)),
             ExprKind::Dict(entries) => self.dict(frame, entries),

@@ -84,7 +84,7 @@ impl Compiler {
                 targets.iter().try_for_each(|target| self.check_namespaces(frame, target, steps))
             }
             ast::Target::Attribute(name, _) => {
-                let kind = self.name(frame, name)?;
+                let kind = self.name(frame, name);
                 steps.push(Step::CheckNamespace(Node { kind, line: self.line }));
                 Ok(())
             }
@@ -102,7 +102,7 @@ impl Compiler {
                 Ok(Target::Unpack(targets.iter().map(|target| self.target(frame, target)).collect::<Made<_>>()?))
             }
             ast::Target::Attribute(name, attribute) => {
-                let kind = self.name(frame, name)?;
+                let kind = self.name(frame, name);
                 Ok(Target::Attribute(Box::new(Node { kind, line: self.line }), (&**attribute).into()))
             }
         }

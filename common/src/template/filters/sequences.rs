@@ -6,10 +6,10 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
 use super::super::python::call::{Args, int_arg, or_none, required};
-use super::super::python::{arithmetic, equal, order, repr};
+use super::super::python::{arithmetic, attribute, equal, order, repr};
 use super::super::value::{
-    Generator, GeneratorKind, KeySet, Obj, Py, Seq, SeqKind, Undefined, ViewKind, dict, iterate, list, none, obj, py,
-    text, text_like, to_vec, tuple, type_name,
+    Generator, GeneratorKind, KeySet, Obj, Py, Seq, SeqKind, Undefined, ViewKind, dict, iterate, length, list, none,
+    obj, py, text, text_like, to_vec, tuple, type_name,
 };
 use super::{Path, flag, ignore_case};
 
@@ -27,6 +27,17 @@ pub(super) fn last(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<
     args.bind::<0>("last", [])?;
     let items = reversed(value)?;
     Ok(items.into_iter().next().unwrap_or_else(|| Undefined::because("No last item, sequence was empty.")))
+}
+
+/// Jinja2 picks any item. A prompt must not be random, so this is always the first.
+pub(super) fn random(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    args.bind::<0>("random", [])?;
+    match length(value) {
+        Some(0) => Ok(Undefined::because("No random item, sequence was empty.")),
+        Some(_) => attribute::subscript(value, &Value::from(0))?
+            .ok_or_else(|| fail(format!("'{}' object has no item 0", type_name(value)))),
+        None => Err(fail(format!("object of type '{}' has no len()", type_name(value)))),
+    }
 }
 
 /// Python's `reversed(value)`.

@@ -7,7 +7,7 @@ use super::super::error::{Fallible, Limit, limit};
 use super::super::machine::Machine;
 use super::super::marks;
 use super::super::unicode;
-use super::super::value::{self, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
+use super::super::value::{self, Builtin, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
 use super::number;
 
 /// Text that is being written, which may not outgrow the budget.
@@ -143,8 +143,24 @@ fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fall
             GeneratorKind::Function(name) => out.push(&format!("<generator object {name} at {ADDRESS}>")),
             GeneratorKind::Type(name) => out.push(&format!("<{name} object at {ADDRESS}>")),
         },
+        Obj::Builtin(builtin) => out.push(&builtin_repr(*builtin)),
         Obj::Counter(_) => out.push(&format!("<jinja2.utils.{} object at {ADDRESS}>", type_name(value))),
         _ => out.push(&format!("<{} object>", type_name(value))),
+    }
+}
+
+fn builtin_repr(builtin: Builtin) -> String {
+    const MODULE: &str = "transformers.utils.chat_template_utils";
+    const LOCALS: &str = "_cached_compile_jinja_template.<locals>";
+    match builtin {
+        Builtin::Namespace => format!("<class '{MODULE}.{LOCALS}.TemplateNamespace'>"),
+        Builtin::Dict => format!("<{MODULE}.{LOCALS}.TemplateDict object at {ADDRESS}>"),
+        Builtin::Cycler => "<class 'jinja2.utils.Cycler'>".to_owned(),
+        Builtin::Joiner => "<class 'jinja2.utils.Joiner'>".to_owned(),
+        Builtin::Range => format!("<function safe_range at {ADDRESS}>"),
+        Builtin::Lipsum => format!("<function generate_lorem_ipsum at {ADDRESS}>"),
+        Builtin::RaiseException => format!("<function {LOCALS}.raise_exception at {ADDRESS}>"),
+        Builtin::StrftimeNow => format!("<function {LOCALS}.strftime_now at {ADDRESS}>"),
     }
 }
 

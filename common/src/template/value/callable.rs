@@ -81,6 +81,7 @@ pub(crate) enum Builtin {
     StrftimeNow,
     Cycler,
     Joiner,
+    Lipsum,
 }
 
 impl Builtin {
@@ -88,7 +89,7 @@ impl Builtin {
         match self {
             Self::Dict => "TemplateDict",
             Self::Namespace | Self::Cycler | Self::Joiner => "type",
-            Self::Range | Self::RaiseException | Self::StrftimeNow => "function",
+            Self::Range | Self::RaiseException | Self::StrftimeNow | Self::Lipsum => "function",
         }
     }
 }
