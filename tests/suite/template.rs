@@ -559,6 +559,83 @@ fn a_comma_at_the_end_of_a_target_is_followed_by_one_more_name() {
     check("{% for a in [1], recursive recursive %}{{ a }}{% endfor %}", "[1]");
 }
 
+/// Jinja2 looks whether the owner is a namespace only where a value is assigned, not where a block is.
+#[test]
+fn a_block_sets_an_item_of_a_dict_for_all_who_hold_it() {
+    check("{% set e = d %}{% set d.x %}{{ i }}{% endset %}{{ e }}", "{'b': 1, 'a': [True, None], 'x': '7'}");
+    check(
+        "{% set d.b|int %}12{% endset %}{{ d.b + 1 }}{{ d['b'] }}{% set d.b|list %}ab{% endset %}{{ d.b }}",
+        "1312['a', 'b']",
+    );
+    check(
+        "{% for m in messages %}{% set m.content %}[{{ m.content }}]{% endset %}{% endfor %}{{ messages }}",
+        "[{'role': 'user', 'content': '[Hi]'}]",
+    );
+    check(
+        "{% set v = d.values() %}{% set d.x, d.y %}12{% endset %}{{ v|length }}{{ 'y' in d }}{{ d|tojson }}",
+        "4True{\"b\": 1, \"a\": [true, null], \"x\": \"1\", \"y\": \"2\"}",
+    );
+    check(
+        "{% macro m(q={}) %}{% set q.z %}5{% endset %}{{ q }}{% endmacro %}{{ m() }}{{ m(d.copy()).z }}{{ m() }}{{ d }}",
+        "{'z': '5'}{'z': '5'}{'b': 1, 'a': [True, None]}",
+    );
+    check(
+        "{% for q in range(2) %}{% set e = [{'a': {}}] %}{% set f = e[0].a %}{{ e }}{% set f.b %}{{ q }}{% endset %}{{ e }}{% endfor %}",
+        "[{'a': {}}][{'a': {'b': '0'}}][{'a': {}}][{'a': {'b': '1'}}]",
+    );
+    let nine = "{% set e = dict.fromkeys('abcdefgh'|list, 0) %}{% set e.i %}1{% endset %}{% set e.a %}2{% endset %}";
+    check(&format!("{nine}{{{{ e.i }}}}{{{{ e.a }}}}{{{{ e.h }}}}{{{{ e|length }}}}"), "1209");
+    check(
+        "{% set ns = namespace() %}{% set ns.x|upper %}a{% endset %}{% set ns.y, z %}bc{% endset %}{{ ns.x }}{{ ns.y }}{{ z }}",
+        "Abc",
+    );
+}
+
+#[test]
+fn a_dict_that_grows_while_a_loop_runs_over_it_is_an_error() {
+    let grows = |items: &str, when: &str| {
+        format!(
+            "{{% for k in {items} %}}{{% if {when} %}}{{% set d.x %}}1{{% endset %}}{{% endif %}}{{{{ k }}}}{{% endfor %}}"
+        )
+    };
+    for items in ["d", "d.items()", "d.keys() if k"] {
+        check_error(&grows(items, "true"), "line 1: dictionary changed size during iteration");
+    }
+    check(&grows("d", "loop.last"), "ba");
+    check(&grows("d|list", "true"), "ba");
+    check("{% for k in d %}{% set d.a %}1{% endset %}{{ d[k] }}{{ loop.length }}{% endfor %}", "1212");
+}
+
+#[test]
+fn a_block_sets_no_item_of_anything_else() {
+    for (owner, kind) in [("s", "str"), ("n", "NoneType"), ("l", "list"), ("zz", "Undefined"), ("range", "function")] {
+        let template = format!("{{% set {owner}.x %}}1{{% endset %}}");
+        check_error(&template, &format!("line 1: '{kind}' object does not support item assignment"));
+    }
+    check_fails("{% for x in l %}{% set loop.x %}1{% endset %}{% endfor %}");
+    check_fails("{% set ns = namespace() %}{% set ns._x %}1{% endset %}");
+    check_error("{% set l.x = 1 %}", "line 1: cannot assign attribute on non-namespace object");
+    check("{% if false %}{% set s.x %}1{% endset %}{% endif %}", "");
+    // Python lets a dict hold itself.
+    check_error(
+        "{% set d.x|default(d, true) %}{% endset %}",
+        "line 1: setting an item of a dict to a 'dict' is not supported",
+    );
+    check_refused(
+        "{% set d.x|default(zz, true) %}{% endset %}",
+        "line 1: 'zz' is known to no code around the filter of a set block",
+    );
+    check("{% set d.x|default(i, true) %}{% endset %}{{ d.x }}{{ i }}", "77");
+}
+
+/// Every change of a dict takes as long as there were changes before.
+#[test]
+fn changes_of_a_dict_are_bounded() {
+    let template =
+        "{% for a in range(1000) %}{% for b in range(1000) %}{% set d.x %}{{ b }}{% endset %}{% endfor %}{% endfor %}";
+    check_limit(template, Limit::Steps);
+}
+
 #[test]
 fn a_template_raises_its_own_message_with_the_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");

@@ -120,6 +120,17 @@ pub(crate) enum Target {
     Attribute(Name, Name),
 }
 
+impl Target {
+    /// Whether an attribute is assigned.
+    pub(crate) fn has_attribute(&self) -> bool {
+        match self {
+            Self::Name(_) => false,
+            Self::Tuple(targets) => targets.iter().any(Self::has_attribute),
+            Self::Attribute(..) => true,
+        }
+    }
+}
+
 /// A statement and where it starts.
 #[derive(Debug)]
 pub(crate) struct Stmt {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::ast::{Name, Stmt};
+use super::ast::{Name, Stmt, StmtKind};
 use super::error::CompileError;
 use super::globals;
 use super::machine::Machine;
@@ -30,7 +30,7 @@ pub(crate) fn compile(template: &[Stmt]) -> Made<Program> {
         let line = line_of(template, "self").unwrap_or(1);
         return Err(CompileError::Unsupported { line, construct: "the variable 'self'".to_owned() });
     }
-    let mut compiler = Compiler::new();
+    let mut compiler = Compiler { changes_dicts: changes_dicts(template), ..Compiler::new() };
     let scope = compiler.scopes.open(None, 0);
     compiler.scopes.visit_all(scope, template);
     let mut body = Vec::new();
@@ -40,6 +40,14 @@ pub(crate) fn compile(template: &[Stmt]) -> Made<Program> {
     let main = Function { spec: MacroSpec::default(), locals, shared: Vec::new(), body, result: None };
     let context = compiler.scopes.context_names().iter().map(|name| context_name(name)).collect();
     Ok(Program { main: Arc::new(main), context })
+}
+
+/// Whether a block sets an item.
+fn changes_dicts(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| {
+        let changes = matches!(&stmt.kind, StmtKind::SetBlock(target, ..) if target.has_attribute());
+        changes || stmt.bodies().into_iter().any(changes_dicts)
+    })
 }
 
 fn context_name(name: &str) -> ContextName {
@@ -83,6 +91,8 @@ struct Compiler {
     folds: bool,
     /// What blocks see that are not scoped: all that is around the innermost scoped one, or the template.
     around_blocks: ScopeId,
+    /// A block sets an item of a dict, so that no dict can belong to the template.
+    changes_dicts: bool,
     /// Computes what is constant.
     machine: Machine,
     /// How many expressions and statements there were so far.
@@ -101,6 +111,7 @@ impl Compiler {
             function_count: 1,
             folds: false,
             around_blocks: 0,
+            changes_dicts: false,
             machine: Machine::for_constants(),
             size: 0,
         }

@@ -165,6 +165,19 @@ pub(crate) enum Target {
     Unpack(Vec<Target>),
     /// An attribute of a namespace.
     Attribute(Box<Node>, Value),
+    /// What a `{% set x.name %}` block sets: an attribute of a namespace or an item of a dict.
+    Item(Box<Node>, Value),
+}
+
+impl Target {
+    /// The same target for the value of a block.
+    pub(crate) fn of_block(self) -> Self {
+        match self {
+            Self::Attribute(owner, name) => Self::Item(owner, name),
+            Self::Unpack(targets) => Self::Unpack(targets.into_iter().map(Self::of_block).collect()),
+            target => target,
+        }
+    }
 }
 
 /// A loop.

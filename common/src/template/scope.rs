@@ -314,6 +314,16 @@ impl Scopes {
         }
     }
 
+    /// A name in an expression that nothing has read or assigned in this scope or around it.
+    pub(crate) fn unknown_name<'a>(&self, scope: ScopeId, expr: &'a Expr) -> Option<&'a Name> {
+        if let ExprKind::Name(name) = &expr.kind {
+            return self.find(Some(scope), name).is_none().then_some(name);
+        }
+        let mut unknown = None;
+        expr.for_each_part(&mut |part| unknown = unknown.or_else(|| self.unknown_name(scope, part)));
+        unknown
+    }
+
     pub(crate) fn visit_expr(&mut self, scope: ScopeId, expr: &Expr) {
         if let ExprKind::Name(name) = &expr.kind {
             self.read(scope, name);

@@ -64,7 +64,7 @@ impl Compiler {
             nodes.push([self.expr(frame, key)?, self.expr(frame, value)?]);
         }
         match self.constant_dict(&nodes) {
-            Some(Ok(value)) if all(nodes.iter().flatten()) => Ok(NodeKind::Const(value)),
+            Some(Ok(value)) if all(nodes.iter().flatten()) && !self.changes_dicts => Ok(NodeKind::Const(value)),
             Some(Err(error)) if self.folds && !error.is_fatal() => {
                 self.line = line;
                 self.fail(error.to_string())
@@ -169,7 +169,7 @@ fn has_constant_parts(kind: &NodeKind) -> bool {
         NodeKind::Slice(nodes) => all(&**nodes),
         NodeKind::Sum(nodes) | NodeKind::Concat(nodes) | NodeKind::List(nodes) | NodeKind::Tuple(nodes) => all(nodes),
         NodeKind::Chain(first, rest) => constant(first).is_some() && all(rest.iter().map(|(_, node)| node)),
-        NodeKind::Filter(_, operand, args) => with_args(operand, args),
+        NodeKind::Filter(filter, operand, args) => !filters::needs_context(*filter) && with_args(operand, args),
         NodeKind::Test(_, operand, args) => with_args(operand, args),
         _ => false,
     }

@@ -125,7 +125,7 @@ impl Compiler {
         steps: &mut Vec<Step>,
     ) -> Done {
         let value = self.captured(frame, filter, body, steps)?;
-        steps.push(Step::Set(self.target(frame, target)?, value));
+        steps.push(Step::Set(self.target(frame, target)?.of_block(), value));
         Ok(())
     }
 
@@ -138,8 +138,8 @@ impl Compiler {
     /// What a body puts out, filtered.
     fn captured(&mut self, frame: Frame, filter: Option<&Expr>, body: &[Stmt], steps: &mut Vec<Step>) -> Made<Node> {
         let inner = self.inner(frame, body);
-        if let Some(filter) = filter {
-            self.scopes.visit_expr(inner.scope, filter);
+        if let Some(name) = filter.and_then(|filter| self.scopes.unknown_name(inner.scope, filter)) {
+            return self.fail(format!("'{name}' is known to no code around the filter of a set block"));
         }
         let line = self.line;
         self.enter_scope(inner.scope, steps);

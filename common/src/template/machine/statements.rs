@@ -104,6 +104,10 @@ impl Machine {
                 let owner = self.eval(locals, owner)?;
                 namespace(&owner).and_then(|it| it.set(name, value)).map_err(|error| error.at(line))
             }
+            Target::Item(owner, name) => {
+                let owner = self.eval(locals, owner)?;
+                set_item(&owner, name, value).map_err(|error| error.at(line))
+            }
         }
     }
 }
@@ -125,6 +129,15 @@ fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
         return Err(fail(format!("not enough values to unpack (expected {count}, got {})", items.len())));
     }
     Ok(items)
+}
+
+/// `owner[name] = value`.
+fn set_item(owner: &Value, name: &Value, value: Value) -> Fallible<()> {
+    match py(owner) {
+        Py::Obj(Obj::Namespace(namespace)) => namespace.set(name, value),
+        Py::Obj(Obj::Dict(dict)) => dict.set(name, value),
+        _ => Err(fail(format!("'{}' object does not support item assignment", type_name(owner)))),
+    }
 }
 
 /// The namespace in a value whose attribute is assigned.

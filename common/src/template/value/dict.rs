@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, OnceLock};
 
 use minijinja::Value;
 
@@ -10,7 +11,7 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::marks;
 use super::super::python::equal::equal;
-use super::{Obj, Py, SeqKind, nesting_above, py, type_name};
+use super::{Obj, Py, SeqKind, nesting, nesting_above, obj, py, type_name};
 
 /// Up to this size, looking at every entry is faster than hashing.
 const SMALL: usize = 8;
@@ -18,17 +19,37 @@ const SMALL: usize = 8;
 /// A dict in insertion order.
 #[derive(Debug)]
 pub(crate) struct Dict {
-    entries: Vec<(Value, Value)>,
-    /// Hash and position of every entry, sorted by hash; empty while the dict is small.
-    index: Vec<(u64, u32)>,
+    first: Entries,
     nesting: u16,
     /// How many values the budget was charged for.
-    charged: usize,
+    charged: AtomicUsize,
+}
+
+/// What a dict holds. A block that sets an item leaves the entries in place, because they may be borrowed, and puts the
+/// changed ones after them.
+#[derive(Debug)]
+struct Entries {
+    list: Vec<(Value, Value)>,
+    /// Hash and position of every entry, sorted by hash; empty while the dict is small.
+    index: Vec<(u64, u32)>,
+    changed: OnceLock<Box<Self>>,
+}
+
+impl Entries {
+    fn of(list: Vec<(Value, Value)>) -> Fallible<Self> {
+        let index = if list.len() > SMALL { index(&list)? } else { Vec::new() };
+        Ok(Self { list, index, changed: OnceLock::new() })
+    }
 }
 
 impl Drop for Dict {
     fn drop(&mut self) {
-        budget::free_values(self.charged);
+        budget::free_values(self.charged.load(Ordering::Relaxed));
+        // One after the other: a long chain of changes would be dropped by recursion.
+        let mut next = self.first.changed.take();
+        while let Some(mut entries) = next {
+            next = entries.changed.take();
+        }
     }
 }
 
@@ -48,16 +69,44 @@ impl Dict {
     /// A new dict whose keys are known to be distinct.
     pub(crate) fn of_distinct(entries: Vec<(Value, Value)>, charged: usize) -> Fallible<Value> {
         let nesting = nesting_above(entries.iter().flat_map(|(key, value)| [key, value]))?;
-        let index = if entries.len() > SMALL { index(&entries)? } else { Vec::new() };
-        Ok(Obj::Dict(Self { entries, index, nesting, charged }).value())
+        Ok(Obj::Dict(Self { first: Entries::of(entries)?, nesting, charged: charged.into() }).value())
+    }
+
+    /// The entries as they are now. Every change before costs a step.
+    fn now(&self) -> &Entries {
+        let (mut entries, mut changes) = (&self.first, 0);
+        while let Some(changed) = entries.changed.get() {
+            entries = changed;
+            changes += 1;
+        }
+        budget::spend(changes);
+        entries
+    }
+
+    /// Sets an item under a text key, for all who hold the dict.
+    pub(crate) fn set(&self, key: &Value, value: Value) -> Fallible<()> {
+        if !can_be_set(&value) {
+            return Err(fail(format!("setting an item of a dict to a '{}' is not supported", type_name(&value))));
+        }
+        let now = self.now();
+        let charged = 2 * (now.list.len() + 1);
+        budget::alloc_values(charged)?;
+        self.charged.fetch_add(charged, Ordering::Relaxed);
+        let mut list = now.list.clone();
+        match list.iter_mut().find(|(found, _)| is_text(found, key)) {
+            Some((_, item)) => *item = value,
+            None => list.push((key.clone(), value)),
+        }
+        let changed = Box::new(Entries::of(list)?);
+        now.changed.set(changed).map_err(|_| fail("a dict was changed by two threads"))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.now().list.len()
     }
 
     pub(crate) fn entries(&self) -> &[(Value, Value)] {
-        &self.entries
+        &self.now().list
     }
 
     pub(super) fn nesting(&self) -> u16 {
@@ -72,11 +121,12 @@ impl Dict {
         }
         budget::steps(3)?;
         let hash = hash(key)?;
-        let Some(candidates) = self.candidates(hash) else {
-            return find(&self.entries, key);
+        let entries = self.now();
+        let Some(candidates) = entries.candidates(hash) else {
+            return find(&entries.list, key);
         };
         for &(_, at) in candidates {
-            let (found, value) = &self.entries[at as usize];
+            let (found, value) = &entries.list[at as usize];
             if equal(found, key)? {
                 return Ok(Some(value));
             }
@@ -87,18 +137,16 @@ impl Dict {
     /// Looks up a text key.
     pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
         let matches = |(found, _): &&(Value, Value)| found.as_str().is_some_and(|found| marks::same(found, key));
-        let entry = if self.index.is_empty() {
-            self.entries.iter().find(matches)
-        } else {
-            self.candidates(hash_str(key))
-                .unwrap_or_default()
-                .iter()
-                .map(|&(_, at)| &self.entries[at as usize])
-                .find(matches)
+        let entries = self.now();
+        let entry = match entries.candidates(hash_str(key)) {
+            None => entries.list.iter().find(matches),
+            Some(candidates) => candidates.iter().map(|&(_, at)| &entries.list[at as usize]).find(matches),
         };
         entry.map(|(_, value)| value)
     }
+}
 
+impl Entries {
     /// The entries of one hash; none if the dict has no index.
     fn candidates(&self, hash: u64) -> Option<&[(u64, u32)]> {
         if self.index.is_empty() {
@@ -108,6 +156,16 @@ impl Dict {
         let len = self.index[start..].iter().take_while(|&&(other, _)| other == hash).count();
         Some(&self.index[start..start + len])
     }
+}
+
+fn is_text(found: &Value, key: &Value) -> bool {
+    found.as_str().zip(key.as_str()).is_some_and(|(found, key)| marks::same(found, key))
+}
+
+/// Whether an item may become this value. A dict must not come to hold itself, or nest deeper than what holds it knows.
+fn can_be_set(value: &Value) -> bool {
+    let is_flat = nesting(value) == 1 && matches!(obj(value), Some(Obj::Seq(_) | Obj::Generator(_)));
+    nesting(value) == 0 || is_flat
 }
 
 fn find<'a>(entries: &'a [(Value, Value)], key: &Value) -> Fallible<Option<&'a Value>> {
@@ -259,7 +317,11 @@ impl ViewKind {
     }
 }
 
-static EMPTY: Dict = Dict { entries: Vec::new(), index: Vec::new(), nesting: 0, charged: 0 };
+static EMPTY: Dict = Dict {
+    first: Entries { list: Vec::new(), index: Vec::new(), changed: OnceLock::new() },
+    nesting: 0,
+    charged: AtomicUsize::new(0),
+};
 
 impl View {
     pub(crate) fn value(kind: ViewKind, dict: &Value) -> Value {

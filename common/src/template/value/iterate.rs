@@ -63,11 +63,14 @@ impl Range {
 pub(crate) struct Items {
     value: Value,
     at: usize,
+    /// How many items a dict or a view of one had at the start: it may not grow on the way.
+    size: Option<usize>,
 }
 
 impl Items {
     pub(crate) fn new(value: Value) -> Self {
-        Self { value, at: 0 }
+        let size = if matches!(obj(&value), Some(Obj::Dict(_) | Obj::View(_))) { length(&value) } else { None };
+        Self { value, at: 0, size }
     }
 
     fn next_char(&mut self) -> Option<Value> {
@@ -79,6 +82,9 @@ impl Items {
     fn next_of(&mut self) -> Option<Fallible<Value>> {
         let at = self.at;
         self.at += 1;
+        if self.size.is_some() && self.size != length(&self.value) {
+            return Some(Err(fail("dictionary changed size during iteration")));
+        }
         match obj(&self.value)? {
             Obj::Seq(seq) => seq.items().get(at).cloned().map(Ok),
             Obj::Dict(dict) => dict.entries().get(at).map(|(key, _)| Ok(key.clone())),

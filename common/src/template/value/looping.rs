@@ -10,7 +10,7 @@ use super::super::error::{Fallible, fail};
 use super::super::machine::Machine;
 use super::super::python::call::call_positional;
 use super::super::python::equal::equal_items;
-use super::{Items, Seq, Undefined, length, nesting, nesting_above, seq};
+use super::{Items, Obj, Seq, Undefined, length, nesting, nesting_above, obj, seq};
 
 /// Python's `LoopContext`.
 #[derive(Debug)]
@@ -124,8 +124,9 @@ impl Loop {
 
     /// Whether this is the last round.
     fn is_last(&self, machine: &mut Machine) -> Fallible<bool> {
-        // The length of a text is not known without counting.
-        let countable = self.filter.is_none() && self.iterable.as_str().is_none();
+        // The length of a text is not known without counting, and that of a dict may change.
+        let is_dict = matches!(obj(&self.iterable), Some(Obj::Dict(_) | Obj::View(_)));
+        let countable = self.filter.is_none() && self.iterable.as_str().is_none() && !is_dict;
         match countable.then(|| length(&self.iterable)).flatten() {
             Some(len) => Ok(self.index() >= len),
             None => Ok(self.peek(machine)?.is_none()),
