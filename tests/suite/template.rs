@@ -636,6 +636,85 @@ fn changes_of_a_dict_are_bounded() {
     check_limit(template, Limit::Steps);
 }
 
+/// What `{% autoescape %}` blocks put out, and what they leave as it is.
+const AUTOESCAPE: &[(&str, &str)] = &[
+    ("{{ autoescape }}{{ autoescape is defined }}", "False"),
+    (
+        "{% autoescape true %}{{ '<' }}&{{ '<'|safe }}{{ 1 }}{{ ['<'] }}{% endautoescape %}{{ '<' }}",
+        "&lt;&<1[&#39;&lt;&#39;]<",
+    ),
+    (
+        "{% autoescape 'x' %}{{ '<' ~ s }}{% autoescape false %}{{ '<' }}{% endautoescape %}{% endautoescape %}",
+        "&lt;Hello World<",
+    ),
+    ("{% set x = 1 %}{% autoescape true %}{% set x = 2 %}{% endautoescape %}{{ x }}", "1"),
+    (
+        "{% autoescape true %}{{ s ~ ('<'|safe) ~ '>' }}{{ ('<'|safe) ~ '<' }}{{ (s ~ '<') is escaped }}{% endautoescape %}",
+        "Hello World<&gt;&lt;&lt;False",
+    ),
+    ("{% autoescape true %}{% set x %}<{{ '<' }}{% endset %}{{ x is escaped }}{{ x }}{% endautoescape %}", "True<&lt;"),
+    (
+        "{% autoescape true %}{% filter upper %}<{{ '<' }}{% endfilter %}{% block a %}{{ '<' }}{% endblock %}{% endautoescape %}",
+        "<&LT;<",
+    ),
+    (
+        "{% autoescape true %}{% generation %}{{ '<' }}{% endgeneration %}{{ d|tojson }}{% endautoescape %}",
+        "&lt;{&#34;b&#34;: 1, &#34;a&#34;: [true, null]}",
+    ),
+    (
+        "{% autoescape true %}{{ ['<', '>'|safe]|join('&') }}{{ ['<']|join is escaped }}{{ ['<']|join('>'|safe) }}{% endautoescape %}",
+        "&lt;&amp;>False&lt;",
+    ),
+    (
+        "{% autoescape true %}{{ '<a'|replace('a', '>'|safe) }}{{ ('<a'|safe)|replace('a', '>') }}{{ '<a'|replace('a', '>') }}{% endautoescape %}",
+        "&lt;><&gt;&lt;&gt;",
+    ),
+    ("{% autoescape true %}{{ {'a': '<'}|xmlattr }}{{ none }}{{ undef }}{% endautoescape %}", " a=\"&lt;\"None"),
+    (
+        "{% autoescape true %}{% for x in ['<', ['>']] recursive %}{{ x if x is string else loop(x) }}{% endfor %}{% endautoescape %}",
+        "&lt;&gt;",
+    ),
+    // A macro's text is safe where the macro is called with escaping; its own code escapes where it stands in a block.
+    (
+        "{% macro m(x) %}{{ x }}<{% endmacro %}{% autoescape true %}{{ m('<') }}{{ m('<') is escaped }}{% endautoescape %}{{ m('<') is escaped }}",
+        "<<TrueFalse",
+    ),
+    ("{% autoescape true %}{% macro m(x) %}{{ x }}<{% endmacro %}{{ m('<') }}{% endautoescape %}", "&lt;<"),
+    (
+        "{% macro m() %}{{ caller('<') is escaped }}{{ caller('<') }}{% endmacro %}{% autoescape true %}{% call(x) m() %}{{ x }}{% endcall %}{% endautoescape %}",
+        "True&lt;",
+    ),
+    // What is constant is not escaped where it shows only at run time that all is, and `~` marks nothing as safe.
+    (
+        "{% autoescape i %}{{ '<' }}{{ s ~ '<' }}{{ '<'|upper }}{{ ('<'|safe) ~ '<' }}{% endautoescape %}",
+        "<Hello World&lt;&lt;&lt;&lt;",
+    ),
+    (
+        "{% autoescape n %}{{ '<' }}{{ s ~ '<' }}{% endautoescape %}{% autoescape nope %}{{ s[:0] ~ '<' }}{% endautoescape %}",
+        "<Hello World<<",
+    ),
+    (
+        "{% autoescape i %}{% set z %}<{% endset %}{{ z is escaped }}{{ z }}{{ z ~ '<' }}{% endautoescape %}",
+        "True<&lt;&lt;",
+    ),
+    // A jump out of the block leaves escaping on for what is decided at run time.
+    (
+        "{% macro m() %}{% endmacro %}{% for x in l %}{% autoescape true %}{% break %}{% endautoescape %}{% endfor %}{{ '<' }}{{ m() is escaped }}",
+        "<True",
+    ),
+];
+
+#[test]
+fn autoescape_blocks_escape_as_jinja2_does() {
+    AUTOESCAPE.iter().for_each(|(template, expected)| check(template, expected));
+    check_error("{% autoescape nope.x %}{% endautoescape %}", "line 1: 'nope' is undefined");
+    check_refused("{% autoescape %}{% endautoescape %}", "line 1: unexpected 'end of statement block'");
+    check_refused(
+        "{% autoescape true, false %}{% endautoescape %}",
+        "line 1: expected end of statement block, got ','",
+    );
+}
+
 #[test]
 fn a_template_raises_its_own_message_with_the_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
@@ -651,7 +730,6 @@ fn errors_name_the_line() {
 #[test]
 fn what_this_engine_leaves_out_is_refused_by_name() {
     check_refused("{{ s|urlize }}", "line 1: the filter 'urlize' is not supported");
-    check_refused("{% autoescape true %}{% endautoescape %}", "line 1: autoescape is not supported");
     check_refused("\n\n{{ 1 + self.x() }}", "line 3: the variable 'self' is not supported");
     check_refused("{% block a %}\n{{ super() }}{% endblock %}", "line 2: the variable 'super' is not supported");
     check_refused("{{ '\\N{DASH}' }}", "line 1: a \\N{...} escape is not supported");

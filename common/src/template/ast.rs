@@ -156,8 +156,7 @@ pub(crate) enum StmtKind {
     Block(Vec<Stmt>, bool),
     /// A block that an inheriting template would have to fill.
     RequiredBlock(Name),
-    /// `{% autoescape false %}`, which changes nothing but the scope.
-    Scope(Vec<Stmt>),
+    Autoescape(Expr, Vec<Stmt>),
     /// `include`, `import`, `from`, `extends`: there is nothing to load from. The names are what would be imported.
     Load(Expr, Vec<Name>),
     Break,
@@ -195,18 +194,22 @@ impl Stmt {
     /// Hands over every expression of the statement itself, without those of the statements in it.
     pub(crate) fn for_each_expr<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         match &self.kind {
-            StmtKind::Print(expr) | StmtKind::Set(_, expr) | StmtKind::Filter(expr, _) | StmtKind::Load(expr, _) => {
-                visit(expr);
-            }
+            StmtKind::Print(expr) | StmtKind::Set(_, expr) | StmtKind::Filter(expr, _) => visit(expr),
+            StmtKind::Load(expr, _) | StmtKind::Autoescape(expr, _) => visit(expr),
             StmtKind::For(node) => std::iter::once(&node.iter).chain(&node.filter).for_each(visit),
             StmtKind::If(branches, _) => branches.iter().for_each(|(test, _)| visit(test)),
             StmtKind::SetBlock(_, filter, _) => filter.iter().for_each(visit),
             StmtKind::With(assignments, _) => assignments.iter().for_each(|(_, value)| visit(value)),
             StmtKind::Macro(_, function) => function.defaults.iter().for_each(visit),
             StmtKind::Call(call, function) => std::iter::once(call).chain(&function.defaults).for_each(visit),
-            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(..) | StmtKind::Scope(_) => {}
+            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(..) => {}
             StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => {}
         }
+    }
+
+    /// Whether this statement or one in it is such a one.
+    pub(crate) fn has(&self, is_such: fn(&StmtKind) -> bool) -> bool {
+        is_such(&self.kind) || self.bodies().into_iter().flatten().any(|stmt| stmt.has(is_such))
     }
 
     /// The statements in this one.
@@ -217,7 +220,7 @@ impl Stmt {
                 branches.iter().map(|(_, body)| &**body).chain(std::iter::once(&**otherwise)).collect()
             }
             StmtKind::SetBlock(_, _, body) | StmtKind::With(_, body) | StmtKind::Filter(_, body) => vec![body],
-            StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Scope(body) => vec![body],
+            StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Autoescape(_, body) => vec![body],
             StmtKind::Macro(_, function) | StmtKind::Call(_, function) => vec![&function.body],
             StmtKind::Data(_) | StmtKind::Print(_) | StmtKind::Set(..) | StmtKind::Load(..) => Vec::new(),
             StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => Vec::new(),

@@ -1,6 +1,7 @@
 //! Turns the syntax tree into a program: resolves names to places, and filters, tests and operators to functions.
 
 mod attributes;
+mod autoescape;
 mod calls;
 mod constants;
 mod expressions;
@@ -21,6 +22,8 @@ use super::program::{ContextName, Function, Local, Node, NodeKind, Program, Step
 use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, line_of, mentions};
 use super::value::{MacroSpec, Undefined};
 
+use autoescape::Autoescape;
+
 /// The result of making one thing.
 type Made<T> = Result<T, CompileError>;
 
@@ -30,24 +33,21 @@ pub(crate) fn compile(template: &[Stmt]) -> Made<Program> {
         let line = line_of(template, "self").unwrap_or(1);
         return Err(CompileError::Unsupported { line, construct: "the variable 'self'".to_owned() });
     }
-    let mut compiler = Compiler { changes_dicts: changes_dicts(template), ..Compiler::new() };
+    let has = |is_such| template.iter().any(|stmt| stmt.has(is_such));
+    let mut compiler = Compiler {
+        changes_dicts: has(|kind| matches!(kind, StmtKind::SetBlock(target, ..) if target.has_attribute())),
+        may_escape: has(|kind| matches!(kind, StmtKind::Autoescape(..))),
+        ..Compiler::new()
+    };
     let scope = compiler.scopes.open(None, 0);
     compiler.scopes.visit_all(scope, template);
     let mut body = Vec::new();
     compiler.enter_scope(scope, &mut body);
     compiler.body(Frame { scope, soft: false }, template, &mut body)?;
     let locals = compiler.scopes.count_of(0);
-    let main = Function { spec: MacroSpec::default(), locals, shared: Vec::new(), body, result: None };
+    let main = Function { spec: MacroSpec::default(), locals, shared: Vec::new(), body, result: None, safe: None };
     let context = compiler.scopes.context_names().iter().map(|name| context_name(name)).collect();
     Ok(Program { main: Arc::new(main), context })
-}
-
-/// Whether a block sets an item.
-fn changes_dicts(body: &[Stmt]) -> bool {
-    body.iter().any(|stmt| {
-        let changes = matches!(&stmt.kind, StmtKind::SetBlock(target, ..) if target.has_attribute());
-        changes || stmt.bodies().into_iter().any(changes_dicts)
-    })
 }
 
 fn context_name(name: &str) -> ContextName {
@@ -93,6 +93,9 @@ struct Compiler {
     around_blocks: ScopeId,
     /// A block sets an item of a dict, so that no dict can belong to the template.
     changes_dicts: bool,
+    /// There is an `{% autoescape %}` block.
+    may_escape: bool,
+    autoescape: Autoescape,
     /// Computes what is constant.
     machine: Machine,
     /// How many expressions and statements there were so far.
@@ -112,6 +115,8 @@ impl Compiler {
             folds: false,
             around_blocks: 0,
             changes_dicts: false,
+            may_escape: false,
+            autoescape: Autoescape::default(),
             machine: Machine::for_constants(),
             size: 0,
         }

@@ -17,8 +17,8 @@ use minijinja::Value;
 
 use super::budget;
 use super::error::Fallible;
-use super::program::{Function, Program};
-use super::value::{Macro, Obj, Shared};
+use super::program::{Escaping, Function, Program};
+use super::value::{Macro, Obj, Shared, safe_text};
 
 pub(crate) use locals::Locals;
 use output::Output;
@@ -34,6 +34,8 @@ pub(crate) struct Machine {
     shared: Vec<Arc<Shared>>,
     /// As Jinja2 computes constants: what cannot be sliced gives undefined.
     computes_constants: bool,
+    /// Inside of an `{% autoescape %}` block that is on.
+    autoescapes: bool,
 }
 
 impl Drop for Machine {
@@ -61,7 +63,7 @@ pub(crate) fn run(
 
 impl Machine {
     pub(crate) fn new(context: Arc<Vec<Value>>) -> Self {
-        Self { output: Output::default(), context, shared: Vec::new(), computes_constants: false }
+        Self { output: Output::default(), context, shared: Vec::new(), computes_constants: false, autoescapes: false }
     }
 
     /// A machine for what is computed when a template is compiled.
@@ -73,6 +75,19 @@ impl Machine {
 
     pub(crate) fn computes_constants(&self) -> bool {
         self.computes_constants
+    }
+
+    pub(crate) fn autoescapes(&self) -> bool {
+        self.autoescapes
+    }
+
+    /// Sets whether texts are escaped, and gives what was before.
+    pub(crate) fn autoescape(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.autoescapes, on)
+    }
+
+    fn escapes(&self, escaping: Escaping) -> bool {
+        escaping == Escaping::Always || self.autoescapes
     }
 
     fn locals(&self, function: &Function, args: Vec<Value>, shared: &[Arc<Shared>]) -> Locals {
@@ -104,7 +119,11 @@ impl Machine {
                 Ok(Value::from(self.truth(&locals, result)?))
             }
             None => {
+                let is_safe = function.safe.is_some_and(|safe| self.escapes(safe));
                 let (_, text) = self.captured(|machine| machine.run(&mut locals, &function.body))?;
+                if is_safe {
+                    return safe_text(text.as_str().unwrap_or_default().to_owned());
+                }
                 budget::alloc(text.as_str().map_or(0, str::len))?;
                 budget::track(&text);
                 Ok(text)

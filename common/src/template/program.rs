@@ -57,6 +57,16 @@ pub(crate) struct Function {
     pub(crate) body: Vec<Step>,
     /// What it gives, if not the text that it puts out.
     pub(crate) result: Option<Node>,
+    /// When that text is marked as safe.
+    pub(crate) safe: Option<Escaping>,
+}
+
+/// When texts are escaped for HTML, and texts of the template marked as safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escaping {
+    Always,
+    /// Inside of an `{% autoescape %}` block that says so when the template runs.
+    WhenOn,
 }
 
 /// An expression.
@@ -92,6 +102,10 @@ pub(crate) enum NodeKind {
     Sum(Vec<Node>),
     /// `a ~ b ~ c`.
     Concat(Vec<Node>),
+    /// The same, where a text that is marked as safe has the others escaped.
+    SafeConcat(Vec<Node>),
+    /// Marks a text as safe.
+    Safe(Box<Node>, Escaping),
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
     Compare(Comparison, Box<[Node; 2]>),
@@ -140,6 +154,7 @@ impl Args {
 pub(crate) enum Step {
     Text(String),
     Print(Node),
+    PrintEscaped(Node, Escaping),
     /// Puts out what call and filter blocks give, which must be a text.
     PrintText(Node),
     If(Vec<(Node, Vec<Step>)>, Vec<Step>),
@@ -154,6 +169,8 @@ pub(crate) enum Step {
     Capture(Local, Vec<Step>),
     /// Notes where in the output the body's text stands.
     Generation(Vec<Step>),
+    /// Whether texts are escaped in the body.
+    Autoescape(Node, Vec<Step>),
     Break,
     Continue,
 }

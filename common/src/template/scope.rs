@@ -280,7 +280,7 @@ impl Scopes {
                 self.visit_expr(scope, source);
                 names.iter().for_each(|name| self.assign(scope, name));
             }
-            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(..) | StmtKind::Scope(_) => {}
+            StmtKind::Data(_) | StmtKind::Generation(_) | StmtKind::Block(..) | StmtKind::Autoescape(..) => {}
             StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => {}
         }
     }

@@ -17,7 +17,7 @@ use super::super::value::{BigInt, Dict, Obj, Py, Seq, SeqKind, none, py};
 use super::{Compiler, Frame, Made};
 
 /// The longest text that is put out for having been computed.
-const MAX_PRINTED: usize = 64 * 1024;
+pub(super) const MAX_PRINTED: usize = 64 * 1024;
 /// The longest text, and the longest list, that is kept for having been computed.
 const MAX_COMPUTED: usize = 256;
 
@@ -45,6 +45,9 @@ pub(super) fn constant(node: &Node) -> Option<&Value> {
 impl Compiler {
     /// The node's value in its place, if it always has the same.
     pub(super) fn folded(&mut self, node: Node) -> Node {
+        if self.autoescape.is_unknown {
+            return node;
+        }
         let is_computed = has_constant_parts(&node.kind) || (has_slice(&node) && self.is_constant(&node));
         if !is_computed {
             return node;
@@ -93,8 +96,9 @@ impl Compiler {
     }
 
     /// Whether Jinja2 computes the node when it compiles, whatever comes of it.
-    fn is_constant(&mut self, node: &Node) -> bool {
+    pub(super) fn is_constant(&mut self, node: &Node) -> bool {
         match &node.kind {
+            NodeKind::Filter(..) | NodeKind::Test(..) | NodeKind::Check(..) if self.autoescape.is_unknown => false,
             NodeKind::Const(_) => constant(node).is_some(),
             NodeKind::And(sides) | NodeKind::Or(sides) => {
                 let decides = matches!(node.kind, NodeKind::Or(_));
@@ -109,7 +113,7 @@ impl Compiler {
         }
     }
 
-    fn constant_truth(&mut self, node: &Node) -> Option<bool> {
+    pub(super) fn constant_truth(&mut self, node: &Node) -> Option<bool> {
         let constant = self.is_constant(node);
         constant.then(|| self.machine.eval(&Locals::default(), node).ok().map(|value| value.is_true()))?
     }
@@ -144,9 +148,8 @@ fn parts(kind: &NodeKind) -> Option<Vec<&Node>> {
         NodeKind::And(nodes) | NodeKind::Or(nodes) => nodes.iter().collect(),
         NodeKind::If(nodes) => nodes.iter().collect(),
         NodeKind::Slice(nodes) => nodes.iter().collect(),
-        NodeKind::Sum(nodes) | NodeKind::Concat(nodes) | NodeKind::List(nodes) | NodeKind::Tuple(nodes) => {
-            nodes.iter().collect()
-        }
+        NodeKind::Sum(nodes) | NodeKind::Concat(nodes) | NodeKind::SafeConcat(nodes) => nodes.iter().collect(),
+        NodeKind::List(nodes) | NodeKind::Tuple(nodes) => nodes.iter().collect(),
         NodeKind::Dict(entries) => entries.iter().flatten().collect(),
         NodeKind::Chain(first, rest) => std::iter::once(&**first).chain(rest.iter().map(|(_, node)| node)).collect(),
         NodeKind::Filter(_, operand, args) => std::iter::once(&**operand).chain(args.iter()).collect(),

@@ -29,7 +29,11 @@ impl Compiler {
             ExprKind::Tuple(items) => Ok(NodeKind::Tuple(self.all(frame, items)?)),
             ExprKind::List(items) => Ok(NodeKind::List(self.all(frame, items)?)),
             ExprKind::Dict(entries) => self.dict(frame, entries),
-            ExprKind::Concat(items) => Ok(joined(self.all(frame, items)?, NodeKind::Concat)),
+            ExprKind::Concat(items) => {
+                let items = self.all(frame, items)?;
+                let make = self.concat(&items);
+                Ok(joined(items, make))
+            }
             ExprKind::Unary(op, operand) => self.unary(frame, *op, operand),
             ExprKind::Binary(op, left, right) => self.binary(frame, *op, left, right),
             ExprKind::And(left, right) => self.either(frame, left, right, false),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use minijinja::Value;
 
 use super::super::ast::{self, Name};
-use super::super::program::{Function, Local, Node, NodeKind, Step, Target};
+use super::super::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
 use super::super::scope::{Place, ScopeId, Slot, mentions};
 use super::super::value::{MacroSpec, Obj, obj};
 use super::{Compiler, Frame, Made, Open};
@@ -44,6 +44,7 @@ impl Compiler {
         self.new_function(
             frame,
             spec,
+            Some(Escaping::WhenOn),
             |compiler, scope| compiler.declare_params(scope, node, special),
             |compiler, frame, steps| compiler.macro_body(frame, node, steps).map(|()| None),
         )
@@ -87,11 +88,13 @@ impl Compiler {
         Ok(())
     }
 
-    /// A function. `declare` makes its parameters, before any other variable; `body` its code and what it gives.
+    /// A function. `safe` is when its text is marked as safe; `declare` makes its parameters, before any other variable;
+    /// `body` its code and what it gives.
     pub(super) fn new_function(
         &mut self,
         frame: Frame,
         spec: MacroSpec,
+        safe: Option<Escaping>,
         declare: impl FnOnce(&mut Self, ScopeId),
         body: impl FnOnce(&mut Self, Frame, &mut Vec<Step>) -> Made<Option<Node>>,
     ) -> Made<Arc<Function>> {
@@ -106,7 +109,7 @@ impl Compiler {
         let result = body(self, Frame { scope, soft: false }, &mut steps)?;
         let shared = self.functions.pop().map(|open| open.shared.into_values().collect()).unwrap_or_default();
         let spec = MacroSpec { weight: self.weight_since(start), ..spec };
-        Ok(Arc::new(Function { spec, locals: self.scopes.count_of(id), shared, body: steps, result }))
+        Ok(Arc::new(Function { spec, locals: self.scopes.count_of(id), shared, body: steps, result, safe }))
     }
 
     /// The place of a name that a scope of the function being made declares.

@@ -38,6 +38,7 @@ impl Compiler {
         let function = self.new_function(
             frame,
             MacroSpec { params: vec![Value::from("items"), Value::from("depth")], ..MacroSpec::default() },
+            self.escaping(),
             |compiler, scope| {
                 compiler.scopes.declare(scope, &ITEMS.into());
                 compiler.scopes.declare(scope, &DEPTH.into());
@@ -50,7 +51,7 @@ impl Compiler {
         let depth = Node { kind: NodeKind::Const(Value::from(0)), line };
         let args = Box::new(Args { positional: vec![iter, depth], ..Args::default() });
         let callee = Box::new(self.load_at(place, line));
-        steps.push(Step::Print(Node { kind: NodeKind::Call(callee, args), line }));
+        steps.push(Step::PrintText(Node { kind: NodeKind::Call(callee, args), line }));
         Ok(())
     }
 
@@ -95,6 +96,7 @@ impl Compiler {
         self.new_function(
             frame,
             MacroSpec { params: vec![Value::from("item")], ..MacroSpec::default() },
+            None,
             |compiler, scope| {
                 compiler.scopes.declare(scope, &ITEM.into());
                 compiler.scopes.declare_target(scope, target);

@@ -4,6 +4,7 @@ use super::super::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
 use super::super::error::CompileError;
 use super::super::program::{Node, NodeKind, Step, Target};
 use super::super::scope::{line_of, mentions};
+use super::autoescape::Autoescape;
 use super::expressions::text;
 use super::{Compiler, Frame, Made};
 
@@ -21,9 +22,10 @@ impl Compiler {
             StmtKind::Data(text) => print_text(text, steps),
             StmtKind::Print(expr) => {
                 let node = self.expr(frame, expr)?;
-                match self.printed_constant(&node) {
-                    Some(text) => print_text(&text, steps),
-                    None => print(node, steps),
+                match (self.escaping(), self.printed_constant(&node)) {
+                    (Some(escaping), _) => self.print_escaped(node, escaping, steps),
+                    (None, Some(text)) => print_text(&text, steps),
+                    (None, None) => print(node, steps),
                 }
             }
             StmtKind::For(node) => self.for_loop(frame, node, steps)?,
@@ -39,7 +41,7 @@ impl Compiler {
             StmtKind::RequiredBlock(name) => {
                 steps.push(self.failure(Vec::new(), format!("Required block '{name}' not found")));
             }
-            StmtKind::Scope(body) => self.scope(frame, body, steps)?,
+            StmtKind::Autoescape(enabled, body) => self.autoescape(frame, enabled, body, steps)?,
             StmtKind::Load(source, _) => {
                 let source = self.expr(frame, source)?;
                 steps.push(self.failure(vec![source], "no loader for this environment specified".to_owned()));
@@ -125,6 +127,7 @@ impl Compiler {
         steps: &mut Vec<Step>,
     ) -> Done {
         let value = self.captured(frame, filter, body, steps)?;
+        let value = self.set_value(value);
         steps.push(Step::Set(self.target(frame, target)?.of_block(), value));
         Ok(())
     }
@@ -149,7 +152,10 @@ impl Compiler {
         steps.push(Step::Capture(local, made));
         let text = self.load_at(place, line);
         match filter {
-            Some(filter) => self.filters(inner, filter, text),
+            Some(filter) => {
+                let text = self.filter_input(text);
+                self.filters(inner, filter, text)
+            }
             None => Ok(text),
         }
     }
@@ -228,14 +234,16 @@ impl Compiler {
         }
         let around = if scoped { frame.scope } else { self.around_blocks };
         let before = std::mem::replace(&mut self.around_blocks, around);
+        let escaping = self.set_autoescape(Autoescape::default());
         let done = self.scope(Frame { scope: around, soft: false }, body, steps);
+        self.set_autoescape(escaping);
         self.around_blocks = before;
         done
     }
 }
 
 /// Puts out a text of the template; texts that follow each other become one.
-fn print_text(text: &str, steps: &mut Vec<Step>) {
+pub(super) fn print_text(text: &str, steps: &mut Vec<Step>) {
     match steps.last_mut() {
         Some(Step::Text(before)) => before.push_str(text),
         _ => steps.push(Step::Text(text.to_owned())),

@@ -80,7 +80,8 @@ pub(super) fn xmlattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
     }
     let out = out.finish();
     let spaced = space.is_none_or(|space| space.is_true());
-    text(if spaced { out } else { out.trim_start_matches(' ').to_owned() })
+    let out = if spaced { out } else { out.trim_start_matches(' ').to_owned() };
+    if machine.autoescapes() { safe_text(out) } else { text(out) }
 }
 
 pub(super) fn urlencode(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {

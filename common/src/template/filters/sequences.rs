@@ -9,7 +9,7 @@ use super::super::python::call::{Args, int_arg, or_none, required};
 use super::super::python::{arithmetic, attribute, equal, order, repr};
 use super::super::value::{
     Generator, GeneratorKind, KeySet, Obj, Py, Seq, SeqKind, Undefined, ViewKind, dict, iterate, length, list, none,
-    obj, py, text, text_like, to_vec, tuple, type_name,
+    obj, py, safe_text, text, text_like, to_vec, tuple, type_name,
 };
 use super::{Path, flag, ignore_case};
 
@@ -92,11 +92,12 @@ fn reversed_type(value: &Value) -> &'static str {
 
 pub(super) fn join(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [separator, attribute] = args.bind("join", ["d", "attribute"])?;
-    let separator = match separator {
-        Some(separator) => repr::to_str(machine, &separator)?,
-        None => String::new(),
-    };
+    let separator = separator.unwrap_or_else(|| Value::from(""));
     let path = or_none(attribute).map(|attribute| Path::parse(&attribute)).transpose()?;
+    if machine.autoescapes() {
+        return join_escaped(machine, value, &separator, path.as_ref());
+    }
+    let separator = repr::to_str(machine, &separator)?;
     let mut out = repr::Text::new();
     for (at, item) in iterate(value)?.enumerate() {
         let mut item = item?;
@@ -113,6 +114,30 @@ pub(super) fn join(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
         }
     }
     text(out.finish())
+}
+
+/// If a text among the items, or the separator, is marked as safe, so is the whole, and the others are escaped.
+fn join_escaped(machine: &mut Machine, value: &Value, separator: &Value, path: Option<&Path>) -> Fallible<Value> {
+    let mut items = Vec::new();
+    for item in iterate(value)? {
+        budget::alloc_values(1)?;
+        let item = item?;
+        items.push(path.map_or_else(|| Ok(item.clone()), |path| path.get(machine, &item, None))?);
+    }
+    let is_safe = separator.is_safe() || items.iter().any(Value::is_safe);
+    let mut written = |value: &Value| {
+        let text = repr::to_str(machine, value)?;
+        if is_safe && !value.is_safe() { repr::escape_html(&text) } else { Ok(text) }
+    };
+    let separator = written(separator)?;
+    let mut out = repr::Text::new();
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(&separator)?;
+        }
+        out.push(&written(item)?)?;
+    }
+    if is_safe { safe_text(out.finish()) } else { text(out.finish()) }
 }
 
 pub(super) fn sum(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {

@@ -9,8 +9,10 @@ use super::super::marks;
 use super::super::python::call::{Args, int_arg, or_none, text_arg};
 use super::super::python::{arithmetic, printf, repr, text};
 use super::super::unicode;
-use super::super::value::{Dict, length as value_len, text as new_text, text_like, text_part, tuple, type_name};
-use super::flag;
+use super::super::value::{
+    Dict, length as value_len, safe_text, text as new_text, text_like, text_part, tuple, type_name,
+};
+use super::{flag, html};
 
 /// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
 fn soft_str(machine: &mut Machine, value: &Value) -> Fallible<Value> {
@@ -94,10 +96,18 @@ pub(super) fn replace(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
     let (Some(old), Some(new)) = (old, new) else {
         return Err(fail("replace() missing required arguments"));
     };
-    let count = or_none(count).map_or(Ok(-1), |count| int_arg(&count))?;
-    let (old, new) = (repr::to_str(machine, &old)?, repr::to_str(machine, &new)?);
-    let content = repr::to_str(machine, value)?;
-    new_text(text::replace(&content, &old, &new, usize::try_from(count).ok())?)
+    let count = usize::try_from(or_none(count).map_or(Ok(-1), |count| int_arg(&count))?).ok();
+    let content = match machine.autoescapes() && (old.is_safe() || new.is_safe()) {
+        true => html::escape(machine, value, &Args::of(&[]))?,
+        false => value.clone(),
+    };
+    let is_safe = machine.autoescapes() && content.is_safe();
+    let old = repr::to_str(machine, &old)?;
+    let new_is_safe = new.is_safe();
+    let new = repr::to_str(machine, &new)?;
+    let new = if is_safe && !new_is_safe { repr::escape_html(&new)? } else { new };
+    let replaced = text::replace(&repr::to_str(machine, &content)?, &old, &new, count)?;
+    if is_safe { safe_text(replaced) } else { new_text(replaced) }
 }
 
 pub(super) fn center(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {

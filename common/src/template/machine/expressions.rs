@@ -8,9 +8,9 @@ use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::marks;
 use super::super::predicates::Predicate;
-use super::super::program::{Args, Comparison, Node, NodeKind};
-use super::super::python::{attribute, call};
-use super::super::value::{Dict, Obj, Undefined, list, obj, tuple};
+use super::super::program::{Args, Comparison, Escaping, Node, NodeKind};
+use super::super::python::{attribute, call, repr};
+use super::super::value::{Dict, Obj, Undefined, list, obj, safe_text, tuple};
 use super::{Locals, Machine};
 
 /// Shorter texts are compared in no time.
@@ -70,12 +70,22 @@ impl Machine {
             }
             NodeKind::Sum(parts) => self.sum(locals, parts),
             NodeKind::Concat(parts) => self.concat(locals, parts),
+            NodeKind::SafeConcat(parts) => self.safe_concat(locals, parts),
+            NodeKind::Safe(operand, escaping) => self.marked_safe(locals, operand, *escaping),
             NodeKind::Chain(first, rest) => self.chain(locals, first, rest),
             NodeKind::List(items) => list(self.all(locals, items)?),
             NodeKind::Tuple(items) => tuple(self.all(locals, items)?),
             NodeKind::Dict(entries) => self.dict(locals, entries),
             _ => self.called(locals, node),
         }
+    }
+
+    fn marked_safe(&mut self, locals: &Locals, operand: &Node, escaping: Escaping) -> Fallible<Value> {
+        let value = self.eval(locals, operand)?;
+        if value.is_safe() || !self.escapes(escaping) {
+            return Ok(value.into_owned());
+        }
+        safe_text(repr::to_str(self, &value)?)
     }
 
     /// The value of a node that calls something.
@@ -168,7 +178,7 @@ impl Machine {
         Ok([self.eval(locals, &parts[0])?, self.eval(locals, &parts[1])?])
     }
 
-    fn all(&mut self, locals: &Locals, nodes: &[Node]) -> Fallible<Vec<Value>> {
+    pub(super) fn all(&mut self, locals: &Locals, nodes: &[Node]) -> Fallible<Vec<Value>> {
         let mut values = Vec::with_capacity(nodes.len());
         for node in nodes {
             values.push(self.eval(locals, node)?.into_owned());

@@ -8,9 +8,11 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
-use super::super::program::{Node, NodeKind};
+use super::super::filters::html;
+use super::super::program::{Escaping, Node, NodeKind};
+use super::super::python::call::Args;
 use super::super::python::{arithmetic, repr};
-use super::super::value::type_name;
+use super::super::value::{safe_text, text, type_name};
 use super::{Locals, Machine};
 
 /// What a 64-bit integer takes at most in the output.
@@ -123,6 +125,16 @@ impl Machine {
         printed.map_err(|error| error.at(node.line))
     }
 
+    /// Puts out the value of a node, escaped unless it is marked as safe.
+    pub(super) fn print_escaped(&mut self, locals: &Locals, node: &Node, escaping: Escaping) -> Fallible<()> {
+        if !self.escapes(escaping) {
+            return self.print(locals, node);
+        }
+        let value = self.eval(locals, node)?;
+        let text = html::escape(self, &value, &Args::of(&[])).map_err(|error| error.at(node.line))?;
+        self.write(&text).map_err(|error| error.at(node.line))
+    }
+
     /// Until the last piece is there, nothing has been put out.
     fn print_parts(&mut self, write: impl FnOnce(&mut Self) -> Fallible<()>) -> Fallible<()> {
         let (_, depth) = self.begin_capture();
@@ -222,6 +234,18 @@ impl Machine {
             }
             Ok(machine.tracked_since(start))
         })
+    }
+
+    /// `a ~ b ~ c`: the texts of all values. If one of them is marked as safe, so is the whole, and the others are escaped.
+    pub(super) fn safe_concat(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
+        let values = self.all(locals, parts)?;
+        let is_safe = values.iter().any(Value::is_safe);
+        let mut whole = repr::Text::new();
+        for value in &values {
+            let text = repr::to_str(self, value)?;
+            whole.push(&if is_safe && !value.is_safe() { repr::escape_html(&text)? } else { text })?;
+        }
+        if is_safe { safe_text(whole.finish()) } else { text(whole.finish()) }
     }
 
     fn tracked_since(&self, start: usize) -> Value {

@@ -32,6 +32,7 @@ impl Machine {
         match step {
             Step::Text(text) => self.write_text(text)?,
             Step::Print(node) => self.print(locals, node)?,
+            Step::PrintEscaped(node, escaping) => self.print_escaped(locals, node, *escaping)?,
             Step::PrintText(node) => {
                 let value = self.eval(locals, node)?;
                 self.write_only_text(&value).map_err(|error| error.at(node.line))?;
@@ -50,6 +51,7 @@ impl Machine {
             Step::For(node) => return self.run_loop(locals, node),
             Step::Capture(local, body) => return self.capture(locals, *local, body),
             Step::Generation(body) => return self.generation(|machine| machine.run(locals, body)),
+            Step::Autoescape(enabled, body) => return self.autoescape_block(locals, enabled, body),
             Step::Break => return Ok(Flow::Break),
             Step::Continue => return Ok(Flow::Continue),
         }
@@ -79,6 +81,17 @@ impl Machine {
     fn capture(&mut self, locals: &mut Locals, local: Local, body: &[Step]) -> Fallible<Flow> {
         let (flow, text) = self.captured(|machine| machine.run(locals, body))?;
         locals.set(local, text);
+        Ok(flow)
+    }
+
+    /// As in Jinja2, a jump out of the block leaves escaping as it is.
+    fn autoescape_block(&mut self, locals: &mut Locals, enabled: &Node, body: &[Step]) -> Fallible<Flow> {
+        let enabled = self.truth(locals, enabled)?;
+        let before = self.autoescape(enabled);
+        let flow = self.run(locals, body)?;
+        if flow == Flow::Next {
+            self.autoescape(before);
+        }
         Ok(flow)
     }
 

@@ -1,6 +1,6 @@
 //! Statements: what follows `{%`.
 
-use super::super::ast::{Const, Expr, ExprKind, For, Function, Name, Stmt, StmtKind, Target};
+use super::super::ast::{Expr, ExprKind, For, Function, Name, Stmt, StmtKind, Target};
 use super::super::error::CompileError;
 use super::super::lexer::TokenKind;
 use super::{MAX_BLOCK_DEPTH, Parser};
@@ -103,7 +103,7 @@ impl Parser {
             "filter" => self.filter_block(),
             "generation" => self.outside_loop(|parser| parser.block_until("endgeneration")).map(StmtKind::Generation),
             "block" => self.named_block(),
-            "autoescape" => self.autoescape(line),
+            "autoescape" => self.autoescape(),
             "include" | "extends" => self.include(),
             "import" => self.import(),
             "from" => self.import_names(),
@@ -259,12 +259,9 @@ impl Parser {
         self.fail("Required blocks can only contain comments or whitespace")
     }
 
-    fn autoescape(&mut self, line: u32) -> Parsed<StmtKind> {
+    fn autoescape(&mut self) -> Parsed<StmtKind> {
         let enabled = self.expression()?;
-        if !matches!(enabled.kind, ExprKind::Const(Const::Bool(false))) {
-            return Err(CompileError::Unsupported { line, construct: "autoescape".to_owned() });
-        }
-        Ok(StmtKind::Scope(self.block_until("endautoescape")?))
+        Ok(StmtKind::Autoescape(enabled, self.block_until("endautoescape")?))
     }
 
     /// `include` and `extends`, of which the source is all that matters.
@@ -404,7 +401,7 @@ fn assign_loop(body: &[Stmt]) -> bool {
             branches.iter().any(|(_, body)| assign_loop(body)) || assign_loop(otherwise)
         }
         StmtKind::With(_, body) | StmtKind::Filter(_, body) => assign_loop(body),
-        StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Scope(body) => assign_loop(body),
+        StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Autoescape(_, body) => assign_loop(body),
         StmtKind::Macro(_, function) | StmtKind::Call(_, function) => assign_loop(&function.body),
         // An inner loop has already been checked.
         _ => false,

@@ -58,7 +58,11 @@ fn in_stmt(stmt: &Stmt, name: &str) -> Found {
             in_body(body, name)?;
             in_expr(filter, name)
         }
-        StmtKind::Generation(body) | StmtKind::Scope(body) => in_body(body, name),
+        StmtKind::Autoescape(enabled, body) => {
+            in_expr(enabled, name)?;
+            in_body(body, name)
+        }
+        StmtKind::Generation(body) => in_body(body, name),
         StmtKind::Data(_) | StmtKind::Block(..) | StmtKind::RequiredBlock(_) => Found::Continue(()),
         StmtKind::Break | StmtKind::Continue => Found::Continue(()),
     }

@@ -1,0 +1,117 @@
+//! `{% autoescape %}` blocks.
+//!
+//! Jinja2 decides most about escaping when it compiles, by the block around the code, and some when the code runs: what
+//! macros and set blocks give, and what filters do. Where a block's expression is not constant, the first kind is put off
+//! too, except for constants, which are escaped as around the block.
+
+use super::super::ast::{Expr, Stmt};
+use super::super::error::Fallible;
+use super::super::machine::Locals;
+use super::super::program::{Escaping, Node, NodeKind, Step};
+use super::super::python::repr;
+use super::constants::MAX_PRINTED;
+use super::statements::print_text;
+use super::{Compiler, Frame, Made};
+
+/// What is known of escaping where code is being made for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Autoescape {
+    on: bool,
+    /// Inside of a block whose expression is not constant. Nothing turns that off again.
+    pub(super) is_unknown: bool,
+}
+
+impl Compiler {
+    /// When what is put out here is escaped.
+    pub(super) fn escaping(&self) -> Option<Escaping> {
+        match self.autoescape {
+            Autoescape { is_unknown: true, .. } => Some(Escaping::WhenOn),
+            Autoescape { on: true, .. } => Some(Escaping::Always),
+            Autoescape { .. } => None,
+        }
+    }
+
+    /// Changes what is known of escaping, and gives what was known before.
+    pub(super) fn set_autoescape(&mut self, autoescape: Autoescape) -> Autoescape {
+        self.machine.autoescape(autoescape.on);
+        std::mem::replace(&mut self.autoescape, autoescape)
+    }
+
+    pub(super) fn autoescape(
+        &mut self,
+        frame: Frame,
+        enabled: &Expr,
+        body: &[Stmt],
+        steps: &mut Vec<Step>,
+    ) -> Made<()> {
+        let scope = self.scopes.open(Some(frame.scope), self.function_id());
+        self.scopes.visit_expr(scope, enabled);
+        self.scopes.visit_all(scope, body);
+        self.enter_scope(scope, steps);
+        let inner = Frame { scope, soft: false };
+        let enabled = self.expr(inner, enabled)?;
+        let autoescape = match self.truth_when_compiled(&enabled) {
+            Some(on) => Autoescape { on, ..self.autoescape },
+            None => Autoescape { is_unknown: true, ..self.autoescape },
+        };
+        let before = self.set_autoescape(autoescape);
+        let mut made = Vec::new();
+        let done = self.body(inner, body, &mut made);
+        self.set_autoescape(before);
+        steps.push(Step::Autoescape(enabled, made));
+        done
+    }
+
+    fn truth_when_compiled(&mut self, node: &Node) -> Option<bool> {
+        match &node.kind {
+            NodeKind::Const(value) => Some(value.is_true()),
+            _ => self.constant_truth(node),
+        }
+    }
+
+    /// Puts out a value where texts may be escaped.
+    pub(super) fn print_escaped(&mut self, node: Node, escaping: Escaping, steps: &mut Vec<Step>) {
+        match self.escaped_constant(&node) {
+            Some(Ok(text)) if text.len() <= MAX_PRINTED => print_text(&text, steps),
+            _ => steps.push(Step::PrintEscaped(node, escaping)),
+        }
+    }
+
+    /// What a node puts out that Jinja2 computes when it compiles.
+    fn escaped_constant(&mut self, node: &Node) -> Option<Fallible<String>> {
+        if !self.is_constant(node) {
+            return None;
+        }
+        let value = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
+        let text = repr::to_str(&mut self.machine, &value);
+        let is_escaped = self.autoescape.on && !value.is_safe();
+        Some(if is_escaped { text.and_then(|text| repr::escape_html(&text)) } else { text })
+    }
+
+    /// `a ~ b ~ c`. What Jinja2 computes when it compiles is never marked as safe.
+    pub(super) fn concat(&mut self, parts: &[Node]) -> fn(Vec<Node>) -> NodeKind {
+        let escapes = self.escaping() == Some(Escaping::Always);
+        if escapes && !parts.iter().all(|part| self.is_constant(part)) {
+            return NodeKind::SafeConcat;
+        }
+        NodeKind::Concat
+    }
+
+    /// The value of a set block.
+    pub(super) fn set_value(&self, value: Node) -> Node {
+        if self.may_escape { safe(value, Escaping::WhenOn) } else { value }
+    }
+
+    /// What the filters of a block are applied to.
+    pub(super) fn filter_input(&self, text: Node) -> Node {
+        match self.escaping() {
+            Some(escaping) => safe(text, escaping),
+            None => text,
+        }
+    }
+}
+
+fn safe(node: Node, escaping: Escaping) -> Node {
+    let line = node.line;
+    Node { kind: NodeKind::Safe(Box::new(node), escaping), line }
+}
