@@ -715,6 +715,83 @@ fn autoescape_blocks_escape_as_jinja2_does() {
     );
 }
 
+/// What `self` and `super` are in the template and in blocks.
+const SELF: &[(&str, &str)] = &[
+    (
+        "{{ self }}{{ [self] }}{{ self ~ 'x' }}",
+        "<TemplateReference None>[<TemplateReference None>]<TemplateReference None>x",
+    ),
+    (
+        "{{ self is defined }}{{ self is callable }}{{ self is iterable }}{{ self is sequence }}{{ self is mapping }}",
+        "TrueFalseTrueFalseFalse",
+    ),
+    (
+        "{{ self == self }}{{ self is sameas self }}{{ self.x is defined }}{{ self[0] is defined }}",
+        "TrueTrueFalseFalse",
+    ),
+    ("{{ self.a() }}{% block a %}x{{ i }}{% endblock %}{{ self['a']()|upper }}{{ self.a.name }}", "x7x7X7a"),
+    (
+        "{{ self.a is callable }}{{ self.a.super is defined }}{{ self.a == self.a }}{{ self|attr('a') is defined }}{% block a %}{% endblock %}",
+        "TrueFalseFalseFalse",
+    ),
+    ("{% set x = 1 %}{{ self.a() }}{% set x = 2 %}{{ self.a() }}{% block a %}[{{ x }}]{% endblock %}", "[1][2][2]"),
+    (
+        "{% for x in l %}{{ self.a() }}{% endfor %}{% block a %}[{{ x }}{{ loop is defined }}]{% endblock %}",
+        "[False][False][False][False]",
+    ),
+    ("{% for x in l %}{% block a scoped %}[{{ x }}]{% endblock %}{% endfor %}{{ self.a() }}", "[3][1][2][]"),
+    ("{% block a %}{{ self.b() }}{% endblock %}{% block b %}B{{ self is defined }}{% endblock %}", "BTrueBTrue"),
+    ("{% block a %}{% block b %}in{% endblock %}{% endblock %}{{ self.b() }}{{ self.a() }}", "ininin"),
+    (
+        "{% macro m(q=self) %}{{ self.a() }}{{ q }}{% endmacro %}{% block a %}q{% endblock %}{{ m() }}",
+        "qq<TemplateReference None>",
+    ),
+    (
+        "{% set ns = namespace(c=0) %}{% block a %}{% set ns.c = ns.c + 1 %}{{ ns.c }}{% endblock %}{{ self.a() }}{{ ns.c }}",
+        "122",
+    ),
+    (
+        "{% block a %}<{% endblock %}{% autoescape true %}{{ self.a() }}{{ self.a() is escaped }}{% endautoescape %}{{ self.a() is escaped }}",
+        "<<TrueFalse",
+    ),
+    ("{{ self }}{% set self = 1 %}{{ self }}", "<TemplateReference None>1"),
+    (
+        "{% set self = 1 %}{{ self }}{% for self in l %}{{ self }}{% endfor %}{% with self = 3 %}{{ self }}{% endwith %}",
+        "13123",
+    ),
+    (
+        "{% block a %}{{ super }}{{ super is defined }}{% endblock %}{% block b %}{% set super = 1 %}{{ super }}{% endblock %}",
+        "False1",
+    ),
+];
+
+#[test]
+fn self_is_the_template_with_its_blocks() {
+    SELF.iter().for_each(|(template, expected)| check(template, expected));
+    check_error("{{ self.nope() }}", "line 1: 'TemplateReference object' has no attribute 'nope'");
+    check_error("{{ self() }}", "line 1: 'TemplateReference' object is not callable");
+    check_error("\n{% block a %}{{ super() }}{% endblock %}", "line 2: there is no parent block called 'a'.");
+    for wrong in
+        ["self|list", "self|length", "self|tojson", "'a' in self", "self + 1", "self.a(1)", "self.a(x=1)", "self[:1]"]
+    {
+        check_fails(&format!("{{% block a %}}{{% endblock %}}{{{{ {wrong} }}}}"));
+    }
+    check_fails("{% for x in self %}{% endfor %}");
+    check_fails("{% call self.a() %}{% endcall %}{% block a %}{% endblock %}");
+    check_limit("{% block a %}{{ self.a() }}{% endblock %}", Limit::Recursion);
+}
+
+#[test]
+fn blocks_nest_only_so_deep_where_a_template_uses_self() {
+    let nested = |depth: usize, within: &str| {
+        let open: String = (0..depth).map(|at| format!("{{% block b{at} %}}")).collect();
+        format!("{open}{within}{}", "{% endblock %}".repeat(depth))
+    };
+    check(&nested(8, "{{ self.b7 is defined }}"), "True");
+    check(&nested(9, "x"), "x");
+    check_refused(&nested(9, "{{ self }}"), "line 1: the nesting of blocks in a template that uses 'self' exceeds 8");
+}
+
 #[test]
 fn a_template_raises_its_own_message_with_the_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
@@ -730,8 +807,10 @@ fn errors_name_the_line() {
 #[test]
 fn what_this_engine_leaves_out_is_refused_by_name() {
     check_refused("{{ s|urlize }}", "line 1: the filter 'urlize' is not supported");
-    check_refused("\n\n{{ 1 + self.x() }}", "line 3: the variable 'self' is not supported");
-    check_refused("{% block a %}\n{{ super() }}{% endblock %}", "line 2: the variable 'super' is not supported");
+    check_refused(
+        "{% for x in l %}{% block a scoped %}\n{{ self }}{% endblock %}{% endfor %}",
+        "line 2: the variable 'self' in a scoped block is not supported",
+    );
     check_refused("{{ '\\N{DASH}' }}", "line 1: a \\N{...} escape is not supported");
     check_refused("\n{{ 'é'.encode() }}", "line 2: the method 'encode' is not supported");
     check_refused("{{ ('a' ~ 'b').encode(s.upper()) }}", "line 1: the method 'encode' is not supported");

@@ -153,7 +153,7 @@ pub(crate) enum StmtKind {
     Filter(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
     /// `{% block %}`, and whether it is scoped: whether it sees the variables around it.
-    Block(Vec<Stmt>, bool),
+    Block(Name, Vec<Stmt>, bool),
     /// A block that an inheriting template would have to fill.
     RequiredBlock(Name),
     Autoescape(Expr, Vec<Stmt>),
@@ -220,7 +220,7 @@ impl Stmt {
                 branches.iter().map(|(_, body)| &**body).chain(std::iter::once(&**otherwise)).collect()
             }
             StmtKind::SetBlock(_, _, body) | StmtKind::With(_, body) | StmtKind::Filter(_, body) => vec![body],
-            StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Autoescape(_, body) => vec![body],
+            StmtKind::Generation(body) | StmtKind::Block(_, body, _) | StmtKind::Autoescape(_, body) => vec![body],
             StmtKind::Macro(_, function) | StmtKind::Call(_, function) => vec![&function.body],
             StmtKind::Data(_) | StmtKind::Print(_) | StmtKind::Set(..) | StmtKind::Load(..) => Vec::new(),
             StmtKind::RequiredBlock(_) | StmtKind::Break | StmtKind::Continue => Vec::new(),

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod autoescape;
+mod blocks;
 mod calls;
 mod constants;
 mod expressions;
@@ -19,7 +20,7 @@ use super::error::CompileError;
 use super::globals;
 use super::machine::Machine;
 use super::program::{ContextName, Function, Local, Node, NodeKind, Program, Step};
-use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, line_of, mentions};
+use super::scope::{FunctionId, Place, ScopeId, Scopes, Slot, mentions};
 use super::value::{MacroSpec, Undefined};
 
 use autoescape::Autoescape;
@@ -29,10 +30,6 @@ type Made<T> = Result<T, CompileError>;
 
 /// Compiles a template.
 pub(crate) fn compile(template: &[Stmt]) -> Made<Program> {
-    if mentions(template, "self") {
-        let line = line_of(template, "self").unwrap_or(1);
-        return Err(CompileError::Unsupported { line, construct: "the variable 'self'".to_owned() });
-    }
     let has = |is_such| template.iter().any(|stmt| stmt.has(is_such));
     let mut compiler = Compiler {
         changes_dicts: has(|kind| matches!(kind, StmtKind::SetBlock(target, ..) if target.has_attribute())),
@@ -40,10 +37,18 @@ pub(crate) fn compile(template: &[Stmt]) -> Made<Program> {
         ..Compiler::new()
     };
     let scope = compiler.scopes.open(None, 0);
+    if mentions(template, "self") {
+        compiler.scopes.declare(scope, &"self".into());
+    }
     compiler.scopes.visit_all(scope, template);
     let mut body = Vec::new();
     compiler.enter_scope(scope, &mut body);
-    compiler.body(Frame { scope, soft: false }, template, &mut body)?;
+    let frame = Frame { scope, soft: false };
+    if blocks::uses_self(template) {
+        compiler.make_self(template, &mut body)?;
+        compiler.set_self(frame, template, &mut body);
+    }
+    compiler.body(frame, template, &mut body)?;
     let locals = compiler.scopes.count_of(0);
     let main = Function { spec: MacroSpec::default(), locals, shared: Vec::new(), body, result: None, safe: None };
     let context = compiler.scopes.context_names().iter().map(|name| context_name(name)).collect();
@@ -91,6 +96,8 @@ struct Compiler {
     folds: bool,
     /// What blocks see that are not scoped: all that is around the innermost scoped one, or the template.
     around_blocks: ScopeId,
+    /// What `self` is, if the template uses it.
+    template_reference: Option<Place>,
     /// A block sets an item of a dict, so that no dict can belong to the template.
     changes_dicts: bool,
     /// There is an `{% autoescape %}` block.
@@ -113,7 +120,8 @@ impl Compiler {
             functions: vec![Open::default()],
             function_count: 1,
             folds: false,
-            around_blocks: 0,
+            around_blocks: blocks::TEMPLATE,
+            template_reference: None,
             changes_dicts: false,
             may_escape: false,
             autoescape: Autoescape::default(),

@@ -172,8 +172,9 @@ fn is_integer(value: &Value) -> bool {
     matches!(py(value), Py::Int(_) | Py::Obj(Obj::BigInt(_)))
 }
 
+/// `self` only looks as if it could be iterated.
 fn is_iterable_or_loop(value: &Value) -> bool {
-    is_iterable(value) || matches!(obj(value), Some(Obj::Loop(_)))
+    is_iterable(value) || matches!(obj(value), Some(Obj::Loop(_) | Obj::Template(_)))
 }
 
 /// What has a length and items: Python looks for `__len__` and `__getitem__`.

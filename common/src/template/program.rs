@@ -118,6 +118,8 @@ pub(crate) enum NodeKind {
     List(Vec<Node>),
     Tuple(Vec<Node>),
     Dict(Vec<[Node; 2]>),
+    /// The value of `self`: its blocks by name.
+    Template(Vec<(Value, Node)>),
     Call(Box<Node>, Box<Args>),
     /// `x.name(...)`.
     Method(Box<Node>, Value, Box<Args>),

@@ -22,7 +22,7 @@ use minijinja::Value;
 use minijinja::value::{Object, ObjectRepr, ValueKind};
 
 pub(crate) use bigint::{BigInt, as_digits, int_value};
-pub(crate) use callable::{Builtin, Counter, CounterKind, Macro, MacroSpec, Method, Shared};
+pub(crate) use callable::{Block, Builtin, Counter, CounterKind, Macro, MacroSpec, Method, Shared};
 pub(crate) use dict::{Dict, KeySet, View, ViewKind, hash};
 pub(crate) use generator::{Generator, GeneratorKind};
 pub(crate) use iterate::{Items, Range, is_iterable, iterate, length, to_vec};
@@ -53,6 +53,9 @@ pub(crate) enum Obj {
     Method(Method),
     Builtin(Builtin),
     Counter(Counter),
+    /// `self`, with the template's blocks.
+    Template(Vec<Block>),
+    Block(Block),
     /// A macro argument that was not passed.
     Missing,
 }
@@ -272,6 +275,8 @@ pub(crate) fn object_type_name(object: &Obj) -> &'static str {
         Obj::Method(_) => "builtin_function_or_method",
         Obj::Builtin(builtin) => builtin.type_name(),
         Obj::Counter(counter) => counter.type_name(),
+        Obj::Template(_) => "TemplateReference",
+        Obj::Block(_) => "BlockReference",
         Obj::Undefined(_) | Obj::Missing => "Undefined",
     }
 }

@@ -1,10 +1,7 @@
 //! Statements.
 
 use super::super::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
-use super::super::error::CompileError;
 use super::super::program::{Node, NodeKind, Step, Target};
-use super::super::scope::{line_of, mentions};
-use super::autoescape::Autoescape;
 use super::expressions::text;
 use super::{Compiler, Frame, Made};
 
@@ -37,7 +34,7 @@ impl Compiler {
             StmtKind::Call(call, function) => self.call_block(frame, call, function, steps)?,
             StmtKind::Filter(filter, body) => self.filter_block(frame, filter, body, steps)?,
             StmtKind::Generation(body) => self.generation(frame, body, steps)?,
-            StmtKind::Block(body, scoped) => self.block(frame, *scoped, body, steps)?,
+            StmtKind::Block(name, body, scoped) => self.block(frame, name, *scoped, body, steps)?,
             StmtKind::RequiredBlock(name) => {
                 steps.push(self.failure(Vec::new(), format!("Required block '{name}' not found")));
             }
@@ -194,12 +191,6 @@ impl Compiler {
         self.body(inner, body, steps)
     }
 
-    fn scope(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
-        let inner = self.inner(frame, body);
-        self.enter_scope(inner.scope, steps);
-        self.body(inner, body, steps)
-    }
-
     fn call_block(&mut self, frame: Frame, call: &Expr, function: &ast::Function, steps: &mut Vec<Step>) -> Done {
         let ExprKind::Call(callee, args) = &call.kind else {
             return self.fail("expected call".to_owned());
@@ -222,23 +213,6 @@ impl Compiler {
         self.body(inner, body, &mut made)?;
         steps.push(Step::Generation(made));
         Ok(())
-    }
-
-    /// A named block sees the template's own variables, but not those of loops and the like around it unless it is scoped.
-    fn block(&mut self, frame: Frame, scoped: bool, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
-        for name in ["super", "self"] {
-            if mentions(body, name) {
-                let line = line_of(body, name).unwrap_or(self.line);
-                return Err(CompileError::Unsupported { line, construct: format!("the variable '{name}'") });
-            }
-        }
-        let around = if scoped { frame.scope } else { self.around_blocks };
-        let before = std::mem::replace(&mut self.around_blocks, around);
-        let escaping = self.set_autoescape(Autoescape::default());
-        let done = self.scope(Frame { scope: around, soft: false }, body, steps);
-        self.set_autoescape(escaping);
-        self.around_blocks = before;
-        done
     }
 }
 

@@ -65,6 +65,9 @@ pub(super) fn attr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
     if name.as_str().is_none() {
         return Err(fail(format!("attribute name must be string, not '{}'", type_name(&name))));
     }
+    if matches!(obj(value), Some(Obj::Template(_))) {
+        return Ok(Undefined::Member { owner: type_name(value), name }.value());
+    }
     if is_mapping(value)
         && super::super::python::methods::find(value, &marks::plain(name.as_str().unwrap_or_default())).is_none()
     {

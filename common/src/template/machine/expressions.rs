@@ -10,7 +10,7 @@ use super::super::marks;
 use super::super::predicates::Predicate;
 use super::super::program::{Args, Comparison, Escaping, Node, NodeKind};
 use super::super::python::{attribute, call, repr};
-use super::super::value::{Dict, Obj, Undefined, list, obj, safe_text, tuple};
+use super::super::value::{Block, Dict, Obj, Undefined, list, obj, safe_text, tuple};
 use super::{Locals, Machine};
 
 /// Shorter texts are compared in no time.
@@ -76,6 +76,7 @@ impl Machine {
             NodeKind::List(items) => list(self.all(locals, items)?),
             NodeKind::Tuple(items) => tuple(self.all(locals, items)?),
             NodeKind::Dict(entries) => self.dict(locals, entries),
+            NodeKind::Template(blocks) => self.template(locals, blocks),
             _ => self.called(locals, node),
         }
     }
@@ -192,6 +193,14 @@ impl Machine {
             values.push((self.eval(locals, key)?.into_owned(), self.eval(locals, value)?.into_owned()));
         }
         Dict::value(values)
+    }
+
+    fn template(&mut self, locals: &Locals, blocks: &[(Value, Node)]) -> Fallible<Value> {
+        let mut references = Vec::with_capacity(blocks.len());
+        for (name, function) in blocks {
+            references.push(Block { name: name.clone(), function: self.eval(locals, function)?.into_owned() });
+        }
+        Ok(Obj::Template(references).value())
     }
 
     fn slice(&mut self, locals: &Locals, parts: &[Node; 4]) -> Fallible<Value> {

@@ -250,7 +250,7 @@ impl Parser {
         let body = self.outside_loop(|parser| parser.block_until("endblock"))?;
         self.skip_name(&name);
         if !required {
-            return Ok(StmtKind::Block(body, scoped));
+            return Ok(StmtKind::Block(name.into(), body, scoped));
         }
         let is_blank = |stmt: &Stmt| matches!(&stmt.kind, StmtKind::Data(text) if text.trim().is_empty());
         if body.iter().all(is_blank) {
@@ -401,7 +401,7 @@ fn assign_loop(body: &[Stmt]) -> bool {
             branches.iter().any(|(_, body)| assign_loop(body)) || assign_loop(otherwise)
         }
         StmtKind::With(_, body) | StmtKind::Filter(_, body) => assign_loop(body),
-        StmtKind::Generation(body) | StmtKind::Block(body, _) | StmtKind::Autoescape(_, body) => assign_loop(body),
+        StmtKind::Generation(body) | StmtKind::Block(_, body, _) | StmtKind::Autoescape(_, body) => assign_loop(body),
         StmtKind::Macro(_, function) | StmtKind::Call(_, function) => assign_loop(&function.body),
         // An inner loop has already been checked.
         _ => false,

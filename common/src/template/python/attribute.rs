@@ -9,14 +9,16 @@ use super::super::error::{Fallible, Limit, fail, limit, undefined};
 use super::super::machine::Machine;
 use super::super::marks;
 use super::super::value::{
-    Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py, text_like, tuple,
-    type_name,
+    Block, Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py, text_like,
+    tuple, type_name,
 };
 use super::call::int_arg;
 use super::methods;
 
 /// Shorter names are looked up in no time.
 const LONG_NAME: usize = 64;
+/// Blocks of a template that are looked at in the time of one step.
+const BLOCKS_PER_STEP: usize = 4;
 
 /// `value.name`: an attribute, else an item of that name, else undefined.
 pub(crate) fn attribute(machine: &mut Machine, value: &Value, name: &Value) -> Fallible<Value> {
@@ -165,9 +167,20 @@ fn plain_attribute(object: &Obj, name: &str) -> Fallible<Option<Value>> {
             _ => None,
         }),
         Obj::Macro(object) => macro_attribute(object, name),
+        Obj::Template(blocks) => Ok(block(blocks, name)),
+        Obj::Block(block) if name == "name" => Ok(Some(block.name.clone())),
+        Obj::Block(block) if name == "super" => {
+            Ok(Some(Undefined::because(format!("there is no parent block called '{}'.", block.name))))
+        }
         Obj::Counter(counter) => Ok((name == "current").then(|| counter.current())),
         _ => Ok(None),
     }
+}
+
+fn block(blocks: &[Block], name: &str) -> Option<Value> {
+    budget::spend(blocks.len() / BLOCKS_PER_STEP);
+    let found = blocks.iter().find(|block| block.name.as_str() == Some(name))?;
+    Some(Obj::Block(found.clone()).value())
 }
 
 fn macro_attribute(object: &super::super::value::Macro, name: &str) -> Fallible<Option<Value>> {

@@ -116,6 +116,10 @@ pub(crate) fn call(machine: &mut Machine, callee: &Value, args: &Args<'_>) -> Fa
         Py::Obj(Obj::Method(method)) => methods::call(machine, &method.receiver, method.name, args),
         Py::Obj(Obj::Macro(object)) => call_macro(machine, object, args),
         Py::Obj(Obj::Builtin(builtin)) => globals::call(machine, *builtin, args),
+        Py::Obj(Obj::Block(block)) => {
+            args.bind::<0>("block", [])?;
+            call(machine, &block.function, args)
+        }
         Py::Obj(Obj::Loop(object)) => recurse(machine, object, args),
         Py::Obj(Obj::Counter(counter)) if counter.kind == CounterKind::Joiner => {
             args.bind::<0>("joiner", [])?;
@@ -145,7 +149,7 @@ pub(crate) fn is_callable(value: &Value) -> bool {
         // Python's Undefined has a `__call__`, which fails.
         Py::Undefined(_) => true,
         Py::Obj(Obj::Counter(counter)) => counter.kind == CounterKind::Joiner,
-        Py::Obj(object) => matches!(object, Obj::Method(_) | Obj::Macro(_) | Obj::Builtin(_) | Obj::Loop(_)),
+        Py::Obj(Obj::Method(_) | Obj::Macro(_) | Obj::Builtin(_) | Obj::Loop(_) | Obj::Block(_)) => true,
         _ => false,
     }
 }

@@ -144,6 +144,8 @@ fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fall
             GeneratorKind::Type(name) => out.push(&format!("<{name} object at {ADDRESS}>")),
         },
         Obj::Builtin(builtin) => out.push(&builtin_repr(*builtin)),
+        Obj::Template(_) => out.push("<TemplateReference None>"),
+        Obj::Block(_) => out.push(&format!("<jinja2.runtime.BlockReference object at {ADDRESS}>")),
         Obj::Counter(_) => out.push(&format!("<jinja2.utils.{} object at {ADDRESS}>", type_name(value))),
         _ => out.push(&format!("<{} object>", type_name(value))),
     }

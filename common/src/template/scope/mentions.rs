@@ -100,7 +100,7 @@ fn in_expr(expr: &Expr, name: &str) -> Found {
 /// Whether there is a scoped block in the statements: what it uses is not looked for.
 pub(crate) fn has_scoped_block(body: &[Stmt]) -> bool {
     body.iter()
-        .any(|stmt| matches!(stmt.kind, StmtKind::Block(_, true)) || stmt.bodies().into_iter().any(has_scoped_block))
+        .any(|stmt| matches!(stmt.kind, StmtKind::Block(_, _, true)) || stmt.bodies().into_iter().any(has_scoped_block))
 }
 
 /// The line where a name first stands in an expression.

@@ -64,6 +64,14 @@ pub(crate) struct MacroSpec {
     pub(crate) weight: usize,
 }
 
+/// A block of the template, as `self.name` gives it.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    pub(crate) name: Value,
+    /// A macro without parameters.
+    pub(crate) function: Value,
+}
+
 /// A method, bound to its receiver.
 #[derive(Debug)]
 pub(crate) struct Method {
