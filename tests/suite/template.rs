@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tandem_common::template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, RenderError};
+use tandem_common::template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, Marks, RenderError};
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
@@ -792,6 +792,137 @@ fn blocks_nest_only_so_deep_where_a_template_uses_self() {
     check_refused(&nested(9, "{{ self }}"), "line 1: the nesting of blocks in a template that uses 'self' exceeds 8");
 }
 
+/// What becomes of texts that are encoded, as Python does it.
+const BYTES: &[(&str, &str)] = &[
+    (
+        "{{ 'é<'.encode() }}{{ [\"it's\".encode()] }}{{ '\\\\\\n\\x00\\x1f\\x7f'.encode() }}",
+        "b'\\xc3\\xa9<'[b\"it's\"]b'\\\\\\n\\x00\\x1f\\x7f'",
+    ),
+    (
+        "{{ s.encode()|length }}{{ s.encode()[0] }}{{ s.encode()[-1] }}{{ s.encode()[1:3] }}{{ s.encode()[::-1] }}{{ s.encode()[99] is defined }}",
+        "1172100b'el'b'dlroW olleH'False",
+    ),
+    (
+        "{{ 'é'.encode('latin-1') }}{{ 'é'.encode('utf-16') }}{{ 'é'.encode('utf_16_le') }}{{ 'é'.encode('utf_32_be') }}{{ 'é'.encode('utf-8-sig') }}",
+        "b'\\xe9'b'\\xff\\xfe\\xe9\\x00'b'\\xe9\\x00'b'\\x00\\x00\\x00\\xe9'b'\\xef\\xbb\\xbf\\xc3\\xa9'",
+    ),
+    (
+        "{{ 'é'.encode('ascii', 'ignore') }}{{ 'éx'.encode('ascii', errors='replace') }}{{ 'é'.encode('ascii', 'xmlcharrefreplace') }}{{ 'é😀'.encode('ascii', 'backslashreplace') }}",
+        "b''b'?x'b'&#233;'b'\\\\xe9\\\\U0001f600'",
+    ),
+    (
+        "{{ 'é€😀'.encode().decode() }}{{ 'é'.encode('utf-16').decode('utf-16') }}{{ 'é'.encode('latin-1').decode('latin1') }}{{ s.encode().decode('utf-8-sig') }}",
+        "é€😀ééHello World",
+    ),
+    (
+        "{{ 'é'.encode()[:1].decode('utf-8', 'replace') }}{{ 'éx'.encode()[1:].decode(errors='ignore') }}{{ 'é'.encode()[:1].decode('utf-8', 'backslashreplace') }}{{ 'é'.encode().decode('ascii', 'replace') }}",
+        "\u{fffd}x\\xc3\u{fffd}\u{fffd}",
+    ),
+    (
+        "{{ s.encode() == s.encode() }}{{ s.encode() == s }}{{ 'a'.encode() < 'b'.encode() }}{{ 'é'.encode() > '\\x1c'.encode() }}{{ 'a'.encode() is sameas 'a'.encode() }}",
+        "TrueFalseTrueTrueTrue",
+    ),
+    (
+        "{{ 'a'.encode() + 'b'.encode() }}{{ 2 * 'ab'.encode() }}{{ 'a'.encode() ~ 'b' }}{{ 'a'.encode() in 'abc'.encode() }}{{ 97 in 'abc'.encode() }}",
+        "b'ab'b'abab'b'a'bTrueTrue",
+    ),
+    (
+        "{% for b in 'abc'.encode() %}{{ b }}{% endfor %}{{ 'cab'.encode()|sort }}{{ 'abc'.encode()|sum }}{% set a, b = 'ab'.encode() %}{{ a }}{{ 'b'.encode()|random }}",
+        "979899[97, 98, 99]2949798",
+    ),
+    (
+        "{{ 'abc'.encode()|upper }}{{ 'abc'.encode()|e }}{{ 'abc'.encode()|replace('a', 'x') }}{{ '12'.encode()|int }}{{ '1.5'.encode()|float }}{{ 'abc'.encode()|truncate(20) }}",
+        "B'ABC'b&#39;abc&#39;b'xbc'121.5b'abc'",
+    ),
+    (
+        "{{ [('ab' * 50).encode()]|pprint }}",
+        "[b'abababababababababababababababababababababababababababababababababababababab'\n b'abababababababababababab']",
+    ),
+    (
+        "{{ 'x'.encode() is string }}{{ 'x'.encode() is iterable }}{{ 'x'.encode() is sequence }}{{ 'y' if ''.encode() else 'n' }}",
+        "FalseTrueTruen",
+    ),
+    (
+        "{{ {'a'.encode(): 1} }}{{ {'a'.encode(): 1}['a'.encode()] }}{{ {'a'.encode(): 1}['a'] is defined }}{{ '%s{}'.format('a'.encode()) % 'b'.encode() }}",
+        "{b'a': 1}1Falseb'b'b'a'",
+    ),
+    (
+        "{{ 'abc'.encode().hex() }}{{ 'abc'.encode().hex(':', 2) }}{{ 'aé b'.encode().title() }}{{ 'é'.encode().upper() }}{{ 'é'.encode().isalpha() }}{{ 'ab'.encode().isascii() }}",
+        "61626361:6263b'A\\xc3\\xa9 B'b'\\xc3\\xa9'FalseTrue",
+    ),
+    (
+        "{{ 'a,b'.encode().split(','.encode()) }}{{ '\\x1c a '.encode().strip() }}{{ 'a\\x0bb\\r\\nc'.encode().splitlines() }}{{ ','.encode().join(['a'.encode()] * 2) }}",
+        "[b'a', b'b']b'\\x1c a'[b'a\\x0bb', b'c']b'a,a'",
+    ),
+    (
+        "{{ 'abc'.encode().find(98) }}{{ 'abc'.encode().replace('b'.encode(), 'xx'.encode()) }}{{ 'a-b'.encode().partition('-'.encode()) }}{{ 'ab'.encode().startswith(('x'.encode(), 'a'.encode())) }}",
+        "1b'axxc'(b'a', b'-', b'b')True",
+    ),
+    (
+        "{{ s.encode().format is defined }}{{ s.encode().encode is defined }}{{ s.encode().decode is callable }}{{ ('<'|safe).encode().decode() is escaped }}",
+        "FalseFalseTrueFalse",
+    ),
+];
+
+/// What Python raises an error for.
+const BYTES_REFUSED: &[&str] = &[
+    "{{ s.encode()|tojson }}",
+    "{{ {s.encode(): 1}|tojson }}",
+    "{{ 'é'.encode('ascii') }}",
+    "{{ 'é'.encode('nope') }}",
+    "{{ 'é'.encode('ascii', 'nope') }}",
+    "{{ 'é'.encode(1) }}",
+    "{{ 'é'.encode('utf-8', 'strict', 1) }}",
+    "{{ 'é'.encode()[:1].decode() }}",
+    "{{ 'a'.encode() + 'b' }}",
+    "{{ 'b' + 'a'.encode() }}",
+    "{{ 'a'.encode() < 'b' }}",
+    "{{ 'a' in 'abc'.encode() }}",
+    "{{ 'a'.encode() in 'abc' }}",
+    "{{ 300 in 'abc'.encode() }}",
+    "{{ 'abc'.encode().startswith('a') }}",
+    "{{ ','.join(['a'.encode()]) }}",
+    "{{ '{:5}'.format('a'.encode()) }}",
+    "{{ -('a'.encode()) }}",
+    "{{ 'a'.encode()|indent }}",
+    "{{ 'a'.encode()|wordwrap(2) }}",
+    "{{ 'a'.encode()|urlencode }}",
+];
+
+#[test]
+fn encoded_texts_are_pythons_bytes() {
+    BYTES.iter().for_each(|(template, expected)| check(template, expected));
+    BYTES_REFUSED.iter().for_each(|template| check_fails(template));
+    check_error("{{ 'a'.encode('utf-7') }}", "line 1: the encoding 'utf-7' is not supported");
+    check_error("{{ 'a'.encode() % 1 }}", "line 1: formatting bytes is not supported");
+    check_error("{{ 'é'.encode('ascii', 'namereplace') }}", "line 1: the error handler 'namereplace' is not supported");
+}
+
+/// Letters of the conversation stay marked when they go through bytes.
+#[test]
+fn bytes_of_marked_letters_decode_to_marked_letters() {
+    let marks = Marks::ALL[0];
+    let content = marks.marked("é<");
+    let messages = [json!({"role": "user", "content": content})];
+    let template =
+        "{% set b = messages[0].content.encode() %}{{ b.decode() }}{{ b|length }}{{ (b + 'x'.encode())[2:].decode() }}";
+    let template = ChatTemplate::compile(template).expect("the template compiles");
+    let case = Case::new(json!([]));
+    let input = Input {
+        messages: &messages,
+        tools: None,
+        documents: None,
+        args: &case.args,
+        special_tokens: &case.special_tokens,
+        add_generation_prompt: false,
+        continue_final_message: false,
+        now: NOW,
+        marks: Some(marks),
+    };
+    let applied = template.apply(&input, &Limits::default()).expect("the conversation renders");
+    assert_eq!(applied.text, format!("{content}3{}x", marks.marked("<")));
+}
+
 #[test]
 fn a_template_raises_its_own_message_with_the_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
@@ -812,14 +943,14 @@ fn what_this_engine_leaves_out_is_refused_by_name() {
         "line 2: the variable 'self' in a scoped block is not supported",
     );
     check_refused("{{ '\\N{DASH}' }}", "line 1: a \\N{...} escape is not supported");
-    check_refused("\n{{ 'é'.encode() }}", "line 2: the method 'encode' is not supported");
-    check_refused("{{ ('a' ~ 'b').encode(s.upper()) }}", "line 1: the method 'encode' is not supported");
+    check_refused("\n{{ 1.5.fromhex('0x1') }}", "line 2: the method 'fromhex' is not supported");
+    check_refused("{{ (1 + 2).from_bytes(s.upper()) }}", "line 1: the method 'from_bytes' is not supported");
     check_refused("{{ (3).to_bytes(2, 'big') }}", "line 1: the method 'to_bytes' is not supported");
 }
 
 #[test]
 fn methods_that_are_not_written_are_errors_by_name_on_what_a_variable_holds() {
-    check_error("\n{{ s.encode() }}", "line 2: the method 'encode' is not supported");
+    check_error("\n{{ s.encode().translate(n) }}", "line 2: the method 'translate' is not supported");
     check_error("{{ i.to_bytes(1, 'big') }}", "line 1: the method 'to_bytes' is not supported");
     check("{{ s.encode is defined }}{{ {'encode': 1}.encode }}{{ (3).encode is defined }}", "True1False");
 }

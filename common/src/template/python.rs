@@ -2,6 +2,7 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod attribute;
+pub(crate) mod bytes;
 pub(crate) mod call;
 pub(crate) mod equal;
 pub(crate) mod format;

@@ -5,6 +5,7 @@
 //! printing, comparing and dropping it needs.
 
 mod bigint;
+mod bytes;
 mod callable;
 mod dict;
 mod generator;
@@ -22,6 +23,7 @@ use minijinja::Value;
 use minijinja::value::{Object, ObjectRepr, ValueKind};
 
 pub(crate) use bigint::{BigInt, as_digits, int_value};
+pub(crate) use bytes::{Bytes, byte_of, letter_of, push_bytes};
 pub(crate) use callable::{Block, Builtin, Counter, CounterKind, Macro, MacroSpec, Method, Shared};
 pub(crate) use dict::{Dict, KeySet, View, ViewKind, hash};
 pub(crate) use generator::{Generator, GeneratorKind};
@@ -47,6 +49,7 @@ pub(crate) enum Obj {
     Range(Range),
     Generator(Generator),
     BigInt(BigInt),
+    Bytes(Bytes),
     Namespace(Arc<Namespace>),
     Loop(Loop),
     Macro(Macro),
@@ -83,6 +86,7 @@ impl Obj {
         match self {
             Self::Undefined(_) => false,
             Self::Seq(seq) => !seq.items().is_empty(),
+            Self::Bytes(bytes) => !bytes.is_empty(),
             Self::Dict(dict) => dict.len() > 0,
             Self::View(view) => view.dict().len() > 0,
             Self::Range(range) => range.len() > 0,
@@ -269,6 +273,7 @@ pub(crate) fn object_type_name(object: &Obj) -> &'static str {
         Obj::Range(_) => "range",
         Obj::Generator(generator) => generator.type_name(),
         Obj::BigInt(_) => "int",
+        Obj::Bytes(_) => "bytes",
         Obj::Namespace(_) => "TemplateNamespace",
         Obj::Loop(_) => "LoopContext",
         Obj::Macro(_) => "Macro",

@@ -10,7 +10,7 @@ use super::super::marks;
 use super::super::python::arithmetic::{self, as_float};
 use super::super::python::call::{Args, defined, int_arg, or_none};
 use super::super::python::number;
-use super::super::value::{Py, as_digits, int_value, py, text, type_name};
+use super::super::value::{Bytes, Obj, Py, as_digits, int_value, py, text, type_name};
 use super::flag;
 
 pub(super) fn abs(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -46,6 +46,16 @@ pub(super) fn int(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<V
                 None => Ok(default()),
             },
         },
+        Py::Obj(Obj::Bytes(bytes)) => {
+            budget::walk(bytes.letters().len())?;
+            let letters = marks::plain(bytes.letters());
+            match (number::parse_int(&letters, 10), number::parse_float(&letters)) {
+                (Err(error), _) if error.is_fatal() => Err(error),
+                (Ok(int), _) => Ok(int),
+                (_, Some(float)) => or_default(number::truncate(float), default),
+                (_, None) => Ok(default()),
+            }
+        }
         Py::Float(float) if float.is_infinite() => number::truncate(float),
         Py::Float(float) => or_default(number::truncate(float), default),
         Py::Undefined(undefined) => Err(undefined.error()),
@@ -62,10 +72,16 @@ pub(super) fn float(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
     budget::room(value.as_str().map_or(0, |content| 2 * content.len()))?;
     let float = match py(value) {
         Py::Str(content) => number::parse_float(&marks::plain(content)),
+        Py::Obj(Obj::Bytes(bytes)) => float_of_bytes(bytes)?,
         Py::Undefined(undefined) => return Err(undefined.error()),
         _ => as_float(value)?,
     };
     Ok(float.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0)))
+}
+
+fn float_of_bytes(bytes: &Bytes) -> Fallible<Option<f64>> {
+    budget::walk(bytes.letters().len())?;
+    Ok(number::parse_float(&marks::plain(bytes.letters())))
 }
 
 pub(super) fn round(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -116,6 +132,7 @@ pub(super) fn filesizeformat(_: &mut Machine, value: &Value, args: &Args<'_>) ->
     budget::walk(value.as_str().map_or(0, str::len))?;
     let bytes = match py(defined(value)?) {
         Py::Str(content) => number::parse_float(&marks::plain(content)),
+        Py::Obj(Obj::Bytes(bytes)) => float_of_bytes(bytes)?,
         _ => as_float(value)?,
     };
     let bytes = bytes.ok_or_else(|| fail("the filter 'filesizeformat' needs a number"))?;

@@ -12,7 +12,7 @@ use super::super::marks::letter;
 use super::super::python::call::Args;
 use super::super::python::repr::{self, Text};
 use super::super::python::{order, text};
-use super::super::value::{Dict, Obj, Py, Seq, SeqKind, obj, py, text as new_text, type_name};
+use super::super::value::{Bytes, Dict, Obj, Py, Seq, SeqKind, obj, py, text as new_text, type_name};
 
 /// Characters that a line should not exceed.
 const WIDTH: usize = 80;
@@ -53,6 +53,7 @@ impl Printer {
         }
         match (py(value), obj(value)) {
             (Py::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
+            (_, Some(Obj::Bytes(bytes))) => self.bytes(bytes, &line, place),
             (_, Some(Obj::Dict(dict))) => self.dict(dict, place),
             (_, Some(Obj::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
             _ => self.out.push(&line),
@@ -110,7 +111,22 @@ impl Printer {
         if pieces.len() < 2 {
             return self.out.push(line);
         }
-        if alone == 1 {
+        self.literals(&pieces, indent, alone == 1)
+    }
+
+    /// Long bytes are broken after four of them, or eight, or twelve, ...
+    fn bytes(&mut self, bytes: &Bytes, line: &str, place: Place) -> Fallible<()> {
+        if bytes.len() <= BYTES_TOGETHER {
+            return self.out.push(line);
+        }
+        let alone = usize::from(place.level == 0);
+        let (indent, after) = (place.indent + alone, place.after + alone);
+        let pieces = pieces_of_bytes(bytes.letters(), WIDTH.saturating_sub(indent), after)?;
+        self.literals(&pieces, indent, alone == 1)
+    }
+
+    fn literals(&mut self, pieces: &[String], indent: usize, in_parentheses: bool) -> Fallible<()> {
+        if in_parentheses {
             self.out.push("(")?;
         }
         for (at, piece) in pieces.iter().enumerate() {
@@ -119,8 +135,39 @@ impl Printer {
             }
             self.out.push(piece)?;
         }
-        self.out.push(if alone == 1 { ")" } else { "" })
+        self.out.push(if in_parentheses { ")" } else { "" })
     }
+}
+
+/// How many bytes stay in one literal.
+const BYTES_TOGETHER: usize = 4;
+
+/// The literals of long bytes.
+fn pieces_of_bytes(letters: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
+    let letters: Vec<char> = letters.chars().collect();
+    let last = letters.len() / BYTES_TOGETHER * BYTES_TOGETHER;
+    let mut pieces = Vec::new();
+    let mut current = String::new();
+    for (at, part) in letters.chunks(BYTES_TOGETHER).enumerate() {
+        let width = if at * BYTES_TOGETHER == last { width.saturating_sub(after) } else { width };
+        let candidate: String = current.chars().chain(part.iter().copied()).collect();
+        if chars(&quoted_bytes(&candidate)?)? > width {
+            if !current.is_empty() {
+                pieces.push(quoted_bytes(&current)?);
+            }
+            current = part.iter().collect();
+        } else {
+            current = candidate;
+        }
+    }
+    if !current.is_empty() {
+        pieces.push(quoted_bytes(&current)?);
+    }
+    Ok(pieces)
+}
+
+fn quoted_bytes(letters: &str) -> Fallible<String> {
+    one_line(&Bytes::value(letters.to_owned())?)
 }
 
 /// The literals of a long text, each at most `width` long if its words allow; behind the last, `after` characters follow.

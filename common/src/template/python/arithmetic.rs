@@ -6,7 +6,7 @@ use num_bigint::BigInt as Digits;
 use super::super::budget;
 use super::super::error::{Error, Fallible, Limit, fail, limit};
 use super::super::machine::Machine;
-use super::super::value::{Obj, Py, Seq, SeqKind, as_digits, int_value, joined, py, safe_text, type_name};
+use super::super::value::{Bytes, Obj, Py, Seq, SeqKind, as_digits, int_value, joined, py, safe_text, type_name};
 use super::{printf, repr};
 
 /// Two numbers, made alike.
@@ -72,6 +72,10 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
 /// `left + right`.
 pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
     match (py(left), py(right)) {
+        (Py::Obj(Obj::Bytes(left)), Py::Obj(Obj::Bytes(right))) => {
+            budget::room(left.letters().len() + right.letters().len())?;
+            Bytes::value([left.letters(), right.letters()].concat())
+        }
         (Py::Str(left_text), Py::Str(right_text)) => add_texts(left, left_text, right, right_text),
         (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
             add_sequences(left_seq, right_seq)
@@ -123,8 +127,8 @@ pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
 /// `left * right`, of which one may be a text or list to repeat.
 pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
     match (py(left), py(right)) {
-        (Py::Str(_) | Py::Obj(Obj::Seq(_)), _) => repeat(left, right),
-        (_, Py::Str(_) | Py::Obj(Obj::Seq(_))) => repeat(right, left),
+        (Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Bytes(_)), _) => repeat(left, right),
+        (_, Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Bytes(_))) => repeat(right, left),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_mul(right), || Digits::from(left) * right),
             Some(Pair::Big(left, right)) => {
@@ -154,6 +158,11 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             let value = if value.is_safe() { Value::from_safe_string(content) } else { Value::from(content) };
             budget::track(&value);
             Ok(value)
+        }
+        Py::Obj(Obj::Bytes(bytes)) => {
+            let size = bytes.letters().len().saturating_mul(times);
+            budget::room(size)?;
+            Bytes::value(bytes.letters().repeat(if size == 0 { 0 } else { times }))
         }
         Py::Obj(Obj::Seq(seq)) => {
             let size = seq.items().len().saturating_mul(times);
@@ -268,6 +277,9 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
 pub(crate) fn modulo(machine: &mut Machine, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
         return printf::format(machine, left, right);
+    }
+    if matches!(py(left), Py::Obj(Obj::Bytes(_))) {
+        return Err(fail("formatting bytes is not supported"));
     }
     match pair(left, right)? {
         None => unsupported("%", left, right),

@@ -9,8 +9,8 @@ use super::super::error::{Fallible, Limit, fail, limit, undefined};
 use super::super::machine::Machine;
 use super::super::marks;
 use super::super::value::{
-    Block, Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py, text_like,
-    tuple, type_name,
+    Block, Bytes, Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py,
+    text_like, tuple, type_name,
 };
 use super::call::int_arg;
 use super::methods;
@@ -78,6 +78,10 @@ pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
         Py::Obj(Obj::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
         Py::Undefined(undefined) => Err(undefined.error()),
         Py::Str(content) => char_at(value, content, key),
+        Py::Obj(Obj::Bytes(bytes)) => {
+            budget::walk(bytes.letters().len())?;
+            Ok(index(key, || Some(bytes.len())).and_then(|at| bytes.iter().nth(at)).map(Value::from))
+        }
         Py::Obj(Obj::Seq(items)) => {
             Ok(index(key, || Some(items.items().len())).and_then(|at| items.items().get(at).cloned()))
         }
@@ -208,6 +212,11 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
             text_like(value, slice_text(content, &range))
         }
         Py::Obj(Obj::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
+        Py::Obj(Obj::Bytes(bytes)) => {
+            budget::walk(bytes.letters().len())?;
+            budget::room(bytes.letters().len().saturating_mul(size_of::<char>()))?;
+            Bytes::value(slice_text(bytes.letters(), &Bounds::read(bounds)?.resolve(bytes.len())))
+        }
         Py::Obj(Obj::Range(range)) => {
             let bounds = Bounds::read(bounds)?;
             let (start, stop) = bounds.ends(i64::try_from(range.len()).unwrap_or(i64::MAX));
@@ -224,7 +233,7 @@ pub(crate) fn slices_to_undefined(value: &Value, bounds: &[Value]) -> bool {
     let no_step = matches!(py(&bounds[2]), Py::Int(0) | Py::Bool(false));
     match py(value) {
         Py::Undefined(_) => false,
-        Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Range(_)) => !no_step,
+        Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Range(_) | Obj::Bytes(_)) => !no_step,
         _ => true,
     }
 }

@@ -5,7 +5,10 @@ use minijinja::Value;
 use super::super::budget;
 use super::super::error::{Fallible, fail};
 use super::super::marks;
-use super::super::value::{Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, seq, type_name};
+use super::super::value::{
+    Bytes, Dict, Obj, Py, Range, Seq, View, ViewKind, as_digits, iterate, obj, py, seq, type_name,
+};
+use super::bytes::byte_arg;
 
 /// Python's `left == right`.
 pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
@@ -44,6 +47,10 @@ fn equal_objects(left: &Value, left_object: &Obj, right: &Value, right_object: &
         _ if std::ptr::eq(left_object, right_object) => Ok(true),
         (Obj::Seq(left), Obj::Seq(right)) => equal_sequences(left, right),
         (Obj::Dict(left), Obj::Dict(right)) => equal_dicts(left, right),
+        (Obj::Bytes(left), Obj::Bytes(right)) => {
+            budget::scan(left.letters().len().min(right.letters().len()))?;
+            Ok(marks::same(left.letters(), right.letters()))
+        }
         (Obj::Range(left), Obj::Range(right)) => Ok(equal_ranges(left, right)),
         (Obj::View(left), Obj::View(right)) => equal_views(left, right),
         (Obj::Builtin(left), Obj::Builtin(right)) => Ok(left == right),
@@ -118,6 +125,10 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
 /// Python's `left is right`.
 pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (obj(left), obj(right), py(left), py(right)) {
+        (Some(Obj::Bytes(left)), Some(Obj::Bytes(right)), ..) => {
+            // CPython keeps one object per byte.
+            std::ptr::eq(left, right) || (left.len() < 2 && marks::same(left.letters(), right.letters()))
+        }
         (Some(left), Some(right), ..) => std::ptr::eq(left, right) || (is_empty_tuple(left) && is_empty_tuple(right)),
         (_, _, Py::None, Py::None) | (_, _, Py::Undefined(_), Py::Undefined(_)) => true,
         (_, _, Py::Bool(left), Py::Bool(right)) => left == right,
@@ -158,9 +169,19 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
         Py::Undefined(_) => Ok(false),
         Py::Obj(Obj::Dict(dict)) => Ok(dict.get(item)?.is_some()),
         Py::Obj(Obj::View(view)) if view.kind() != ViewKind::Values => view_contains(view, item),
+        Py::Obj(Obj::Bytes(bytes)) => bytes_contain(bytes, item),
         Py::Obj(Obj::Namespace(_)) | Py::Obj(Obj::Loop(_)) => not_a_container(container),
         Py::Obj(_) => contains_item(container, item),
         _ => not_a_container(container),
+    }
+}
+
+fn bytes_contain(bytes: &Bytes, item: &Value) -> Fallible<bool> {
+    budget::walk(bytes.letters().len())?;
+    let letters = marks::plain(bytes.letters());
+    match py(item) {
+        Py::Obj(Obj::Bytes(part)) => Ok(letters.contains(&*marks::plain(part.letters()))),
+        _ => Ok(letters.contains(byte_arg(item)?)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The methods of Python's types, by name.
 
+mod bytes;
 mod dicts;
 mod numbers;
 mod objects;
@@ -24,6 +25,7 @@ pub(crate) fn is_method(name: &str) -> bool {
     let types = [
         texts::NAMES,
         texts::MARKUP_NAMES,
+        bytes::NAMES,
         numbers::INT_NAMES,
         numbers::FLOAT_NAMES,
         sequences::LIST_NAMES,
@@ -33,8 +35,8 @@ pub(crate) fn is_method(name: &str) -> bool {
     types.iter().chain(&objects).any(|names| names.contains(&name))
 }
 
-/// Methods that are not written: most of them take or give bytes, which no value here can be.
-const UNWRITTEN: &[&str] = &["encode", "from_bytes", "fromhex", "to_bytes"];
+/// Methods that are not written.
+const UNWRITTEN: &[&str] = &["from_bytes", "fromhex", "to_bytes"];
 
 /// Whether the value has a method of this name that always fails.
 pub(crate) fn is_unwritten(value: &Value, name: &str) -> bool {
@@ -95,6 +97,7 @@ fn object_names(object: &Obj) -> &'static [&'static str] {
         Obj::Seq(_) | Obj::Range(_) => sequences::NAMES,
         Obj::Dict(_) => dicts::NAMES,
         Obj::BigInt(_) => numbers::INT_NAMES,
+        Obj::Bytes(_) => bytes::NAMES,
         Obj::Loop(_) => objects::LOOP_NAMES,
         Obj::Counter(counter) if counter.kind == CounterKind::Cycler => objects::CYCLER_NAMES,
         Obj::Builtin(Builtin::Dict) => objects::DICT_TYPE_NAMES,
@@ -110,6 +113,7 @@ pub(crate) fn call(machine: &mut Machine, receiver: &Value, name: &'static str, 
     match py(receiver) {
         Py::Str(text) => texts::call(machine, receiver, text, name, args),
         Py::Int(_) | Py::Bool(_) | Py::Float(_) | Py::Obj(Obj::BigInt(_)) => numbers::call(receiver, name, args),
+        Py::Obj(Obj::Bytes(bytes)) => bytes::call(machine, bytes, name, args),
         Py::Obj(Obj::Dict(dict)) => dicts::call(receiver, dict, name, args),
         Py::Obj(Obj::Seq(_) | Obj::Range(_)) => sequences::call(receiver, name, args),
         Py::Obj(object) => objects::call(object, name, args),

@@ -56,6 +56,10 @@ fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>>
             budget::scan(left.len().min(right.len()))?;
             Ok(Some(marks::order(left, right)))
         }
+        (Py::Obj(Obj::Bytes(left)), Py::Obj(Obj::Bytes(right))) => {
+            budget::walk(left.letters().len().min(right.letters().len()))?;
+            Ok(Some(left.iter().cmp(right.iter())))
+        }
         (Py::Undefined(undefined), _) | (_, Py::Undefined(undefined)) => Err(undefined.error()),
         (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
             compare_items(left_seq.items(), right_seq.items(), op)

@@ -7,7 +7,7 @@ use super::super::error::{Fallible, Limit, limit};
 use super::super::machine::Machine;
 use super::super::marks;
 use super::super::unicode;
-use super::super::value::{self, Builtin, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, py, type_name};
+use super::super::value::{self, Builtin, GeneratorKind, Obj, Py, Seq, SeqKind, ViewKind, byte_of, py, type_name};
 use super::number;
 
 /// Text that is being written, which may not outgrow the budget.
@@ -143,12 +143,33 @@ fn write_object(out: &mut Text, value: &Value, object: &Obj, depth: u16) -> Fall
             GeneratorKind::Function(name) => out.push(&format!("<generator object {name} at {ADDRESS}>")),
             GeneratorKind::Type(name) => out.push(&format!("<{name} object at {ADDRESS}>")),
         },
+        Obj::Bytes(bytes) => write_bytes(out, bytes.letters()),
         Obj::Builtin(builtin) => out.push(&builtin_repr(*builtin)),
         Obj::Template(_) => out.push("<TemplateReference None>"),
         Obj::Block(_) => out.push(&format!("<jinja2.runtime.BlockReference object at {ADDRESS}>")),
         Obj::Counter(_) => out.push(&format!("<jinja2.utils.{} object at {ADDRESS}>", type_name(value))),
         _ => out.push(&format!("<{} object>", type_name(value))),
     }
+}
+
+/// The letters of bytes, in quotes.
+fn write_bytes(out: &mut Text, letters: &str) -> Fallible<()> {
+    budget::walk(letters.len())?;
+    let plain = marks::plain(letters);
+    let quote = if plain.contains('\'') && !plain.contains('"') { "\"" } else { "'" };
+    out.push("b")?;
+    out.push(quote)?;
+    marks::write(out, letters, |out, letters| {
+        let mut written = String::new();
+        for byte in letters.chars().map(byte_of) {
+            match byte {
+                b' '..=b'~' | b'\t' | b'\n' | b'\r' => push_quoted(&mut written, byte.into(), quote),
+                _ => push_escape(&mut written, byte.into()),
+            }
+        }
+        out.push(&written)
+    })?;
+    out.push(quote)
 }
 
 fn builtin_repr(builtin: Builtin) -> String {

@@ -278,6 +278,10 @@ fn hash_object(value: &Value, object: &Obj) -> Fallible<u64> {
         Obj::Seq(seq) if seq.kind() != SeqKind::List => hash_items(seq.items()),
         Obj::Seq(_) | Obj::Dict(_) | Obj::View(_) => Err(fail(format!("unhashable type: '{}'", type_name(value)))),
         Obj::BigInt(big) => Ok(HASHING.hash_one(big.to_f64().to_bits())),
+        Obj::Bytes(bytes) => {
+            budget::scan(bytes.letters().len())?;
+            Ok(HASHING.hash_one((0xFD_u8, marks::plain(bytes.letters()))))
+        }
         Obj::Range(range) => hash_items(&[range.start(), range.stop(), range.step()].map(Value::from)),
         other => Ok(HASHING.hash_one(std::ptr::from_ref(other).addr())),
     }

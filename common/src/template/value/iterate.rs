@@ -4,7 +4,7 @@ use minijinja::Value;
 
 use super::super::budget;
 use super::super::error::{Fallible, fail};
-use super::{Obj, Py, obj, py, type_name};
+use super::{Obj, Py, byte_of, obj, py, type_name};
 
 /// `range(start, stop, step)`.
 #[derive(Debug)]
@@ -81,6 +81,11 @@ impl Items {
 
     fn next_of(&mut self) -> Option<Fallible<Value>> {
         let at = self.at;
+        if let Some(Obj::Bytes(bytes)) = obj(&self.value) {
+            let letter = bytes.letters()[at..].chars().next()?;
+            self.at += letter.len_utf8();
+            return Some(Ok(Value::from(byte_of(letter))));
+        }
         self.at += 1;
         if self.size.is_some() && self.size != length(&self.value) {
             return Some(Err(fail("dictionary changed size during iteration")));
@@ -118,7 +123,8 @@ pub(crate) fn is_iterable(value: &Value) -> bool {
     match py(value) {
         Py::Str(_) | Py::Undefined(_) => true,
         Py::Obj(object) => {
-            matches!(object, Obj::Seq(_) | Obj::Dict(_) | Obj::View(_) | Obj::Range(_) | Obj::Generator(_))
+            let is_container = matches!(object, Obj::Seq(_) | Obj::Dict(_) | Obj::View(_) | Obj::Bytes(_));
+            is_container || matches!(object, Obj::Range(_) | Obj::Generator(_))
         }
         _ => false,
     }
@@ -144,6 +150,7 @@ pub(crate) fn length(value: &Value) -> Option<usize> {
         Py::Obj(Obj::Dict(dict)) => Some(dict.len()),
         Py::Obj(Obj::View(view)) => Some(view.dict().len()),
         Py::Obj(Obj::Range(range)) => Some(range.len()),
+        Py::Obj(Obj::Bytes(bytes)) => Some(bytes.len()),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ use super::super::super::value::{
     Dict, Py, dict, iterate, list, none, py, seq, text_like, text_part, tuple, type_name,
 };
 use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
-use super::super::{attribute, format, repr, text};
+use super::super::{attribute, bytes, format, repr, text};
 
 /// `str.split` or `str.rsplit`: text, separator, most cuts.
 type Splitter = for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>;
@@ -90,6 +90,7 @@ pub(super) fn call(
         "format_map" => format_map(machine, &receiver, args),
         "split" => receiver.split(args, text::split),
         "rsplit" => receiver.split(args, text::rsplit),
+        "encode" => bytes::encode(content, args),
         "splitlines" => receiver.splitlines(args),
         "replace" => receiver.replace(args),
         "escape" => {

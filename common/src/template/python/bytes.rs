@@ -1,0 +1,224 @@
+//! Texts as bytes, and bytes as texts, in the encodings that are written: UTF-8, UTF-16, UTF-32, Latin-1 and ASCII.
+
+use minijinja::Value;
+
+use super::super::budget;
+use super::super::error::{Error, Fallible, fail};
+use super::super::marks::{self, Marks};
+use super::super::value::{Bytes, Py, letter_of, push_bytes, py, text, type_name};
+use super::call::{Args, text_arg};
+
+/// How many bytes a letter takes in the text that stands for its bytes: four bytes, each a marked letter.
+const MAX_LETTER: usize = 16;
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// The order of the bytes in a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+    /// A mark at the start says which; little without one.
+    Marked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    /// And whether a mark stands at the start.
+    Utf8(bool),
+    Utf16(Order),
+    Utf32(Order),
+    Latin1,
+    Ascii,
+}
+
+impl Encoding {
+    fn of(name: Option<&Value>) -> Fallible<Self> {
+        let Some(name) = name else {
+            return Ok(Self::Utf8(false));
+        };
+        let name = marks::plain(text_arg(name, "encoding")?);
+        let known: String = name.to_lowercase().chars().filter(|c| !matches!(c, '-' | '_' | ' ')).collect();
+        Ok(match known.as_str() {
+            "utf8" | "u8" | "utf" | "cp65001" => Self::Utf8(false),
+            "utf8sig" => Self::Utf8(true),
+            "utf16" | "u16" => Self::Utf16(Order::Marked),
+            "utf16le" => Self::Utf16(Order::Little),
+            "utf16be" => Self::Utf16(Order::Big),
+            "utf32" | "u32" => Self::Utf32(Order::Marked),
+            "utf32le" => Self::Utf32(Order::Little),
+            "utf32be" => Self::Utf32(Order::Big),
+            "latin1" | "latin" | "l1" | "iso88591" | "8859" | "cp819" => Self::Latin1,
+            "ascii" | "usascii" | "646" => Self::Ascii,
+            _ => return Err(fail(format!("the encoding '{name}' is not supported"))),
+        })
+    }
+
+    /// The bytes of a letter, if the encoding has it.
+    fn bytes(self, c: char) -> Option<Vec<u8>> {
+        let code = u32::from(c);
+        match self {
+            Self::Utf8(_) => Some(c.encode_utf8(&mut [0; 4]).as_bytes().to_vec()),
+            Self::Utf16(Order::Big) => {
+                Some(c.encode_utf16(&mut [0; 2]).iter().flat_map(|unit| unit.to_be_bytes()).collect())
+            }
+            Self::Utf16(_) => Some(c.encode_utf16(&mut [0; 2]).iter().flat_map(|unit| unit.to_le_bytes()).collect()),
+            Self::Utf32(Order::Big) => Some(code.to_be_bytes().to_vec()),
+            Self::Utf32(_) => Some(code.to_le_bytes().to_vec()),
+            Self::Latin1 => u8::try_from(code).ok().map(|byte| vec![byte]),
+            Self::Ascii => u8::try_from(code).ok().filter(u8::is_ascii).map(|byte| vec![byte]),
+        }
+    }
+
+    /// Whether a mark of the order of bytes stands at the start.
+    fn is_marked(self) -> bool {
+        matches!(self, Self::Utf8(true) | Self::Utf16(Order::Marked) | Self::Utf32(Order::Marked))
+    }
+
+    /// The first letter of bytes that are not empty and how many bytes it takes, or how many bytes are no letter.
+    fn letter(self, bytes: &[u8]) -> Result<(char, usize), usize> {
+        match self {
+            Self::Utf8(_) => utf8_letter(bytes),
+            Self::Utf16(order) => utf16_letter(bytes, order),
+            Self::Utf32(order) => utf32_letter(bytes, order),
+            Self::Latin1 => bytes.first().map(|&byte| (char::from(byte), 1)).ok_or(1),
+            Self::Ascii => bytes.first().filter(|byte| byte.is_ascii()).map(|&byte| (char::from(byte), 1)).ok_or(1),
+        }
+    }
+
+    /// The same encoding without its mark, and how many bytes that takes.
+    fn without_mark(self, bytes: &[u8]) -> (Self, usize) {
+        match (self, bytes) {
+            (Self::Utf8(true), [0xef, 0xbb, 0xbf, ..]) => (Self::Utf8(false), 3),
+            (Self::Utf16(Order::Marked), [0xff, 0xfe, ..]) => (Self::Utf16(Order::Little), 2),
+            (Self::Utf16(Order::Marked), [0xfe, 0xff, ..]) => (Self::Utf16(Order::Big), 2),
+            (Self::Utf32(Order::Marked), [0xff, 0xfe, 0, 0, ..]) => (Self::Utf32(Order::Little), 4),
+            (Self::Utf32(Order::Marked), [0, 0, 0xfe, 0xff, ..]) => (Self::Utf32(Order::Big), 4),
+            _ => (self, 0),
+        }
+    }
+}
+
+fn utf8_letter(bytes: &[u8]) -> Result<(char, usize), usize> {
+    let start = &bytes[..bytes.len().min(4)];
+    let valid = match std::str::from_utf8(start) {
+        Ok(valid) => valid,
+        Err(error) if error.valid_up_to() == 0 => return Err(error.error_len().unwrap_or(start.len())),
+        Err(error) => std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    valid.chars().next().map(|c| (c, c.len_utf8())).ok_or(1)
+}
+
+fn utf16_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
+    let unit = |at: usize| {
+        let pair = bytes.get(at..at + 2)?.try_into().ok()?;
+        Some(if order == Order::Big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) })
+    };
+    let units = [unit(0), unit(2)].into_iter().flatten();
+    match char::decode_utf16(units).next() {
+        Some(Ok(c)) => Ok((c, 2 * c.len_utf16())),
+        _ => Err(bytes.len().min(2)),
+    }
+}
+
+fn utf32_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
+    let unit = bytes
+        .first_chunk()
+        .map(|&unit| if order == Order::Big { u32::from_be_bytes(unit) } else { u32::from_le_bytes(unit) });
+    unit.and_then(char::from_u32).map(|c| (c, 4)).ok_or(bytes.len().min(4))
+}
+
+/// What to do with what cannot be encoded or decoded.
+fn handler(value: Option<&Value>) -> Fallible<String> {
+    value.map_or(Ok("strict".to_owned()), |value| Ok(marks::plain(text_arg(value, "errors")?).into_owned()))
+}
+
+fn unknown_handler(name: &str) -> Error {
+    fail(format!("the error handler '{name}' is not supported"))
+}
+
+/// `text.encode(encoding, errors)`.
+pub(crate) fn encode(content: &str, args: &Args<'_>) -> Fallible<Value> {
+    let [encoding, errors] = args.bind("encode", ["encoding", "errors"])?;
+    let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
+    budget::walk(content.len())?;
+    budget::room(content.len().saturating_add(1).saturating_mul(MAX_LETTER))?;
+    let mut letters = String::new();
+    if encoding.is_marked() {
+        push_bytes(&mut letters, &encoding.bytes(BYTE_ORDER_MARK).unwrap_or_default(), None);
+    }
+    let in_use = marks::of(content);
+    for c in content.chars() {
+        let letter = marks::letter(c);
+        let mark = in_use.filter(|_| letter != c);
+        match encoding.bytes(letter) {
+            Some(bytes) => push_bytes(&mut letters, &bytes, mark),
+            None => push_bytes(&mut letters, unencodable(letter, &errors)?.as_bytes(), mark),
+        }
+    }
+    Bytes::value(letters)
+}
+
+/// What stands for a letter that an encoding has not.
+fn unencodable(c: char, errors: &str) -> Fallible<String> {
+    let code = u32::from(c);
+    match errors {
+        "strict" => Err(fail(format!("the encoding has no character U+{code:04X}"))),
+        "ignore" => Ok(String::new()),
+        "replace" => Ok("?".to_owned()),
+        "xmlcharrefreplace" => Ok(format!("&#{code};")),
+        "backslashreplace" => Ok(match code {
+            ..=0xff => format!("\\x{code:02x}"),
+            0x100..=0xffff => format!("\\u{code:04x}"),
+            _ => format!("\\U{code:08x}"),
+        }),
+        _ => Err(unknown_handler(errors)),
+    }
+}
+
+/// `bytes.decode(encoding, errors)`. A letter is marked if one of its bytes is.
+pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
+    let [encoding, errors] = args.bind("decode", ["encoding", "errors"])?;
+    let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
+    budget::walk(bytes.letters().len())?;
+    budget::room(bytes.letters().len().saturating_mul(MAX_LETTER))?;
+    let in_use = marks::of(bytes.letters());
+    let is_marked: Vec<bool> = bytes.letters().chars().map(|c| marks::letter(c) != c).collect();
+    let bytes: Vec<u8> = bytes.iter().collect();
+    let (encoding, mut at) = encoding.without_mark(&bytes);
+    let mut decoded = String::new();
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let (letters, len) = match encoding.letter(rest) {
+            Ok((c, len)) => (c.to_string(), len),
+            Err(len) => (undecodable(&rest[..len], &errors)?, len),
+        };
+        push_marked(&mut decoded, &letters, in_use.filter(|_| is_marked[at..at + len].contains(&true)));
+        at += len;
+    }
+    text(decoded)
+}
+
+fn push_marked(out: &mut String, letters: &str, mark: Option<Marks>) {
+    out.extend(letters.chars().map(|c| mark.map_or(c, |marks| marks.mark(c))));
+}
+
+/// What stands for bytes that are no letter.
+fn undecodable(bytes: &[u8], errors: &str) -> Fallible<String> {
+    match errors {
+        "strict" => Err(fail(format!("the encoding has no character of the bytes {bytes:02x?}"))),
+        "ignore" => Ok(String::new()),
+        "replace" => Ok(char::REPLACEMENT_CHARACTER.to_string()),
+        "backslashreplace" => Ok(bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()),
+        _ => Err(unknown_handler(errors)),
+    }
+}
+
+/// The letter of a byte that is given as an integer.
+pub(super) fn byte_arg(value: &Value) -> Fallible<char> {
+    match py(value) {
+        Py::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),
+        Py::Bool(flag) => Ok(letter_of(flag.into())),
+        Py::Undefined(undefined) => Err(undefined.error()),
+        _ => Err(fail(format!("a bytes-like object is required, not '{}'", type_name(value)))),
+    }
+}

@@ -1,0 +1,183 @@
+//! Methods of bytes: those of texts, on the letters that stand for bytes.
+
+use minijinja::Value;
+
+use super::super::super::budget;
+use super::super::super::error::{Fallible, fail};
+use super::super::super::machine::Machine;
+use super::super::super::marks;
+use super::super::super::value::{Bytes, Obj, Py, Seq, byte_of, iterate, list, obj, py, seq, text, tuple, type_name};
+use super::super::bytes::{byte_arg, decode};
+use super::super::call::{Args, int_arg};
+use super::{texts, unknown};
+
+pub(super) const NAMES: &[&str] = &[
+    "capitalize",
+    "center",
+    "count",
+    "decode",
+    "endswith",
+    "expandtabs",
+    "find",
+    "fromhex",
+    "hex",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdigit",
+    "islower",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
+];
+
+pub(super) fn call(machine: &mut Machine, bytes: &Bytes, name: &'static str, args: &Args<'_>) -> Fallible<Value> {
+    budget::walk(bytes.letters().len())?;
+    match name {
+        "decode" => decode(bytes, args),
+        "hex" => hex(bytes, args),
+        "splitlines" => split_lines(bytes, args),
+        "isascii" => {
+            args.bind::<0>(name, [])?;
+            Ok(Value::from(bytes.iter().all(|byte| byte.is_ascii())))
+        }
+        "fromhex" | "maketrans" | "translate" => Err(unknown(name)),
+        _ => {
+            let args = letter_args(name, args)?;
+            let receiver = text(bytes.letters())?;
+            let found = texts::call(machine, &receiver, bytes.letters(), name, &args)?;
+            of_letters(&found)
+        }
+    }
+}
+
+/// The arguments, with letters in place of bytes. A text is no argument of these methods.
+fn letter_args(name: &str, args: &Args<'_>) -> Fallible<Args<'static>> {
+    let counts = matches!(name, "count" | "find" | "index" | "rfind" | "rindex");
+    let mut positional = Vec::with_capacity(args.positional.len());
+    for (at, value) in args.positional.iter().enumerate() {
+        positional.push(match py(value) {
+            Py::Int(_) | Py::Bool(_) if counts && at == 0 => text(byte_arg(value)?)?,
+            _ if name == "join" => joined_items(value)?,
+            _ => letter_arg(value)?,
+        });
+    }
+    let keywords = args.keywords.iter().map(|(name, value)| Ok((name.clone(), letter_arg(value)?)));
+    Ok(Args { positional: positional.into(), keywords: keywords.collect::<Fallible<_>>()? })
+}
+
+fn letter_arg(value: &Value) -> Fallible<Value> {
+    match py(value) {
+        Py::Obj(Obj::Bytes(bytes)) => text(bytes.letters()),
+        Py::Obj(Obj::Seq(items)) if !items.is_list() => {
+            tuple(items.items().iter().map(letter_arg).collect::<Fallible<_>>()?)
+        }
+        Py::Str(_) => Err(fail("a bytes-like object is required, not 'str'")),
+        _ => Ok(value.clone()),
+    }
+}
+
+fn joined_items(items: &Value) -> Fallible<Value> {
+    let mut letters = Vec::new();
+    for (at, item) in iterate(items)?.enumerate() {
+        let item = item?;
+        let Some(Obj::Bytes(bytes)) = obj(&item) else {
+            let found = type_name(&item);
+            return Err(fail(format!("sequence item {at}: expected a bytes-like object, {found} found")));
+        };
+        budget::alloc_values(1)?;
+        letters.push(text(bytes.letters())?);
+    }
+    list(letters)
+}
+
+/// What a method of texts gave, with bytes in place of letters.
+fn of_letters(found: &Value) -> Fallible<Value> {
+    match (found.as_str(), seq(found)) {
+        (Some(letters), _) => Bytes::value(letters.to_owned()),
+        (None, Some(items)) => {
+            let parts = items.items().iter().map(of_letters).collect::<Fallible<_>>()?;
+            Seq::value(items.kind(), parts)
+        }
+        (None, None) => Ok(found.clone()),
+    }
+}
+
+/// Unlike texts, bytes have no other line ends than these.
+fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
+    let [keep_ends] = args.bind("splitlines", ["keepends"])?;
+    let keeps = keep_ends.is_some_and(|keep_ends| keep_ends.is_true());
+    let lines = marks::cut(bytes.letters(), |letters| {
+        let mut lines = Vec::new();
+        let mut rest = letters;
+        while let Some(at) = rest.find(['\n', '\r']) {
+            budget::alloc_values(1)?;
+            let end = at + if rest[at..].starts_with("\r\n") { 2 } else { 1 };
+            lines.push(&rest[..if keeps { end } else { at }]);
+            rest = &rest[end..];
+        }
+        lines.extend((!rest.is_empty()).then_some(rest));
+        Ok(lines)
+    })?;
+    list(lines.into_iter().map(|line| Bytes::value(line.to_owned())).collect::<Fallible<_>>()?)
+}
+
+/// `bytes.hex(separator, bytes_per_group)`; groups are counted from the right, or from the left if the number is negative.
+fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
+    let [separator, group] = args.bind("hex", ["sep", "bytes_per_sep"])?;
+    let group = group.map_or(Ok(1), |group| int_arg(&group))?;
+    budget::room(bytes.letters().len().saturating_mul(3 * MAX_LETTER))?;
+    let separator = separator.map(|separator| hex_separator(&separator)).transpose()?.filter(|_| group != 0);
+    let size = usize::try_from(group.unsigned_abs()).unwrap_or(usize::MAX).max(1);
+    let len = bytes.len();
+    let mut written = String::new();
+    for (at, letter) in bytes.letters().chars().enumerate() {
+        let counted = if group > 0 { len - at } else { at };
+        written.extend(separator.filter(|_| at > 0 && counted % size == 0));
+        let digits = format!("{:02x}", byte_of(letter));
+        written.push_str(&marks::like(letter.encode_utf8(&mut [0; 4]), digits));
+    }
+    text(written)
+}
+
+/// What a letter takes at most.
+const MAX_LETTER: usize = 4;
+
+fn hex_separator(separator: &Value) -> Fallible<char> {
+    let letters = match py(separator) {
+        Py::Str(letters) => letters,
+        Py::Obj(Obj::Bytes(bytes)) => bytes.letters(),
+        _ => return Err(fail("sep must be str or bytes.")),
+    };
+    let mut letters = letters.chars();
+    match (letters.next(), letters.next()) {
+        (Some(letter), None) if marks::letter(letter).is_ascii() => Ok(letter),
+        (Some(_), None) => Err(fail("sep must be ASCII.")),
+        _ => Err(fail("sep must be length 1.")),
+    }
+}
