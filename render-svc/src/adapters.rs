@@ -11,7 +11,7 @@ mod tokenizer_template;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tandem_common::template::{LocalTime, Marks};
+use tandem_common::template::{ArgumentsShape, LocalTime, Marks};
 
 use crate::chat::Conversation;
 use crate::error::Error;
@@ -49,6 +49,9 @@ pub struct Adapter {
     /// What it writes at the end of an assistant's turn, the longer of two spellings first. What the model's own template writes there
     /// is found by rendering and need not be listed.
     pub turn_ends: &'static [&'static str],
+    /// The JSON type that the arguments of calls must have. Where a family's encoder takes one only, those of the other are converted
+    /// in the contract's dialect.
+    pub arguments: ArgumentsShape,
     /// Whether its prompts lack the token that the tokenizer puts before a text, so that the token ids begin with it.
     pub leaves_bos_to_tokenizer: bool,
     /// Renders one conversation for a model that it serves.
@@ -79,6 +82,16 @@ pub enum Verdict {
     Cannot(String),
 }
 
+/// The shape in which a conversation came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// The contract's typed messages, one shape for every model: what a family's encoder takes in another form is converted.
+    Contract,
+    /// JSON as Hugging Face's libraries take it: a family's encoder reads it as the official one does.
+    #[default]
+    HuggingFace,
+}
+
 /// What an adapter renders.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -90,6 +103,8 @@ pub struct Input<'a> {
     pub continue_final_message: bool,
     /// Which of the model's chat templates to render with, where the request names one.
     pub template: Option<&'a str>,
+    /// In which shape the conversation came.
+    pub dialect: Dialect,
     /// What templates see as now.
     pub now: LocalTime,
     /// What rendering may take.

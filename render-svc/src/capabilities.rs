@@ -27,8 +27,11 @@ pub struct Capabilities {
     pub rejects_system_role: bool,
 }
 
+/// The place of a flag.
+type Flag = fn(&mut Capabilities) -> &mut bool;
+
 /// The flags by name.
-const FLAGS: [(&str, fn(&mut Capabilities) -> &mut bool); 4] = [
+const FLAGS: [(&str, Flag); 4] = [
     ("SUPPORTS_SYSTEM_ROLE", |all| &mut all.supports_system_role),
     ("REQUIRES_STRICT_TURNS", |all| &mut all.requires_strict_turns),
     ("SUPPORTS_TOOL_CALLS", |all| &mut all.supports_tool_calls),

@@ -9,7 +9,7 @@ use tandem_common::status::Failure;
 use tandem_common::template::LocalTime;
 use tandem_common::tokenizer::Encoding;
 
-use crate::adapters::{Attachment, MediaSource, Warning};
+use crate::adapters::{Attachment, Dialect, MediaSource, Warning};
 use crate::capabilities::Capabilities;
 use crate::chat::{Conversation, Invalid, Object};
 use crate::clock;
@@ -57,6 +57,7 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         template: request.template,
         control_tokens: request.control_tokens.map_or(ControlTokens::Tokens, Spelling::domain),
         capabilities: request.capabilities.map(|names| capabilities(&names)).transpose()?,
+        dialect: Dialect::HuggingFace,
         limits: Limits::default(),
     };
     let conversation = Conversation {

@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod args;
+pub mod calls;
 pub mod capabilities;
 pub mod chat;
 pub mod cli;

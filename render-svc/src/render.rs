@@ -15,7 +15,7 @@ use tandem_common::template::marks::Reading;
 use tandem_common::tokenizer::{Around, EncodeOptions, Encoding};
 
 use crate::adapters::{
-    self, Adapter, Attachment, Choice, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
+    self, Adapter, Attachment, Choice, Dialect, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
 };
 use crate::capabilities::Capabilities;
 use crate::chat::{Conversation, Invalid};
@@ -60,6 +60,8 @@ pub struct RenderOptions {
     pub control_tokens: ControlTokens,
     /// What the template can take, in place of what is known of the model.
     pub capabilities: Option<Capabilities>,
+    /// In which shape the conversation came.
+    pub dialect: Dialect,
     /// What it may take; not the caller's to say.
     pub limits: Limits,
 }
@@ -157,6 +159,7 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         add_generation_prompt,
         continue_final_message: options.continue_final_message,
         template: options.template.as_deref(),
+        dialect: options.dialect,
         now: options.now,
         limits,
         marks: None,

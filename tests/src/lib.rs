@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
 use gen_svc::serve::{Control, Served};
-use render_svc::adapters::{Input, Registry};
+use render_svc::adapters::{Dialect, Input, Registry};
 use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
 use render_svc::grpc::Renderer;
@@ -198,6 +198,7 @@ impl AdapterRequest {
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continue_final_message,
             template: None,
+            dialect: Dialect::HuggingFace,
             now: LocalTime::EPOCH,
             limits: Limits::default(),
             marks: None,
@@ -244,6 +245,7 @@ pub struct ModelFolder {
     name: String,
     config: Value,
     tokenizer: Option<Value>,
+    architecture: Option<String>,
 }
 
 impl ModelFolder {
@@ -254,7 +256,7 @@ impl ModelFolder {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let parent = TempDir::new().expect("a temporary folder");
-        Self { parent, name: name.to_owned(), config: json!({"bos_token": "<s>"}), tokenizer: None }
+        Self { parent, name: name.to_owned(), config: json!({"bos_token": "<s>"}), tokenizer: None, architecture: None }
     }
 
     /// The same with a chat template.
@@ -301,6 +303,13 @@ impl ModelFolder {
         self
     }
 
+    /// The same with a config.json of this architecture.
+    #[must_use]
+    pub fn with_architecture(mut self, name: &str) -> Self {
+        self.architecture = Some(name.to_owned());
+        self
+    }
+
     /// The same in a folder of this name inside the temporary place, such as `owner/name`.
     #[must_use]
     pub fn at(mut self, name: &str) -> Self {
@@ -326,6 +335,10 @@ impl ModelFolder {
         let path = self.parent.path().join(&self.name);
         std::fs::create_dir_all(&path).expect("a folder");
         std::fs::write(path.join("tokenizer_config.json"), self.config.to_string()).expect("a file");
+        if let Some(architecture) = &self.architecture {
+            let config = json!({"model_type": architecture});
+            std::fs::write(path.join("config.json"), config.to_string()).expect("a file");
+        }
         if let Some(tokenizer) = &self.tokenizer {
             std::fs::write(path.join("tokenizer.json"), tokenizer.to_string()).expect("a file");
         }

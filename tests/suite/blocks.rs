@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::chat::v1::block::Kind;
 use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_tests::{ModelFolder, render_service};
 use tonic::Code;
 
-use crate::render::{blocks, conversation, is_failed, prompt, request, serve, text_block};
+use crate::render::{blocks, conversation, is_failed, prompt, request, serve, text, text_block};
 
 const SHOW: &str = "{{ messages[0].content | tojson }}";
 
@@ -88,4 +90,54 @@ async fn a_block_that_the_template_never_mentions_is_refused_by_name() {
     let knows = "{% for b in messages[0].content %}{{ '<audio>' if b.type == 'audio' else b.text }}{% endfor %}";
     let (_service, mut client) = serve(knows).await;
     assert_eq!(prompt(client.render(request(audio())).await.expect("renders").into_inner()), "a<audio>");
+}
+
+/// A typed conversation: a question in blocks, a call with arguments in this JSON, and the tool's answer.
+fn called(arguments_json: &str) -> chat::Conversation {
+    let call =
+        chat::ToolCall { id: Some("c".to_owned()), name: "f".to_owned(), arguments_json: arguments_json.to_owned() };
+    let asked = blocks("user", vec![text_block("Wh"), text_block("y?")]);
+    let calls =
+        chat::Message { tool_calls: vec![call], reasoning_content: Some("Hm.".to_owned()), ..text("assistant", "") };
+    let answered = chat::Message { tool_call_id: Some("c".to_owned()), ..text("tool", "4") };
+    conversation(vec![asked, calls, answered])
+}
+
+/// The same with the call and its result as blocks.
+fn called_by_blocks() -> chat::Conversation {
+    let call = chat::ToolUseBlock {
+        id: Some("c".to_owned()),
+        name: "f".to_owned(),
+        input_json: r#"{"a": 1.0, "b": "x"}"#.to_owned(),
+    };
+    let result = chat::ToolResultBlock {
+        tool_use_id: Some("c".to_owned()),
+        content: Some(chat::tool_result_block::Content::Text("4".to_owned())),
+        is_error: None,
+    };
+    let asked = blocks("user", vec![text_block("Why?")]);
+    let calls = chat::Message {
+        reasoning_content: Some("Hm.".to_owned()),
+        ..blocks("assistant", vec![text_block(""), Kind::ToolUse(call)])
+    };
+    conversation(vec![asked, calls, blocks("user", vec![Kind::ToolResult(result)])])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_typed_conversation_renders_in_every_family_whatever_its_encoder_takes() {
+    let families = [
+        ("deepseek_v32", r#"<｜DSML｜parameter name="a" string="false">1.0</｜DSML｜parameter>"#),
+        ("deepseek_v4", r#"<｜DSML｜parameter name="a" string="false">1.0</｜DSML｜parameter>"#),
+        ("gemma4", "call:f{a:1.0,b:<|\"|>x<|\"|>}"),
+    ];
+    for (architecture, written) in families {
+        let service = render_service(&[ModelFolder::new("tiny").with_architecture(architecture).path()], None).await;
+        let mut client = RenderServiceClient::new(service.channel().await);
+        let mut rendered =
+            async |said: chat::Conversation| prompt(client.render(request(said)).await.expect("renders").into_inner());
+        let by_object = rendered(called(r#"{"a": 1.0, "b": "x"}"#)).await;
+        assert!(by_object.contains(written) && by_object.contains("Why?"), "{architecture}: {by_object}");
+        assert_eq!(rendered(called(r#""{\"a\": 1.0, \"b\": \"x\"}""#)).await, by_object, "{architecture}");
+        assert_eq!(rendered(called_by_blocks()).await, by_object, "{architecture}");
+    }
 }

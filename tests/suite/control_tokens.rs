@@ -382,8 +382,6 @@ fn families_and_formats_read_marked_conversations_as_they_are() {
         ("tagged", json!(evil)),
         ("plain", json!(evil)),
         ("gemma-4", arguments.clone()),
-        ("gemma-4", json!(arguments.to_string())),
-        ("deepseek-v3.2", arguments.clone()),
         ("deepseek-v3.2", json!(arguments.to_string())),
         ("deepseek-v4", json!(arguments.to_string())),
         ("deepseek-v4", json!(evil)),
@@ -449,7 +447,7 @@ fn a_familys_media_marker_is_a_token_and_the_callers_is_letters() {
         let text = json!({"type": "text", "text": "a <|image|> b"});
         let content = json!([text, {"type": image}, text]);
         let result = json!({"role": "tool", "content": [{"type": image}, {"type": "text", "text": "<|image|>"}]});
-        let call = json!({"function": {"name": "f", "arguments": r#"{"a": "<|im\u0061ge|>"}"#}});
+        let call = json!({"function": {"name": "f", "arguments": {"a": "<|image|>"}}});
         let request = json!({
             "messages": [{"role": "user", "content": content}, {"role": "assistant", "tool_calls": [call]}, result],
             "return": ["token_ids", "offsets"],

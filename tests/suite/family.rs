@@ -7,6 +7,7 @@ use render_svc::models::{Library, Model, Sources};
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::template::ArgumentsShape;
 use tandem_tests::{ModelFolder, serve_library};
 
 use crate::render::{conversation, prompt, request, text};
@@ -23,6 +24,7 @@ const SHOUT: Adapter = Adapter {
     stops_at_images: |_| false,
     markup: &[],
     turn_ends: &[],
+    arguments: ArgumentsShape::Either,
     leaves_bos_to_tokenizer: false,
     render: shout,
 };

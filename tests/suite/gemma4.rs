@@ -808,18 +808,6 @@ fn what_the_official_template_refuses_is_refused_by_path() {
 }
 
 #[test]
-fn arguments_may_be_json_text() {
-    let arguments = r#"{"b": 1e16, "a": ["x", 12345678901234567890123], "é": {"k": null}}"#;
-    let request = |arguments: String| {
-        let call = format!(r#"{{"function": {{"name": "f", "arguments": {arguments}}}}}"#);
-        format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": [{call}]}}]}}"#)
-    };
-    let (text, _) = prompt(&GEMMA4, &request(json!(arguments).to_string()));
-    assert_eq!(text, prompt(&GEMMA4, &request(arguments.to_owned())).0);
-    assert!(text.contains("call:f{a:[<|\"|>x<|\"|>,12345678901234567890123],b:1e+16,é:{k:null}}"), "{text}");
-}
-
-#[test]
 fn a_tool_must_have_a_name() {
     let request = |tool: &str| format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "tools": [{tool}]}}"#);
     let problem = "must be a string that is not empty";
@@ -1061,9 +1049,6 @@ fn different(corpus: &Path, slug: &str) -> (usize, Vec<String>) {
     (cases.len(), cases.iter().filter(is_wrong).map(|(id, _)| id.clone()).collect())
 }
 
-/// The template raises where arguments are text; the adapter reads the text.
-const ARGUMENTS_AS_TEXT: &[&str] = &["30-tool-call-string-args"];
-
 /// The template is revised now and then; the adapter follows the newest revision.
 #[test]
 fn the_corpus_agrees_with_the_newest_official_template() {
@@ -1078,5 +1063,5 @@ fn the_corpus_agrees_with_the_newest_official_template() {
     }
     let (cases, different) = different(&corpus, "unsloth-gemma-4");
     eprintln!("unsloth-gemma-4, the newest: {} of {cases} equal", cases - different.len());
-    assert_eq!(different, ARGUMENTS_AS_TEXT);
+    assert!(different.is_empty(), "{different:?}");
 }

@@ -154,7 +154,7 @@ fn what_passes_is_written_for_tool_calls_alone() {
         templates += 1;
         if !markers.is_empty() {
             passing += 1;
-            println!("{slug}: {}", markers.join(" "));
+            eprintln!("{slug}: {}", markers.join(" "));
         }
     }
     assert!(templates > 250 && passing > 100, "{passing} of {templates}");

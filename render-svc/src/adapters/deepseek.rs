@@ -1,8 +1,9 @@
 //! What the DeepSeek families share: how a model is recognised, how `template_args` and tools reach the encoder, and DSML, the
 //! markup in which tool calls are written. Each family ports its official encoder, and equals it byte for byte.
 //!
-//! V3.2 also takes what its official encoder cannot read: lists of text blocks, typed calls and results, and arguments that are an
-//! object. Media are refused, so that no base64 text stands in a prompt.
+//! Lists of text blocks and typed calls and results, which the official encoders cannot read, become messages that they can: V3.2
+//! takes them in every dialect, V4, whose encoder has lists of its own, in the contract's. Media are refused, so that no base64 text
+//! stands in a prompt.
 
 mod arguments;
 mod blocks;
@@ -277,14 +278,6 @@ impl<'a> Call<'a> {
             value.ok_or_else(|| Invalid::new(format!("{path}.{key}"), "must be set"))
         };
         Ok(Self { name: python::text(field("name")?), arguments: field("arguments")?, path })
-    }
-
-    /// The arguments of an object or of its JSON text.
-    fn read(&self) -> Result<Vec<(String, Json)>, arguments::Unreadable> {
-        match self.arguments {
-            Value::Object(object) => Ok(arguments::entries(object)),
-            _ => self.parse(),
-        }
     }
 
     /// The arguments, where they are the JSON text of an object.

@@ -2,6 +2,7 @@
 //! turn; one renderer writes them all. Tools are described in the system prompt; calls and results are tagged text.
 
 use serde_json::{Value, json};
+use tandem_common::template::ArgumentsShape;
 
 use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};
@@ -18,6 +19,7 @@ pub(super) const CHATML: Adapter = Adapter {
     stops_at_images: Conversation::has_images,
     markup: MARKUP,
     turn_ends: CHATML_FORMAT.turn_ends,
+    arguments: ArgumentsShape::Either,
     leaves_bos_to_tokenizer: false,
     render: |_, input| CHATML_FORMAT.render(input),
 };
@@ -30,6 +32,7 @@ pub(super) const LLAMA3: Adapter = Adapter {
     stops_at_images: Conversation::has_images,
     markup: MARKUP,
     turn_ends: LLAMA3_FORMAT.turn_ends,
+    arguments: ArgumentsShape::Either,
     leaves_bos_to_tokenizer: false,
     render: |_, input| LLAMA3_FORMAT.render(input),
 };
@@ -42,6 +45,7 @@ pub(super) const TAGGED: Adapter = Adapter {
     stops_at_images: Conversation::has_images,
     markup: MARKUP,
     turn_ends: TAGGED_FORMAT.turn_ends,
+    arguments: ArgumentsShape::Either,
     leaves_bos_to_tokenizer: false,
     render: |_, input| TAGGED_FORMAT.render(input),
 };

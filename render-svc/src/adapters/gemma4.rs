@@ -3,8 +3,7 @@
 //! What that template has no words for is added in its spirit: typed `tool_use` and `tool_result` blocks are written where they
 //! stand, a result joins the model turn that holds its call, and media blocks leave a marker in any message while their data
 //! travels beside the text. What the template drops without a word (a block it does not know, content that is a number) is an
-//! error here, or a warning for a tool's result of no call. Arguments may also be JSON text, and a tool may be given without its
-//! `function` object.
+//! error here, or a warning for a tool's result of no call. A tool may be given without its `function` object.
 
 mod declarations;
 mod media;
@@ -14,6 +13,7 @@ mod turns;
 mod values;
 
 use serde_json::Value;
+use tandem_common::template::ArgumentsShape;
 
 use self::prompt::{Options, Prompt};
 use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
@@ -30,6 +30,7 @@ pub(super) const GEMMA4: Adapter = Adapter {
     stops_at_images: |_| false,
     markup: MARKUP,
     turn_ends: &[TURN_TOKENS[1]],
+    arguments: ArgumentsShape::Object,
     leaves_bos_to_tokenizer: false,
     render,
 };

@@ -1,5 +1,7 @@
 //! `plain`: message texts joined by newlines, for models about whose format nothing is known.
 
+use tandem_common::template::ArgumentsShape;
+
 use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
 use crate::chat::{Conversation, blocks_to_text, text};
 use crate::error::Error;
@@ -13,6 +15,7 @@ pub(super) const PLAIN: Adapter = Adapter {
     stops_at_images: Conversation::has_images,
     markup: &[],
     turn_ends: &[],
+    arguments: ArgumentsShape::Either,
     leaves_bos_to_tokenizer: true,
     render,
 };

@@ -3,7 +3,7 @@
 mod reserved;
 mod warnings;
 
-use tandem_common::template;
+use tandem_common::template::{self, ArgumentsShape};
 
 use super::{Adapter, Input, Kind, Rendering, Verdict};
 use crate::chat::Conversation;
@@ -18,6 +18,7 @@ pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     stops_at_images: Conversation::has_images,
     markup: &[],
     turn_ends: &[],
+    arguments: ArgumentsShape::Either,
     leaves_bos_to_tokenizer: false,
     render,
 };

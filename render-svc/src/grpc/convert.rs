@@ -11,6 +11,7 @@ use response::CAPABILITY;
 pub(super) use response::{adapter_info, model_info, offsets, rendered, result, template};
 pub(crate) use response::{fingerprint, output_spec, resolution, warning};
 
+use crate::adapters::Dialect;
 use crate::capabilities::Capabilities;
 use crate::chat::{Conversation, Invalid};
 use crate::clock;
@@ -48,6 +49,7 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         template,
         control_tokens: self::control_tokens("control_tokens", control_tokens)?,
         capabilities: capabilities.map(self::capabilities).transpose()?,
+        dialect: Dialect::Contract,
         limits: Limits::default(),
     })
 }

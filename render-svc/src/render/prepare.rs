@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{Normalization, RenderOptions};
-use crate::adapters::{Choice, Kind, Warning, WarningCode};
+use crate::adapters::{Choice, Dialect, Kind, Warning, WarningCode};
+use crate::calls;
 use crate::capabilities::{self, Capabilities, Change, Normalized, Rewrite};
 use crate::chat::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
 use crate::error::Error;
@@ -80,6 +81,9 @@ fn rewritten(
         Some(tools) => tools::rewrite(tools),
         None => Vec::new(),
     };
+    if is_family && options.dialect == Dialect::Contract {
+        calls::convert_arguments(&mut conversation.messages, choice.adapter.arguments);
+    }
     if is_family || !is_asked_for {
         return Ok(Prepared { conversation, warnings: Vec::new(), origins: Origins { messages: Vec::new(), tools } });
     }

@@ -3,11 +3,9 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
 use tandem_common::template::{Marks, marks};
 
-use crate::chat::Object;
-use crate::python::{self, json_number, quote_json};
+use crate::python::{json_number, quote_json};
 
 /// A JSON value.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,16 +26,6 @@ impl Json {
         let mut out = String::new();
         self.write(&mut out);
         out
-    }
-
-    /// What Python reads from the value's JSON text.
-    fn of(value: &Value) -> Self {
-        match value {
-            Value::String(text) => Self::Text(text.clone()),
-            Value::Array(items) => Self::List(items.iter().map(Self::of).collect()),
-            Value::Object(object) => Self::Dict(entries(object)),
-            scalar => Self::Scalar(python::json(scalar)),
-        }
     }
 
     fn marked(self, marks: Marks) -> Self {
@@ -94,7 +82,7 @@ impl Unreadable {
     /// For people.
     pub(super) fn problem(self) -> String {
         match self {
-            Self::NotJson => "must be a JSON object, or the JSON text of one".to_owned(),
+            Self::NotJson => "must be the JSON text of an object".to_owned(),
             Self::NotAnObject => "must be the JSON text of an object, not of another value".to_owned(),
             Self::LoneSurrogate => "holds half of a surrogate pair, which no text can hold".to_owned(),
             Self::TooDeep => format!("is nested more than {MAX_DEPTH} levels deep"),
@@ -106,11 +94,6 @@ impl Unreadable {
 const MAX_DEPTH: usize = 500;
 /// Python reads no longer integers.
 const MAX_INTEGER_DIGITS: usize = 4300;
-
-/// Returns an object's entries, as [`parse`] reads them from its JSON text.
-pub(super) fn entries(object: &Object) -> Vec<(String, Json)> {
-    object.iter().map(|(key, value)| (key.clone(), Json::of(value))).collect()
-}
 
 /// Reads the JSON text of an object. If the text is marked, so is all that is read from it.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, Json)>, Unreadable> {

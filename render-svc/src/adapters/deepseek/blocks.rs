@@ -34,6 +34,20 @@ pub(super) fn expanded<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item
     Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
+/// The same, but for lists of text blocks in a tool's message, which the encoder joins itself.
+///
+/// # Errors
+/// As [`expanded`].
+pub(super) fn expanded_around_tools<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
+    let is_list =
+        |message: &Value| role(message) == "tool" && blocks(message).iter().all(|block| kind(block) == Some("text"));
+    let items = each(path, messages).map(|(path, message)| match is_list(message) {
+        true => check(&path, message).map(|item| vec![item]),
+        false => expand(&path, message),
+    });
+    Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
 /// Takes every message as it is.
 ///
 /// # Errors
@@ -176,8 +190,8 @@ fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
     let invalid = |key: &str, problem: &str| Invalid::new(format!("content[{i}].{key}"), problem);
     let Some(name) = block["name"].as_str() else { return Err(invalid("name", "must be a string")) };
     let arguments = match &block["input"] {
-        Value::Null => json!({}),
-        input @ Value::Object(_) => input.clone(),
+        Value::Null => "{}".to_owned(),
+        input @ Value::Object(_) => python::json(input),
         _ => return Err(invalid("input", "must be a JSON object")),
     };
     Ok(json!({"id": block["id"], "type": "function", "function": {"name": name, "arguments": arguments}}))

@@ -5,6 +5,8 @@ use super::{
     ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
     turns, warnings,
 };
+use tandem_common::template::ArgumentsShape;
+
 use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::Invalid;
 use crate::error::Error;
@@ -25,6 +27,7 @@ pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     stops_at_images: super::stops_at_images,
     markup: super::MARKUP,
     turn_ends: &[EOS],
+    arguments: ArgumentsShape::Text,
     leaves_bos_to_tokenizer: false,
     render,
 };
@@ -189,7 +192,7 @@ fn developer(turn: &Turn<'_>, tools: String) -> Result<String, Invalid> {
 }
 
 fn dsml(calls: &[Call<'_>]) -> Result<String, Invalid> {
-    let dsml = |call: &Call<'_>| Ok(call.dsml(&call.read().map_err(|why| call.unreadable(why))?));
+    let dsml = |call: &Call<'_>| Ok(call.dsml(&call.parse().map_err(|why| call.unreadable(why))?));
     Ok(dsml_block("function_calls", &calls.iter().map(dsml).collect::<Result<Vec<_>, Invalid>>()?))
 }
 

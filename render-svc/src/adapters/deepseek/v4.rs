@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_common::template::marks;
+use tandem_common::template::{ArgumentsShape, marks};
 
 use super::arguments::{Json, Unreadable};
-use super::blocks::{Item, checked};
+use super::blocks::{Item, checked, expanded_around_tools};
 use super::{
     ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
     turns, warnings,
 };
-use crate::adapters::{Adapter, Input, Kind, Rendering};
+use crate::adapters::{Adapter, Dialect, Input, Kind, Rendering};
 use crate::chat::{Invalid, Object};
 use crate::error::Error;
 use crate::models::Model;
@@ -28,6 +28,7 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     stops_at_images: super::stops_at_images,
     markup: super::MARKUP,
     turn_ends: &[EOS],
+    arguments: ArgumentsShape::Text,
     leaves_bos_to_tokenizer: false,
     render,
 };
@@ -70,7 +71,11 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let conversation = input.conversation;
     let settings = Settings::read(&conversation.template_args, true)?;
     let effort = effort(&conversation.template_args)?;
-    let said = checked("messages", &conversation.messages)?;
+    let read = match input.dialect {
+        Dialect::Contract => expanded_around_tools,
+        Dialect::HuggingFace => checked,
+    };
+    let said = read("messages", &conversation.messages)?;
     let context = checked("template_args.context", settings.context)?;
     let (encoder, first) = Encoder::new(&settings, &context, &said, input)?;
     let mut prompt = settings.start();

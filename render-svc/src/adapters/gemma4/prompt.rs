@@ -175,7 +175,7 @@ impl Prompt {
 
     fn call(&mut self, call: &Call<'_>, progress: &mut Progress) {
         self.push(&["<|tool_call>call:", call.name, "{"]);
-        if let Some(arguments) = &call.arguments {
+        if let Some(arguments) = call.arguments {
             values::write_fields(&mut self.text, arguments, Keys::Bare);
         }
         self.text.push_str("}<tool_call|>");

@@ -18,7 +18,7 @@ use crate::{marked_json, media};
 /// What a result is of if nothing names its tool.
 const UNKNOWN: &str = "unknown";
 
-/// What the official template raises for every text, word for word.
+/// What the official template raises, word for word.
 const ARGUMENTS_NOT_AN_OBJECT: &str = "chat_template: tool_calls[].function.arguments must be a JSON object (mapping), not a string. \
                                        Deserialize arguments before passing to the template.";
 
@@ -73,7 +73,7 @@ pub(super) struct Call<'a> {
     /// Null without one.
     id: &'a Value,
     pub name: &'a str,
-    pub arguments: Option<Cow<'a, Object>>,
+    pub arguments: Option<&'a Object>,
 }
 
 /// What a tool answered.
@@ -253,9 +253,8 @@ impl<'a> Reader<'a> {
         let name = tool_name(&function["name"]).map_err(|problem| path.invalid("function.name", problem))?;
         let arguments = match &function["arguments"] {
             Value::Null if function.get("arguments").is_some() => None,
-            arguments => {
-                Some(object(arguments).ok_or_else(|| path.invalid("function.arguments", ARGUMENTS_NOT_AN_OBJECT))?)
-            }
+            Value::Object(arguments) => Some(arguments),
+            _ => return Err(path.invalid("function.arguments", ARGUMENTS_NOT_AN_OBJECT)),
         };
         Ok(self.called(Call { id: &call["id"], name, arguments }))
     }
@@ -301,7 +300,7 @@ impl<'a> Reader<'a> {
 
     fn tool_use(&mut self, block: &'a Value, path: Path<'_>) -> Result<Call<'a>, Invalid> {
         let arguments = match &block["input"] {
-            Value::Object(input) => Some(Cow::Borrowed(input)),
+            Value::Object(input) => Some(input),
             Value::Null => None,
             _ => return Err(path.invalid("input", "must be a JSON object")),
         };
@@ -369,15 +368,6 @@ impl<'a> Reader<'a> {
 fn holds_results(message: &Value) -> bool {
     let blocks = chat::blocks(message);
     !blocks.is_empty() && blocks.iter().all(|block| chat::kind(block) == Some("tool_result"))
-}
-
-/// The object that arguments are, or whose JSON text they are.
-fn object(arguments: &Value) -> Option<Cow<'_, Object>> {
-    match arguments {
-        Value::Object(object) => Some(Cow::Borrowed(object)),
-        Value::String(text) => marked_json::object(text).map(Cow::Owned),
-        _ => None,
-    }
 }
 
 /// A typed result can only hold an object as text, so text that is one counts as one.
