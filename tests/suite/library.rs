@@ -192,6 +192,66 @@ fn what_is_wrong_in_the_configuration_is_named() {
     refused(configured(&folder, "[[models]]\npath = 'a'\naliases = ['']"), &["must not be empty"]);
     refused(configured(&folder, "[[models]]\npath = 'a'\nadapter = 'x'"), &["\"x\"", "tokenizer-template"]);
     refused(configured(&folder, "[[models]]\npath = 'nowhere'"), &["nowhere"]);
+    let unknown = "[[models]]\npath = 'a'\ncapabilities = ['SUPPORTS_MAGIC']";
+    refused(configured(&folder, unknown), &["SUPPORTS_MAGIC", "SUPPORTS_SYSTEM_ROLE"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_overrides_capabilities() {
+    let folder = folder();
+    write(folder.path(), "a", "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
+    let config = "[[models]]\npath = 'a'\ncapabilities = ['REQUIRES_STRICT_TURNS', 'SUPPORTS_TOOL_CALLS']";
+    let service = serve_library(open(configured(&folder, config)).into(), None).await;
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
+    let shown: Vec<_> = models[0].capabilities().collect();
+    assert_eq!(shown, [pb::Capability::RequiresStrictTurns, pb::Capability::SupportsToolCalls]);
+    let mut render = RenderServiceClient::new(service.channel().await);
+    let said = || conversation(vec![text("system", "S"), text("user", "U")]);
+    let by_config = render.render(request(said())).await.expect("renders").into_inner();
+    assert_eq!(prompt(by_config), "user:[System]: S\n\nU;");
+    // A request has the last word.
+    let with = |capabilities: Vec<i32>| {
+        let capabilities = Some(pb::CapabilityOverride { capabilities });
+        let options = Some(pb::RenderOptions { capabilities, ..Default::default() });
+        pb::RenderRequest { options, ..request(said()) }
+    };
+    let by_request = render.render(with(vec![pb::Capability::SupportsSystemRole.into()])).await.expect("renders");
+    assert_eq!(prompt(by_request.into_inner()), "system:S;user:U;");
+    for unknown in [0, 99] {
+        let status = render.render(with(vec![pb::Capability::SupportsSystemRole.into(), unknown])).await;
+        is_failed(status, Code::InvalidArgument, "INVALID_REQUEST", Some("capabilities[1]"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_are_not_told_where_a_server_keeps_its_files() {
+    let folder = folder();
+    ["no-tokenizer", "bad-tokenizer"].iter().for_each(|name| write(folder.path(), name, "x"));
+    write(folder.path(), "bad-template", "{% broken %}");
+    write(folder.path(), "bad-json", "x");
+    fs::write(folder.path().join("bad-tokenizer/tokenizer.json"), "{").expect("a file");
+    fs::write(folder.path().join("bad-json/config.json"), "{").expect("a file");
+    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let mut render = RenderServiceClient::new(service.channel().await);
+    let place = folder.path().display().to_string();
+    let models = [("no-tokenizer", "NO_TOKENIZER"), ("bad-tokenizer", "NO_TOKENIZER")];
+    for (model, reason) in
+        models.into_iter().chain([("bad-template", "MODEL_NOT_LOADED"), ("bad-json", "MODEL_NOT_LOADED")])
+    {
+        let request = pb::RenderRequest {
+            model: model.to_owned(),
+            return_token_ids: true,
+            ..request(conversation(vec![text("user", "hello")]))
+        };
+        let status = render.render(request).await.expect_err("cannot be rendered");
+        assert!(!status.message().contains(&place) && status.message().contains(model), "{}", status.message());
+        is_failed::<()>(Err(status), Code::FailedPrecondition, reason, Some("model"));
+    }
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
+    let told = format!("{models:?}");
+    assert!(!told.contains(&place) && told.contains("bad-template does not compile"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,24 @@ fn one_request_prints_its_prompt_byte_for_byte() {
 }
 
 #[test]
+fn capabilities_of_the_command_line_hold_where_a_request_names_none() {
+    let models =
+        ModelFolder::new("tiny").with_template("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
+    let messages = json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]);
+    let own = json!({"model": models.path(), "messages": messages, "capabilities": ["SUPPORTS_SYSTEM_ROLE"]});
+    let none = json!({"model": models.path(), "messages": messages});
+    let prompt = |arguments: &[&str], request: &Value| render(arguments, &request.to_string()).1;
+    assert_eq!(
+        prompt(&["--capabilities", "REQUIRES_STRICT_TURNS,SUPPORTS_TOOL_CALLS"], &none),
+        "user:[System]: S\n\nU;"
+    );
+    assert_eq!(prompt(&["--capabilities", ""], &none), "user:[System]: S;user:U;");
+    assert_eq!(prompt(&["--capabilities", "REQUIRES_STRICT_TURNS"], &own), "system:S;user:U;");
+    let (success, _, errors) = render(&["--capabilities", "MAGIC"], &none.to_string());
+    assert!(!success && errors.contains("SUPPORTS_SYSTEM_ROLE"), "{errors}");
+}
+
+#[test]
 fn every_line_gets_its_answer_in_order() {
     let models = ModelFolder::new("tiny").with_template("{% for m in messages %}{{ m.role }}{% endfor %}");
     let path = models.path();
