@@ -510,7 +510,10 @@ impl OutputSpec {
         check_count("output_spec.eos_token_ids", eos_token_ids.len(), MAX_STOP_TOKEN_IDS)?;
         check_ids("output_spec.eos_token_ids", eos_token_ids, vocabulary)?;
         check_strings("output_spec.stop_strings", stop_strings, STOP_STRINGS)?;
-        check_count("output_spec.special_token_classes", self.special_ids(), MAX_SPECIAL)?;
+        let ids = self.special_ids();
+        check(ids <= MAX_SPECIAL, "output_spec.special_token_classes", || {
+            format!("must have at most {MAX_SPECIAL} token ids in all, has {ids}")
+        })?;
         for (i, SpecialTokenClass { token_ids, passes: _ }) in special_token_classes.iter().enumerate() {
             check_ids(format_args!("output_spec.special_token_classes[{i}].token_ids"), token_ids, vocabulary)?;
         }

@@ -9,6 +9,7 @@ mod plain;
 mod tokenizer_template;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tandem_common::template::{ArgumentsShape, LocalTime, Marks};
@@ -16,6 +17,7 @@ use tandem_common::template::{ArgumentsShape, LocalTime, Marks};
 use crate::chat::Conversation;
 use crate::error::Error;
 use crate::limits::Limits;
+use crate::media::MediaKind;
 use crate::models::Model;
 
 /// Every adapter; the first that serves a model renders its conversations.
@@ -76,7 +78,7 @@ pub enum Verdict {
     Serves(String),
     /// It does, since it is likelier than any other: nothing names the model's own format. Because…
     Guesses(String),
-    /// It does not of itself, because…, but can where it is pinned.
+    /// It does not match this model, because…, but can render if it is pinned.
     Passes(String),
     /// It cannot, because…
     Cannot(String),
@@ -139,29 +141,6 @@ pub struct Attachment {
     pub source: MediaSource,
 }
 
-/// What a media file holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MediaKind {
-    /// One image.
-    Image,
-    /// Sound.
-    Audio,
-    /// Moving images.
-    Video,
-}
-
-impl MediaKind {
-    /// As the type of a block.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::Audio => "audio",
-            Self::Video => "video",
-        }
-    }
-}
-
 /// Where a media file's data is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MediaSource {
@@ -184,6 +163,29 @@ pub struct Warning {
     pub path: String,
     /// For people.
     pub text: String,
+}
+
+/// The most warnings of one code that a rendering comes with.
+const WARNINGS_OF_A_CODE: usize = 16;
+
+/// Leaves out warnings of a code that has many. The last one that is kept says how many there are.
+#[must_use]
+pub fn bounded(warnings: Vec<Warning>) -> Vec<Warning> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut kept: Vec<Warning> = Vec::with_capacity(warnings.len().min(WARNINGS_OF_A_CODE));
+    for warning in warnings {
+        let count = counts.entry(warning.code.name()).or_default();
+        *count += 1;
+        if *count <= WARNINGS_OF_A_CODE {
+            kept.push(warning);
+        }
+    }
+    for (code, count) in counts.into_iter().filter(|(_, count)| *count > WARNINGS_OF_A_CODE) {
+        if let Some(last) = kept.iter_mut().rfind(|warning| warning.code.name() == code) {
+            last.text.push_str(&format!("; further warnings of this code: {}", count - WARNINGS_OF_A_CODE));
+        }
+    }
+    kept
 }
 
 /// What a warning is about.
@@ -214,7 +216,7 @@ pub enum WarningCode {
     /// A tool's parameters are of a shape that the adapter cannot show.
     ToolParametersIgnored,
     /// A tool's result answers no call: it is not shown, or shown under another name.
-    ToolResultIgnored,
+    ToolResultUnpaired,
 }
 
 impl WarningCode {
@@ -234,7 +236,7 @@ impl WarningCode {
             Self::ImagesIgnored => "IMAGES_IGNORED",
             Self::TemplateArgReserved => "TEMPLATE_ARG_RESERVED",
             Self::ToolParametersIgnored => "TOOL_PARAMETERS_IGNORED",
-            Self::ToolResultIgnored => "TOOL_RESULT_IGNORED",
+            Self::ToolResultUnpaired => "TOOL_RESULT_UNPAIRED",
         }
     }
 }

@@ -4,8 +4,7 @@
 use serde_json::{Map, Value};
 use tandem_common::status::Reason;
 
-use crate::adapters::MediaKind;
-use crate::media;
+use crate::media::{self, MediaKind};
 
 /// A JSON object that keeps its key order.
 pub type Object = Map<String, Value>;
@@ -84,8 +83,8 @@ impl Conversation {
     /// Returns the path of the first image block, such as `messages[1].content[0]`.
     #[must_use]
     pub fn first_image(&self) -> Option<String> {
-        let messages = self.messages.iter().enumerate();
-        messages.into_iter().find_map(|(i, message)| Some(format!("messages[{i}].{}", image_in(message)?)))
+        let mut messages = self.messages.iter().enumerate();
+        messages.find_map(|(i, message)| Some(format!("messages[{i}].{}", image_in(message)?)))
     }
 
     /// Whether there is a tool. An empty list is none.
@@ -118,9 +117,10 @@ fn has_items(list: Option<&Value>) -> bool {
 }
 
 /// Returns the path of the first image among the blocks of a message or tool result, relative to it.
-fn image_in(holder: &Value) -> Option<String> {
-    let blocks = blocks(holder).iter().enumerate();
-    blocks.into_iter().find_map(|(j, block)| match is_image(block) {
+#[must_use]
+pub fn image_in(holder: &Value) -> Option<String> {
+    let mut blocks = blocks(holder).iter().enumerate();
+    blocks.find_map(|(j, block)| match is_image(block) {
         true => Some(format!("content[{j}]")),
         false => Some(format!("content[{j}].{}", image_in(block)?)),
     })

@@ -210,11 +210,23 @@ impl From<&Error> for Failure {
     }
 }
 
-/// The text with a model's path cut to its last part: where a server keeps its files is not for callers.
+/// The text without the folders that lead to a model: where a server keeps its files is not for callers.
 #[must_use]
 pub fn without_folder(text: &str, model: &Path) -> String {
-    let name = model.file_name().map_or_else(|| "the model".into(), |name| name.to_string_lossy());
-    text.replace(&model.display().to_string(), &name)
+    let paths = [Some(model.to_owned()), std::path::absolute(model).ok(), model.canonicalize().ok()];
+    let mut folders: Vec<String> = paths.iter().flatten().filter_map(|path| folder_of(path)).collect();
+    // The longest first: one may be the end of another.
+    folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
+    folders.iter().fold(text.to_owned(), |text, folder| text.replace(folder.as_str(), ""))
+}
+
+/// The folder that a path lies in, with the slash behind it. None for the current folder and for no folder.
+fn folder_of(path: &Path) -> Option<String> {
+    let folder = path.parent()?.display().to_string();
+    match folder.as_str() {
+        "" | "." | "/" => None,
+        _ => Some(format!("{folder}/")),
+    }
 }
 
 fn known_models(known: &[String]) -> String {
@@ -262,5 +274,27 @@ impl From<Error> for Status {
             Error::Generation(status) => *status,
             _ => failure.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_lead_to_a_model_are_left_out() {
+        let check = |text: &str, model: &str, expected: &str| {
+            assert_eq!(without_folder(text, Path::new(model)), expected, "{text} {model}");
+        };
+        check("/srv/models/a/config.json is not JSON", "/srv/models/a", "a/config.json is not JSON");
+        check("/srv/models/a/config.json is not JSON", "/srv/models/a/", "a/config.json is not JSON");
+        check("cannot read /srv/m/x-00002.gguf", "/srv/m/x-00001.gguf", "cannot read x-00002.gguf");
+        check(
+            "./config.json is not the JSON that it should be.",
+            ".",
+            "./config.json is not the JSON that it should be.",
+        );
+        check("models/a/x and models/a/y", "models/a", "a/x and a/y");
+        check("no path at all", "/a", "no path at all");
     }
 }

@@ -34,7 +34,7 @@ use crate::task::{Answer, Task, TaskRunner};
 /// Bytes of a request that is short: rendering it takes about as long as handing it to another thread and back.
 const SHORT: usize = 4 << 10;
 /// The most warnings of one request that are logged.
-const LOGGED_WARNINGS: usize = 16;
+const LOGGED_WARNINGS: usize = 8;
 /// Bytes of a warning's path that are logged; names in it are the caller's.
 const LOGGED_PATH_BYTES: usize = 256;
 /// The most requests of one batch.

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::adapters::{MediaKind, MediaSource};
 use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
-use crate::media::{self, Media};
+use crate::media::{self, Media, MediaKind, Source};
 
 /// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`, or with `url` or
 /// `path`; sound and video likewise, also inside tool results. Plain text and all other keys stay as they are.
@@ -48,18 +47,17 @@ fn hf_block(block: &Value, i: usize) -> Result<Value, Invalid> {
 }
 
 fn hf_media(block: &Value, kind: MediaKind, i: usize) -> Result<Value, Invalid> {
-    let media = Media::read(block).map_err(|key| Invalid::new(format!("content[{i}].{key}"), "must be a string"))?;
-    let (key, text) = match (&media.source, media.key) {
-        (MediaSource::Base64(base64), _) => ("base64", base64),
-        (MediaSource::Location(location), Some("path")) => ("path", location),
-        (MediaSource::Location(location), _) => ("url", location),
-        (MediaSource::Declared(_) | MediaSource::Elsewhere, _) => return Err(without_data(block, kind, i)),
+    let media =
+        Media::read(block, kind).map_err(|key| Invalid::new(format!("content[{i}].{key}"), "must be a string"))?;
+    let (key, text) = match media.source {
+        Source::Base64(base64) => ("base64", base64),
+        Source::Url(url) => ("url", url),
+        Source::Path(path) => ("path", path),
+        Source::Unknown => return Err(without_data(block, kind, i)),
     };
     let mut mapped = Object::from_iter([("type".to_owned(), kind.name().into()), (key.to_owned(), json!(text))]);
-    mapped.extend(media::other_keys(block, &media));
-    if let Some(mime_type) = media.mime_type {
-        mapped.insert("mime_type".to_owned(), mime_type.into());
-    }
+    mapped.extend(media.other_keys(block));
+    mapped.extend(media.mime_type.map(|mime_type| ("mime_type".to_owned(), mime_type.into())));
     Ok(Value::Object(mapped))
 }
 

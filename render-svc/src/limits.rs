@@ -9,7 +9,7 @@ use tandem_common::status::Reason;
 use tandem_common::template;
 
 use crate::chat::{Conversation, Invalid, blocks, is_image};
-use crate::media;
+use crate::media::{Media, MediaKind, Source};
 
 /// Letters of base64 at the start of an image in which its size is looked for; a multiple of four.
 const HEADER: usize = 1 << 20;
@@ -123,12 +123,8 @@ impl Limits {
 
 /// An image's width and height in pixels, if it is sent along and its header tells them.
 fn size(image: &Value) -> Option<[u64; 2]> {
-    let text = |value: &Value| value.as_str().or_else(|| value.get("url")?.as_str()).map(ToOwned::to_owned);
-    let text = ["base64", "url", "image", "image_url", "data"].iter().find_map(|key| text(image.get(key)?))?;
-    let letters = media::data_url(&text)
-        .map_or(text.as_str(), |(_, data)| data)
-        .bytes()
-        .filter(|letter| !letter.is_ascii_whitespace());
+    let Source::Base64(base64) = Media::read(image, MediaKind::Image).ok()?.source else { return None };
+    let letters = base64.bytes().filter(|letter| !letter.is_ascii_whitespace());
     let mut letters: Vec<u8> = letters.take(HEADER).collect();
     letters.truncate(letters.len() / 4 * 4);
     let header = STANDARD.decode(letters).ok()?;

@@ -4,12 +4,22 @@
 //! OpenAI's `{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}` and
 //! `{"type": "input_audio", "input_audio": {"data": "…", "format": "wav"}}`.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
-use crate::adapters::{MediaKind, MediaSource};
-use crate::chat::{self, Object};
+use serde_json::{Map, Value};
 
-/// The types of blocks of each kind.
+/// What a media file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaKind {
+    /// One image.
+    Image,
+    /// Sound.
+    Audio,
+    /// Moving images.
+    Video,
+}
+
+/// The types of blocks of each kind, and the keys that are called like them.
 const TYPES: &[(&str, MediaKind)] = &[
     ("image", MediaKind::Image),
     ("image_url", MediaKind::Image),
@@ -21,81 +31,113 @@ const TYPES: &[(&str, MediaKind)] = &[
     ("video_url", MediaKind::Video),
 ];
 
-/// Keys that hold data or its place, in order of precedence.
-const KEYS: &[&str] =
-    &["base64", "image_url", "audio_url", "video_url", "input_audio", "image", "audio", "video", "url", "path"];
+impl MediaKind {
+    /// As the type of a block.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Video => "video",
+        }
+    }
+
+    /// The keys that hold data or its place, in order of precedence.
+    fn keys(self) -> impl Iterator<Item = &'static str> {
+        let called_like_types = TYPES.iter().rev().filter(move |(_, kind)| *kind == self).map(|(name, _)| *name);
+        ["base64"].into_iter().chain(called_like_types).chain(["url", "path"])
+    }
+}
 
 /// Returns the kind of media that a block shows. None for other blocks.
 #[must_use]
 pub fn kind(block: &Value) -> Option<MediaKind> {
-    let found = chat::kind(block)?;
+    let found = block.get("type")?.as_str()?;
     TYPES.iter().find(|(name, _)| *name == found).map(|(_, kind)| *kind)
 }
 
 /// What a media block shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media<'a> {
-    /// The key that holds the data or its place; None where the block holds neither.
-    pub key: Option<&'a str>,
     /// The data, or where it is.
-    pub source: MediaSource,
+    pub source: Source<'a>,
     /// Such as `image/png`: the block's `mime_type`, else what its data URL or `format` says.
-    pub mime_type: Option<String>,
+    pub mime_type: Option<Cow<'a, str>>,
+    kind: MediaKind,
+    /// The key that holds the data or its place.
+    key: Option<&'static str>,
+}
+
+/// Where a media block's data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// In the block, as base64 text.
+    Base64(&'a str),
+    /// At a URL.
+    Url(&'a str),
+    /// At a path.
+    Path(&'a str),
+    /// The block does not say.
+    Unknown,
 }
 
 impl<'a> Media<'a> {
-    /// Reads a media block.
+    /// Reads a block of this kind.
     ///
     /// # Errors
     /// The key whose value should be a string.
-    pub fn read(block: &'a Value) -> Result<Self, &'static str> {
-        let given = KEYS.iter().find_map(|key| Some((*key, block.get(*key).filter(|value| !value.is_null())?)));
-        let Some((key, value)) = given else {
-            return Ok(Self { key: None, source: MediaSource::Elsewhere, mime_type: declared(block) });
+    pub fn read(block: &'a Value, kind: MediaKind) -> Result<Self, &'static str> {
+        let declared = block.get("mime_type").and_then(Value::as_str).map(Cow::Borrowed);
+        let mut given = kind.keys().filter_map(|key| Some((key, block.get(key).filter(|value| !value.is_null())?)));
+        let Some((key, value)) = given.next() else {
+            return Ok(Self { source: Source::Unknown, mime_type: declared, kind, key: None });
         };
         let (source, mime_type) = match key {
-            "base64" => (MediaSource::Base64(value.as_str().ok_or(key)?.to_owned()), None),
-            _ => place(value).ok_or(key)?,
+            "base64" => (Source::Base64(value.as_str().ok_or(key)?), None),
+            _ => place(value, kind).ok_or(key)?,
         };
-        Ok(Self { key: Some(key), source, mime_type: declared(block).or(mime_type) })
+        let source = match source {
+            Source::Url(place) if key == "path" => Source::Path(place),
+            source => source,
+        };
+        Ok(Self { source, mime_type: declared.or(mime_type), kind, key: Some(key) })
     }
-}
 
-fn declared(block: &Value) -> Option<String> {
-    block.get("mime_type")?.as_str().map(ToOwned::to_owned)
+    /// Returns the keys of a block beyond those that say what it shows, those of an object around its data included.
+    #[must_use]
+    pub fn other_keys(&self, block: &Value) -> Map<String, Value> {
+        let consumed = |key: &str| matches!(key, "type" | "mime_type") || self.kind.keys().any(|known| known == key);
+        let outer = block.as_object().into_iter().flatten().filter(|(key, _)| !consumed(key));
+        let around = self.key.and_then(|key| block.get(key)?.as_object()).into_iter().flatten();
+        let inner = around.filter(|(key, _)| !consumed(key) && !matches!(key.as_str(), "data" | "format"));
+        outer.chain(inner).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
 }
 
 /// Reads a URL, a path, `{"url": …}` or `{"data": …, "format": …}`.
-fn place(value: &Value) -> Option<(MediaSource, Option<String>)> {
-    let object = value.as_object();
-    let inner = |key: &str| object.and_then(|object| object.get(key)?.as_str());
+fn place(value: &Value, kind: MediaKind) -> Option<(Source<'_>, Option<Cow<'_, str>>)> {
+    let inner = |key: &str| value.as_object().and_then(|object| object.get(key)?.as_str());
     if let Some(data) = inner("data") {
-        let mime_type = inner("format").map(|format| format!("audio/{format}"));
-        return Some((MediaSource::Base64(data.to_owned()), mime_type));
+        return Some((Source::Base64(data), inner("format").map(|format| mime_type(kind, format))));
     }
     let text = value.as_str().or_else(|| inner("url"))?;
     Some(match data_url(text) {
-        Some((mime_type, data)) => (MediaSource::Base64(data.to_owned()), mime_type.map(ToOwned::to_owned)),
-        None => (MediaSource::Location(text.to_owned()), None),
+        Some((mime_type, data)) => (Source::Base64(data), mime_type.map(Cow::Borrowed)),
+        None => (Source::Url(text), None),
     })
 }
 
+/// The media type of a file of this format. OpenAI's name for `audio/mpeg` is `mp3`.
+fn mime_type(kind: MediaKind, format: &str) -> Cow<'_, str> {
+    let subtype = if format == "mp3" { "mpeg" } else { format };
+    Cow::Owned(format!("{}/{subtype}", kind.name()))
+}
+
 /// Returns the media type and the base64 text of a data URL (RFC 2397). None for other text, and for data that is not base64.
-#[must_use]
-pub fn data_url(text: &str) -> Option<(Option<&str>, &str)> {
+fn data_url(text: &str) -> Option<(Option<&str>, &str)> {
     let scheme = text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("data:"))?;
     let (head, data) = text[scheme.len()..].split_once(',')?;
     let (head, encoding) = head.rsplit_once(';')?;
     let mime_type = head.split(';').next().filter(|mime_type| !mime_type.is_empty());
     encoding.trim().eq_ignore_ascii_case("base64").then_some((mime_type, data))
-}
-
-/// Returns the keys of a block beyond those that say what it shows, those of an object around its data included.
-#[must_use]
-pub fn other_keys(block: &Value, media: &Media<'_>) -> Object {
-    let consumed = |key: &str| key == "type" || KEYS.contains(&key);
-    let outer = block.as_object().into_iter().flatten().filter(|(key, _)| !consumed(key));
-    let around = media.key.and_then(|key| block.get(key)?.as_object()).into_iter().flatten();
-    let inner = around.filter(|(key, _)| !matches!(key.as_str(), "url" | "data" | "format"));
-    outer.chain(inner).map(|(key, value)| (key.clone(), value.clone())).collect()
 }

@@ -45,6 +45,8 @@ pub struct Model {
     own_output_spec: OutputSpec,
     /// The same by the name of the adapter; made when it is first asked for.
     output_specs: RwLock<BTreeMap<&'static str, Arc<OutputSpec>>>,
+    /// The last two parts of its path, as it was given and with links followed.
+    repositories: Vec<String>,
     /// What tells control tokens from text, by the name of the adapter; made when it is first asked for.
     control_tokens: RwLock<BTreeMap<&'static str, Arc<ControlTokens>>>,
     /// The adapter that renders for it unless a request pins another.
@@ -173,6 +175,7 @@ impl Model {
             id: String::new(),
             own_output_spec: OutputSpec::infer(&artifacts, &templates, &special_tokens, usable, capabilities),
             output_specs: RwLock::default(),
+            repositories: repositories(&artifacts.path),
             capabilities,
             artifacts,
             templates,
@@ -218,7 +221,9 @@ impl Model {
         if let Some(made) = self.output_specs.read().unwrap_or_else(PoisonError::into_inner).get(adapter.name) {
             return Arc::clone(made);
         }
-        let made = Arc::new(self.own_output_spec.of_adapter(adapter, &self.templates, self.tokenizer.as_ref().ok()));
+        let Self { artifacts, templates, tokenizer, .. } = self;
+        let made = self.own_output_spec.of_adapter(adapter, artifacts, templates, tokenizer.as_ref().ok());
+        let made = Arc::new(made);
         let mut all = self.output_specs.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(adapter.name).or_insert(made))
     }
@@ -227,9 +232,8 @@ impl Model {
     /// of its path, in any case.
     #[must_use]
     pub fn is_repository(&self, repository: &str) -> bool {
-        let names = [Some(self.id.as_str()), Some(&self.artifacts.name)];
-        let of_path = repository_of(&self.artifacts.path);
-        names.into_iter().chain([of_path.as_deref()]).flatten().any(|name| name.eq_ignore_ascii_case(repository))
+        let names = [&self.id, &self.artifacts.name];
+        names.into_iter().chain(&self.repositories).any(|name| name.eq_ignore_ascii_case(repository))
     }
 
     /// The control tokens of the prompts that `adapter` renders for it.
@@ -264,10 +268,14 @@ fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_to
     inferred
 }
 
-/// The last two parts of a path, joined by a slash.
-fn repository_of(path: &Path) -> Option<String> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut parts = path.components().rev().map(|part| part.as_os_str().to_string_lossy().into_owned());
+/// The last two parts of a path, as it was given and with links followed, each joined by a slash.
+fn repositories(path: &Path) -> Vec<String> {
+    let paths = [std::path::absolute(path), path.canonicalize()];
+    paths.into_iter().flatten().filter_map(|path| last_two(&path)).collect()
+}
+
+fn last_two(path: &Path) -> Option<String> {
+    let mut parts = path.components().rev().map(|part| part.as_os_str().to_string_lossy());
     let (name, owner) = (parts.next()?, parts.next()?);
     Some(format!("{owner}/{name}"))
 }

@@ -9,7 +9,7 @@ use tandem_common::artifacts::Artifacts;
 use tandem_common::template::{self, Limits, LocalTime};
 use tandem_common::tokenizer::Tokenizer;
 
-use crate::adapters::Adapter;
+use crate::adapters::{Adapter, Kind};
 use crate::capabilities::Capabilities;
 use crate::chat::Object;
 use crate::models::Templates;
@@ -73,39 +73,85 @@ impl OutputSpec {
         };
         let mut spec = Self { eos_token_ids: artifacts.generation.eos_token_ids.clone(), ..Self::default() };
         let named = special_tokens.get("eos_token").and_then(Value::as_str);
-        spec.eos_token_ids.extend(named.and_then(|text| tokenizer.token_to_id(text)));
-        spec.eos_token_ids.extend(ends::of_families(tokenizer));
+        let vocabulary = Vocabulary::new(tokenizer, artifacts);
+        spec.eos_token_ids.extend(named.and_then(|text| vocabulary.id(text)));
+        spec.eos_token_ids.extend(ends::of_families(&vocabulary));
         match end_of_turn(templates, special_tokens, tokenizer) {
             Some(End::Token(id)) => spec.eos_token_ids.push(id),
             Some(End::Text(text)) => spec.stop_strings.push(text),
             None => {}
         }
         spec.eos_token_ids = ascending(spec.eos_token_ids);
-        spec.reasoning = reasoning(templates, tokenizer, capabilities);
+        spec.eos_token_ids.retain(|&id| vocabulary.reaches(id));
+        spec.reasoning = reasoning(templates, &vocabulary, capabilities);
         spec.turn_head = turn_head(templates, special_tokens, tokenizer, spec.reasoning).unwrap_or_default();
         spec.runs_on = templates.choose(None, false).is_err();
         spec
     }
 
     /// The same for prompts that this adapter renders: its own turn ends, as an id where the tokenizer has one token for it, else as
-    /// a stop string, and the tokens of the calls that it or a template writes.
+    /// a stop string, and the special tokens of tool calls that the adapter or a template writes.
     #[must_use]
-    pub fn of_adapter(&self, adapter: &Adapter, templates: &Templates, tokenizer: Option<&Tokenizer>) -> Self {
+    pub fn of_adapter(
+        &self,
+        adapter: &Adapter,
+        artifacts: &Artifacts,
+        templates: &Templates,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Self {
         let mut spec = self.clone();
+        let vocabulary = tokenizer.map(|tokenizer| Vocabulary::new(tokenizer, artifacts));
         for end in adapter.turn_ends {
-            match tokenizer.and_then(|tokenizer| tokenizer.token_to_id(end)) {
+            match vocabulary.as_ref().and_then(|vocabulary| vocabulary.id(end)) {
                 Some(id) => spec.eos_token_ids.push(id),
                 None if spec.stop_strings.iter().all(|known| known != end) => spec.stop_strings.push((*end).to_owned()),
                 None => {}
             }
         }
         spec.eos_token_ids = ascending(spec.eos_token_ids);
-        if let Some(tokenizer) = tokenizer {
-            spec.passed_token_ids = tokens_of_calls(adapter, templates, tokenizer);
+        if adapter.kind == Kind::Format && !has_control_token(adapter, vocabulary.as_ref()) {
+            spec.reasoning = spec.reasoning.filter(|markers| matches!(markers, Reasoning::Tokens(..)));
+        }
+        if let Some(vocabulary) = &vocabulary {
+            spec.passed_token_ids = tokens_of_calls(adapter, templates, vocabulary);
             spec.passed_token_ids.retain(|id| !spec.eos_token_ids.contains(id));
         }
         spec
     }
+}
+
+/// The tokens that a model can generate. A tokenizer may know others, which were added without making the output layer larger.
+struct Vocabulary<'a> {
+    tokenizer: &'a Tokenizer,
+    /// Of the output layer; None where the config does not say.
+    size: Option<u64>,
+}
+
+impl<'a> Vocabulary<'a> {
+    fn new(tokenizer: &'a Tokenizer, artifacts: &Artifacts) -> Self {
+        let config = &artifacts.config;
+        let size = config.get("vocab_size").or_else(|| config.get("text_config")?.get("vocab_size"));
+        Self { tokenizer, size: size.and_then(Value::as_u64) }
+    }
+
+    fn reaches(&self, id: u32) -> bool {
+        self.size.is_none_or(|size| u64::from(id) < size)
+    }
+
+    fn id(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text).filter(|&id| self.reaches(id))
+    }
+
+    fn special_id(&self, text: &str) -> Option<u32> {
+        self.id(text).filter(|&id| self.tokenizer.is_special(id))
+    }
+}
+
+/// Whether a special token ends the turns of a format. Where none does, a marker that a user wrote as text cannot be told from the
+/// model's own.
+fn has_control_token(adapter: &Adapter, vocabulary: Option<&Vocabulary<'_>>) -> bool {
+    let is_token = |end: &&str| vocabulary.is_some_and(|vocabulary| vocabulary.special_id(end).is_some());
+    adapter.turn_ends.iter().any(is_token)
 }
 
 fn ascending(mut ids: Vec<u32>) -> Vec<u32> {
@@ -115,18 +161,20 @@ fn ascending(mut ids: Vec<u32>) -> Vec<u32> {
 }
 
 /// The special tokens of tool calls that a template or the adapter writes.
-fn tokens_of_calls(adapter: &Adapter, templates: &Templates, tokenizer: &Tokenizer) -> Vec<u32> {
+fn tokens_of_calls(adapter: &Adapter, templates: &Templates, vocabulary: &Vocabulary<'_>) -> Vec<u32> {
     let is_written = |text: &str| adapter.markup.contains(&text) || templates.write(text);
-    let markers =
-        tokenizer.added_tokens().iter().filter(|token| token.is_special && tool_calls::is_marker(&token.text));
-    ascending(markers.filter(|token| is_written(&token.text)).map(|token| token.id).collect())
+    let markers = vocabulary
+        .tokenizer
+        .added_tokens()
+        .iter()
+        .filter(|token| token.is_special && tool_calls::is_marker(&token.text));
+    let written = markers.filter(|token| vocabulary.reaches(token.id) && is_written(&token.text));
+    ascending(written.map(|token| token.id).collect())
 }
 
 /// A pair that the tokenizer has as tokens, else one that a template writes as text, else the usual one of a model that reasons.
-fn reasoning(templates: &Templates, tokenizer: &Tokenizer, capabilities: Capabilities) -> Option<Reasoning> {
-    let tokens = |(start, end): &(&str, &str)| {
-        Some(Reasoning::Tokens(tokenizer.token_to_id(start)?, tokenizer.token_to_id(end)?))
-    };
+fn reasoning(templates: &Templates, vocabulary: &Vocabulary<'_>, capabilities: Capabilities) -> Option<Reasoning> {
+    let tokens = |(start, end): &(&str, &str)| Some(Reasoning::Tokens(vocabulary.id(start)?, vocabulary.id(end)?));
     let is_written = |(_, end): &&(&str, &str)| templates.write(end);
     let text = || {
         let written = REASONING.iter().find(is_written);

@@ -173,6 +173,7 @@ pub fn render(models: &Models, registry: &Registry, job: RenderJob) -> Result<Re
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
     warnings.extend(more.into_iter().map(|warning| origins.warning(warning)));
+    let warnings = adapters::bounded(warnings);
     let template_sha256 = template_sha256(&model, &adapter, &input)?;
     let render_time = start.elapsed();
     let start = Instant::now();

@@ -120,7 +120,11 @@ impl TaskRunner {
     /// There is no generation service, none can be reached, or all that can refuse.
     pub async fn run(&self, mut task: Task) -> Result<Answer, Error> {
         let generation = self.generation.clone().ok_or(Error::NoGenerationService)?;
-        let output_spec = task.output_spec.get_or_insert_with(|| convert::output_spec(&task.rendered.output_spec));
+        let of_render = convert::output_spec(&task.rendered.output_spec);
+        let output_spec = task.output_spec.get_or_insert_with(|| of_render.clone());
+        if output_spec.eos_token_ids.is_empty() {
+            output_spec.eos_token_ids = of_render.eos_token_ids;
+        }
         let rendered = rendered_event(&task.rendered, output_spec.clone());
         let mut run = Run::new(generation, task, self.meters.clone())?;
         let upstream = run.open(HashSet::new()).await?;
@@ -152,6 +156,8 @@ struct Run {
     text: String,
     /// What was told before the last ids were.
     mark: Told,
+    /// What was told when the last ids were. A token's text may come in several events, of which the last has its id.
+    next_mark: Told,
     /// What was told in all.
     now: Told,
     /// What is told again, and left out.
@@ -243,6 +249,7 @@ impl Run {
             ids: Vec::new(),
             text: String::new(),
             mark: Told::default(),
+            next_mark: Told::default(),
             now: Told::default(),
             skip: Told::default(),
             finish: None,
@@ -424,8 +431,9 @@ impl Run {
         let again = delta.text.floor_char_boundary(self.skip.text);
         delta.text.drain(..again);
         self.skip.text -= again;
-        if !delta.token_ids.is_empty() {
-            self.mark = self.now;
+        let has_ids = !delta.token_ids.is_empty();
+        if has_ids {
+            self.mark = self.next_mark;
             self.failures.1 = 0;
         }
         self.ids.extend(&delta.token_ids);
@@ -433,6 +441,9 @@ impl Run {
         self.now.ids += delta.token_ids.len();
         self.now.text += delta.text.len();
         self.now.bytes += delta.bytes.len();
+        if has_ids {
+            self.next_mark = self.now;
+        }
         if !self.wants_ids {
             delta.token_ids.clear();
         }

@@ -285,12 +285,13 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
 #[derive(Debug)]
 struct OnceOtherwise {
     first: Result<Vec<Generated>, Status>,
+    then: Vec<Generated>,
     has_been_asked: AtomicBool,
 }
 
 impl OnceOtherwise {
     fn new(first: Result<Vec<Generated>, Status>) -> Self {
-        Self { first, has_been_asked: AtomicBool::new(false) }
+        Self { first, then: ended(FinishReason::Length), has_been_asked: AtomicBool::new(false) }
     }
 }
 
@@ -309,7 +310,7 @@ impl GenerateService for OnceOtherwise {
         _request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
         let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
-        let events = if is_first { self.first.clone()? } else { ended(FinishReason::Length) };
+        let events = if is_first { self.first.clone()? } else { self.then.clone() };
         let told = |event| Ok(generate::GenerateResponse { event: Some(event) });
         Ok(Response::new(tokio_stream::iter(events.into_iter().map(told).collect::<Vec<_>>())))
     }
@@ -381,6 +382,29 @@ async fn an_answer_that_the_only_replica_gives_up_goes_on_there_if_it_is_well() 
     let (_service, client) = in_front_of_one(gives_up, Ill(0.into())).await;
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
     assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
+}
+
+/// A part of an output's text, and the ids that it ends with.
+fn part(text: &str, token_ids: &[u32]) -> Generated {
+    let (text, token_ids) = (text.to_owned(), token_ids.to_vec());
+    Generated::Delta(generate::Delta { text, token_ids, ..generate::Delta::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_goes_on_between_two_parts_of_a_token_and_after_them() {
+    // The token 11 ends reasoning in its middle, so that its text is two parts.
+    let [first, marker, rest, last] = [part("a", &[10]), part("</think>", &[]), part("\n\n", &[11]), part("b", &[12])];
+    let (given_up, whole) = (ended(FinishReason::Cancelled), ended(FinishReason::Length));
+    let after = [vec![first.clone(), marker.clone(), rest.clone()], given_up.clone()].concat();
+    let within = [vec![first.clone(), marker.clone()], given_up].concat();
+    // What is generated once more is the last token that was told whole: 11, or 10.
+    let cases = [(after, vec![marker.clone(), rest.clone(), last.clone()]), (within, vec![first, marker, rest, last])];
+    for (before, again) in cases {
+        let replica = OnceOtherwise { then: [again, whole.clone()].concat(), ..OnceOtherwise::new(Ok(before)) };
+        let (_service, client) = in_front_of_one(replica, Ill(0.into())).await;
+        let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
+        assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("a</think>\n\nb", &[10, 11, 12][..]));
+    }
 }
 
 #[tokio::test]

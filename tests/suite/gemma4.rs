@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use render_svc::adapters::{Attachment, MediaKind, MediaSource, Registry};
+use render_svc::adapters::{Attachment, MediaSource, Registry};
+use render_svc::media::MediaKind;
 use render_svc::models::{Model, Models};
 use render_svc::render::{Output, Rendered, render};
 use render_svc::{clock, json};
@@ -352,7 +353,7 @@ fn responses_may_stand_in_the_assistants_message() {
 #[track_caller]
 fn check_results_warned_of(request: &str, expected: &[(&str, &str)]) {
     let warnings = rendered(&GEMMA4, request).warnings;
-    assert!(warnings.iter().all(|warning| warning.code.name() == "TOOL_RESULT_IGNORED"), "{warnings:?}");
+    assert!(warnings.iter().all(|warning| warning.code.name() == "TOOL_RESULT_UNPAIRED"), "{warnings:?}");
     let found: Vec<_> = warnings.iter().map(|warning| (warning.path.as_str(), warning.text.as_str())).collect();
     assert_eq!(found, expected);
 }
@@ -716,7 +717,7 @@ async fn the_service_says_where_markers_are_and_which_results_answer_no_call() {
     let messages = vec![blocks("user", vec![text_block("é<|image|>"), image]), text("tool", "4")];
     let response = client.render(request(conversation(messages))).await.expect("renders").into_inner();
     let warnings: Vec<_> = response.warnings.iter().map(|warning| (warning.code(), warning.path.as_str())).collect();
-    assert_eq!(warnings, [(pb::WarningCode::ToolResultIgnored, "messages[1]")]);
+    assert_eq!(warnings, [(pb::WarningCode::ToolResultUnpaired, "messages[1]")]);
     let Some(RenderOutput::Prompt(pb::Prompt { text, attachments, .. })) = response.output else { panic!("no prompt") };
     let offset = text.rfind("<|image|>").and_then(|offset| u32::try_from(offset).ok()).expect("a marker");
     let expected = pb::Attachment {

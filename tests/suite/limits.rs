@@ -104,6 +104,10 @@ fn an_image_is_measured_however_it_is_written() {
         json!({"type": "image", "url": format!("data:image/png;base64,{wide}")}),
         json!({"type": "image_url", "image_url": {"url": format!("DATA:image/png;BASE64,{spaced}")}}),
         json!({"type": "input_image", "image_url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image_url", "image_url": {"data": wide}}),
+        json!({"type": "image", "path": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image", "url": "x", "image_url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image", "input_audio": "x", "image": format!("data:;base64,{wide}")}),
         json!({"type": "image", "base64": STANDARD.encode(bitmap(1 << 20, 1 << 20))}),
     ];
     let request = |block: &Value| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use render_svc::adapters::ADAPTERS;
-use render_svc::models::Models;
+use render_svc::models::{Model, Models};
 use render_svc::output_spec::tool_calls;
 use render_svc::output_spec::{OutputSpec, Reasoning};
 use serde_json::Value;
@@ -87,6 +87,21 @@ fn a_familys_other_ends_are_ends_where_the_tokenizer_calls_them_special() {
 }
 
 #[test]
+fn tokens_that_the_model_cannot_generate_are_in_no_spec() {
+    let tokens = [("<|im_start|>", true), ("<|im_end|>", true), ("<|endoftext|>", true), ("<tool_call>", true)];
+    let model =
+        ModelFolder::new("x").with_tokens(&tokens).with_template(CHATML).with_setting("eos_token", "<|im_end|>");
+    let path = model.path();
+    let with_layer_of = |size: u32| {
+        std::fs::write(path.join("config.json"), format!(r#"{{"vocab_size": {size}}}"#)).expect("a file");
+        let spec = spec(&Model::load(&path).expect("loads").into(), Some("chatml"));
+        (spec.eos_token_ids, spec.passed_token_ids)
+    };
+    assert_eq!(with_layer_of(260), (vec![257, 258], vec![259]));
+    assert_eq!(with_layer_of(258), (vec![257], vec![]));
+}
+
+#[test]
 fn tokens_of_tool_calls_pass_where_a_template_writes_them() {
     let template = "{% for m in messages %}[INST]{{ m.content }}[/INST]{% if m.tool_calls %}[TOOL_CALLS]{% endif %}</s>{% endfor %}";
     let tokens = [
@@ -116,6 +131,18 @@ fn reasoning_markers_are_ids_where_they_are_tokens_and_texts_where_they_are_not(
     assert_eq!(spec(&by_name.models(), None).reasoning, Some(Reasoning::Text("<think>", "</think>")));
     let none = ModelFolder::new("x").with_tokens(&[]).with_template("{{ messages }}");
     assert_eq!(spec(&none.models(), None).reasoning, None);
+}
+
+#[test]
+fn markers_as_text_need_turns_that_end_with_a_control_token() {
+    let template = "{{ messages }}<think></think>";
+    let model = ModelFolder::new("x").with_tokens(&[("<|im_end|>", true)]).with_template(template).models();
+    let text = Some(Reasoning::Text("<think>", "</think>"));
+    let cases =
+        [(None, text), (Some("chatml"), text), (Some("llama3"), None), (Some("tagged"), None), (Some("plain"), None)];
+    for (adapter, expected) in cases {
+        assert_eq!(spec(&model, adapter).reasoning, expected, "{adapter:?}");
+    }
 }
 
 /// Whatever stands in brackets in a template's own text, without white space.

@@ -1,8 +1,10 @@
 //! What a request says and what adapters get of it: normalized alike for text and for HF messages, with errors and warnings that name the
 //! request's own fields.
 
+use render_svc::models::Model;
 use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, answer};
+use tempfile::TempDir;
 
 /// Shows messages and tools; its text says that it takes system messages and nothing else.
 const SHOW: &str = "{{ messages | tojson }}{{ tools | tojson }}";
@@ -137,6 +139,29 @@ fn openais_images_are_images() {
 }
 
 #[test]
+fn keys_around_data_replace_none_of_a_blocks_own() {
+    let inner =
+        json!({"url": "https://x/y", "type": "text", "base64": "zz", "path": "p", "mime_type": "m", "detail": "low"});
+    let blocks = json!([{"type": "image_url", "image_url": inner}]);
+    let mapped = hf(SHOW, &json!({"messages": [say("user", blocks)]}));
+    assert_eq!(mapped[0]["content"][0], json!({"type": "image", "url": "https://x/y", "detail": "low"}));
+    let sound = json!([{"type": "input_audio", "input_audio": {"data": "QUJD", "format": "mp3"}}, image()]);
+    let mapped = hf(SHOW, &json!({"messages": [say("user", sound)]}));
+    assert_eq!(mapped[0]["content"][0], json!({"type": "audio", "base64": "QUJD", "mime_type": "audio/mpeg"}));
+}
+
+#[test]
+fn warnings_of_one_kind_are_bounded() {
+    let calls: Vec<_> = (0..1000).map(|_| json!({"function": {"name": "f", "arguments": "{}"}})).collect();
+    let template = "{% if false %}{{ messages[0].tool_calls[0].function.arguments.items() }}{% endif %}";
+    let request = json!({"messages": [{"role": "assistant", "tool_calls": calls}]});
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
+    let warnings = answer["warnings"].as_array().expect("warnings");
+    assert_eq!(warnings.len(), 16);
+    assert!(warnings[15]["text"].as_str().expect("a text").ends_with("further warnings of this code: 984"), "{answer}");
+}
+
+#[test]
 fn images_of_tool_results_and_tool_messages_reach_hf_messages() {
     let url = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}});
     let result = |image: Value| json!([{"type": "tool_result", "tool_use_id": "1", "content": [image]}]);
@@ -256,6 +281,17 @@ fn a_path_names_a_repository() {
     assert_eq!(adapter("deepseek-ai/DeepSeek-V3.2"), "deepseek-v3.2");
     assert_eq!(adapter("hub/DeepSeek-AI/deepseek-v3.2"), "deepseek-v3.2");
     assert_eq!(adapter("somebody/DeepSeek-V3.2"), "chatml");
+    // The path as it was given, and the one that it leads to.
+    let folder = TempDir::new().expect("a folder");
+    let (blob, named) = (folder.path().join("store/abc"), folder.path().join("deepseek-ai/DeepSeek-V3.2"));
+    for path in [&blob, &named] {
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+    }
+    std::fs::create_dir(&blob).expect("a folder");
+    std::fs::write(blob.join("tokenizer_config.json"), "{}").expect("a file");
+    std::os::unix::fs::symlink(&blob, &named).expect("a link");
+    let model = Model::load(&named).expect("loads");
+    assert_eq!(model.choice().expect("a choice").adapter.name, "deepseek-v3.2");
 }
 
 #[test]

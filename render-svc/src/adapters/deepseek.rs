@@ -16,7 +16,7 @@ use serde_json::Value;
 use tandem_common::template::marks;
 
 use super::{Input, Verdict, Warning, WarningCode, ignored};
-use crate::chat::{Conversation, Invalid, Object};
+use crate::chat::{Conversation, Invalid, Object, image_in};
 use crate::models::Model;
 use crate::python;
 use arguments::Json;
@@ -83,12 +83,8 @@ fn serves(model: &Model, identity: &Identity) -> Verdict {
 /// Returns true if the conversation holds an image. An image without data in a tool's result does not count: the official
 /// encoders write a text for it.
 fn stops_at_images(conversation: &Conversation) -> bool {
-    let messages = &conversation.messages;
-    if !messages.iter().any(blocks::has_placeholder) {
-        return conversation.has_images();
-    }
-    let others = messages.iter().filter(|message| !blocks::has_placeholder(message)).cloned();
-    Conversation { messages: others.collect(), ..Conversation::default() }.has_images()
+    let mut messages = conversation.messages.iter().filter(|message| !blocks::has_placeholder(message));
+    messages.any(|message| image_in(message).is_some())
 }
 
 /// What `template_args` ask of an encoder. Those it does not know are ignored.
@@ -322,7 +318,14 @@ fn check_continued(input: &Input<'_>, last: Option<&Turn<'_>>) -> Result<(), Inv
     }
 }
 
-/// The encoders have no place for documents.
+/// Warns of documents, which the encoders have no place for, and of media blocks without data, for which they write a text.
 fn warnings(conversation: &Conversation) -> Vec<Warning> {
-    ignored("DeepSeek's prompt format", conversation, &[WarningCode::DocumentsIgnored])
+    let mut warnings = ignored("DeepSeek's prompt format", conversation, &[WarningCode::DocumentsIgnored]);
+    let place = conversation.messages.iter().position(blocks::has_placeholder);
+    warnings.extend(place.map(|i| Warning {
+        code: WarningCode::ImagesIgnored,
+        path: format!("messages[{i}].content"),
+        text: "media blocks without data are written as the official encoder writes them, as text".to_owned(),
+    }));
+    warnings
 }

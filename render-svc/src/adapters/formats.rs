@@ -260,7 +260,7 @@ fn describe(function: &Value) -> Result<String, Invalid> {
     Ok(format!("\n\n### {name}{description}{parameters}"))
 }
 
-/// Warns of tools whose parameters are no schema of an object, of which the prompt says nothing.
+/// Warns of tools whose parameters the prompt omits, because they are no schema of an object.
 fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning> {
     let tools = conversation.tools.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {

@@ -76,7 +76,7 @@ fn capabilities(given: pb::CapabilityOverride) -> Result<Capabilities, Invalid> 
     for (i, number) in capabilities.into_iter().enumerate() {
         let known = pb::Capability::try_from(number).ok().filter(|known| *known != pb::Capability::Unspecified);
         let known = known.ok_or_else(|| unknown(&format!("capabilities[{i}]"), number))?;
-        names.push(known.as_str_name().trim_start_matches(CAPABILITY));
+        names.extend(known.as_str_name().strip_prefix(CAPABILITY));
     }
     Capabilities::from_names(names).map_err(|problem| Invalid::new("capabilities", problem))
 }

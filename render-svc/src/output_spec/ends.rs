@@ -1,6 +1,6 @@
 //! Tokens that end a turn or a text, for models whose files name only one of them.
 
-use tandem_common::tokenizer::Tokenizer;
+use super::Vocabulary;
 
 /// What models end with, by a special token that only tokenizers of their families have. A tokenizer config names one eos token; which
 /// others the makers end generation at stands in their generation configs, which a GGUF file and many folders lack.
@@ -32,8 +32,7 @@ const FAMILIES: &[(&str, &[&str])] = &[
 ];
 
 /// Returns the ids of the special tokens that the tokenizer's families end with.
-pub(super) fn of_families(tokenizer: &Tokenizer) -> impl Iterator<Item = u32> + '_ {
-    let special = |text: &str| tokenizer.token_to_id(text).filter(|&id| tokenizer.is_special(id));
-    let families = FAMILIES.iter().filter(move |(mark, _)| special(mark).is_some());
-    families.flat_map(|(_, ends)| ends.iter()).filter_map(move |text| special(text))
+pub(super) fn of_families(vocabulary: &Vocabulary<'_>) -> Vec<u32> {
+    let families = FAMILIES.iter().filter(|(mark, _)| vocabulary.special_id(mark).is_some());
+    families.flat_map(|(_, ends)| ends.iter()).filter_map(|text| vocabulary.special_id(text)).collect()
 }

@@ -8,7 +8,7 @@ use crate::calls;
 use crate::capabilities::{self, Capabilities, Change, Normalized, Rewrite};
 use crate::chat::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
 use crate::error::Error;
-use crate::media;
+use crate::media::{self, MediaKind};
 use crate::models::Model;
 use crate::origins::Origins;
 use crate::tools;
@@ -81,7 +81,7 @@ fn rewritten(
         Some(tools) => tools::rewrite(tools),
         None => Vec::new(),
     };
-    if is_family && options.dialect == Dialect::Contract {
+    if is_family && options.dialect == Dialect::Contract && lists == Blocks::Joined {
         calls::convert_arguments(&mut conversation.messages, choice.adapter.arguments);
     }
     if is_family || !is_asked_for {
@@ -141,7 +141,7 @@ fn rewrite_warning(rewrite: &Rewrite) -> Warning {
     Warning { code, path: rewrite.path(), text: rewrite.to_string() }
 }
 
-/// Warns of a format that was chosen for want of anything that names the model's own.
+/// Warns of a format that was chosen because nothing identifies the model's own.
 fn guess_warning(choice: &Choice) -> Option<Warning> {
     choice.is_guess.then(|| Warning {
         code: WarningCode::FormatGuessed,
@@ -163,7 +163,7 @@ fn image_warning(choice: &Choice, conversation: &Conversation) -> Option<Warning
 
 fn image_count(holder: &Value) -> usize {
     let of_block = |block: &Value| match media::kind(block) {
-        Some(crate::adapters::MediaKind::Image) => 1,
+        Some(MediaKind::Image) => 1,
         _ => image_count(block),
     };
     blocks(holder).iter().map(of_block).sum()

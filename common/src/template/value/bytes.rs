@@ -16,30 +16,35 @@ const PRIVATE: u32 = 0xF700;
 
 /// Bytes, as letters.
 #[derive(Debug)]
-pub(crate) struct Bytes(String);
+pub(crate) struct Bytes {
+    letters: String,
+    /// How many letters: loops ask for it in every round.
+    len: usize,
+}
 
 impl Bytes {
     /// The value of bytes that are given as letters, charged to the budget.
     pub(crate) fn value(letters: String) -> Fallible<Value> {
         budget::alloc(letters.len())?;
-        Ok(Obj::Bytes(Self(letters)).value())
+        let len = letters.chars().count();
+        Ok(Obj::Bytes(Self { letters, len }).value())
     }
 
     pub(crate) fn letters(&self) -> &str {
-        &self.0
+        &self.letters
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len == 0
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.chars().count()
+        self.len
     }
 
     /// The bytes themselves.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u8> {
-        self.0.chars().map(byte_of)
+        self.letters.chars().map(byte_of)
     }
 }
 

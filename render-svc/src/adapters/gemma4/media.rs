@@ -1,14 +1,15 @@
 //! Media blocks, and the attachments that they refer to by id.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::path::Path;
-use crate::adapters::{Attachment, MediaKind, MediaSource};
+use crate::adapters::{Attachment, MediaSource};
 use crate::chat::{self, Invalid, Object};
 use crate::error::Error;
-use crate::media::Media;
+use crate::media::{Media, MediaKind, Source};
 
 /// What the conversation declares for its blocks to refer to, by id.
 #[derive(Debug)]
@@ -41,9 +42,10 @@ impl<'a> Attachments<'a> {
     /// It refers to nothing, or to media of another kind.
     pub(super) fn shown_by(&self, block: &Value, kind: MediaKind, path: Path<'_>) -> Result<Attachment, Error> {
         let Media { source, mime_type, .. } =
-            Media::read(block).map_err(|key| path.invalid(key, "must be a string"))?;
+            Media::read(block, kind).map_err(|key| path.invalid(key, "must be a string"))?;
+        let mime_type = mime_type.map(Cow::into_owned);
         let (source, mime_type) = match &block["attachment_id"] {
-            Value::Null => (source, mime_type),
+            Value::Null => (kept(source), mime_type),
             Value::String(id) => {
                 let declared = self.declared(id, kind, path)?;
                 let declared_type = || Some(declared.get("mime_type")?.as_str()?.to_owned());
@@ -65,5 +67,14 @@ impl<'a> Attachments<'a> {
             }
             _ => Ok(attachment),
         }
+    }
+}
+
+/// Where a block says its data is. Without a word the caller has it, and matches it by its place.
+fn kept(source: Source<'_>) -> MediaSource {
+    match source {
+        Source::Base64(base64) => MediaSource::Base64(base64.to_owned()),
+        Source::Url(location) | Source::Path(location) => MediaSource::Location(location.to_owned()),
+        Source::Unknown => MediaSource::Elsewhere,
     }
 }

@@ -9,9 +9,10 @@ use tandem_common::template::marks;
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};
 use super::values::{self, Keys};
-use crate::adapters::{Attachment, MediaKind, Warning};
+use crate::adapters::{Attachment, Warning};
 use crate::chat::Conversation;
 use crate::error::Error;
+use crate::media::MediaKind;
 
 /// What the prompt depends on besides the conversation.
 #[derive(Debug)]

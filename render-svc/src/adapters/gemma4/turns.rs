@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
     }
 
     fn warn(&mut self, path: Path<'_>, text: String) {
-        self.warnings.push(Warning { code: WarningCode::ToolResultIgnored, path: path.to_string(), text });
+        self.warnings.push(Warning { code: WarningCode::ToolResultUnpaired, path: path.to_string(), text });
     }
 
     /// Warns of a result whose id is no call's.

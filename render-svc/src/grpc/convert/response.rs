@@ -10,9 +10,10 @@ use tandem_common::status::{Failure, chain};
 use tandem_common::template::{ArgumentsShape, ChatTemplate, CompileError};
 use tandem_common::tokenizer::Encoding;
 
-use crate::adapters::{Adapter, Attachment, Kind, MediaKind, MediaSource, Resolution, Warning, WarningCode};
+use crate::adapters::{Adapter, Attachment, Kind, MediaSource, Resolution, Warning, WarningCode};
 use crate::capabilities::{self, Capabilities};
 use crate::error::{Error, without_folder};
+use crate::media::MediaKind;
 use crate::models::{Entry, Model};
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{Output, Rendered};
@@ -108,7 +109,7 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::ImagesIgnored => pb::WarningCode::ImagesIgnored,
         WarningCode::TemplateArgReserved => pb::WarningCode::TemplateArgReserved,
         WarningCode::ToolParametersIgnored => pb::WarningCode::ToolParametersIgnored,
-        WarningCode::ToolResultIgnored => pb::WarningCode::ToolResultIgnored,
+        WarningCode::ToolResultUnpaired => pb::WarningCode::ToolResultUnpaired,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
