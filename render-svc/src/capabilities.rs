@@ -131,10 +131,25 @@ pub fn infer(template: Option<&str>, model_name: &str, architecture: Option<&str
     from_template | of_name(model_name) | of_architecture(architecture)
 }
 
-/// Whether a conversation that begins with a system message fails with the template's own error, and the same without it renders.
+/// What a template does with a conversation that begins with a system message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeadingSystem {
+    /// It shows the message.
+    Shown,
+    /// It raises an error, and renders the same conversation without the message.
+    Rejected,
+    /// Neither.
+    Unknown,
+}
+
+/// What a system message says to find out. A template may move it, not change it.
+const PROBE: &str = "tandem-system-probe";
+
+/// Renders a conversation that begins with a system message, to see what becomes of it.
 #[must_use]
-pub fn rejects_leading_system(template: &ChatTemplate, special_tokens: &Object) -> bool {
-    let [system, user] = ["system", "user"].map(|role| json!({"role": role, "content": "Hello"}));
+pub fn leading_system(template: &ChatTemplate, special_tokens: &Object) -> LeadingSystem {
+    let [system, user] =
+        [("system", PROBE), ("user", "Hello")].map(|(role, text)| json!({"role": role, "content": text}));
     let render = |messages: &[Value]| {
         let input = Input {
             messages,
@@ -149,7 +164,17 @@ pub fn rejects_leading_system(template: &ChatTemplate, special_tokens: &Object) 
         };
         template.apply(&input, &Limits::default())
     };
-    matches!(render(&[system, user.clone()]), Err(RenderError::Raised { .. })) && render(&[user]).is_ok()
+    match render(&[system, user.clone()]) {
+        Ok(applied) if applied.text.contains(PROBE) => LeadingSystem::Shown,
+        Err(RenderError::Raised { .. }) if render(&[user]).is_ok() => LeadingSystem::Rejected,
+        _ => LeadingSystem::Unknown,
+    }
+}
+
+/// Whether a template says that it takes system messages. This counts more than what it rejects.
+#[must_use]
+pub fn says_it_takes_system(template: &str) -> bool {
+    holds(&template.to_lowercase(), TAKES_SYSTEM)
 }
 
 fn of_template(template: &str) -> Capabilities {

@@ -47,8 +47,7 @@ fn hf_block(block: &Value, i: usize) -> Result<Value, Invalid> {
 }
 
 fn hf_media(block: &Value, kind: MediaKind, i: usize) -> Result<Value, Invalid> {
-    let media =
-        Media::read(block, kind).map_err(|key| Invalid::new(format!("content[{i}].{key}"), "must be a string"))?;
+    let media = Media::read(block, kind).map_err(|key| unreadable(key, i))?;
     let (key, text) = match media.source {
         Source::Base64(base64) => ("base64", base64),
         Source::Url(url) => ("url", url),
@@ -59,6 +58,14 @@ fn hf_media(block: &Value, kind: MediaKind, i: usize) -> Result<Value, Invalid> 
     mapped.extend(media.other_keys(block));
     mapped.extend(media.mime_type.map(|mime_type| ("mime_type".to_owned(), mime_type.into())));
     Ok(Value::Object(mapped))
+}
+
+fn unreadable(key: &str, i: usize) -> Invalid {
+    let problem = match key {
+        "base64" => "must be a string",
+        _ => "must be a URL, a path or an object with \"url\"",
+    };
+    Invalid::new(format!("content[{i}].{key}"), problem)
 }
 
 fn without_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {

@@ -20,7 +20,7 @@ pub use library::{Library, Rescan, Sources};
 pub use table::{Entry, Models};
 
 use crate::adapters::{Adapter, Choice, Kind, Registry};
-use crate::capabilities::{self, Capabilities};
+use crate::capabilities::{self, Capabilities, LeadingSystem};
 use crate::chat::Object;
 use crate::control_tokens::ControlTokens;
 use crate::error::Error;
@@ -262,16 +262,30 @@ fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_to
         inferred.supports_reasoning |= of_this.supports_reasoning;
     }
     inferred.supports_system_role |= templates.is_empty() && !inferred.is_empty();
-    let default = compiled.choose(None, false).ok().filter(|_| !inferred.supports_system_role);
-    inferred.rejects_system_role =
-        default.is_some_and(|named| capabilities::rejects_leading_system(&named.template, special_tokens));
+    let default = compiled.choose(None, false).ok().map(|named| &named.template);
+    let undecided = default.filter(|template| !capabilities::says_it_takes_system(template.source()));
+    match undecided.map(|template| capabilities::leading_system(template, special_tokens)) {
+        Some(LeadingSystem::Shown) => inferred.supports_system_role = true,
+        Some(LeadingSystem::Rejected) => {
+            (inferred.supports_system_role, inferred.rejects_system_role) = (false, true);
+        }
+        Some(LeadingSystem::Unknown) | None => {}
+    }
     inferred
 }
 
 /// The last two parts of a path, as it was given and with links followed, each joined by a slash.
 fn repositories(path: &Path) -> Vec<String> {
     let paths = [std::path::absolute(path), path.canonicalize()];
-    paths.into_iter().flatten().filter_map(|path| last_two(&path)).collect()
+    paths.into_iter().flatten().flat_map(|path| of_model_or_file(&path)).filter_map(|path| last_two(&path)).collect()
+}
+
+/// A folder, or a GGUF file without its extension and the folder that it lies in.
+fn of_model_or_file(path: &Path) -> Vec<PathBuf> {
+    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        true => [Some(path.with_extension("")), path.parent().map(Path::to_owned)].into_iter().flatten().collect(),
+        false => vec![path.to_owned()],
+    }
 }
 
 fn last_two(path: &Path) -> Option<String> {

@@ -29,8 +29,10 @@ pub struct Source {
 pub struct ToolOrigin {
     /// It had no `function` object around its name.
     pub is_flat: bool,
-    /// Its `parameters` were called `input_schema`.
-    pub has_input_schema: bool,
+    /// What its `parameters` were called, if anything else.
+    pub schema: Option<&'static str>,
+    /// Whether they stood beside its `function` object.
+    pub is_schema_outside: bool,
 }
 
 impl Origins {
@@ -87,7 +89,9 @@ fn message_path(sources: &[Source], rest: &str) -> String {
         [(".content", |source| source.blocks_at), (".tool_calls", |source| source.calls_at)];
     for (list, start) in lists {
         if let Some((index, rest)) = item(rest, list) {
-            let source = sources.iter().rfind(|source| start(source) <= index).or(sources.first());
+            // Parts of a merged message follow each other.
+            let after = sources.partition_point(|source| start(source) <= index);
+            let source = sources.get(after.saturating_sub(1));
             let (message, index) = source.map_or((0, index), |s| (s.message, index.saturating_sub(start(s))));
             return format!("messages[{message}]{list}[{index}]{rest}");
         }
@@ -98,11 +102,11 @@ fn message_path(sources: &[Source], rest: &str) -> String {
 fn tool_path(origin: ToolOrigin, i: usize, rest: &str) -> String {
     let within = rest.strip_prefix(".function").unwrap_or(rest);
     let function = if origin.is_flat || within == rest { "" } else { ".function" };
-    let within = match within.strip_prefix(".parameters").filter(|_| origin.has_input_schema) {
-        Some(rest) => format!(".input_schema{rest}"),
-        None => within.to_owned(),
-    };
-    format!("tools[{i}]{function}{within}")
+    match within.strip_prefix(".parameters").zip(origin.schema) {
+        Some((rest, schema)) if origin.is_schema_outside => format!("tools[{i}].{schema}{rest}"),
+        Some((rest, schema)) => format!("tools[{i}]{function}.{schema}{rest}"),
+        None => format!("tools[{i}]{function}{within}"),
+    }
 }
 
 #[cfg(test)]
@@ -140,9 +144,11 @@ mod tests {
 
     #[test]
     fn paths_of_tools_are_those_of_the_callers_shape() {
-        let flat = ToolOrigin { is_flat: true, has_input_schema: true };
-        let renamed = ToolOrigin { is_flat: false, has_input_schema: true };
-        let origins = Origins { messages: Vec::new(), tools: vec![flat, renamed, ToolOrigin::default()] };
+        let flat = ToolOrigin { is_flat: true, schema: Some("input_schema"), is_schema_outside: false };
+        let renamed = ToolOrigin { is_flat: false, ..flat };
+        let outside = ToolOrigin { is_schema_outside: true, schema: Some("inputSchema"), ..renamed };
+        let origins = Origins { messages: Vec::new(), tools: vec![flat, renamed, ToolOrigin::default(), outside] };
+        check(&origins, "tools[3].function.parameters.x", "tools[3].inputSchema.x");
         check(&origins, "tools[0].function.name", "tools[0].name");
         check(&origins, "tools[0].function.parameters.properties", "tools[0].input_schema.properties");
         check(&origins, "tools[1].function.parameters", "tools[1].function.input_schema");

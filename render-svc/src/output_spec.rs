@@ -27,7 +27,7 @@ pub struct OutputSpec {
     pub reasoning: Option<Reasoning>,
     /// The head of the assistant's turn as text. Empty where it has none.
     pub turn_head: String,
-    /// Whether the model may go on with turns of others: it has no chat template, so nothing is known to end its own.
+    /// Whether the model may go on with turns of others: nothing is known to end its own.
     pub runs_on: bool,
 }
 
@@ -109,6 +109,11 @@ impl OutputSpec {
             }
         }
         spec.eos_token_ids = ascending(spec.eos_token_ids);
+        spec.runs_on &= adapter.turn_ends.is_empty();
+        if adapter.kind == Kind::Family {
+            let pair = REASONING.iter().find(|(start, _)| adapter.markup.contains(start));
+            spec.reasoning = spec.reasoning.or(pair.map(|(start, end)| Reasoning::Text(start, end)));
+        }
         if adapter.kind == Kind::Format && !has_control_token(adapter, vocabulary.as_ref()) {
             spec.reasoning = spec.reasoning.filter(|markers| matches!(markers, Reasoning::Tokens(..)));
         }

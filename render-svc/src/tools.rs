@@ -3,38 +3,69 @@
 
 use serde_json::{Value, json};
 
+use crate::adapters::{Warning, WarningCode};
 use crate::chat::Object;
 use crate::origins::ToolOrigin;
 
 const PARAMETERS: &str = "parameters";
-const INPUT_SCHEMA: &str = "input_schema";
 
-/// Rewrites tools that call their parameters `input_schema`. All others stay as they are.
+/// What other APIs call the parameters: Anthropic's, and that of the Model Context Protocol.
+const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
+
+/// Rewrites tools that call their parameters otherwise. All others stay as they are.
 ///
 /// Returns for each tool how its shape was changed.
 pub fn rewrite(tools: &mut Value) -> Vec<ToolOrigin> {
     tools.as_array_mut().into_iter().flatten().map(rewrite_tool).collect()
 }
 
+/// Warns of each schema beside the parameters of a tool, which nothing reads.
+pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
+    let tools = tools.as_array().into_iter().flatten().enumerate();
+    tools.filter_map(|(i, tool)| {
+        let (path, function) = tool.get("function").map_or(("", tool), |function| (".function", function));
+        let is_given = |holder: &Value| SCHEMAS.into_iter().find(|key| holder.get(key).is_some_and(|v| !v.is_null()));
+        let (path, key) = is_given(function).map(|key| (path, key)).or_else(|| Some(("", is_given(tool)?)))?;
+        let text = format!("the tool has {PARAMETERS}: {key} is ignored");
+        Some(Warning { code: WarningCode::ToolParametersIgnored, path: format!("tools[{i}]{path}.{key}"), text })
+    })
+}
+
 fn rewrite_tool(tool: &mut Value) -> ToolOrigin {
     let is_flat = tool.get("function").is_none();
+    let is_schema_outside = !is_flat && bring_in(tool);
     let function = if is_flat { tool.as_object_mut() } else { tool["function"].as_object_mut() };
-    let Some(function) = function.filter(|function| has_only_input_schema(function)) else {
-        return ToolOrigin::default();
-    };
-    *function = std::mem::take(function).into_iter().map(renamed).collect();
+    let Some(function) = function else { return ToolOrigin::default() };
+    let Some(schema) = schema_of(function) else { return ToolOrigin::default() };
+    function.shift_remove(PARAMETERS); // null
+    *function = std::mem::take(function).into_iter().map(|(key, value)| renamed(key, value, schema)).collect();
     if is_flat {
         *tool = wrapped(std::mem::take(function));
     }
-    ToolOrigin { is_flat, has_input_schema: true }
+    ToolOrigin { is_flat, schema: Some(schema), is_schema_outside }
 }
 
-fn has_only_input_schema(function: &Object) -> bool {
-    function.contains_key(INPUT_SCHEMA) && !function.contains_key(PARAMETERS)
+/// Moves a schema beside a `function` object without parameters into it.
+fn bring_in(tool: &mut Value) -> bool {
+    let Some(tool) = tool.as_object_mut() else { return false };
+    let Some(schema) = schema_of(tool) else { return false };
+    let is_lacking = tool["function"]
+        .as_object()
+        .is_some_and(|function| schema_of(function).is_none() && function.get(PARAMETERS).is_none_or(Value::is_null));
+    if is_lacking && let Some(value) = tool.shift_remove(schema) {
+        tool["function"][schema] = value;
+    }
+    is_lacking
 }
 
-fn renamed((key, value): (String, Value)) -> (String, Value) {
-    (if key == INPUT_SCHEMA { PARAMETERS.to_owned() } else { key }, value)
+/// What the parameters are called, where nothing is called `parameters`.
+fn schema_of(function: &Object) -> Option<&'static str> {
+    let has = |key: &str| function.get(key).is_some_and(|value| !value.is_null());
+    SCHEMAS.into_iter().find(|key| has(key)).filter(|_| !has(PARAMETERS))
+}
+
+fn renamed(key: String, value: Value, schema: &str) -> (String, Value) {
+    (if key == schema { PARAMETERS.to_owned() } else { key }, value)
 }
 
 /// Puts what describes a function into a `function` object. Other keys stay on the tool.

@@ -372,7 +372,7 @@ fn a_result_of_no_call_is_left_out_with_a_warning() {
         "<bos><|turn>user\nHi<turn|>\n<|turn>user\nx<turn|>\n\
          <|turn>model\n<|channel>thought\n<channel|>",
     );
-    let ignored = "no call before it waits for a tool's result: ignored";
+    let ignored = "the tool's result answers no call: not shown";
     check_results_warned_of(request, &[("messages[1]", ignored)]);
     let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
     check_results_warned_of(blocks, &[("messages[1]", ignored)]);

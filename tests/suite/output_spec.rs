@@ -134,6 +134,15 @@ fn reasoning_markers_are_ids_where_they_are_tokens_and_texts_where_they_are_not(
 }
 
 #[test]
+fn a_familys_own_markers_and_turn_ends_are_known_without_a_template() {
+    let tokens = [("<｜end▁of▁sentence｜>", true), ("<｜Assistant｜>", true)];
+    let model = ModelFolder::new("x").with_tokens(&tokens).with_architecture("deepseek_v32").models();
+    let spec = spec(&model, None);
+    assert_eq!(spec.reasoning, Some(Reasoning::Text("<think>", "</think>")));
+    assert_eq!((spec.eos_token_ids, spec.runs_on), (vec![256], false));
+}
+
+#[test]
 fn markers_as_text_need_turns_that_end_with_a_control_token() {
     let template = "{{ messages }}<think></think>";
     let model = ModelFolder::new("x").with_tokens(&[("<|im_end|>", true)]).with_template(template).models();

@@ -42,6 +42,12 @@ fn paths_are_those_of_the_request_after_messages_were_merged() {
     let request =
         json!({"adapter": "chatml", "messages": [system[0], system[1], say("user", "x"), say("wizard", "x")]});
     failure(SHOW, &request, "INVALID_REQUEST", "messages[3].role");
+    let calls = |calls: Value| json!({"role": "assistant", "tool_calls": calls});
+    let request = json!({
+        "adapter": "chatml", "capabilities": ["REQUIRES_STRICT_TURNS"],
+        "messages": [say("user", "x"), calls(json!([{"function": {"name": "f"}}])), calls(json!(5))],
+    });
+    failure(SHOW, &request, "INVALID_REQUEST", "messages[2].tool_calls");
 }
 
 #[test]
@@ -224,6 +230,11 @@ fn an_input_schema_is_read_as_parameters() {
     assert!(prompt(&request("chatml", "none", &tool)).contains("### read"));
     let nested = json!({"type": "function", "function": {"name": "read", "input_schema": schema}});
     assert!(prompt(&request("llama3", "capability", &nested)).contains("Parameters: {path: string}"));
+    let outside = json!({"type": "function", "function": {"name": "read", "parameters": null}, "inputSchema": schema});
+    assert!(prompt(&request("llama3", "capability", &outside)).contains("Parameters: {path: string}"));
+    let both = json!({"name": "read", "parameters": {"type": "object"}, "input_schema": schema});
+    let answered = answer(&models, &request("chatml", "capability", &both));
+    assert_eq!(warnings(&answered), [("TOOL_PARAMETERS_IGNORED", "tools[0].input_schema")]);
     let nameless = json!({"input_schema": schema});
     failure(SHOW, &request("chatml", "capability", &nameless), "INVALID_REQUEST", "tools[0].name");
 }
@@ -240,6 +251,7 @@ fn parameters_that_a_format_cannot_show_are_warned_of() {
     check(json!([{"name": "a"}]), &lost);
     check(json!({"type": "object", "properties": ["a"]}), &lost);
     check(json!({"type": "string"}), &lost);
+    check(json!({"a": {"type": "string"}}), &lost);
     check(json!({"type": "object"}), &[]);
     check(json!({"type": "object", "properties": {}}), &[]);
     check(json!({}), &[]);
@@ -269,7 +281,7 @@ fn arguments_named_like_parameters_of_apply_chat_template_are_left_out() {
     let expected: Vec<_> = paths.iter().map(|path| ("TEMPLATE_ARG_RESERVED", path.as_str())).collect();
     assert_eq!(warnings(&answer), expected);
     let first = answer["warnings"][0]["text"].as_str().expect("a text");
-    assert!(first.contains("set add_generation_prompt instead"), "{first}");
+    assert!(first.contains("set the request's field add_generation_prompt"), "{first}");
 }
 
 #[test]
@@ -318,7 +330,15 @@ fn a_template_that_rejects_a_leading_system_message_gets_it_as_the_users() {
     let rendered = answer(&model.models(), &request);
     assert_eq!(rendered["prompt"], "user:[System]: S;user:U;");
     assert_eq!(warnings(&rendered), [("SYSTEM_REWRITTEN", "messages[0]")]);
-    // One that rejects them elsewhere only takes a leading one as it is.
+    // However it words that.
+    let otherwise = template.replace("System role not supported", "No, thank you");
+    let rendered = answer(&ModelFolder::new("tiny").with_template(&otherwise).models(), &request);
+    assert_eq!(rendered["prompt"], "user:[System]: S;user:U;");
+    // One that rejects them elsewhere only takes a leading one as it is, whatever else it can take.
+    let tools = "{% if tools %}{% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
+                 {{ raise_exception('System role not supported') }}{% endif %}{{ m.role }}:{{ m.content }};{% endfor %}";
+    let rendered = answer(&ModelFolder::new("tiny").with_template(tools).models(), &request);
+    assert_eq!(rendered["prompt"], "system:S;user:U;");
     let elsewhere = "{% for m in messages[1:] %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}\
                      {% endif %}{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
     let rendered = answer(&ModelFolder::new("tiny").with_template(elsewhere).models(), &request);

@@ -277,10 +277,14 @@ fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning>
 
 /// A schema that says that there are no parameters.
 fn is_empty_schema(schema: &Value) -> bool {
-    schema
-        .as_object()
-        .is_some_and(|schema| schema.get("properties").is_none_or(|properties| !python::is_true(properties)))
-        && schema.get("type").is_none_or(|kind| kind == "object")
+    const SAYS_NOTHING: [&str; 6] = ["required", "additionalProperties", "$schema", "title", "description", "strict"];
+    schema.as_object().is_some_and(|schema| {
+        schema.iter().all(|(key, value)| match key.as_str() {
+            "type" => value == "object",
+            "properties" => !python::is_true(value),
+            key => SAYS_NOTHING.contains(&key),
+        })
+    })
 }
 
 /// `{path (string): File to read, limit: integer}`

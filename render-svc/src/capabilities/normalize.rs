@@ -130,9 +130,13 @@ impl Message {
         self.message.get("role")?.as_str()
     }
 
-    /// Whether `next` can become part of this message. Content that is neither text nor blocks cannot be joined.
+    /// Whether `next` can become part of this message. Content that is neither text nor blocks cannot be joined, nor calls that are
+    /// no list.
     fn takes(&self, next: &Self, roles: &[&str]) -> bool {
-        let is_plain = |message: &Self| !matches!(content(&message.message), Content::Other(_));
+        let has_calls =
+            |message: &Value| message.get("tool_calls").is_none_or(|calls| calls.is_array() || calls.is_null());
+        let is_plain =
+            |message: &Self| !matches!(content(&message.message), Content::Other(_)) && has_calls(&message.message);
         self.role() == next.role()
             && self.role().is_some_and(|role| roles.contains(&role))
             && is_plain(self)

@@ -77,21 +77,28 @@ fn rewritten(
     let is_asked_for = options.normalization == Normalization::Capability;
     let is_family = choice.adapter.kind == Kind::Family;
     let reads_input_schema = || choice.adapter.kind == Kind::Template && model.templates.mention("input_schema");
+    let mut shadowed = Vec::new();
     let tools = match conversation.tools.as_mut().filter(|_| (is_asked_for || is_family) && !reads_input_schema()) {
-        Some(tools) => tools::rewrite(tools),
+        Some(tools) => {
+            let origins = tools::rewrite(tools);
+            shadowed.extend(tools::warnings(tools));
+            origins
+        }
         None => Vec::new(),
     };
     if is_family && options.dialect == Dialect::Contract && lists == Blocks::Joined {
         calls::convert_arguments(&mut conversation.messages, choice.adapter.arguments);
     }
     if is_family || !is_asked_for {
-        return Ok(Prepared { conversation, warnings: Vec::new(), origins: Origins { messages: Vec::new(), tools } });
+        return Ok(Prepared { conversation, warnings: shadowed, origins: Origins { messages: Vec::new(), tools } });
     }
     if lists == Blocks::Joined {
         join_lists(&mut conversation)?;
     }
     let capabilities = options.capabilities.unwrap_or(model.capabilities);
-    Ok(normalized(conversation, capabilities, tools))
+    let mut prepared = normalized(conversation, capabilities, tools);
+    prepared.warnings.extend(shadowed);
+    Ok(prepared)
 }
 
 fn normalized(

@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         match role {
             // The official template shows no result without a call before it.
             "tool" if !self.awaits_results => {
-                self.warn(path, "no call before it waits for a tool's result: ignored".to_owned());
+                self.warn(path, "the tool's result answers no call: not shown".to_owned());
                 Ok(())
             }
             "tool" if !holds_results(message) => {

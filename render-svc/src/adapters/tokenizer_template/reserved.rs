@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use crate::adapters::{Warning, WarningCode};
 use crate::chat::Object;
 
-/// The parameters of `apply_chat_template` in transformers 5.23 and what it passes to the template itself, each with the field of a
-/// request that says the same, where there is one.
+/// The parameters of `apply_chat_template` in transformers 5.23 and what it passes to the template itself, each with the request's
+/// field for it, where there is one.
 const RESERVED: &[(&str, Option<&str>)] = &[
     ("conversation", Some("messages")),
     ("messages", Some("messages")),
@@ -16,7 +16,7 @@ const RESERVED: &[(&str, Option<&str>)] = &[
     ("continue_final_message", Some("continue_final_message")),
     ("chat_template", Some("template")),
     ("sanitize_control_tokens", Some("control_tokens")),
-    ("tokenize", Some("return")),
+    ("tokenize", None),
     ("padding", None),
     ("truncation", None),
     ("max_length", None),
@@ -44,7 +44,7 @@ pub(super) fn left_out(args: &Object) -> Cow<'_, Object> {
 pub(super) fn warnings(args: &Object) -> impl Iterator<Item = Warning> {
     let found = |name: &String| RESERVED.iter().find(|(reserved, _)| reserved == name);
     args.keys().filter_map(found).map(|(name, field)| {
-        let remedy = field.map(|field| format!("; set {field} instead")).unwrap_or_default();
+        let remedy = field.map(|field| format!("; set the request's field {field}")).unwrap_or_default();
         let text =
             format!("{name} is a parameter of apply_chat_template, not a variable of templates: ignored{remedy}");
         Warning { code: WarningCode::TemplateArgReserved, path: format!("template_args.{name}"), text }
