@@ -103,7 +103,7 @@ impl<'a> Media<'a> {
         Ok(Self { source, mime_type: declared.or(mime_type), kind, key: Some(key) })
     }
 
-    /// Returns the keys of a block beyond those that say what it shows, those of an object around its data included.
+    /// Returns the block's keys other than its type, data and media type. Keys of the object that holds the data are included.
     #[must_use]
     pub fn other_keys(&self, block: &Value) -> Map<String, Value> {
         let consumed = |key: &str| matches!(key, "type" | "mime_type") || self.kind.keys().any(|known| known == key);

@@ -11,7 +11,7 @@ use super::strings::{Search, StringSet};
 #[derive(Debug, Clone)]
 pub struct Scanner {
     stops: Search,
-    /// So many of the first stop strings are released when they are found.
+    /// The number of leading stop strings whose text is released when the string is found.
     shown: usize,
     markers: Search,
     /// What may still become a stop string or a marker: as long as the deeper of the two searches is deep, but for the start of a
@@ -40,8 +40,8 @@ pub enum Found {
 }
 
 impl Scanner {
-    /// Searches for `stop_strings`, of which the first `shown` are released when they are found, and goes on with the search for
-    /// `markers`. Empty strings match nothing.
+    /// Creates a scan for `stop_strings` and for `markers`, whose search may have begun in the prompt. A match of one of the first
+    /// `shown` stop strings is released; a match of the others is not. Empty strings match nothing.
     #[must_use]
     pub fn new(stop_strings: &[String], shown: usize, markers: Search) -> Self {
         let stops = Search::new(&Arc::new(StringSet::new(stop_strings)));

@@ -1,9 +1,9 @@
 //! What the DeepSeek families share: how a model is recognised, how `template_args` and tools reach the encoder, and DSML, the
 //! markup in which tool calls are written. Each family ports its official encoder, and equals it byte for byte.
 //!
-//! Lists of text blocks and typed calls and results, which the official encoders cannot read, become messages that they can: V3.2
-//! takes them in every dialect, V4, whose encoder has lists of its own, in the contract's. Media are refused, so that no base64 text
-//! stands in a prompt.
+//! The official encoders read neither lists of text blocks nor typed tool calls and results. The adapters rewrite them to plain
+//! messages: V3.2 in both dialects, V4 in the contract's dialect only, because the V4 encoder defines lists itself. Media blocks are
+//! rejected, so that a prompt never contains base64 text.
 
 mod arguments;
 mod blocks;

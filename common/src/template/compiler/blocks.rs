@@ -16,7 +16,7 @@ pub(super) const TEMPLATE: ScopeId = 0;
 /// How deep blocks may nest where a template uses `self`: each is made once more for every block around it.
 const MAX_NESTED_BLOCKS: usize = 8;
 
-/// Whether code that is a function of its own in Jinja2, the template or a block, uses `self`.
+/// Returns true if the template or one of its blocks uses `self`.
 pub(super) fn uses_self(template: &[Stmt]) -> bool {
     mentions(template, "self") || blocks(template).iter().any(|(_, body)| mentions(body, "self"))
 }
