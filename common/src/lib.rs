@@ -1,14 +1,10 @@
-//! What both Tandem services share: the contracts, model artifacts, the chat-template engine, and how a service is run.
+//! What both Tandem services share: the contracts, status codes and reasons, serving, outgoing calls, telemetry.
 
 mod around;
-pub mod artifacts;
 mod bearer;
 pub mod call;
-pub mod digest;
 pub mod pb;
 mod reload;
 pub mod serve;
 pub mod status;
 pub mod telemetry;
-pub mod template;
-pub mod tokenizer;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tandem_common::artifacts::ArtifactsError;
-use tandem_common::artifacts::gguf::GgufError;
-use tandem_common::artifacts::safetensors::SafetensorsError;
 use tandem_common::status::{Failure, Reason};
-use tandem_common::tokenizer::TokenizerError;
+use tandem_model_files::artifacts::ArtifactsError;
+use tandem_model_files::artifacts::gguf::GgufError;
+use tandem_model_files::artifacts::safetensors::SafetensorsError;
+use tandem_model_files::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
 

@@ -15,7 +15,7 @@ pub mod strings;
 
 use std::sync::Arc;
 
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::tokenizer::Tokenizer;
 
 use detokenize::Utf8Stream;
 use reasoning::{Change, Markers, Reasoning};

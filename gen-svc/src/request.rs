@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use tandem_common::artifacts::GenerationDefaults;
-use tandem_common::tokenizer::{Tokenizer, TokenizerError};
+use tandem_model_files::artifacts::GenerationDefaults;
+use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar, Grammars};

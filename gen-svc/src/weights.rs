@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use tandem_common::artifacts::Artifacts;
-use tandem_common::artifacts::gguf::{GgmlType, GgufError};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::artifacts::gguf::{GgmlType, GgufError};
 use tch::{Device, Kind};
 
 use crate::error::Error;

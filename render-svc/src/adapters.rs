@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tandem_common::template::{ArgumentsShape, LocalTime, Marks};
+use tandem_template::{ArgumentsShape, LocalTime, Marks};
 
 use crate::chat::Conversation;
 use crate::error::Error;

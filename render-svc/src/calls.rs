@@ -1,7 +1,7 @@
 //! The arguments of tool calls: an object, or the JSON text of one.
 
 use serde_json::Value;
-use tandem_common::template::ArgumentsShape;
+use tandem_template::ArgumentsShape;
 
 use crate::{marked_json, python};
 

@@ -7,7 +7,7 @@ pub use normalize::{Change, Normalized, Rewrite, normalize};
 use std::ops::BitOr;
 
 use serde_json::{Value, json};
-use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
+use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
 use crate::chat::Object;
 

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tandem_common::artifacts::is_model;
+use tandem_model_files::artifacts::is_model;
 
 use crate::adapters::Registry;
 use crate::args::Render;

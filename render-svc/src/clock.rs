@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
-use tandem_common::template::LocalTime;
+use tandem_template::LocalTime;
 
 use crate::chat::Invalid;
 

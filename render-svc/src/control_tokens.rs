@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
-use tandem_common::template::{Marks, RenderError};
-use tandem_common::tokenizer::{AddedToken, Tokenizer};
+use tandem_model_files::tokenizer::{AddedToken, Tokenizer};
+use tandem_template::{Marks, RenderError};
 
 use crate::adapters::Kind;
 use crate::chat::{Conversation, Object};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_common::status::{Failure, Reason, chain};
-use tandem_common::template::{Limit, RenderError};
-use tandem_common::tokenizer::TokenizerError;
+use tandem_model_files::tokenizer::TokenizerError;
+use tandem_template::{Limit, RenderError};
 use tonic::{Code, Status};
 
 use crate::chat::Invalid;

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tandem_common::status::Failure;
-use tandem_common::template::LocalTime;
-use tandem_common::tokenizer::Encoding;
+use tandem_model_files::tokenizer::Encoding;
+use tandem_template::LocalTime;
 
 use crate::adapters::{Attachment, Dialect, MediaSource, Warning};
 use crate::capabilities::Capabilities;

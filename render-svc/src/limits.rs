@@ -6,7 +6,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tandem_common::status::Reason;
-use tandem_common::template;
 
 use crate::chat::{Conversation, Invalid, blocks, is_image};
 use crate::media::{Media, MediaKind, Source};
@@ -71,9 +70,9 @@ impl Limits {
 
     /// For a chat template. With `marks`, letters take more bytes.
     #[must_use]
-    pub fn template(&self, has_marks: bool) -> template::Limits {
+    pub fn template(&self, has_marks: bool) -> tandem_template::Limits {
         let widest = if has_marks { char::MAX.len_utf8() as u64 } else { 1 };
-        template::Limits {
+        tandem_template::Limits {
             steps: self.max_template_steps,
             bytes: self.max_template_bytes,
             output: self.max_prompt_bytes.saturating_mul(widest),

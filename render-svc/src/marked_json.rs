@@ -1,7 +1,7 @@
 //! JSON text that may be marked: what is read from it is marked as well.
 
 use serde_json::Value;
-use tandem_common::template::{Marks, marks};
+use tandem_template::{Marks, marks};
 
 use crate::chat::Object;
 

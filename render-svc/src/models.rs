@@ -9,11 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tandem_common::artifacts::{Artifacts, ArtifactsError};
-use tandem_common::digest::hex_sha256;
 use tandem_common::status::chain;
-use tandem_common::template::{ChatTemplate, CompileError};
-use tandem_common::tokenizer::{Tokenizer, TokenizerError};
+use tandem_model_files::artifacts::{Artifacts, ArtifactsError};
+use tandem_model_files::digest::hex_sha256;
+use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
+use tandem_template::{ChatTemplate, CompileError};
 
 pub use config::Settings;
 pub use library::{Library, Rescan, Sources};

@@ -5,9 +5,9 @@ mod ends;
 pub mod tool_calls;
 
 use serde_json::{Value, json};
-use tandem_common::artifacts::Artifacts;
-use tandem_common::template::{self, Limits, LocalTime};
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
+use tandem_template::{self, Limits, LocalTime};
 
 use crate::adapters::{Adapter, Kind};
 use crate::capabilities::Capabilities;
@@ -242,7 +242,7 @@ fn render(
     messages: &[Value],
     add_generation_prompt: bool,
 ) -> Option<String> {
-    let input = template::Input {
+    let input = tandem_template::Input {
         messages,
         tools: None,
         documents: None,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
-use tandem_common::template::marks;
+use tandem_template::marks;
 
 /// `json.dumps(value, ensure_ascii=False)`.
 #[must_use]

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use serde_json::Value;
-use tandem_common::digest::hex_sha256;
 use tandem_common::telemetry::Span;
-use tandem_common::template::LocalTime;
-use tandem_common::template::marks::Reading;
-use tandem_common::tokenizer::{Around, EncodeOptions, Encoding};
+use tandem_model_files::digest::hex_sha256;
+use tandem_model_files::tokenizer::{Around, EncodeOptions, Encoding};
+use tandem_template::LocalTime;
+use tandem_template::marks::Reading;
 
 use crate::adapters::{
     self, Adapter, Attachment, Choice, Dialect, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,

@@ -23,7 +23,7 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
 use tandem_common::status::Reason;
 use tandem_common::telemetry::Span;
-use tandem_common::tokenizer::Encoding;
+use tandem_model_files::tokenizer::Encoding;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 use tokio_stream::Stream;

@@ -1,4 +1,4 @@
-"""Prints common/src/template/unicode/entities.rs: HTML's named characters, from the Python that runs it."""
+"""Prints common/template/src/unicode/entities.rs: HTML's named characters, from the Python that runs it."""
 
 from html.entities import html5
 

@@ -13,7 +13,7 @@ use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOpt
 use gen_svc::weights::{ModelFile, Placement};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tandem_common::artifacts::Artifacts;
+use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{repository, scramble};
 use tch::Kind;
 use tempfile::TempDir;

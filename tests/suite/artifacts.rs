@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tandem_common::artifacts::{Artifacts, ArtifactsError};
+use tandem_model_files::artifacts::{Artifacts, ArtifactsError};
 
 use crate::gguf::File;
 

@@ -13,8 +13,8 @@ use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
-use tandem_common::artifacts::Artifacts;
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
 use tandem_tests::{default_model, scramble};
 use tokio::sync::mpsc::Receiver;
 

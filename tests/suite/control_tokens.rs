@@ -7,8 +7,8 @@ use render_svc::models::{Model, Models};
 use render_svc::render::{Output, render};
 use render_svc::{clock, json};
 use serde_json::{Map, Value, json};
-use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime, Marks, RenderError};
-use tandem_common::tokenizer::Encoding;
+use tandem_model_files::tokenizer::Encoding;
+use tandem_template::{ChatTemplate, Input, Limits, LocalTime, Marks, RenderError};
 use tandem_tests::{byte_tokenizer, corpus, repository};
 use tempfile::TempDir;
 

@@ -7,7 +7,7 @@ use render_svc::json;
 use render_svc::models::{Model, Models};
 use render_svc::render::render;
 use serde_json::{Value, json};
-use tandem_common::template::LocalTime;
+use tandem_template::LocalTime;
 use tandem_tests::corpus;
 use tempfile::TempDir;
 

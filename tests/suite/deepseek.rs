@@ -8,8 +8,8 @@ use render_svc::clock;
 use render_svc::error::Error;
 use render_svc::models::{Model, Models};
 use serde_json::{Value, json};
-use tandem_common::digest::hex_sha256;
 use tandem_common::status::Reason;
+use tandem_model_files::digest::hex_sha256;
 use tandem_tests::{AdapterRequest, ModelFolder};
 
 const V32: &str = "deepseek_v32";

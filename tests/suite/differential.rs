@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
+use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
 /// Where the oracle's clock stands.
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };

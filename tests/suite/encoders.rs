@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tandem_common::tokenizer::{AddedToken, Around, EncodeOptions, Tokenizer, TokenizerError};
+use tandem_model_files::tokenizer::{AddedToken, Around, EncodeOptions, Tokenizer, TokenizerError};
 
 use crate::real_tokenizers::{agree, literal_ids, texts};
 

@@ -1,7 +1,7 @@
 //! What a template tells of itself before anything is rendered.
 
-use tandem_common::template::ArgumentsShape::{self, Either, Object, Text, Unread};
-use tandem_common::template::ChatTemplate;
+use tandem_template::ArgumentsShape::{self, Either, Object, Text, Unread};
+use tandem_template::ChatTemplate;
 
 #[track_caller]
 fn compile(template: &str) -> ChatTemplate {

@@ -7,7 +7,7 @@ use render_svc::models::{Library, Model, Sources};
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tandem_common::template::ArgumentsShape;
+use tandem_template::ArgumentsShape;
 use tandem_tests::{ModelFolder, serve_library};
 
 use crate::render::{conversation, prompt, request, text};

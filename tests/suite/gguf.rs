@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tandem_common::artifacts::gguf::{Array, GgmlType, Gguf, GgufError, Value};
+use tandem_model_files::artifacts::gguf::{Array, GgmlType, Gguf, GgufError, Value};
 
 /// Metadata type ids.
 const U8: u32 = 0;

@@ -1,8 +1,8 @@
 //! Packed weights against the GGUF reader's own dequantization, to the bit.
 
 use gen_svc::weights::quant::dequantize;
-use tandem_common::artifacts::gguf::GgmlType;
 use tandem_kernels::{BlockFormat, Format, Kernels, Level, RowOrder, Rows, Target};
+use tandem_model_files::artifacts::gguf::GgmlType;
 
 const BLOCKS: [(GgmlType, BlockFormat); 8] = [
     (GgmlType::Q4_0, BlockFormat::Q4_0),

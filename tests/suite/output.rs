@@ -10,7 +10,7 @@ use gen_svc::output::strings::{Search, StringSet};
 use gen_svc::output::{Matched, OutputPipeline, Part, Spec, add_part};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::tokenizer::Tokenizer;
 
 use crate::artifacts::default_artifacts;
 use crate::tokenizer::{byte_level, goldens, ids};

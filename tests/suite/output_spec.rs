@@ -8,7 +8,7 @@ use render_svc::models::{Model, Models};
 use render_svc::output_spec::tool_calls;
 use render_svc::output_spec::{OutputSpec, Reasoning};
 use serde_json::Value;
-use tandem_common::template::ChatTemplate;
+use tandem_template::ChatTemplate;
 use tandem_tests::{ModelFolder, corpus};
 
 /// Those of a model's own adapter, or of the one that is pinned.

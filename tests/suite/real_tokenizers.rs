@@ -8,8 +8,8 @@ use std::sync::{LazyLock, Mutex};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
-use tandem_common::artifacts::Artifacts;
-use tandem_common::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use tandem_tests::{corpus, repository};
 
 use crate::artifacts::default_artifacts;

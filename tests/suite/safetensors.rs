@@ -6,8 +6,8 @@ use gen_svc::models;
 use gen_svc::weights::ModelFile;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tandem_common::artifacts::Artifacts;
-use tandem_common::artifacts::safetensors::{Checkpoint, Header, SafetensorsError};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::artifacts::safetensors::{Checkpoint, Header, SafetensorsError};
 use tempfile::TempDir;
 
 /// A file: the length of the header, the header, the data.

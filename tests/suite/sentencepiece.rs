@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use serde::Deserialize;
 use serde_json::Value;
-use tandem_common::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use tandem_model_files::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use tandem_tests::repository;
 
 use crate::gguf::File;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tandem_common::template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, Marks, RenderError};
+use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, Marks, RenderError};
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 

@@ -1,9 +1,9 @@
 //! Text to ids and back: the default model's tokenizer against its goldens, and small ones made here.
 
 use serde_json::{Value, json};
-use tandem_common::artifacts::Artifacts;
-use tandem_common::artifacts::gguf::Gguf;
-use tandem_common::tokenizer::{Tokenizer, TokenizerError};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::artifacts::gguf::Gguf;
+use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 
 use crate::artifacts::default_artifacts;
 use crate::gguf::File;

@@ -8,8 +8,8 @@ use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, Run};
 use gen_svc::request::{SamplingOptions, ServedModel};
-use tandem_common::artifacts::Artifacts;
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
 
 const CONTEXT: usize = 4096;
 

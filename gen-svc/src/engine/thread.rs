@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tandem_common::artifacts::Artifacts;
+use tandem_model_files::artifacts::Artifacts;
 use tokio::sync::watch;
 
 use super::meters::{self, Meters};

@@ -10,7 +10,7 @@ use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{Matcher, ParserFactory, TokenParser};
 use quick_cache::sync::Cache;
 use serde_json::Value;
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::tokenizer::Tokenizer;
 
 use super::constraint::Workers;
 use super::{Compiled, Grammar, vocabulary};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::tokenizer::Tokenizer;
 
 /// What the library takes for the start of a special token's name. No text starts so, for it is in no UTF-8.
 const SPECIAL: u8 = 0xFF;

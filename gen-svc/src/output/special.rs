@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tandem_common::tokenizer::Tokenizer;
+use tandem_model_files::tokenizer::Tokenizer;
 
 use super::Spec;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tandem_common::artifacts::gguf::GgmlType;
-use tandem_common::artifacts::safetensors::{Checkpoint, TensorView};
+use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::artifacts::safetensors::{Checkpoint, TensorView};
 
 use super::{RowOrder, Source, Stored};
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tandem_common::artifacts::gguf::{FromValue, Gguf, GgufError};
+use tandem_model_files::artifacts::gguf::{FromValue, Gguf, GgufError};
 
 use super::gguf_names::{Place, place};
 use super::{RowOrder, Source, Stored};

@@ -1,7 +1,7 @@
 //! A GGUF header as `config.json` would say it. What the header leaves out is left out here, or has the value that llama.cpp gives it.
 
 use serde_json::{Map, Value, json};
-use tandem_common::artifacts::gguf::{GgmlType, GgufError};
+use tandem_model_files::artifacts::gguf::{GgmlType, GgufError};
 
 use super::gguf::GgufModel;
 use super::quant;

@@ -1,6 +1,6 @@
 //! GGML block formats to f32, bit for bit as the reference reader does: products and sums are rounded one by one, in its order.
 
-use tandem_common::artifacts::gguf::GgmlType;
+use tandem_model_files::artifacts::gguf::GgmlType;
 
 /// Decodes one block.
 type Decode = fn(block: &[u8], out: &mut [f32]);

@@ -13,7 +13,7 @@ mod v4;
 use std::borrow::Cow;
 
 use serde_json::Value;
-use tandem_common::template::marks;
+use tandem_template::marks;
 
 use super::{Input, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, image_in};

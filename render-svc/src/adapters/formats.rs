@@ -2,7 +2,7 @@
 //! turn; one renderer writes them all. Tools are described in the system prompt; calls and results are tagged text.
 
 use serde_json::{Value, json};
-use tandem_common::template::ArgumentsShape;
+use tandem_template::ArgumentsShape;
 
 use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};

@@ -13,7 +13,7 @@ mod turns;
 mod values;
 
 use serde_json::Value;
-use tandem_common::template::ArgumentsShape;
+use tandem_template::ArgumentsShape;
 
 use self::prompt::{Options, Prompt};
 use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};

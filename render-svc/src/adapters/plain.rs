@@ -1,6 +1,6 @@
 //! `plain`: message texts joined by newlines, for models about whose format nothing is known.
 
-use tandem_common::template::ArgumentsShape;
+use tandem_template::ArgumentsShape;
 
 use super::{Adapter, Input, Kind, Rendering, Verdict, WarningCode, ignored};
 use crate::chat::{Conversation, blocks_to_text, text};

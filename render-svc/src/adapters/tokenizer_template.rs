@@ -3,7 +3,7 @@
 mod reserved;
 mod warnings;
 
-use tandem_common::template::{self, ArgumentsShape};
+use tandem_template::{self, ArgumentsShape};
 
 use super::{Adapter, Input, Kind, Rendering, Verdict};
 use crate::chat::Conversation;
@@ -35,7 +35,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     let template = &model.templates.choose(input.template, conversation.tools.is_some())?.template;
     let args = reserved::left_out(&conversation.template_args);
     let applied = template.apply(
-        &template::Input {
+        &tandem_template::Input {
             messages: &conversation.messages,
             tools: conversation.tools.as_ref(),
             documents: conversation.documents.as_ref(),

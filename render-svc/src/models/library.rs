@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use tandem_common::artifacts::is_model;
 use tandem_common::status::chain;
+use tandem_model_files::artifacts::is_model;
 
 use super::config::Config;
 use super::{Entry, LoadError, Model, Models, Settings, id};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tandem_common::artifacts::Artifacts;
+use tandem_model_files::artifacts::Artifacts;
 
 /// The file: it is memory-mapped, so there must be one.
 static FILE: LazyLock<PathBuf> =

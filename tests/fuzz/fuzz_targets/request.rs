@@ -15,7 +15,7 @@ use render_svc::models::{Library, Sources};
 use render_svc::render::render;
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
-use tandem_common::template::LocalTime;
+use tandem_template::LocalTime;
 use tokio::runtime::{Builder, Runtime};
 use tonic::Request;
 

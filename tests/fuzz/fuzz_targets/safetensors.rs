@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tandem_common::artifacts::safetensors::Header;
+use tandem_model_files::artifacts::safetensors::Header;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(header) = Header::read(bytes) else { return };

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
-use tandem_common::template::{ChatTemplate, Input, Limits, LocalTime};
+use tandem_template::{ChatTemplate, Input, Limits, LocalTime};
 
 /// Small, so that hostile templates end soon.
 const LIMITS: Limits = Limits { steps: 300_000, bytes: 16 * 1024 * 1024, output: 1024 * 1024 };

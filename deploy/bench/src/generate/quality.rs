@@ -1,7 +1,7 @@
 //! What is lost where weights are not exact: perplexity, and how often the likeliest token is another.
 
 use anyhow::Result;
-use tandem_common::artifacts::Artifacts;
+use tandem_model_files::artifacts::Artifacts;
 
 use super::system::{Score, System};
 use super::{Bench, progress};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tandem_common::artifacts::gguf::{Gguf, TensorInfo};
+use tandem_model_files::artifacts::gguf::{Gguf, TensorInfo};
 
 /// How a system stores matrices.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,7 +9,7 @@ use render_svc::adapters::Registry;
 use render_svc::json;
 use render_svc::models::{Model, Models};
 use render_svc::render::render;
-use tandem_common::template::LocalTime;
+use tandem_template::LocalTime;
 
 use super::transformers::Transformers;
 use crate::stats::{ratio, show};

@@ -7,7 +7,7 @@ use render_svc::adapters::Registry;
 use render_svc::json;
 use render_svc::models::{Model, Models};
 use render_svc::render::{Output, render};
-use tandem_common::template::LocalTime;
+use tandem_template::LocalTime;
 
 use super::cases::Set;
 use super::minijinja::Minijinja;

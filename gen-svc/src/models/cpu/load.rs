@@ -1,7 +1,7 @@
 //! From stored tensors to packed ones.
 
-use tandem_common::artifacts::gguf::GgmlType;
 use tandem_kernels::{BlockFormat, Format, Kernels, KvFormat, Matrix, RowOrder, Rows, Target};
+use tandem_model_files::artifacts::gguf::GgmlType;
 
 use super::parts::{Linear, RmsNorm};
 use crate::error::Error;

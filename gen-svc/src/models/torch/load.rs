@@ -1,6 +1,6 @@
 //! From stored tensors to libtorch's.
 
-use tandem_common::artifacts::gguf::GgmlType;
+use tandem_model_files::artifacts::gguf::GgmlType;
 use tch::{Kind, Tensor};
 
 use crate::error::Error;

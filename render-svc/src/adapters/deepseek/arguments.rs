@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use tandem_common::template::{Marks, marks};
+use tandem_template::{Marks, marks};
 
 use crate::python::{json_number, quote_json};
 

@@ -5,7 +5,7 @@ use super::{
     ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
     turns, warnings,
 };
-use tandem_common::template::ArgumentsShape;
+use tandem_template::ArgumentsShape;
 
 use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::Invalid;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_common::template::{ArgumentsShape, marks};
+use tandem_template::{ArgumentsShape, marks};
 
 use super::arguments::{Json, Unreadable};
 use super::blocks::{Item, checked, expanded_around_tools};

@@ -1,7 +1,7 @@
 //! Tools as Gemma 4 declares them in the system turn.
 
 use serde_json::Value;
-use tandem_common::template::marks;
+use tandem_template::marks;
 
 use super::values::{self, Keys, write_quoted, write_separated};
 use crate::chat::{Invalid, Object};

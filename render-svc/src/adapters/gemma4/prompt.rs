@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use serde_json::Value;
-use tandem_common::template::marks;
+use tandem_template::marks;
 
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};

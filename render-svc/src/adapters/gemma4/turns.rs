@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_common::template::marks;
+use tandem_template::marks;
 
 use super::media::Attachments;
 use super::path::Path;

@@ -1,7 +1,7 @@
 //! JSON values in Gemma's own notation, which quotes strings with a token and leaves the rest as Jinja prints it.
 
 use serde_json::Value;
-use tandem_common::template::marks;
+use tandem_template::marks;
 
 use crate::chat::Object;
 use crate::python;

@@ -1,7 +1,7 @@
 //! What a template will not show of a conversation, told from its source: it is never rendered to find out.
 
 use serde_json::Value;
-use tandem_common::template::{ArgumentsShape, ChatTemplate};
+use tandem_template::{ArgumentsShape, ChatTemplate};
 
 use super::reserved;
 use crate::adapters::{Warning, WarningCode};

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use serde_json::Value;
-use tandem_common::digest::hex_sha256;
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::status::{Failure, chain};
-use tandem_common::template::{ArgumentsShape, ChatTemplate, CompileError};
-use tandem_common::tokenizer::Encoding;
+use tandem_model_files::digest::hex_sha256;
+use tandem_model_files::tokenizer::Encoding;
+use tandem_template::{ArgumentsShape, ChatTemplate, CompileError};
 
 use crate::adapters::{Adapter, Attachment, Kind, MediaSource, Resolution, Warning, WarningCode};
 use crate::capabilities::{self, Capabilities};

@@ -10,7 +10,7 @@ use opentelemetry::metrics::Counter;
 use quick_cache::sync::{Cache as Map, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter};
 
-use crate::telemetry::meter;
+use opentelemetry::global::meter;
 
 /// Shorter text is encoded in the time that it takes to look it up.
 const MIN_BYTES: usize = 128;
@@ -22,7 +22,7 @@ const OVERHEAD: u64 = 96;
 const SHARDS: usize = 8;
 
 static LOOKUPS: LazyLock<Counter<u64>> = LazyLock::new(|| {
-    meter()
+    meter("tandem")
         .u64_counter("tandem.tokenizer.cache.lookups")
         .with_description("Texts looked up among those encoded before: found (hit), or not (miss).")
         .build()
