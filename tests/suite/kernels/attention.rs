@@ -1,10 +1,9 @@
 //! Attention over blocks of keys and values, against its definition.
 
+use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
     Attention, Error, Kernels, KeysValues, KvFormat, KvShape, KvStore, Level, POSITIONS, Run, Scratch,
 };
-
-use super::{KERNELS, Random, bits, check_close};
 
 /// A model's layer: heads, key heads, size of a head, and its rules.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,7 @@
 //! Blocks of every format, as files have them, and what they stand for.
 
-use tandem_kernels::{BlockFormat, Format, Kernels, Matrix, RowOrder, Rows, Target};
-
 use super::Random;
+use tandem_kernels::{BlockFormat, Format, Kernels, Matrix, RowOrder, Rows, Target};
 
 /// Every block format: columns and bytes of a block, and where its f16 numbers are.
 pub(super) const BLOCKS: [(BlockFormat, usize, usize, &[usize]); 8] = [

@@ -1,11 +1,10 @@
 //! Products of matrices.
 
+use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
+use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
     Activation, After, BlockFormat, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
 };
-
-use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
-use super::{KERNELS, Random, bits, check_close};
 
 /// Multiplies `x` by one matrix.
 fn multiply(kernels: &Kernels, x: &[f32], matrix: &Matrix) -> Vec<f32> {

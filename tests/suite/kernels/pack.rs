@@ -1,9 +1,8 @@
 //! Weights in panels: what is read back is what was put in.
 
-use tandem_kernels::{BlockFormat, Error, Format, Kernels, Level, Matrix, RowOrder, Rows, Target};
-
 use super::blocks::{BLOCKS, float_matrix, random_rows, values};
 use super::{KERNELS, Random, bits};
+use tandem_kernels::{BlockFormat, Error, Format, Kernels, Level, Matrix, RowOrder, Rows, Target};
 
 fn pack(format: Format, columns: usize, bytes: &[u8], order: RowOrder, target: Target) -> Result<Matrix, Error> {
     KERNELS[0].pack(&Rows { format, columns, bytes, order }, target)

@@ -1,10 +1,9 @@
 //! Norms, rotations and look-ups of rows.
 
-use tandem_kernels::{Angles, BlockFormat, Heads, Norm};
-
 use super::blocks::{float_matrix, random_matrix, values};
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::Target;
+use tandem_kernels::{Angles, BlockFormat, Heads, Norm};
 
 /// x / sqrt(mean(x²) + epsilon) * (offset + weight), in f64.
 fn norm(x: &[f32], norm: Norm<'_>) -> Vec<f64> {

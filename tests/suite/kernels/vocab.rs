@@ -1,8 +1,7 @@
 //! Passes over a row of logits.
 
-use tandem_kernels::{Level, vocab};
-
 use super::{Random, bits, check_close};
+use tandem_kernels::{Level, vocab};
 
 /// Rows that end within a vector, within four, and after thousands.
 const LENGTHS: [usize; 6] = [1, 7, 8, 33, 1_000, 49_152];

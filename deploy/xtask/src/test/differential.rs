@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::setup::{self, venv};
 
 /// The test that compares, by its full name.
-const TEST: &str = "differential::random_cases_render_as_in_transformers";
+const TEST: &str = "template::differential::random_cases_render_as_in_transformers";
 /// Real templates and conversations, where this project's checkout has them beside it.
 const CORPUS: &str = "../shared/corpus";
 
@@ -102,7 +102,7 @@ fn compare(layout: &Layout, cases: &[PathBuf]) -> Result<ExitCode> {
         "--package",
         "tandem-tests",
         "--test",
-        "suite",
+        "light",
         "--",
         "--ignored",
         "--nocapture",

@@ -1,0 +1,76 @@
+//! Helpers of the tests that need libtorch: a generation service in the test's process.
+
+use std::net::SocketAddr;
+
+use gen_svc::engine::{Config, DtypeChoice, Engine};
+use gen_svc::serve::{Control, Served};
+use tandem_common::serve::{Security, ServeArgs};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
+use tandem_tests::{Running, default_model};
+use tokio::net::TcpListener;
+
+/// A generation service with the default model.
+#[derive(Debug)]
+pub struct Generation {
+    /// The service.
+    pub running: Running,
+    /// Where its control is.
+    pub control: SocketAddr,
+    /// Its engine, for a look at its gauges.
+    pub engine: Engine,
+    /// The model's tokenizer.
+    pub tokenizer: Tokenizer,
+}
+
+impl Generation {
+    /// Loads the model and serves it.
+    ///
+    /// # Panics
+    /// The model does not load.
+    pub async fn start() -> Self {
+        // Tests run side by side: one thread each keeps them out of one another's way.
+        Self::start_with(Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) }).await
+    }
+
+    /// The same, as configured.
+    ///
+    /// # Panics
+    /// The model does not load.
+    pub async fn start_with(config: Config) -> Self {
+        Self::start_as(config, ServeArgs::default()).await
+    }
+
+    /// The same, served in this way.
+    ///
+    /// # Panics
+    /// The model does not load.
+    pub async fn start_as(config: Config, args: ServeArgs) -> Self {
+        let load = || Engine::start(config).expect("the model loads");
+        let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
+        Self::serving(engine, args).await
+    }
+
+    /// Serves an engine of the default model's tokenizer.
+    ///
+    /// # Panics
+    /// No port is free.
+    pub async fn serving(engine: Engine, args: ServeArgs) -> Self {
+        let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
+        let served = engine.clone();
+        let control_listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let control = control_listener.local_addr().expect("an address");
+        let running = Running::start(move |listener, stopped| async move {
+            let stopped = async move {
+                let _ = stopped.await;
+            };
+            let security = Security::open(&args.security)?;
+            let control = Control { listener: control_listener, security: security.clone() };
+            let loaded = Served::default();
+            loaded.set(served, args.max_message_bytes);
+            gen_svc::serve::serve(loaded, (listener, security), Some(control), &args, stopped).await
+        })
+        .await;
+        Self { running, control, engine, tokenizer }
+    }
+}

@@ -1,0 +1,20 @@
+//! The corpus beside the repository, read.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+pub fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
+}
+
+/// A conversation of the corpus as a request, to be rendered as transformers would: with the template, and not normalized.
+pub fn request(corpus: &Path, id: &str) -> Value {
+    let mut request = read(&corpus.join(format!("conversations/{id}.json")));
+    let object = request.as_object_mut().expect("an object");
+    object.retain(|key, _| !["id", "tags"].contains(&key.as_str()));
+    request["adapter"] = "tokenizer-template".into();
+    request["normalization"] = "none".into();
+    request["render_time"] = "2025-07-04T09:05:03".into();
+    request
+}

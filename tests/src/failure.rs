@@ -1,0 +1,38 @@
+//! Typed failures, read as a client reads them.
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// What a client can tell of a failure.
+#[derive(Debug)]
+pub struct Failed {
+    pub code: Code,
+    pub reason: String,
+    pub field: Option<String>,
+}
+
+/// Every failure has an ErrorInfo of our domain, and by its reason what else a client needs.
+#[track_caller]
+pub fn failed(status: &Status) -> Failed {
+    let details = status.get_error_details();
+    let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"));
+    assert_eq!(info.domain, "tandem");
+    match info.reason.as_str() {
+        "MODEL_NOT_FOUND" | "ADAPTER_NOT_FOUND" | "TEMPLATE_NOT_FOUND" => {
+            assert!(details.resource_info().is_some(), "{status:?}")
+        }
+        "LOADING" | "OVERLOADED" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "DRAINING" | "GENERATION_UNAVAILABLE" => {
+            assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()), "{status:?}");
+        }
+        _ => {}
+    }
+    let violations = details.bad_request().map(|bad| &bad.field_violations);
+    let field = violations.and_then(|violations| violations.first()).map(|violation| violation.field.clone());
+    Failed { code: status.code(), reason: info.reason.clone(), field }
+}
+
+#[track_caller]
+pub fn is_failed<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, reason: &str, field: Option<&str>) {
+    let Failed { code: c, reason: r, field: f } = failed(&result.expect_err("should fail"));
+    assert_eq!((c, r.as_str(), f.as_deref()), (code, reason, field));
+}

@@ -1,0 +1,94 @@
+//! Paths of what tests use: the repository, the default model, the corpus, Python, Envoy, and the project's binaries.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use tandem_model_files::artifacts::Artifacts;
+
+/// The repository's root.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
+}
+
+/// The default model's file.
+///
+/// # Panics
+/// It is not there: `cargo xtask setup` fetches it.
+#[must_use]
+pub fn default_model() -> PathBuf {
+    let path = repository().join(".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf");
+    assert!(path.is_file(), "{} is missing: run `cargo xtask setup`", path.display());
+    path
+}
+
+/// The corpus beside the repository, where there is one.
+#[must_use]
+pub fn corpus() -> Option<PathBuf> {
+    let path = repository().parent()?.join("shared/corpus");
+    path.is_dir().then_some(path)
+}
+
+/// The Python that has the client's packages: TANDEM_PYTHON, or the environment that `cargo xtask test` makes.
+#[must_use]
+pub fn python() -> Command {
+    let made = repository().join(".tandem/venv/bin/python");
+    Command::new(std::env::var_os("TANDEM_PYTHON").map_or(made, PathBuf::from))
+}
+
+/// Envoy: TANDEM_ENVOY, or the one that `cargo xtask test` fetches.
+///
+/// # Panics
+/// It is not there.
+#[must_use]
+pub fn envoy() -> PathBuf {
+    let fetched = repository().join(".tandem/envoy/envoy");
+    let path = std::env::var_os("TANDEM_ENVOY").map_or(fetched, PathBuf::from);
+    assert!(path.is_file(), "{} is missing: `cargo xtask test` fetches it", path.display());
+    path
+}
+
+/// Builds one of the project's binaries and returns its path: a test's own build makes only the test.
+///
+/// # Panics
+/// It does not build.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut built = BUILT.lock().expect("no build panicked");
+    if !built.iter().any(|known| known == name) {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let build = ["build", "--quiet", "--workspace", "--bin", name];
+        let status = Command::new(cargo).current_dir(repository()).args(build).status();
+        assert!(status.is_ok_and(|status| status.success()), "{name} does not build");
+        built.push(name.to_owned());
+    }
+    profile_folder().join(name)
+}
+
+/// The folder of this build's binaries: `target/PROFILE`.
+fn profile_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("a path");
+    test.ancestors().nth(2).expect("the test is in target/PROFILE/deps").to_path_buf()
+}
+
+/// A folder for files that a test makes: `target/tmp`.
+///
+/// # Panics
+/// It cannot be made.
+#[must_use]
+pub fn scratch() -> PathBuf {
+    let folder = profile_folder().parent().expect("target").join("tmp");
+    std::fs::create_dir_all(&folder).expect("target can be written");
+    folder
+}
+
+/// The default model's artifacts.
+///
+/// # Panics
+/// They cannot be read.
+#[must_use]
+pub fn default_artifacts() -> Artifacts {
+    Artifacts::load(&default_model()).expect("the default model")
+}

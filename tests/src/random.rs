@@ -1,0 +1,46 @@
+//! Pseudorandom numbers, the same for the same seed.
+
+/// SplitMix64 of a counter: numbers that Python makes just so for the goldens. Source: Steele, Lea and Flood, "Fast splittable
+/// pseudorandom number generators", 2014.
+#[must_use]
+pub fn scramble(counter: u64) -> u64 {
+    let z = counter.wrapping_add(SCRAMBLE_STEP);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+const SCRAMBLE_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Numbers as random as tests need them, the same for the same seed.
+#[derive(Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// Any 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        let bits = scramble(self.0);
+        self.0 = self.0.wrapping_add(SCRAMBLE_STEP);
+        bits
+    }
+
+    /// One of the numbers below `end`, nearly all as likely.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end
+    }
+
+    /// Within -1..1.
+    pub fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    /// So many, each within -1..1.
+    pub fn floats(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.float()).collect()
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.bits() as u8).collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! Rendering without a server: an adapter's input, and the answer of the command line.
+
+use render_svc::adapters::{Dialect, Input, Registry};
+use render_svc::chat::Conversation;
+use render_svc::limits::Limits;
+use render_svc::models::Models;
+use render_svc::render::render;
+use serde_json::Value;
+use tandem_template::LocalTime;
+
+/// A request to an adapter: a JSON object with `messages`, `tools`, `documents` and `template_args`.
+#[derive(Debug)]
+pub struct AdapterRequest {
+    conversation: Conversation,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+}
+
+impl AdapterRequest {
+    /// The keys `continue_final_message` and `add_generation_prompt`, whatever their values, continue the last message and leave
+    /// out the beginning of an answer.
+    ///
+    /// # Panics
+    /// There are no messages.
+    #[must_use]
+    pub fn new(request: &Value) -> Self {
+        let continue_final_message = request.get("continue_final_message").is_some();
+        Self {
+            conversation: Conversation {
+                messages: request["messages"].as_array().expect("messages").clone(),
+                tools: request.get("tools").cloned(),
+                documents: request.get("documents").cloned(),
+                template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),
+            },
+            add_generation_prompt: !continue_final_message && request.get("add_generation_prompt").is_none(),
+            continue_final_message,
+        }
+    }
+
+    /// What an adapter is given.
+    #[must_use]
+    pub fn input(&self) -> Input<'_> {
+        Input {
+            conversation: &self.conversation,
+            add_generation_prompt: self.add_generation_prompt,
+            continue_final_message: self.continue_final_message,
+            template: None,
+            dialect: Dialect::HuggingFace,
+            now: LocalTime::EPOCH,
+            limits: Limits::default(),
+            marks: None,
+        }
+    }
+}
+
+/// What the command line answers to a JSON request.
+///
+/// # Panics
+/// The request cannot be read.
+#[must_use]
+pub fn answer(models: &Models, request: &Value) -> Value {
+    let job = render_svc::json::request(&request.to_string(), LocalTime::EPOCH);
+    render_svc::json::answer(job.and_then(|job| render(models, &Registry::default(), job)))
+}

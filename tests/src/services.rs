@@ -1,0 +1,141 @@
+//! Services that run in the test's process, on free loopback ports.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use render_svc::adapters::Registry;
+use render_svc::args::GenerationArgs;
+use render_svc::grpc::Renderer;
+use render_svc::limits::Limits;
+use render_svc::models::{Library, Sources};
+use render_svc::task::TaskRunner;
+use tandem_common::serve::{Later, Security, ServeArgs, ServeError};
+use tokio::net::TcpListener;
+use tokio::sync::{SetOnce, oneshot};
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::files::default_model;
+
+/// A running service. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Running {
+    /// Starts what `serve` makes of a listener on a free loopback port and a signal to stop.
+    ///
+    /// # Panics
+    /// No port is free.
+    pub async fn start<F, S>(serve: F) -> Self
+    where
+        F: FnOnce(TcpListener, oneshot::Receiver<()>) -> S,
+        S: Future<Output = Result<(), ServeError>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel();
+        let served = tokio::spawn(serve(listener, stopped));
+        Self { address, stop: Some(stop), served }
+    }
+
+    /// A connection to it.
+    ///
+    /// # Panics
+    /// It does not answer.
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
+        endpoint.connect().await.expect("the service answers")
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// It failed.
+    pub async fn ended(self) {
+        self.served.await.expect("no panic").expect("a clean end");
+    }
+
+    /// Why it failed.
+    ///
+    /// # Panics
+    /// It did not.
+    pub async fn failure(self) -> ServeError {
+        self.served.await.expect("no panic").expect_err("should fail")
+    }
+
+    /// Drains it.
+    ///
+    /// # Panics
+    /// It failed.
+    pub async fn stop(mut self) {
+        self.stop.take();
+        self.served.await.expect("no panic").expect("a clean end");
+    }
+}
+
+/// A render service for these models, in front of `generation` where there is one.
+///
+/// # Panics
+/// A model does not load.
+pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
+    let sources = Sources { models: models.to_owned(), config: None };
+    serve_library(Library::open(sources, Registry::default()).expect("the models load").into(), generation).await
+}
+
+/// The default model alone.
+///
+/// # Panics
+/// It does not load.
+#[must_use]
+pub fn default_library() -> Arc<Library> {
+    let sources = Sources { models: vec![default_model()], config: None };
+    Library::open(sources, Registry::default()).expect("the model loads").into()
+}
+
+/// A render service for these models, served in this way.
+///
+/// # Panics
+/// A model does not load.
+pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
+    let sources = Sources { models: models.to_owned(), config: None };
+    let library = Library::open(sources, Registry::default()).expect("the models load").into();
+    serve_library_as(library, None, args).await
+}
+
+/// A render service with this library, in front of `generation` where there is one.
+///
+/// # Panics
+/// No port is free.
+pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>) -> Running {
+    serve_library_as(library, generation, ServeArgs::default()).await
+}
+
+async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
+    let generate = generation.iter().map(|address| format!("http://{address}").parse().expect("an address")).collect();
+    serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
+}
+
+/// A render service with this library, before this generation service, served in this way.
+///
+/// # Panics
+/// The credentials cannot be used.
+pub async fn serve_library_before(library: Arc<Library>, generation: GenerationArgs, args: ServeArgs) -> Running {
+    let runner = TaskRunner::new(&generation).expect("credentials");
+    Running::start(move |listener, stopped| async move {
+        let stopped = async move {
+            let _ = stopped.await;
+        };
+        let security = Security::open(&args.security)?;
+        let renderer = Renderer::new(library, Limits::default());
+        let routes = render_svc::serve::routes(renderer, runner, args.max_message_bytes);
+        render_svc::serve::serve((listener, security), &args, Later::new(SetOnce::from(routes)), stopped).await
+    })
+    .await
+}

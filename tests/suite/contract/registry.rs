@@ -1,0 +1,80 @@
+//! RegistryService: adapters in order, and why a model has the one it has.
+
+use tandem_common::pb::chat::v1::image_block::Source;
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
+use tandem_tests::conversations::{blocks, conversation, image_block};
+use tandem_tests::failure::is_failed;
+use tandem_tests::{ModelFolder, Running, render_service};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+async fn serve(models: &[&ModelFolder]) -> (Running, RegistryServiceClient<Channel>) {
+    let paths: Vec<_> = models.iter().map(|model| model.path()).collect();
+    let service = render_service(&paths, None).await;
+    let client = RegistryServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+async fn explained(
+    client: &mut RegistryServiceClient<Channel>,
+    request: pb::ExplainResolutionRequest,
+) -> Result<pb::Resolution, Status> {
+    Ok(client.explain_resolution(request).await?.into_inner().resolution.expect("a resolution"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adapters_are_listed_in_order_of_precedence() {
+    let (_service, mut client) = serve(&[&ModelFolder::new("tiny")]).await;
+    let adapters = client.list_adapters(pb::ListAdaptersRequest {}).await.expect("lists").into_inner().adapters;
+    let listed: Vec<_> = adapters.iter().map(|adapter| (adapter.name.as_str(), adapter.kind())).collect();
+    let expected = [
+        ("deepseek-v3.2", pb::AdapterKind::Family),
+        ("deepseek-v4", pb::AdapterKind::Family),
+        ("gemma-4", pb::AdapterKind::Family),
+        ("tokenizer-template", pb::AdapterKind::Template),
+        ("chatml", pb::AdapterKind::Format),
+        ("llama3", pb::AdapterKind::Format),
+        ("tagged", pb::AdapterKind::Format),
+        ("plain", pb::AdapterKind::Format),
+    ];
+    assert_eq!(listed, expected);
+    assert!(adapters.iter().all(|adapter| !adapter.description.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_resolution_names_the_rule_and_why_earlier_ones_did_not_match() {
+    let (_service, mut client) = serve(&[&ModelFolder::new("qwen-tiny")]).await;
+    let resolution = explained(&mut client, pb::ExplainResolutionRequest::default()).await.expect("explains");
+    assert_eq!(resolution.adapter, "chatml");
+    assert!(resolution.reason.contains("\"qwen\""), "{}", resolution.reason);
+    let rejected: Vec<_> = resolution.rejected.iter().map(|rejected| rejected.adapter.as_str()).collect();
+    assert_eq!(rejected, ["deepseek-v3.2", "deepseek-v4", "gemma-4", "tokenizer-template"]);
+    assert!(resolution.rejected.iter().all(|rejected| !rejected.reason.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pins_and_images_are_explained_too() {
+    let (_service, mut client) = serve(&[&ModelFolder::new("tiny").with_template("{{ messages }}")]).await;
+    let image = blocks("user", vec![image_block(Source::Base64("QUJD".to_owned()))]);
+    let of = |adapter: Option<&str>| pb::ExplainResolutionRequest {
+        adapter: adapter.map(str::to_owned),
+        conversation: Some(conversation(vec![image.clone()])),
+        ..Default::default()
+    };
+    let images = explained(&mut client, of(None)).await.expect("explains");
+    assert_eq!((images.adapter.as_str(), images.reason.contains("images")), ("", true));
+    let pinned = explained(&mut client, of(Some("plain"))).await.expect("explains");
+    assert_eq!((pinned.adapter.as_str(), pinned.reason.as_str()), ("plain", "pinned by the request"));
+    let unknown = explained(&mut client, of(Some("x"))).await;
+    is_failed(unknown, Code::NotFound, "ADAPTER_NOT_FOUND", Some("adapter"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_adapter_cannot_be_pinned_to_a_model_without_one() {
+    let (_service, mut client) = serve(&[&ModelFolder::new("tiny")]).await;
+    let adapter = Some("tokenizer-template".to_owned());
+    let request = pb::ExplainResolutionRequest { adapter, ..Default::default() };
+    let refused = explained(&mut client, request).await;
+    is_failed(refused, Code::FailedPrecondition, "ADAPTER_NOT_APPLICABLE", Some("adapter"));
+}

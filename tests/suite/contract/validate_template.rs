@@ -1,0 +1,87 @@
+//! ValidateTemplate, and what is told of a conversation that a template will not show whole.
+
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::validate_template_response::Outcome;
+use tandem_tests::conversations::{conversation, request, serve, text};
+
+async fn validated(template: &str) -> Outcome {
+    let (_service, mut client) = serve("").await;
+    let request = pb::ValidateTemplateRequest { template: template.to_owned() };
+    client.validate_template(request).await.expect("an answer").into_inner().outcome.expect("an outcome")
+}
+
+async fn problem(template: &str) -> (pb::TemplateProblemKind, u32, String) {
+    match validated(template).await {
+        Outcome::Problem(problem) => (problem.kind(), problem.line, problem.message),
+        Outcome::Template(info) => panic!("valid: {info:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_template_from_compiling_is_named_with_its_line() {
+    let (kind, line, message) = problem("a\n{% for m in messages %}\n{{ m. }}{% endfor %}").await;
+    assert_eq!((kind, line), (pb::TemplateProblemKind::Syntax, 3), "{message}");
+    let (kind, line, message) = problem("{{ 1 }}\n\n{{ messages | urlize }}").await;
+    assert_eq!((kind, line), (pb::TemplateProblemKind::Unsupported, 3));
+    assert!(message.contains("urlize"), "{message}");
+    let (kind, _, _) = problem(&format!("{{{{ {} }}}}", "-".repeat(100_000))).await;
+    assert_eq!(kind, pb::TemplateProblemKind::TooComplex);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_valid_template_tells_what_it_takes() {
+    let template = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{% for c in m.tool_calls %}\
+                    {{ c.function.arguments | items | list }}{% endfor %}<think>{% endfor %}";
+    let Outcome::Template(info) = validated(template).await else { panic!("it compiles") };
+    assert!(info.reads_tools && !info.reads_documents);
+    assert_eq!(info.tool_arguments(), pb::ToolArguments::Object);
+    let capabilities: Vec<_> = info.capabilities().collect();
+    let expected =
+        [pb::Capability::SupportsSystemRole, pb::Capability::SupportsToolCalls, pb::Capability::SupportsReasoning];
+    assert_eq!(capabilities, expected);
+    assert_eq!(info.sha256.len(), 64);
+}
+
+/// The warnings of a conversation with tools, documents, two arguments and a call, for a template.
+async fn warnings(template: &str, arguments_json: &str) -> Vec<(pb::WarningCode, String)> {
+    let (_service, mut client) = serve(template).await;
+    let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json: arguments_json.to_owned() };
+    let conversation = chat::Conversation {
+        tools: vec![chat::Tool { kind: Some(chat::tool::Kind::ToolJson("{}".to_owned())) }],
+        documents: vec![chat::Document { document_json: "{}".to_owned() }],
+        template_args_json: Some(r#"{"known": 1, "unknown": 2}"#.to_owned()),
+        ..conversation(vec![chat::Message { tool_calls: vec![call], ..text("assistant", "") }])
+    };
+    let response = client.render(request(conversation)).await.expect("renders").into_inner();
+    response.warnings.into_iter().map(|warning| (warning.code(), warning.path)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_template_never_reads_is_warned_of() {
+    let warnings = warnings("{{ known }}", "{}").await;
+    let expected = [
+        (pb::WarningCode::ToolsIgnored, "tools".to_owned()),
+        (pb::WarningCode::DocumentsIgnored, "documents".to_owned()),
+        (pb::WarningCode::TemplateArgUnknown, "template_args.unknown".to_owned()),
+    ];
+    assert_eq!(warnings, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_of_the_wrong_type_are_warned_of() {
+    let reads = "{{ known }}{{ unknown }}{{ documents }}{{ tools }}";
+    let arguments = "messages[0].tool_calls[0].function.arguments";
+    let wrong = [(pb::WarningCode::ToolArgumentsType, arguments.to_owned())];
+    let wants_object = format!("{reads}{{{{ messages[0].tool_calls[0].function.arguments | tojson }}}}");
+    assert_eq!(warnings(&wants_object, r#""{}""#).await, wrong);
+    assert_eq!(warnings(&wants_object, "{}").await, []);
+    let wants_text = format!("{reads}{{{{ '>' + messages[0].tool_calls[0].function.arguments }}}}");
+    assert_eq!(warnings(&wants_text, r#""{}""#).await, []);
+    let takes_both = format!(
+        "{reads}{{% set a = messages[0].tool_calls[0].function.arguments %}}\
+         {{% if a is string %}}{{{{ a }}}}{{% else %}}{{{{ a | tojson }}}}{{% endif %}}"
+    );
+    assert_eq!(warnings(&takes_both, r#""{}""#).await, []);
+    assert_eq!(warnings(&takes_both, "{}").await, []);
+}

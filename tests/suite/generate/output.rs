@@ -1,0 +1,752 @@
+//! The output pipeline: what it streams is the whole text, whatever the tokens, and nothing shows that should not.
+
+use std::sync::Arc;
+
+use gen_svc::output::detokenize::Utf8Stream;
+use gen_svc::output::extract::Rules;
+use gen_svc::output::reasoning::{MarkerSet, Markers};
+use gen_svc::output::scan::{Found, Scanned, Scanner};
+use gen_svc::output::strings::{Search, StringSet};
+use gen_svc::output::{Matched, OutputPipeline, Part, Spec, add_part};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tandem_model_files::tokenizer::Tokenizer;
+use tandem_tests::default_artifacts;
+use tandem_tests::tokenizers::{byte_level, goldens, ids};
+
+/// Tokens of several bytes that cut characters anywhere; their ids start at 256.
+const LONGER: &[&[u8]] =
+    &[b"ab", b"aab", b"\xC3\xA9", b"a\xC3", b"\xA9b", b"\xF0\x9F", b"\x98\x80a", b"\xF0\x9F\x98", b"\xED\xA0", b"ba<"];
+const FIRST_ADDED: u32 = 256 + LONGER.len() as u32;
+/// A special token, one that ends the output, one that is special and passes, and one that is not special but dropped.
+const SPECIAL: u32 = FIRST_ADDED;
+const END: u32 = FIRST_ADDED + 1;
+const PASSED: u32 = FIRST_ADDED + 2;
+const DROPPED: u32 = FIRST_ADDED + 3;
+const UNKNOWN: u32 = FIRST_ADDED + 4;
+
+fn tokenizer() -> Tokenizer {
+    byte_level(LONGER, &[("<ab>", true), ("<end>", true), ("<｜>", true), ("<gone>", false)])
+}
+
+fn spec(stop_strings: &[&str]) -> Spec {
+    Spec {
+        end_token_ids: vec![END],
+        stop_strings: stop_strings.iter().map(|&string| string.to_owned()).collect(),
+        dropped: vec![DROPPED],
+        passed: vec![PASSED],
+        ..Spec::default()
+    }
+}
+
+/// Runs a whole output. The last element is what `finish` flushed.
+fn stream(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (Vec<String>, Option<Matched>) {
+    let (steps, stopped) = steps(tokenizer, spec, &[], ids);
+    (steps.iter().map(|parts| text(parts)).collect(), stopped)
+}
+
+/// The parts that each token brought, and `finish` last.
+fn steps(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Vec<Part>>, Option<Matched>) {
+    let mut pipeline = OutputPipeline::new(tokenizer.clone(), spec, prompt);
+    let (mut parts, mut stopped) = (Vec::new(), None);
+    for &id in ids {
+        let step = pipeline.push(id);
+        parts.push(step.parts);
+        stopped = stopped.or(step.stopped);
+    }
+    parts.push(pipeline.finish());
+    (parts, stopped)
+}
+
+fn text(parts: &[Part]) -> String {
+    parts.iter().map(|part| part.text.as_str()).collect()
+}
+
+fn whole(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (String, Option<Matched>) {
+    let (deltas, stopped) = stream(tokenizer, spec, ids);
+    (deltas.concat(), stopped)
+}
+
+/// The bytes that show, up to the first end id, and that id.
+fn shown(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (Vec<u8>, Option<u32>) {
+    let mut bytes = Vec::new();
+    for &id in ids {
+        let passes = spec.passed.contains(&id);
+        let ends = spec.end_token_ids.contains(&id);
+        if passes || !(ends || spec.dropped.contains(&id) || tokenizer.is_special(id)) {
+            bytes.extend(tokenizer.token_bytes(id).unwrap_or_default());
+        }
+        if ends {
+            return (bytes, Some(id));
+        }
+    }
+    (bytes, None)
+}
+
+/// The stop string that ends first in a text, the longest of those that end there: where it starts, and itself.
+fn first_stop<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
+    let ends = (0..=text.len()).filter(|&end| text.is_char_boundary(end));
+    let mut found = ends.filter_map(|end| {
+        let here = stops.iter().filter(|stop| !stop.is_empty() && text[..end].ends_with(stop.as_str()));
+        here.max_by_key(|stop| stop.len()).map(|stop| (end - stop.len(), stop.as_str()))
+    });
+    found.next()
+}
+
+/// What an output must add up to, worked out on all of it at once.
+fn reference(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (String, Option<Matched>) {
+    let (bytes, end) = shown(tokenizer, spec, ids);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    match first_stop(&text, &spec.stop_strings) {
+        Some((start, stop)) => (text[..start].to_owned(), Some(Matched::StopString(stop.to_owned()))),
+        None => (text, end.map(Matched::StopToken)),
+    }
+}
+
+/// How many of the last bytes could still become a stop string.
+fn held(bytes: &[u8], stops: &[String]) -> usize {
+    let may_grow = |start: &usize| stops.iter().any(|stop| stop.as_bytes().starts_with(&bytes[*start..]));
+    (0..bytes.len()).find(may_grow).map_or(0, |start| bytes.len() - start)
+}
+
+/// Whole characters at the start of some bytes.
+fn complete(bytes: &[u8]) -> String {
+    Utf8Stream::default().push(bytes.to_vec()).0
+}
+
+fn any_id() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        8 => prop::sample::select(b"ab<>e".map(u32::from).to_vec()),
+        6 => 256..FIRST_ADDED,
+        2 => prop::sample::select(vec![0xC3, 0xA9, 0xF0, 0x9F, 0x98, 0x80, 0xFF, 0xE2, 0x82]),
+        2 => prop::sample::select(vec![SPECIAL, PASSED, DROPPED, UNKNOWN]),
+    ]
+}
+
+fn any_stops() -> impl Strategy<Value = Vec<String>> {
+    vec("[ab<>é😀]{1,5}|<ab>|<end>|<gone>|aab|😀a", 0..5)
+}
+
+fn any_ids() -> impl Strategy<Value = Vec<u32>> {
+    (vec(any_id(), 0..40), prop::option::of(Just(END))).prop_map(|(ids, end)| ids.into_iter().chain(end).collect())
+}
+
+fn spec_of(stop_strings: Vec<String>) -> Spec {
+    Spec { stop_strings, ..spec(&[]) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_streamed_is_the_whole_text_cut_at_the_first_stop(ids in any_ids(), stops in any_stops()) {
+        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
+        prop_assert_eq!(whole(tokenizer, &spec, &ids), reference(tokenizer, &spec, &ids));
+    }
+
+    #[test]
+    fn only_what_may_still_become_a_stop_is_held_back(ids in vec(any_id(), 1..30), stops in any_stops()) {
+        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
+        let (deltas, _) = stream(tokenizer, &spec, &ids);
+        for at in 1..=ids.len() {
+            let bytes = shown(tokenizer, &spec, &ids[..at]).0;
+            if first_stop(&String::from_utf8_lossy(&bytes), &spec.stop_strings).is_some() {
+                break;
+            }
+            let released = complete(&bytes[..bytes.len() - held(&bytes, &spec.stop_strings)]);
+            prop_assert_eq!(deltas[..at].concat(), released);
+        }
+    }
+
+    #[test]
+    fn bytes_cut_anywhere_are_read_as_lossy_utf8_of_the_whole(
+        pieces in vec(vec(prop_oneof![any::<u8>(), Just(0xE2), Just(0x82), Just(0xAC), Just(0xF0), Just(0x9F)], 0..5), 0..20)
+    ) {
+        let (mut text, mut read, mut utf8) = (String::new(), Vec::new(), Utf8Stream::default());
+        for piece in &pieces {
+            let (characters, bytes) = utf8.push(piece.clone());
+            prop_assert_eq!(&characters, &String::from_utf8_lossy(&bytes));
+            text += &characters;
+            read.extend(bytes);
+        }
+        let rest = utf8.finish();
+        text += if rest.is_empty() { "" } else { "\u{FFFD}" };
+        read.extend(rest);
+        prop_assert_eq!(&read, &pieces.concat());
+        prop_assert_eq!(text, String::from_utf8_lossy(&read));
+    }
+
+    #[test]
+    fn a_text_cut_anywhere_stops_at_the_same_place(text in "[ab]{0,60}", cut in 1..7usize, stops in vec("[ab]{1,6}", 1..6)) {
+        let mut scanner = scanner(&stops, &[]);
+        let (mut released, mut found) = (Vec::new(), None);
+        for piece in text.as_bytes().chunks(cut) {
+            let scanned = scanner.push(piece);
+            released.extend(scanned.released);
+            found = scanned.found;
+            if found.is_some() {
+                break;
+            }
+        }
+        released.extend(scanner.finish());
+        let expected = first_stop(&text, &stops);
+        prop_assert_eq!(found, expected.map(|(_, stop)| Found::Stop(stop.to_owned())));
+        prop_assert_eq!(&released, &text.as_bytes()[..expected.map_or(text.len(), |(start, _)| start)]);
+    }
+
+    #[test]
+    fn parts_are_the_whole_cut_at_the_markers(
+        prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..40), stops in any_stops()
+    ) {
+        let tokenizer = shared_tokenizer();
+        let spec = Spec { reasoning: markers(), ..spec_of(stops) };
+        let (steps, stopped) = steps(tokenizer, &spec, &prompt, &ids);
+        prop_assert!(steps.iter().all(|parts| parts.len() <= 2));
+        let mut parts = Vec::new();
+        steps.into_iter().flatten().for_each(|part| add_part(&mut parts, part));
+        prop_assert_eq!((parts, stopped), reference_parts(tokenizer, &spec, &prompt, &ids));
+    }
+
+    #[test]
+    fn the_bytes_of_an_output_are_those_that_its_text_was_made_of(ids in any_ids(), stops in any_stops()) {
+        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
+        let (steps, stopped) = steps(tokenizer, &spec, &[], &ids);
+        let bytes: Vec<u8> = steps.concat().into_iter().flat_map(|part| part.bytes).collect();
+        prop_assert_eq!(String::from_utf8_lossy(&bytes), text(&steps.concat()));
+        let all = shown(tokenizer, &spec, &ids).0;
+        prop_assert!(all.starts_with(&bytes));
+        prop_assert!(matches!(stopped, Some(Matched::StopString(_))) || all == bytes);
+    }
+
+    #[test]
+    fn a_stop_that_is_included_is_the_last_of_the_text(ids in any_ids(), stops in any_stops()) {
+        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
+        let (without, stopped) = whole(tokenizer, &spec, &ids);
+        let (with, same) = whole(tokenizer, &Spec { shown_stop_strings: spec.stop_strings.len(), ..spec }, &ids);
+        prop_assert_eq!(&stopped, &same);
+        let last = match stopped { Some(Matched::StopString(stop)) => stop, _ => String::new() };
+        prop_assert_eq!(with, without + &last);
+    }
+}
+
+/// Searches for stop strings and markers.
+fn scanner(stops: &[String], markers: &[String]) -> Scanner {
+    Scanner::new(stops, 0, Search::new(&Arc::new(StringSet::new(markers))))
+}
+
+/// Markers that are tokens.
+fn marker_ids(start: &[u32], end: &[u32]) -> Markers {
+    let set = |token_ids: &[u32]| MarkerSet { token_ids: token_ids.to_vec(), ..MarkerSet::default() };
+    Markers { start: set(start), end: set(end) }
+}
+
+/// Markers that are text.
+fn marker_strings(start: &[&str], end: &[&str]) -> Markers {
+    let set = |strings: &[&str]| MarkerSet {
+        strings: strings.iter().map(|&string| string.to_owned()).collect(),
+        ..MarkerSet::default()
+    };
+    Markers { start: set(start), end: set(end) }
+}
+
+/// Two that start reasoning, of which one shows, and one that shows and ends it.
+fn markers() -> Markers {
+    marker_ids(&[PASSED, SPECIAL], &[256])
+}
+
+fn any_marked() -> impl Strategy<Value = u32> {
+    prop_oneof![6 => any_id(), 1 => Just(PASSED), 1 => Just(SPECIAL), 2 => Just(256), 1 => Just(END)]
+}
+
+/// The stretches between markers, and whether they are reasoning.
+fn stretches(markers: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
+    let (start, end) = (&markers.start.token_ids, &markers.end.token_ids);
+    let mut stretches = vec![(inside, Vec::new())];
+    for id in ids {
+        if !inside && start.contains(id) {
+            inside = true;
+            stretches.push((inside, Vec::new()));
+        }
+        stretches.last_mut().expect("one").1.push(*id);
+        if inside && end.contains(id) {
+            inside = false;
+            stretches.push((inside, Vec::new()));
+        }
+    }
+    stretches
+}
+
+/// Each stretch read as an output of its own.
+fn reference_parts(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+    let control = prompt.iter().rposition(|&id| tokenizer.is_special(id) && id != PASSED && id != SPECIAL);
+    let turn = &prompt[control.map_or(0, |at| at + 1)..];
+    let inside = stretches(&spec.reasoning, false, turn).pop().is_some_and(|(inside, _)| inside);
+    let mut parts = Vec::new();
+    for (reasoning, ids) in stretches(&spec.reasoning, inside, ids) {
+        let (text, stopped) = reference(tokenizer, spec, &ids);
+        let mut bytes = shown(tokenizer, spec, &ids).0;
+        if let Some(Matched::StopString(stop)) = &stopped {
+            let is_before =
+                |&at: &usize| bytes[at..].starts_with(stop.as_bytes()) && String::from_utf8_lossy(&bytes[..at]) == text;
+            bytes.truncate((0..bytes.len()).find(is_before).expect("it is there"));
+        }
+        add_part(&mut parts, Part { reasoning, text, bytes });
+        if stopped.is_some() {
+            return (parts, stopped);
+        }
+    }
+    (parts, None)
+}
+
+fn shared_tokenizer() -> &'static Tokenizer {
+    static SHARED: std::sync::OnceLock<Tokenizer> = std::sync::OnceLock::new();
+    SHARED.get_or_init(tokenizer)
+}
+
+/// Ids of single bytes.
+fn bytes(text: &str) -> Vec<u32> {
+    text.bytes().map(u32::from).collect()
+}
+
+#[track_caller]
+fn check(stops: &[&str], ids: &[u32], text: &str, stopped: Option<Matched>) {
+    assert_eq!(whole(shared_tokenizer(), &spec(stops), ids), (text.to_owned(), stopped));
+}
+
+fn stop(string: &str) -> Option<Matched> {
+    Some(Matched::StopString(string.to_owned()))
+}
+
+#[test]
+fn an_end_id_ends_without_text_and_what_was_held_is_flushed() {
+    check(&["abx"], &[bytes("ab"), vec![END, 97]].concat(), "ab", Some(Matched::StopToken(END)));
+    check(&[], &[0xF0, 0x9F, END], "\u{FFFD}", Some(Matched::StopToken(END)));
+}
+
+#[test]
+fn an_end_id_that_passes_shows_and_ends() {
+    let mut spec = spec(&[]);
+    spec.passed.push(END);
+    let ended = Some(Matched::StopToken(END));
+    assert_eq!(whole(shared_tokenizer(), &spec, &[97, END, 98]), ("a<end>".to_owned(), ended));
+}
+
+#[test]
+fn special_tokens_are_dropped_by_id_and_their_spelling_in_text_is_text() {
+    check(&[], &[97, SPECIAL, DROPPED, PASSED, 98], "a<｜>b", None);
+    check(&[], &bytes("<ab><end>"), "<ab><end>", None);
+}
+
+#[test]
+fn a_stop_string_is_not_found_in_a_dropped_token() {
+    check(&["<ab>", "<gone>", "b>"], &[97, SPECIAL, DROPPED, 98], "ab", None);
+    check(&["<ab>"], &bytes("x<ab>y"), "x", stop("<ab>"));
+}
+
+#[test]
+fn a_stop_string_is_found_across_tokens_and_across_dropped_ones() {
+    check(&["aba"], &[256, SPECIAL, 256], "", stop("aba"));
+    check(&["éb"], &[97, 0xC3, 0xA9, 98], "a", stop("éb"));
+}
+
+#[test]
+fn the_stop_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
+    check(&["abcd", "bc"], &bytes("xabcd"), "xa", stop("bc"));
+    check(&["bc", "abc"], &bytes("xabcd"), "x", stop("abc"));
+    check(&["b", "b"], &bytes("ab"), "a", stop("b"));
+}
+
+#[test]
+fn nothing_comes_after_the_end() {
+    let mut pipeline = OutputPipeline::new(tokenizer(), &spec(&["b"]), &[]);
+    assert_eq!(text(&pipeline.push(97).parts), "a");
+    assert_eq!(pipeline.push(98).stopped, stop("b"));
+    assert_eq!(pipeline.push(97), Default::default());
+    assert_eq!((pipeline.finish(), pipeline.finish()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn empty_stop_strings_match_nothing() {
+    check(&["", "b"], &bytes("aab"), "aa", stop("b"));
+}
+
+#[test]
+fn many_long_stop_strings_cost_constant_time_a_byte() {
+    let stops: Vec<String> = (0..64).map(|at| format!("{}b{at}", "a".repeat(1000 - at))).collect();
+    let mut scanner = scanner(&stops, &stops);
+    // A search that looked at each string for each byte would take minutes here.
+    let released: usize = (0..100_000).map(|_| scanner.push(b"aaaaaaaaaa").released.len()).sum();
+    assert_eq!(released + scanner.finish().len(), 1_000_000);
+}
+
+#[test]
+fn the_default_models_outputs_stream_as_their_whole_text() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    let spec = Spec { end_token_ids: vec![2], ..Spec::default() };
+    for case in goldens()["cases"].as_array().expect("a list") {
+        let (output, expected) = (ids(&case["greedy_ids"]), case["greedy_text"].as_str().expect("a string"));
+        let (text, stopped) = whole(&tokenizer, &spec, &output);
+        assert_eq!(text, expected, "{}", case["id"]);
+        assert_eq!(stopped, output.ends_with(&[2]).then_some(Matched::StopToken(2)), "{}", case["id"]);
+    }
+}
+
+#[test]
+fn any_part_of_the_default_models_outputs_stops_them_and_never_leaks() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    for case in goldens()["cases"].as_array().expect("a list") {
+        let (output, expected) = (ids(&case["greedy_ids"]), case["greedy_text"].as_str().expect("a string"));
+        let chars: Vec<char> = expected.chars().collect();
+        for window in chars.windows(5).step_by(3) {
+            let stop_string: String = window.iter().collect();
+            let before = expected.find(&stop_string).expect("it is part of it");
+            let spec = Spec { end_token_ids: vec![2], stop_strings: vec![stop_string.clone()], ..Spec::default() };
+            assert_eq!(whole(&tokenizer, &spec, &output), (expected[..before].to_owned(), stop(&stop_string)));
+        }
+    }
+}
+
+#[test]
+fn an_output_starts_as_its_prompt_left_it() {
+    let spec = Spec { reasoning: marker_ids(&[97], &[98]), ..spec(&[]) };
+    let reasons = |prompt: &[u32]| steps(shared_tokenizer(), &spec, prompt, &[99]).0.concat()[0].reasoning;
+    assert!(!reasons(&[]));
+    assert!(reasons(&[99, 97]) && reasons(&[97, 99, 99]), "the last marker starts it");
+    assert!(!reasons(&[97, 98]) && !reasons(&[97, SPECIAL, 99]), "it has ended, or was in another turn");
+    assert!(reasons(&[98, SPECIAL, 97, 99]));
+}
+
+#[test]
+fn extraction_leaves_what_an_output_says() {
+    let parts = |parts: &[(bool, &str)]| -> Vec<Part> {
+        let part = |&(reasoning, text): &(bool, &str)| Part { reasoning, text: text.to_owned(), bytes: Vec::new() };
+        parts.iter().map(part).collect()
+    };
+    let all = parts(&[(true, "<think>Hm.\nuser\n</think>"), (false, "\n\nassistant\nFour.\nuser\nAnd the user?\n")]);
+    let rules = |strip_reasoning, cut_head: &str, strip_lines: &[&str]| Rules {
+        strip_reasoning,
+        cut_head: cut_head.to_owned(),
+        strip_lines: strip_lines.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    assert_eq!(rules(false, "", &[]).apply(&all), text(&all).trim());
+    assert_eq!(rules(true, "", &[]).apply(&all), "assistant\nFour.\nuser\nAnd the user?");
+    assert_eq!(rules(true, "assistant\n", &[]).apply(&all), "Four.\nuser\nAnd the user?");
+    assert_eq!(rules(true, "assistant\n", &["user"]).apply(&all), "Four.\nAnd the user?");
+    assert_eq!(rules(false, "assistant\n", &[]).apply(&all), text(&all).trim(), "only at the start");
+    assert_eq!(rules(true, "nowhere", &["user", "assistant"]).apply(&all), "Four.\nAnd the user?");
+    assert_eq!(rules(true, "", &[]).apply(&all[..1]), "");
+}
+
+// ---- markers that are text ----
+
+/// An output, read byte by byte with everything that came before at hand.
+struct Naive<'a> {
+    tokenizer: &'a Tokenizer,
+    spec: &'a Spec,
+    inside: bool,
+    /// The bytes since the last change.
+    stretch: Vec<u8>,
+    /// So many of them are the prompt's.
+    prior: usize,
+    /// So many of them are a marker's, in which nothing is searched.
+    searched_from: usize,
+    parts: Vec<Part>,
+}
+
+impl<'a> Naive<'a> {
+    /// An output of `prompt`.
+    fn new(tokenizer: &'a Tokenizer, spec: &'a Spec, prompt: &[u32]) -> Self {
+        let silent = Spec { stop_strings: Vec::new(), ..spec.clone() };
+        let mut naive = Naive { spec: &silent, ..Naive::start(tokenizer, spec) };
+        let Markers { start, end } = &spec.reasoning;
+        let is_marker = |id: &u32| start.token_ids.contains(id) || end.token_ids.contains(id);
+        let control = prompt.iter().rposition(|id| tokenizer.is_special(*id) && !is_marker(id));
+        for &id in &prompt[control.map_or(0, |at| at + 1)..] {
+            let _ = naive.push(id);
+        }
+        let Naive { inside, stretch, searched_from, .. } = naive;
+        Self { inside, searched_from, prior: stretch.len(), stretch, ..Naive::start(tokenizer, spec) }
+    }
+
+    fn start(tokenizer: &'a Tokenizer, spec: &'a Spec) -> Self {
+        let (stretch, parts) = (Vec::new(), Vec::new());
+        Naive { tokenizer, spec, inside: false, stretch, prior: 0, searched_from: 0, parts }
+    }
+
+    fn awaited(&self) -> &'a MarkerSet {
+        if self.inside { &self.spec.reasoning.end } else { &self.spec.reasoning.start }
+    }
+
+    fn push(&mut self, id: u32) -> Option<Matched> {
+        if !self.inside && self.awaited().token_ids.contains(&id) {
+            self.change(self.stretch.len());
+        }
+        for byte in shown(self.tokenizer, self.spec, &[id]).0 {
+            if let Some(stop) = self.push_byte(byte) {
+                return Some(Matched::StopString(stop));
+            }
+        }
+        if self.inside && self.awaited().token_ids.contains(&id) {
+            self.change(self.stretch.len());
+        }
+        self.spec.end_token_ids.contains(&id).then_some(Matched::StopToken(id))
+    }
+
+    fn push_byte(&mut self, byte: u8) -> Option<String> {
+        self.stretch.push(byte);
+        let longest = |strings: &[String], from: usize| {
+            let ends = |string: &&String| !string.is_empty() && self.stretch[from..].ends_with(string.as_bytes());
+            strings.iter().filter(ends).max_by_key(|string| string.len()).cloned()
+        };
+        let stop = longest(&self.spec.stop_strings, self.searched_from.max(self.prior));
+        let marker = longest(&self.awaited().strings, self.searched_from);
+        match (stop, marker) {
+            (Some(stop), _) => {
+                self.stretch.truncate(self.stretch.len() - stop.len());
+                return Some(stop);
+            }
+            (None, Some(_)) if self.inside => self.change(self.stretch.len()),
+            (None, Some(marker)) => self.change(self.stretch.len() - marker.len()),
+            (None, None) => {}
+        }
+        None
+    }
+
+    /// Ends a stretch before its byte `at`. What follows, a marker, is not searched.
+    fn change(&mut self, at: usize) {
+        let marker = self.stretch.split_off(at.max(self.prior));
+        self.end_stretch();
+        (self.searched_from, self.stretch, self.inside) = (marker.len(), marker, !self.inside);
+    }
+
+    /// Ends the last stretch and returns all parts.
+    fn end(mut self) -> Vec<Part> {
+        self.end_stretch();
+        self.parts
+    }
+
+    /// Returns all parts that can no longer change.
+    fn settled(mut self) -> Vec<Part> {
+        let stops = held(&self.stretch[self.searched_from.max(self.prior)..], &self.spec.stop_strings);
+        let held = stops.max(held(&self.stretch[self.searched_from..], &self.awaited().strings));
+        let mut bytes = self.stretch.split_off(self.prior);
+        bytes.truncate(bytes.len().saturating_sub(held));
+        let (text, bytes) = Utf8Stream::default().push(bytes);
+        add_part(&mut self.parts, Part { reasoning: self.inside, text, bytes });
+        self.parts
+    }
+
+    fn end_stretch(&mut self) {
+        let bytes = self.stretch.split_off(self.prior);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        add_part(&mut self.parts, Part { reasoning: self.inside, text, bytes });
+        self.prior = 0;
+    }
+}
+
+/// What an output must add up to.
+fn naive_parts(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+    let mut naive = Naive::new(tokenizer, spec, prompt);
+    let stopped = ids.iter().find_map(|&id| naive.push(id));
+    (naive.end(), stopped)
+}
+
+/// The parts of an output, joined.
+fn joined(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+    let (steps, stopped) = steps(tokenizer, spec, prompt, ids);
+    let mut parts = Vec::new();
+    steps.into_iter().flatten().for_each(|part| add_part(&mut parts, part));
+    (parts, stopped)
+}
+
+/// Markers that are text, of which none is a start and an end.
+fn any_marker_strings() -> impl Strategy<Value = Markers> {
+    let strings = || vec("[ab<>é]{1,4}|<ab>|<gone>|aab", 0..4);
+    (strings(), strings()).prop_map(|(start, mut end)| {
+        end.retain(|string| !start.contains(string));
+        let set = |strings| MarkerSet { strings, ..MarkerSet::default() };
+        Markers { start: set(start), end: set(end) }
+    })
+}
+
+/// The same, with tokens among them or without.
+fn any_markers() -> impl Strategy<Value = Markers> {
+    (any_marker_strings(), any::<bool>()).prop_map(|(mut all, with_ids)| {
+        if with_ids {
+            all.start.token_ids = markers().start.token_ids;
+            all.end.token_ids = markers().end.token_ids;
+        }
+        all
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_are_the_whole_cut_at_the_markers_that_are_text(
+        reasoning in any_markers(), prompt in vec(any_marked(), 0..12), ids in vec(any_marked(), 0..40), stops in any_stops()
+    ) {
+        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
+        let expected = naive_parts(tokenizer, &spec, &prompt, &ids);
+        prop_assert_eq!(joined(tokenizer, &spec, &prompt, &ids), expected);
+    }
+
+    #[test]
+    fn parts_do_not_depend_on_how_the_text_was_cut_into_tokens(
+        reasoning in any_marker_strings(), prompt in any_ids(), ids in any_ids(), stops in any_stops()
+    ) {
+        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
+        let (bytes, end) = shown(tokenizer, &spec, &ids);
+        let single: Vec<u32> = bytes.into_iter().map(u32::from).chain(end).collect();
+        let expected = joined(tokenizer, &spec, &prompt, &single);
+        prop_assert_eq!(joined(tokenizer, &spec, &prompt, &ids), expected);
+    }
+
+    #[test]
+    fn only_what_may_still_become_a_stop_or_a_marker_is_held_back(
+        reasoning in any_markers(), prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..24), stops in any_stops()
+    ) {
+        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
+        let mut pipeline = OutputPipeline::new(tokenizer.clone(), &spec, &prompt);
+        let mut streamed = Vec::new();
+        for at in 0..ids.len() {
+            let step = pipeline.push(ids[at]);
+            step.parts.into_iter().for_each(|part| add_part(&mut streamed, part));
+            let mut naive = Naive::new(tokenizer, &spec, &prompt);
+            if ids[..=at].iter().any(|&id| naive.push(id).is_some()) {
+                break;
+            }
+            prop_assert_eq!(&streamed, &naive.settled());
+        }
+    }
+}
+
+/// What an output in single bytes adds up to, the reasoning in brackets.
+#[track_caller]
+fn check_text(spec: &Spec, prompt: &str, output: &str, expected: &str, stopped: Option<Matched>) {
+    let (parts, found) = joined(shared_tokenizer(), spec, &bytes(prompt), &bytes(output));
+    let bracketed = |part: &Part| if part.reasoning { format!("[{}]", part.text) } else { part.text.clone() };
+    assert_eq!((parts.iter().map(bracketed).collect::<String>().as_str(), found), (expected, stopped));
+}
+
+fn thinking(stops: &[&str]) -> Spec {
+    Spec { reasoning: marker_strings(&["<think>"], &["</think>"]), ..spec(stops) }
+}
+
+#[test]
+fn markers_of_several_tokens_enclose_reasoning_and_are_part_of_it() {
+    let spec = thinking(&[]);
+    check_text(&spec, "", "a<think>secret</think>answer", "a[<think>secret</think>]answer", None);
+    check_text(&spec, "", "<think>a<think>b</think>c</think>d", "[<think>a<think>b</think>]c</think>d", None);
+    check_text(&spec, "", "<thin<think></think><think>a", "<thin[<think></think><think>a]", None);
+}
+
+#[test]
+fn the_start_of_a_marker_that_never_ends_is_text() {
+    let spec = thinking(&[]);
+    check_text(&spec, "", "a<think", "a<think", None);
+    check_text(&spec, "", "a<thinx>b", "a<thinx>b", None);
+    check_text(&spec, "", "<think>a</thin", "[<think>a</thin]", None);
+    let ended = [bytes("a<thin"), vec![END]].concat();
+    let part = Part { reasoning: false, text: "a<thin".to_owned(), bytes: b"a<thin".to_vec() };
+    let expected = (vec![part], Some(Matched::StopToken(END)));
+    assert_eq!(joined(shared_tokenizer(), &spec, &[], &ended), expected);
+}
+
+#[test]
+fn of_a_stop_string_and_a_marker_the_one_that_ends_first_wins_and_on_a_tie_the_stop_string() {
+    check_text(&thinking(&["in"]), "", "a<think>b", "a<th", stop("in"));
+    check_text(&thinking(&["k>b"]), "", "a<think>bc", "a[<think>bc]", None);
+    check_text(&thinking(&["a<think>b"]), "", "a<think>b", "a[<think>b]", None);
+    check_text(&thinking(&["k>"]), "", "a<think>b", "a<thin", stop("k>"));
+    check_text(&thinking(&["a<think>"]), "", "a<think>b", "", stop("a<think>"));
+    check_text(&thinking(&["</think>"]), "", "<think>b</think>c", "[<think>b]", stop("</think>"));
+    check_text(&thinking(&["b"]), "", "<think>b</think>c", "[<think>]", stop("b"));
+    let shown = Spec { shown_stop_strings: 1, ..thinking(&["k>"]) };
+    check_text(&shown, "", "a<think>b", "a<think>", stop("k>"));
+}
+
+#[test]
+fn of_markers_the_one_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
+    let of = |start: &[&str], end: &[&str]| Spec { reasoning: marker_strings(start, end), ..spec(&[]) };
+    check_text(&of(&["k>", "<think>"], &["/"]), "", "a<think>b/c", "a[<think>b/]c", None);
+    check_text(&of(&["<think>", "<think>b"], &["b/"]), "", "a<think>b/c", "a[<think>b/]c", None);
+    check_text(&of(&["ab"], &["ba"]), "", "xaba", "x[aba]", None);
+    check_text(&of(&["ab"], &["bx"]), "", "abx", "[abx]", None);
+    check_text(&of(&["é>"], &["<é"]), "", "aé>b<éc", "a[é>b<é]c", None);
+}
+
+#[test]
+fn an_output_starts_as_the_text_of_its_prompt_left_it() {
+    let spec = thinking(&[]);
+    check_text(&spec, "a<think>\n", "b</think>c", "[b</think>]c", None);
+    check_text(&spec, "a<think>b</think>", "c", "c", None);
+    check_text(&spec, "a</think>b<think>", "c", "[c]", None);
+    let reasons = |prompt: &[u32]| joined(shared_tokenizer(), &spec, prompt, &[99]).0[0].reasoning;
+    let start = bytes("<think>");
+    assert!(reasons(&[&[SPECIAL], &start[..]].concat()));
+    assert!(!reasons(&[&start[..], &[SPECIAL]].concat()), "it was in another turn");
+    assert!(!reasons(&[&start[..3], &[SPECIAL], &start[3..]].concat()), "a control token is between");
+}
+
+#[test]
+fn an_output_completes_a_marker_that_its_prompt_has_begun() {
+    check_text(&thinking(&[]), "a<thi", "nk>b</think>c", "[nk>b</think>]c", None);
+    check_text(&thinking(&[]), "<think>a</th", "ink>b", "[ink>]b", None);
+    check_text(&thinking(&[]), "a<thi", "nx>b", "nx>b", None);
+    check_text(&thinking(&["ink>"]), "a<thi", "nk>b", "[nk>b]", None);
+    check_text(&thinking(&["nk"]), "a<thi", "nk>b", "", stop("nk"));
+    let steps = steps(shared_tokenizer(), &thinking(&[]), &bytes("<thi"), &bytes("nk>"));
+    assert_eq!(steps.0.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 1, 0], "it is held back until then");
+}
+
+#[test]
+fn markers_that_are_text_are_found_in_the_last_4096_tokens_of_a_prompt() {
+    let spec = Spec { reasoning: marker_strings(&["<"], &[">"]), ..spec(&[]) };
+    let after = |prompt: &[u32]| joined(shared_tokenizer(), &spec, prompt, &[99]).0[0].reasoning;
+    let filler = |count| vec![u32::from(b'x'); count];
+    assert!(after(&[bytes("<"), filler(4095)].concat()));
+    assert!(!after(&[bytes("<"), filler(4096)].concat()));
+    let mut with_ids = spec.clone();
+    with_ids.reasoning.start.token_ids = vec![256];
+    let after = |prompt: &[u32]| joined(shared_tokenizer(), &with_ids, prompt, &[99]).0[0].reasoning;
+    assert!(after(&[vec![256], filler(9000)].concat()), "one that is a token is found anywhere");
+    assert!(!after(&[vec![256], filler(9000), bytes(">"), filler(9)].concat()));
+}
+
+#[test]
+fn markers_can_be_tokens_and_text_at_once() {
+    let mut both = thinking(&[]);
+    both.reasoning.start.token_ids = vec![SPECIAL];
+    both.reasoning.end.token_ids = vec![PASSED];
+    let ids = [&bytes("a<thi")[..], &[SPECIAL], &bytes("nk>b</think>c<think>d")[..], &[PASSED, 101]].concat();
+    let (parts, _) = joined(shared_tokenizer(), &both, &[], &ids);
+    let texts: Vec<_> = parts.iter().map(|part| (part.reasoning, part.text.as_str())).collect();
+    assert_eq!(texts, [(false, "a<thi"), (true, "nk>b</think>"), (false, "c"), (true, "<think>d<｜>"), (false, "e")]);
+}
+
+#[test]
+fn a_marker_is_not_found_in_a_token_that_leaves_no_text() {
+    let spec = Spec { reasoning: marker_strings(&["<gone>", "<ab>"], &[]), ..spec(&[]) };
+    let reasons = |prompt: &[u32], ids: &[u32]| joined(shared_tokenizer(), &spec, prompt, ids).0[0].reasoning;
+    assert!(!reasons(&[], &[DROPPED, SPECIAL, 99]) && !reasons(&[DROPPED], &[99]) && !reasons(&[SPECIAL], &[99]));
+    assert!(reasons(&bytes("<gone>"), &[99]) && reasons(&[], &bytes("<gone>")));
+}
+
+#[test]
+fn a_token_can_hold_several_markers() {
+    let spec = Spec { reasoning: marker_strings(&["b"], &["a"]), ..spec(&[]) };
+    let texts: Vec<_> = joined(shared_tokenizer(), &spec, &bytes("b"), &[257]).0;
+    let texts: Vec<_> = texts.iter().map(|part| (part.reasoning, part.text.as_str())).collect();
+    assert_eq!(texts, [(true, "a"), (false, "a"), (true, "b")]);
+}
+
+#[test]
+fn a_scan_ends_after_what_it_finds() {
+    let mut scanner = scanner(&["z".to_owned()], &["<b>".to_owned()]);
+    let found = |released: &[u8], found, rest| Scanned { released: released.to_vec(), found, rest };
+    assert_eq!(scanner.push(b"a<"), found(b"a", None, b""));
+    assert_eq!(scanner.push(b"b>cz"), found(b"", Some(Found::Marker(b"<b>".to_vec())), b"cz"));
+    assert_eq!(scanner.push(b"cz"), found(b"c", Some(Found::Stop("z".to_owned())), b""));
+}

@@ -1,0 +1,651 @@
+//! Generation over gRPC with the real model: ids, text, stops, cancellation, several clients, bad requests.
+
+use std::time::Duration;
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::finished::Matched;
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_tests::default_artifacts;
+use tandem_tests::failure::failed;
+use tandem_tests::{Golden, goldens};
+use tandem_tests_full::Generation;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+type Client = GenerateServiceClient<Channel>;
+
+async fn serve() -> (Generation, Client) {
+    let service = Generation::start().await;
+    let client = GenerateServiceClient::new(service.running.channel().await);
+    (service, client)
+}
+
+fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
+    pb::GenerateRequest {
+        input: Some(Input::Prompt(prompt.to_owned())),
+        sampling: Some(pb::Sampling { temperature: Some(0.0), ..Default::default() }),
+        stop: Some(pb::Stop { max_new_tokens: Some(max_new_tokens), ..Default::default() }),
+        return_options: Some(pb::ReturnOptions { token_ids: true, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// A whole answer, as its events add up.
+#[derive(Debug, Default)]
+struct Answer {
+    accepted: pb::Accepted,
+    prompt_logprobs: Vec<pb::TokenInfo>,
+    deltas: Vec<String>,
+    reasoning: String,
+    bytes: Vec<u8>,
+    tokens: Vec<pb::TokenInfo>,
+    token_ids: Vec<u32>,
+    finished: pb::Finished,
+    summary: pb::Summary,
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        self.deltas.concat()
+    }
+}
+
+async fn ask(client: &mut Client, request: pb::GenerateRequest) -> Result<Answer, Status> {
+    let mut stream = client.generate(request).await?.into_inner();
+    let (mut answer, mut order) = (Answer::default(), String::new());
+    while let Some(response) = stream.message().await? {
+        match response.event.expect("an event") {
+            Event::Accepted(accepted) => (answer.accepted, _) = (accepted, order.push('a')),
+            Event::Delta(delta) => {
+                answer.reasoning += if delta.reasoning { &delta.text } else { "" };
+                answer.bytes.extend(delta.bytes);
+                answer.deltas.push(delta.text);
+                answer.token_ids.extend(delta.token_ids);
+                answer.tokens.extend(delta.tokens);
+                order.push('d');
+            }
+            Event::Finished(finished) => (answer.finished, _) = (finished, order.push('f')),
+            Event::PromptLogprobs(of) => {
+                answer.prompt_logprobs.extend(of.tokens);
+                order.push('p');
+            }
+            Event::Summary(summary) => (answer.summary, _) = (summary, order.push('s')),
+        }
+    }
+    assert_eq!(order.replace(['d', 'p'], ""), "afs", "the order of events");
+    assert!(order.rfind('p') < order.find('d'), "the prompt comes first: {order}");
+    Ok(answer)
+}
+
+fn golden(id: &str) -> Golden {
+    goldens().into_iter().find(|golden| golden.id == id).unwrap_or_else(|| panic!("no golden {id}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_text_is_the_whole_text_and_shows_no_special_token() {
+    let (service, mut client) = serve().await;
+    for golden in goldens() {
+        let answer = ask(&mut client, greedy(&golden.prompt, 64)).await.expect("answers");
+        assert_eq!(answer.token_ids, golden.greedy_ids, "{}", golden.id);
+        let whole = service.tokenizer.decode(&golden.greedy_ids, true).expect("text");
+        assert_eq!(answer.text(), whole, "{}", golden.id);
+        for special in ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "\u{fffd}"] {
+            assert!(!answer.text().contains(special), "{} shows {special}", golden.id);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_string_over_several_tokens_never_shows_a_part() {
+    let (service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let tokenizer = &service.tokenizer;
+    let text = tokenizer.decode(&golden.greedy_ids, true).expect("text");
+    // From the middle of one token to the middle of one three further on.
+    let boundary = |tokens| tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text").len();
+    let stop = text.get(boundary(8) - 1..boundary(11) + 2).expect("an ASCII answer");
+    let mut request = greedy(&golden.prompt, 64);
+    request.stop.get_or_insert_default().stop_strings = vec!["never said".to_owned(), stop.to_owned()];
+    let answer = ask(&mut client, request).await.expect("answers");
+    let before = text.split(stop).next().expect("a part");
+    assert_eq!(answer.text(), before);
+    assert_eq!(answer.finished.reason(), pb::FinishReason::Stop);
+    assert_eq!(answer.finished.matched, Some(Matched::StopString(stop.to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_id_ends_the_output_and_usage_counts_it() {
+    let (_service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let stop = golden.greedy_ids[5];
+    let first = golden.greedy_ids.iter().position(|&id| id == stop).expect("it is there");
+    let mut request = greedy(&golden.prompt, 64);
+    request.stop.get_or_insert_default().stop_token_ids = vec![stop];
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(stop)));
+    let usage = answer.summary.usage.expect("usage");
+    assert_eq!(usage.completion_tokens as usize, first + 1);
+    assert_eq!(usage.prompt_tokens as usize, golden.prompt_ids.len());
+    assert_eq!(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eos_stops_and_ignoring_it_goes_on() {
+    let (_service, mut client) = serve().await;
+    let ended = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
+    let answer = ask(&mut client, greedy(&ended.prompt, 64)).await.expect("answers");
+    assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(2)));
+    let mut request = greedy(&ended.prompt, 64);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!(answer.finished.reason(), pb::FinishReason::Length);
+    assert_eq!(answer.token_ids.len(), 64);
+    assert!(!answer.text().contains("<|im_end|>"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_reproduces_an_answer_and_is_returned_when_drawn() {
+    let (_service, mut client) = serve().await;
+    let prompt = golden("plain").prompt;
+    let warm = |seed| pb::GenerateRequest {
+        sampling: Some(pb::Sampling { temperature: Some(1.0), seed, ..Default::default() }),
+        ..greedy(&prompt, 24)
+    };
+    let drawn = ask(&mut client, warm(None)).await.expect("answers");
+    let again = ask(&mut client, warm(Some(drawn.summary.seed))).await.expect("answers");
+    assert_eq!(drawn.token_ids, again.token_ids);
+    let other = ask(&mut client, warm(Some(drawn.summary.seed.wrapping_add(1)))).await.expect("answers");
+    assert_ne!(drawn.token_ids, other.token_ids);
+    let accepted = drawn.accepted.sampling.expect("effective parameters");
+    assert_eq!((accepted.temperature, accepted.seed), (Some(1.0), Some(drawn.summary.seed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_stops_the_work_within_one_step() {
+    let (service, mut client) = serve().await;
+    let mut request = greedy(&golden("plain").prompt, 4000);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let mut stream = client.generate(request).await.expect("accepted").into_inner();
+    for _ in 0..5 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    assert_eq!(service.engine.gauges().running, 1);
+    drop(stream);
+    wait_until("the engine is idle", || service.engine.gauges().running == 0).await;
+    let tokens = service.engine.gauges().tokens;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(service.engine.gauges().tokens, tokens, "nothing is generated any more");
+    assert!(tokens < 1000, "{tokens} tokens for nobody");
+}
+
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not within 10 s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_at_once_all_finish_with_what_they_would_get_alone() {
+    let (_service, client) = serve().await;
+    let asked = goldens().into_iter().take(4).map(|golden| {
+        let mut client = client.clone();
+        tokio::spawn(async move {
+            let answer = ask(&mut client, greedy(&golden.prompt, 64)).await.expect("answers");
+            assert_eq!(answer.token_ids, golden.greedy_ids, "{}", golden.id);
+        })
+    });
+    for answer in asked.collect::<Vec<_>>() {
+        answer.await.expect("as alone");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_name_their_field_and_the_service_lives_on() {
+    let (_service, mut client) = serve().await;
+    let sampling = |sampling| pb::GenerateRequest { sampling: Some(sampling), ..greedy("Hi", 1) };
+    let stop = |stop| pb::GenerateRequest { stop: Some(stop), ..greedy("Hi", 1) };
+    let ids = |ids| pb::GenerateRequest { input: Some(Input::TokenIds(pb::TokenIds { ids })), ..greedy("", 1) };
+    let cases = [
+        (sampling(pb::Sampling { temperature: Some(-1.0), ..Default::default() }), "sampling.temperature"),
+        (sampling(pb::Sampling { temperature: Some(f32::NAN), ..Default::default() }), "sampling.temperature"),
+        (sampling(pb::Sampling { top_p: Some(0.0), ..Default::default() }), "sampling.top_p"),
+        (sampling(pb::Sampling { min_p: Some(1.5), ..Default::default() }), "sampling.min_p"),
+        (sampling(pb::Sampling { repetition_penalty: Some(0.0), ..Default::default() }), "sampling.repetition_penalty"),
+        (stop(pb::Stop { max_new_tokens: Some(0), ..Default::default() }), "stop.max_new_tokens"),
+        (stop(pb::Stop { stop_strings: vec![String::new()], ..Default::default() }), "stop.stop_strings[0]"),
+        (ids(vec![1, 1_000_000]), "token_ids.ids[1]"),
+        (ids(vec![]), "token_ids.ids"),
+        (greedy("", 1), "prompt"),
+        (pb::GenerateRequest { input: None, ..greedy("", 1) }, "input"),
+    ];
+    for (request, field) in cases {
+        let failure = failed(&ask(&mut client, request).await.expect_err(field));
+        let expected = (Code::InvalidArgument, "INVALID_REQUEST", Some(field));
+        assert_eq!((failure.code, failure.reason.as_str(), failure.field.as_deref()), expected);
+    }
+    ask(&mut client, greedy("Hi", 1)).await.expect("lives on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_cannot_be_served_say_why() {
+    let (_service, mut client) = serve().await;
+    let mut check = async |request, code, reason: &str| {
+        let status = ask(&mut client, request).await.expect_err(reason);
+        let failure = failed(&status);
+        assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+        status.message().to_owned()
+    };
+    let unknown = pb::GenerateRequest { model: "x".to_owned(), ..greedy("Hi", 1) };
+    check(unknown, Code::NotFound, "MODEL_NOT_FOUND").await;
+    let skewed = pb::GenerateRequest { expected_tokenizer_sha256: Some("00".to_owned()), ..greedy("Hi", 1) };
+    check(skewed, Code::FailedPrecondition, "TOKENIZER_MISMATCH").await;
+    let long =
+        pb::GenerateRequest { input: Some(Input::TokenIds(pb::TokenIds { ids: vec![1; 9000] })), ..greedy("", 1) };
+    let message = check(long, Code::InvalidArgument, "PROMPT_TOO_LONG").await;
+    assert!(message.contains("9000") && message.contains("8192"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_ends_a_running_request_as_such() {
+    let (_service, mut client) = serve().await;
+    let mut request = greedy(&golden("plain").prompt, 4000);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let mut request = tonic::Request::new(request);
+    // The client's own timer is not set, so what ends the stream is the server's.
+    request.metadata_mut().insert("grpc-timeout", "2S".parse().expect("a value"));
+    let mut stream = client.generate(request).await.expect("accepted").into_inner();
+    let mut finished = None;
+    while let Some(response) = stream.message().await.expect("ends in order") {
+        if let Some(Event::Finished(end)) = response.event {
+            finished = Some(end.reason());
+        }
+    }
+    assert_eq!(finished, Some(pb::FinishReason::Deadline));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logprobs_of_an_answer_are_those_of_the_same_tokens_in_a_prompt() {
+    let (service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let mut request = greedy(&golden.prompt, 12);
+    request.return_options = Some(pb::ReturnOptions { token_ids: true, logprobs: Some(3), ..Default::default() });
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    let ids = |tokens: &[pb::TokenInfo]| tokens.iter().map(|token| token.id).collect::<Vec<_>>();
+    assert_eq!((&ids(&answer.tokens), &answer.token_ids[..]), (&answer.token_ids, &golden.greedy_ids[..12]));
+    for token in &answer.tokens {
+        let likeliest = &token.top_logprobs[0];
+        assert_eq!((likeliest.id, likeliest.logprob, &likeliest.bytes), (token.id, token.logprob, &token.bytes));
+        assert!(token.top_logprobs.is_sorted_by(|a, b| a.logprob >= b.logprob) && token.top_logprobs.len() == 3);
+        assert_eq!(service.tokenizer.token_bytes(token.id), Some(&token.bytes[..]));
+    }
+    let whole = [golden.prompt_ids.clone(), answer.token_ids.clone()].concat();
+    request.input = Some(Input::TokenIds(pb::TokenIds { ids: whole.clone() }));
+    request.return_options = Some(pb::ReturnOptions { prompt_logprobs: Some(3), ..Default::default() });
+    for _ in 0..2 {
+        let told = ask(&mut client, request.clone()).await.expect("answers");
+        assert_eq!(ids(&told.prompt_logprobs), whole[1..], "every token but the first, cached or not");
+        assert!(told.tokens.is_empty() && told.token_ids.is_empty());
+        for (found, expected) in told.prompt_logprobs[golden.prompt_ids.len() - 1..].iter().zip(&answer.tokens) {
+            assert!((found.logprob - expected.logprob).abs() < 1e-3, "{found:?}, not {expected:?}");
+            assert_eq!(found.top_logprobs[0].id, expected.top_logprobs[0].id);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_at_least_as_many_tokens_as_asked() {
+    let (_service, mut client) = serve().await;
+    let short = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
+    let least = short.greedy_ids.len() as u32 + 5;
+    let mut request = greedy(&short.prompt, 64);
+    request.stop.get_or_insert_default().min_new_tokens = least;
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert!(answer.token_ids.len() >= least as usize);
+    assert!(!answer.token_ids[..least as usize].contains(&2));
+    assert_eq!(answer.token_ids[..short.greedy_ids.len() - 1], short.greedy_ids[..short.greedy_ids.len() - 1]);
+}
+
+#[tokio::test]
+async fn reasoning_is_told_apart_by_its_markers_and_left_out_of_what_is_extracted() {
+    let (_server, mut client) = serve().await;
+    let golden = golden("plain");
+    let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
+    assert!(plain.reasoning.is_empty() && plain.bytes.is_empty() && plain.finished.extracted_text.is_none());
+    // Any two tokens can be markers.
+    let ids = &plain.token_ids;
+    let until = ids.iter().skip(1).position(|&id| id != ids[0]).expect("another token") + 1;
+    let mut request = greedy(&golden.prompt, 40);
+    request.output_spec = Some(pb::OutputSpec {
+        eos_token_ids: vec![2],
+        reasoning: Some(marker_ids(&[ids[0]], &[ids[until]])),
+        extraction: Some(pb::ExtractionRules { strip_reasoning: true, ..Default::default() }),
+        ..Default::default()
+    });
+    request.return_options = Some(pb::ReturnOptions { bytes: true, extracted_text: true, ..Default::default() });
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(answer.text(), plain.text());
+    assert_eq!(answer.bytes, plain.text().as_bytes());
+    assert!(!answer.reasoning.is_empty() && plain.text().starts_with(&answer.reasoning), "{}", answer.reasoning);
+    let extracted = answer.finished.extracted_text.expect("asked for");
+    assert!(plain.text().ends_with(&extracted) && extracted.len() + answer.reasoning.len() <= plain.text().len());
+
+    let spec = request.output_spec.as_mut().expect("set");
+    spec.reasoning = Some(marker_ids(&[5], &[4, 5]));
+    assert_eq!(refused(&mut client, request).await, "output_spec.reasoning.end_token_ids[1]", "a start is no end");
+}
+
+fn marker_ids(start: &[u32], end: &[u32]) -> pb::ReasoningMarkers {
+    let (start_token_ids, end_token_ids) = (start.to_vec(), end.to_vec());
+    pb::ReasoningMarkers { start_token_ids, end_token_ids, ..Default::default() }
+}
+
+fn marker_strings(start: &[&str], end: &[&str]) -> pb::ReasoningMarkers {
+    let list = |strings: &[&str]| strings.iter().map(|&string| string.to_owned()).collect();
+    pb::ReasoningMarkers { start_strings: list(start), end_strings: list(end), ..Default::default() }
+}
+
+/// The text that each token of an output brought, in parts that are reasoning or not, and the tokens.
+#[derive(Debug, Default)]
+struct Parts {
+    ids: Vec<u32>,
+    of_tokens: Vec<Vec<(bool, String)>>,
+    extracted: Option<String>,
+}
+
+async fn parts(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Parts {
+    let mut stream = client.generate(request).await.expect("accepted").into_inner();
+    let (mut parts, mut of_token) = (Parts::default(), Vec::new());
+    while let Some(response) = stream.message().await.expect("streams") {
+        match response.event.expect("an event") {
+            Event::Delta(delta) if delta.output_index == output => {
+                of_token.push((delta.reasoning, delta.text));
+                if let [id] = delta.token_ids[..] {
+                    parts.ids.push(id);
+                    parts.of_tokens.push(std::mem::take(&mut of_token));
+                }
+            }
+            Event::Finished(finished) if finished.output_index == output => parts.extracted = finished.extracted_text,
+            _ => {}
+        }
+    }
+    assert_eq!(of_token, [], "the last delta of a token has its id");
+    parts
+}
+
+/// Parts of the same kind as one.
+fn merged(parts: impl IntoIterator<Item = (bool, String)>) -> Vec<(bool, String)> {
+    let mut merged: Vec<(bool, String)> = Vec::new();
+    for (reasoning, text) in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        match merged.last_mut() {
+            Some(last) if last.0 == reasoning => last.1 += &text,
+            _ => merged.push((reasoning, text)),
+        }
+    }
+    merged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reasoning_between_markers_of_several_tokens_is_told_apart_wherever_the_output_is_resumed() {
+    let (service, mut client) = serve().await;
+    let golden = &goldens()[0];
+    let text_of = |tokens: usize| service.tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text");
+    let text = text_of(40);
+    // From the middle of one token to the middle of one three further on.
+    let marker = |from: usize| &text[text_of(from).len() - 1..text_of(from + 3).len() + 1];
+    let (start, end) = (marker(8), marker(20));
+    let mut request = greedy(&golden.prompt, 40);
+    request.sampling.get_or_insert_default().n = Some(2);
+    request.output_spec = Some(pb::OutputSpec {
+        reasoning: Some(marker_strings(&["never said", start], &[end])),
+        extraction: Some(pb::ExtractionRules { strip_reasoning: true, ..Default::default() }),
+        ..Default::default()
+    });
+    request.return_options = Some(pb::ReturnOptions { token_ids: true, extracted_text: true, ..Default::default() });
+
+    let (before, rest) = text.split_once(start).expect("it is there");
+    let (inside, after) = rest.split_once(end).expect("it is there");
+    let expected = [(false, before.to_owned()), (true, format!("{start}{inside}{end}")), (false, after.to_owned())];
+    for output in 0..2 {
+        let whole = parts(&mut client, request.clone(), output).await;
+        assert_eq!(merged(whole.of_tokens.concat()), expected, "output {output}");
+        assert_eq!(whole.extracted.as_deref(), Some(format!("{before}{after}").trim()));
+        for cut in (7..13).chain(19..25) {
+            let resumed = resumed(&request, &golden.prompt_ids, &whole.ids[..cut], output);
+            let rest = parts(&mut client, resumed, output).await;
+            let all = [whole.of_tokens[..cut].concat(), rest.of_tokens.concat()].concat();
+            assert_eq!(merged(all), expected, "cut at {cut}");
+            assert_eq!(rest.extracted, whole.extracted, "cut at {cut}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_ends_with_the_text_of_a_start_starts_inside() {
+    let (_service, mut client) = serve().await;
+    let mut request = greedy(&(golden("plain").prompt + "<think>\n"), 8);
+    let plain = ask(&mut client, request.clone()).await.expect("answers");
+    let markers = marker_strings(&["<think>"], &["</think>"]);
+    request.output_spec = Some(pb::OutputSpec { reasoning: Some(markers), ..Default::default() });
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!((&answer.reasoning, &answer.text()), (&plain.text(), &plain.text()));
+}
+
+#[tokio::test]
+async fn an_output_spec_out_of_range_names_its_field() {
+    let (_service, mut client) = serve().await;
+    let with = |change: &dyn Fn(&mut pb::OutputSpec)| {
+        let mut spec = pb::OutputSpec::default();
+        change(&mut spec);
+        pb::GenerateRequest { output_spec: Some(spec), ..greedy("Hi", 1) }
+    };
+    let reasoning = |markers: pb::ReasoningMarkers| with(&|spec| spec.reasoning = Some(markers.clone()));
+    let class = |token_ids| pb::SpecialTokenClass { token_ids, ..Default::default() };
+    let (long, just) = ("x".repeat(65), "x".repeat(64));
+    let cases = [
+        (with(&|spec| spec.eos_token_ids = vec![2, 49_152]), "eos_token_ids[1]"),
+        (
+            with(&|spec| spec.special_token_classes = vec![class(vec![1]), class(vec![3, 4, 49_152])]),
+            "special_token_classes[1].token_ids[2]",
+        ),
+        (reasoning(marker_ids(&[49_152], &[])), "reasoning.start_token_ids[0]"),
+        (reasoning(marker_ids(&[3], &[4, u32::MAX])), "reasoning.end_token_ids[1]"),
+        (reasoning(marker_strings(&[""], &[])), "reasoning.start_strings[0]"),
+        (reasoning(marker_strings(&[&just], &["a", &long])), "reasoning.end_strings[1]"),
+        (reasoning(marker_strings(&["a"; 17], &[])), "reasoning.start_strings"),
+        (reasoning(marker_strings(&[], &["a"; 17])), "reasoning.end_strings"),
+        (reasoning(marker_strings(&["a", "b"], &["c", "b"])), "reasoning.end_strings[1]"),
+    ];
+    for (request, field) in cases {
+        assert_eq!(refused(&mut client, request).await, format!("output_spec.{field}"));
+    }
+    let most = ["a"; 16];
+    ask(&mut client, reasoning(marker_strings(&most, &[&just]))).await.expect("as many and as long as allowed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_spec_without_eos_ids_means_the_models_own() {
+    let (_service, mut client) = serve().await;
+    let ended = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
+    let spec = |eos_token_ids| Some(pb::OutputSpec { eos_token_ids, ..Default::default() });
+    let mut request = pb::GenerateRequest { output_spec: spec(vec![]), ..greedy(&ended.prompt, 64) };
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(2)));
+    assert_eq!(answer.accepted.stop.clone().expect("set").stop_token_ids, [2]);
+    request.stop.get_or_insert_default().ignore_eos = true;
+    let answer = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(answer.finished.reason(), pb::FinishReason::Length);
+    assert!(!answer.text().contains("<|im_end|>"), "it leaves no text");
+    // Those that a request has replace the model's.
+    request.stop.get_or_insert_default().ignore_eos = false;
+    request.output_spec = spec(vec![5]);
+    let answer = ask(&mut client, request).await.expect("answers");
+    assert_eq!(answer.accepted.stop.expect("set").stop_token_ids, [5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eos_id_that_a_bias_forces_ends_the_output() {
+    let (_service, mut client) = serve().await;
+    // One that is text, one that is special, and the model's own.
+    for (id, temperature) in [(300, 0.0), (300, 1.5), (7, 0.0), (2, 1.0)] {
+        let mut request = greedy(&golden("plain").prompt, 8);
+        let logit_bias = [(id, 100.0)].into();
+        request.sampling =
+            Some(pb::Sampling { temperature: Some(temperature), seed: Some(1), logit_bias, ..Default::default() });
+        request.stop.get_or_insert_default().min_new_tokens = 0;
+        request.output_spec = Some(pb::OutputSpec { eos_token_ids: vec![id], ..Default::default() });
+        let answer = ask(&mut client, request).await.expect("answers");
+        assert_eq!(answer.finished.reason(), pb::FinishReason::Stop, "{id} at {temperature}");
+        assert_eq!(answer.finished.matched, Some(Matched::StopTokenId(id)));
+        assert_eq!((answer.token_ids, answer.deltas.concat()), (vec![id], String::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_stop_of_the_request_shows_when_asked_for() {
+    let (_server, mut client) = serve().await;
+    let golden = golden("plain");
+    let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
+    let words: Vec<&str> = plain.deltas.iter().map(String::as_str).filter(|text| text.len() > 3).collect();
+    let stop_string = words[2].to_owned();
+    let mut request = greedy(&golden.prompt, 40);
+    request.stop = Some(pb::Stop { stop_strings: vec![stop_string.clone()], ..request.stop.expect("set") });
+    let without = ask(&mut client, request.clone()).await.expect("answers");
+    request.stop.as_mut().expect("set").include_stop = true;
+    let with = ask(&mut client, request.clone()).await.expect("answers");
+    assert_eq!(with.text(), without.text() + &stop_string);
+    assert!(with.accepted.stop.expect("set").include_stop);
+    // But not where it is also what ends the model's turn.
+    request.output_spec = Some(pb::OutputSpec { stop_strings: vec![stop_string], ..Default::default() });
+    assert_eq!(ask(&mut client, request).await.expect("answers").text(), without.text());
+}
+
+/// What the first `cut` tokens of an output told, and then everything.
+struct Told {
+    ids: Vec<u32>,
+    texts: Vec<String>,
+    finished: pb::Finished,
+    completion_tokens: u32,
+}
+
+impl Told {
+    fn text(&self) -> String {
+        self.texts.concat()
+    }
+}
+
+async fn told(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Result<Told, Status> {
+    let mut stream = client.generate(request).await?.into_inner();
+    let mut told = Told { ids: vec![], texts: vec![], finished: pb::Finished::default(), completion_tokens: 0 };
+    let mut text = String::new();
+    while let Some(response) = stream.message().await? {
+        match response.event.expect("an event") {
+            Event::Delta(delta) if delta.output_index == output => {
+                text += &delta.text;
+                if let [id] = delta.token_ids[..] {
+                    told.ids.push(id);
+                    told.texts.push(std::mem::take(&mut text));
+                }
+            }
+            Event::Finished(finished) if finished.output_index == output => told.finished = finished,
+            Event::Summary(summary) => told.completion_tokens = summary.usage.expect("set").completion_tokens,
+            _ => {}
+        }
+    }
+    assert_eq!(text, "", "every text comes with its token");
+    Ok(told)
+}
+
+fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output_index: u32) -> pb::GenerateRequest {
+    let ids = [prompt, before].concat();
+    let generated_tokens = before.len() as u32;
+    let sampling = pb::Sampling { n: None, ..request.sampling.clone().expect("set") };
+    pb::GenerateRequest {
+        input: Some(Input::TokenIds(pb::TokenIds { ids })),
+        sampling: Some(sampling),
+        resume: Some(pb::Resume { generated_tokens, output_index }),
+        ..request.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
+    let ((_here, mut client), (_there, mut elsewhere)) = (serve().await, serve().await);
+    let golden = golden("plain");
+    let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
+    let mut request = greedy(&golden.prompt, 40);
+    request.sampling = Some(pb::Sampling {
+        temperature: Some(0.9),
+        seed: Some(11),
+        repetition_penalty: Some(1.1),
+        presence_penalty: Some(0.7),
+        frequency_penalty: Some(0.4),
+        n: Some(3),
+        ..Default::default()
+    });
+    request.stop = Some(pb::Stop { max_new_tokens: Some(40), ignore_eos: true, ..Default::default() });
+    let whole = told(&mut client, request.clone(), 2).await.expect("answers");
+    // Some of this is held back at some of the cuts.
+    let stop_string = whole.texts[30..34].concat();
+    request.stop.as_mut().expect("set").stop_strings = vec![stop_string];
+    let whole = told(&mut client, request.clone(), 2).await.expect("answers");
+    assert!((30..40).contains(&whole.ids.len()), "{}", whole.ids.len());
+    for cut in [1, 7, 20, 31, whole.ids.len() - 1] {
+        let rest = resumed(&request, &prompt, &whole.ids[..cut], 2);
+        let rest = told(&mut elsewhere, rest, 2).await.expect("goes on");
+        assert_eq!([&whole.ids[..cut], &rest.ids].concat(), whole.ids, "cut at {cut}");
+        assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text(), "cut at {cut}");
+        assert_eq!(rest.finished, whole.finished);
+        assert_eq!(rest.completion_tokens as usize, whole.ids.len());
+    }
+    let mut ended = resumed(&request, &prompt, &whole.ids, 2);
+    assert_eq!(refused(&mut client, ended.clone()).await, "resume.generated_tokens", "it has ended");
+    ended.stop = Some(pb::Stop { max_new_tokens: Some(whole.ids.len() as u32), ..Default::default() });
+    assert_eq!(refused(&mut client, ended).await, "resume.generated_tokens", "nothing is left");
+    let text = pb::GenerateRequest { resume: resumed(&request, &prompt, &[1], 0).resume, ..greedy("Hi", 2) };
+    assert_eq!(refused(&mut client, text).await, "resume");
+    assert_eq!(refused(&mut client, resumed(&request, &[], &[1, 2], 0)).await, "resume.generated_tokens");
+    assert_eq!(refused(&mut client, resumed(&request, &prompt, &[1], 16)).await, "resume.output_index");
+}
+
+async fn refused(client: &mut Client, request: pb::GenerateRequest) -> String {
+    failed(&ask(client, request).await.expect_err("refused")).field.expect("a field")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_that_goes_on_keeps_to_its_grammar() {
+    let (_service, mut client) = serve().await;
+    let golden = golden("plain");
+    let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
+    let kind = pb::grammar::Kind::Regex("[a-e]{3}-[0-9]{6}-[x-z]{4}".to_owned());
+    let request = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(kind) }), ..greedy(&golden.prompt, 40) };
+    let whole = told(&mut client, request.clone(), 0).await.expect("answers");
+    for cut in [1, whole.ids.len() / 2] {
+        let rest = told(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("goes on");
+        assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
+    }
+    assert_eq!(refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await, "resume.generated_tokens");
+    let ended = refused(&mut client, resumed(&request, &prompt, &whole.ids, 0)).await;
+    assert_eq!(ended, "resume.generated_tokens", "it has ended");
+
+    // Every token that follows this one takes longer than the one before.
+    let hard = pb::grammar::Kind::Lark("start: x\nx: \" a\" | x x".to_owned());
+    let hard = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(hard) }), ..request };
+    let id = default_artifacts().tokenizer().expect("one").encode(" a", false).expect("encodes")[0];
+    let mut many = resumed(&hard, &prompt, &vec![id; 3_000], 0);
+    many.stop = None;
+    assert_eq!(refused(&mut client, many).await, "resume.generated_tokens", "too many");
+}
+
+#[tokio::test]
+async fn messages_with_images_need_a_model_that_sees() {
+    let (_service, mut client) = serve().await;
+    let input = Some(Input::HfMessagesJson("[]".to_owned()));
+    let failure = failed(&ask(&mut client, pb::GenerateRequest { input, ..greedy("", 1) }).await.expect_err("blind"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED"));
+}

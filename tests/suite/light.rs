@@ -1,0 +1,8 @@
+//! The tests that need no libtorch, a module per area.
+
+mod contract;
+mod kernels;
+mod model_files;
+mod render;
+mod template;
+mod tokenizer;

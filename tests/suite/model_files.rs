@@ -1,0 +1,5 @@
+//! Model files: Hugging Face folders, GGUF and safetensors.
+
+mod artifacts;
+mod gguf;
+mod safetensors;

@@ -1,0 +1,243 @@
+//! The GGUF reader: what a sound file holds, and that a lying one costs an error and nothing else.
+
+use tandem_model_files::artifacts::gguf::{Array, GgmlType, Gguf, GgufError, Value};
+use tandem_tests::gguf_file::{ARRAY, BOOL, File, I32, STRING, U8, U64, array, open, string};
+
+#[track_caller]
+fn refused(bytes: &[u8], message: &str) {
+    let error = open(bytes).expect_err(message);
+    assert_eq!(error.to_string(), message);
+}
+
+/// A sound file with two tensors.
+fn sound() -> File {
+    File::new()
+        .text("general.architecture", "llama")
+        .u32("llama.block_count", 2)
+        .strings("tokenizer.ggml.tokens", &["a", "bc", ""])
+        .tensor("small", &[3, 2], 0, 0)
+        .tensor("blocks", &[64, 2], 3, 32)
+        .data(32 + 80)
+}
+
+#[test]
+fn every_metadata_type_is_read() {
+    let nested = [array(U8, 2, &[1, 2]), array(STRING, 1, &string("x"))].concat();
+    let file = File::new()
+        .entry("u8", U8, &[200])
+        .entry("i8", 1, &[0xFF])
+        .entry("u16", 2, &500u16.to_le_bytes())
+        .entry("i16", 3, &(-500i16).to_le_bytes())
+        .u32("u32", 70_000)
+        .entry("i32", I32, &(-70_000i32).to_le_bytes())
+        .f32("f32", 0.5)
+        .bool("bool", true)
+        .text("string", "grüße")
+        .entry("u64", U64, &(1u64 << 40).to_le_bytes())
+        .entry("i64", 11, &(-1i64 << 40).to_le_bytes())
+        .entry("f64", 12, &0.25f64.to_le_bytes())
+        .entry("array", ARRAY, &array(ARRAY, 2, &nested))
+        .open()
+        .expect("sound");
+    let expected = [
+        ("u8", Value::U8(200)),
+        ("i8", Value::I8(-1)),
+        ("u16", Value::U16(500)),
+        ("i16", Value::I16(-500)),
+        ("u32", Value::U32(70_000)),
+        ("i32", Value::I32(-70_000)),
+        ("f32", Value::F32(0.5)),
+        ("bool", Value::Bool(true)),
+        ("string", Value::String("grüße".to_owned())),
+        ("u64", Value::U64(1 << 40)),
+        ("i64", Value::I64(-1 << 40)),
+        ("f64", Value::F64(0.25)),
+        ("array", Value::Array(Array::Array(vec![Array::U8(vec![1, 2]), Array::String(vec!["x".to_owned()])]))),
+    ];
+    for (key, value) in expected {
+        assert_eq!(file.metadata(key), Some(&value), "{key}");
+    }
+}
+
+#[test]
+fn tensors_have_row_major_dims_and_their_own_bytes() {
+    let file = sound().open().expect("sound");
+    let small = file.tensor("small").expect("it is there");
+    assert_eq!((small.dims, small.dtype, small.data.len()), (&[2, 3][..], GgmlType::F32, 24));
+    let blocks = file.tensor("blocks").expect("it is there");
+    assert_eq!((blocks.dims, blocks.dtype, blocks.data.len()), (&[2, 64][..], GgmlType::Q4_1, 80));
+    assert_eq!((small.data[0], blocks.data[0], blocks.data[79]), (0, 32, 111));
+    assert_eq!(file.tensors().map(|tensor| tensor.name).collect::<Vec<_>>(), ["small", "blocks"]);
+    assert!(file.tensor("large").is_none());
+}
+
+#[test]
+fn the_alignment_is_the_files() {
+    let mut file = File::new().u32("general.alignment", 128).tensor("far", &[4], 24, 128).data(132);
+    file.alignment = 128;
+    assert_eq!(file.open().expect("sound").tensor("far").map(|far| far.data.to_vec()), Some(vec![128, 129, 130, 131]));
+}
+
+#[test]
+fn a_header_without_tensors_is_a_file() {
+    assert_eq!(File::new().open().expect("sound").tensors().count(), 0);
+}
+
+#[test]
+fn getters_name_the_key_what_is_expected_and_what_is_found() {
+    let file = sound().entry("wide", U64, &(1u64 << 33).to_le_bytes()).open().expect("sound");
+    assert_eq!(file.get::<u32>("llama.block_count").ok(), Some(2));
+    assert_eq!(file.find::<u32>("llama.expert_count").ok(), Some(None));
+    let message = |result: Result<u32, GgufError>| result.expect_err("not a number").to_string();
+    assert_eq!(message(file.get("llama.expert_count")), r#"metadata key "llama.expert_count" is missing"#);
+    assert_eq!(
+        message(file.get("general.architecture")),
+        r#"metadata key "general.architecture" should be an integer from 0 to 4294967295, but is String("llama")"#
+    );
+    assert_eq!(
+        message(file.get("wide")),
+        r#"metadata key "wide" should be an integer from 0 to 4294967295, but is U64(8589934592)"#
+    );
+    assert_eq!(
+        message(file.get("tokenizer.ggml.tokens")),
+        concat!(
+            r#"metadata key "tokenizer.ggml.tokens" should be an integer from 0 to 4294967295, "#,
+            "but is an array of 3 strings"
+        )
+    );
+}
+
+#[test]
+fn what_is_not_gguf_is_refused() {
+    refused(b"", "the file is cut short: magic at byte 0 needs 4 bytes, 0 are left");
+    refused(b"PK\x03\x04", r#"not a GGUF file: it starts with [50, 4b, 03, 04], not "GGUF""#);
+    let mut file = sound();
+    file.version = 1;
+    refused(&file.bytes(), "GGUF version 1 is not supported, only 2 and 3, little-endian");
+    file.version = 3u32.swap_bytes();
+    refused(&file.bytes(), "GGUF version 50331648 is not supported, only 2 and 3, little-endian");
+}
+
+#[test]
+fn lying_counts_are_refused_before_anything_is_allocated() {
+    let mut file = sound();
+    file.tensor_count = u64::MAX;
+    refused(&file.bytes(), "18446744073709551615 tensors at byte 174 cannot fit in the 226 bytes that are left");
+    let mut file = sound();
+    file.entry_count = 1 << 40;
+    refused(&file.bytes(), "1099511627776 metadata entries at byte 24 cannot fit in the 376 bytes that are left");
+}
+
+#[test]
+fn lying_lengths_are_refused_before_anything_is_allocated() {
+    let long = u64::MAX.to_le_bytes();
+    refused(
+        &File::new().entry("k", STRING, &long).bytes(),
+        "the file is cut short: value at byte 45 needs 18446744073709551615 bytes, 19 are left",
+    );
+    for (kind, what) in [(U8, "array elements"), (U64, "array elements"), (STRING, "strings"), (ARRAY, "arrays")] {
+        let bytes = File::new().entry("k", ARRAY, &array(kind, u64::MAX, &[])).bytes();
+        refused(&bytes, &format!("18446744073709551615 {what} at byte 49 cannot fit in the 15 bytes that are left"));
+    }
+    let bytes = File::new().entry("k", ARRAY, &array(BOOL, u64::MAX, &[])).bytes();
+    refused(&bytes, "the file is cut short: array at byte 49 needs 18446744073709551615 bytes, 15 are left");
+}
+
+#[test]
+fn arrays_nest_only_so_deep() {
+    let nested = |depth: usize| (1..depth).fold(array(U8, 0, &[]), |inner, _| array(ARRAY, 1, &inner));
+    assert!(open(&File::new().entry("k", ARRAY, &nested(4)).bytes()).is_ok());
+    refused(&File::new().entry("k", ARRAY, &nested(5)).bytes(), "arrays are nested deeper than 4 at byte 85");
+    assert!(open(&File::new().entry("k", ARRAY, &nested(100_000)).bytes()).is_err());
+}
+
+#[test]
+fn unknown_types_and_broken_text_are_refused() {
+    refused(&File::new().entry("k", 13, &[]).bytes(), "metadata type 13 at byte 33 is unknown");
+    refused(&File::new().entry("k", ARRAY, &array(77, 0, &[])).bytes(), "metadata type 77 at byte 37 is unknown");
+    let broken = [&2u64.to_le_bytes()[..], &[0xC3, 0x28]].concat();
+    refused(&File::new().entry("k", STRING, &broken).bytes(), "the string at byte 45 is not UTF-8");
+    refused(&sound().tensor("t", &[32], 4, 0).bytes(), r#"tensor "t" has unknown type 4"#);
+}
+
+#[test]
+fn nothing_occurs_twice() {
+    let file = File::new().u32("k", 1).u32("k", 2);
+    refused(&file.bytes(), r#"metadata key "k" occurs twice"#);
+    refused(&sound().tensor("small", &[1], 0, 0).bytes(), r#"tensor "small" occurs twice"#);
+}
+
+#[test]
+fn impossible_shapes_are_refused() {
+    let check = |dims: &[u64], kind: u32, message: &str| {
+        refused(&File::new().tensor("t", dims, kind, 0).data(64).bytes(), message);
+    };
+    check(&[1; 5], 0, r#"tensor "t" has an impossible shape [] (innermost first): more than 4 dimensions"#);
+    check(&[33], 3, r#"tensor "t" has an impossible shape [33] (innermost first): a row is no whole number of blocks"#);
+    let huge = 1 << 62;
+    check(
+        &[huge, huge],
+        0,
+        &format!(r#"tensor "t" has an impossible shape [{huge}, {huge}] (innermost first): too large"#),
+    );
+    check(
+        &[1 << 32, 1 << 32, 4],
+        24,
+        r#"tensor "t" has an impossible shape [4294967296, 4294967296, 4] (innermost first): too large"#,
+    );
+}
+
+#[test]
+fn data_outside_the_file_or_off_its_alignment_is_refused() {
+    let check = |offset: u64, message: &str| {
+        refused(&File::new().tensor("t", &[16], 0, offset).data(64).bytes(), message);
+    };
+    check(32, r#"tensor "t": 64 bytes at offset 32 of the data lie outside the file (64 bytes of data)"#);
+    check(4, r#"tensor "t": 64 bytes at offset 4 of the data are not aligned (64 bytes of data)"#);
+    check(
+        u64::MAX - 31,
+        r#"tensor "t": 64 bytes at offset 18446744073709551584 of the data lie outside the file (64 bytes of data)"#,
+    );
+}
+
+#[test]
+fn an_impossible_alignment_is_refused() {
+    for found in [0, 3, 4, 48, 1 << 30] {
+        let message = format!("general.alignment is {found}, not a power of two from 8 to 65536");
+        refused(&sound().u32("general.alignment", found).bytes(), &message);
+    }
+}
+
+#[test]
+fn every_prefix_of_a_file_is_refused() {
+    let bytes = sound().bytes();
+    for len in 0..bytes.len() {
+        assert!(open(&bytes[..len]).is_err(), "{len} bytes of {}", bytes.len());
+    }
+}
+
+#[test]
+fn no_broken_byte_does_more_than_fail() {
+    let bytes = sound().bytes();
+    for at in 0..bytes.len() {
+        for value in [0, 1, 0x7F, 0x80, 0xFF] {
+            let mut broken = bytes.clone();
+            broken[at] = value;
+            if let Ok(file) = open(&broken) {
+                let read: usize = file.tensors().map(|tensor| tensor.data.len()).sum();
+                assert!(read <= broken.len() * file.tensors().count());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_default_model_is_read_whole() {
+    let file = Gguf::open(&tandem_tests::default_model()).expect("the default model");
+    assert_eq!((file.version(), file.tensors().count()), (3, 272));
+    let embedding = file.tensor("token_embd.weight").expect("it is there");
+    assert_eq!((embedding.dims, embedding.dtype), (&[49_152, 576][..], GgmlType::Q8_0));
+    let down = file.tensor("blk.0.ffn_down.weight").expect("it is there");
+    assert_eq!((down.dims, down.dtype), (&[576, 1536][..], GgmlType::Q4_1));
+    assert_eq!(file.get::<f32>("llama.rope.freq_base").ok(), Some(100_000.0));
+}

@@ -1,0 +1,115 @@
+//! The safetensors reader: what a sound folder holds, and that a lying file costs an error and nothing else.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tandem_model_files::artifacts::safetensors::{Checkpoint, Header, SafetensorsError};
+use tandem_tests::safetensors_file::{file, folder};
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+#[test]
+fn a_tensor_is_what_was_written() {
+    let header = r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[4,12]},"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},"none":{"dtype":"F32","shape":[0,3],"data_offsets":[4,4]}}   "#;
+    let folder = folder(&[("model.safetensors", file(header, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]))]);
+    let checkpoint = Checkpoint::open(folder.path()).expect("opens");
+    let tensor = checkpoint.tensor("b").expect("is there");
+    assert_eq!((tensor.dtype, tensor.shape, tensor.data), ("F32", &[2, 1][..], &[5, 6, 7, 8, 9, 10, 11, 12][..]));
+    assert_eq!(checkpoint.tensor("a").expect("is there").data, [1, 2, 3, 4]);
+    assert_eq!(checkpoint.tensor("none").expect("is there").shape, [0, 3]);
+    assert!(checkpoint.tensor("__metadata__").is_none());
+    assert_eq!(checkpoint.names().count(), 3);
+}
+
+#[test]
+fn a_header_that_lies_is_refused() {
+    let tensor = |dtype: &str, shape: &str, begin: u64, end: u64| {
+        format!(r#""t":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}"#)
+    };
+    let one = |entry: String| file(&format!("{{{entry}}}"), &[0; 16]);
+    let cases = [
+        (vec![0; 7], "the file is cut short: its header needs 8 bytes, the file has 7"),
+        (file("{}", &[])[..9].to_vec(), "the file is cut short: its header needs 10 bytes, the file has 9"),
+        ((65_u64 << 20).to_le_bytes().to_vec(), "the header has 68157440 bytes, more than 67108864"),
+        (u64::MAX.to_le_bytes().to_vec(), "the header has 18446744073709551615 bytes, more than 67108864"),
+        (file("[]", &[]), "the header is not readable: invalid type: sequence, expected an object at line 1 column 0"),
+        (file("{\"a\":", &[]), "the header is not readable: EOF while parsing a value at line 1 column 5"),
+        (
+            one(tensor("F32", "[2]", 0, 8) + "," + &tensor("F32", "[2]", 8, 16)),
+            r#"the header is not readable: "t" occurs twice at line 1 column 57"#,
+        ),
+        (one(tensor("F32", "[2]", 0, 4)), r#"tensor "t": 4 bytes cannot hold F32 of shape [2]"#),
+        (
+            one(tensor("F32", "[4294967296,4294967296]", 0, 0)),
+            r#"tensor "t": 0 bytes cannot hold F32 of shape [4294967296, 4294967296]"#,
+        ),
+        (
+            one(tensor("F64", "[2305843009213693952]", 0, 0)),
+            r#"tensor "t": 0 bytes cannot hold F64 of shape [2305843009213693952]"#,
+        ),
+        (one(tensor("F32", "[2]", 12, 20)), r#"tensor "t" lies from 12 to 20 of 16 bytes of data"#),
+        (one(tensor("F32", "[2]", 8, 0)), r#"tensor "t" lies from 8 to 0 of 16 bytes of data"#),
+        (
+            one(tensor("F32", "[2]", 0, 18_446_744_073_709_551_615)),
+            r#"tensor "t" lies from 0 to 18446744073709551615 of 16 bytes of data"#,
+        ),
+    ];
+    for (bytes, expected) in cases {
+        let error = Header::read(&bytes).expect_err(expected);
+        assert!(chain(&error).starts_with(expected), "{} instead of {expected}", chain(&error));
+    }
+}
+
+#[test]
+fn tensors_that_overlap_are_refused() {
+    let header =
+        r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[2,6]},"b":{"dtype":"U8","shape":[4],"data_offsets":[5,9]}}"#;
+    let error = Header::read(&file(header, &[0; 16])).expect_err("overlap");
+    assert_eq!(error.to_string(), r#"tensors "a" and "b" overlap"#);
+}
+
+#[test]
+fn an_index_that_lies_is_refused() {
+    let index = |map: Value| ("model.safetensors.index.json", json!({"weight_map": map}).to_string().into_bytes());
+    let many: serde_json::Map<String, Value> = (0..4097).map(|i| (format!("t{i}"), json!(format!("f{i}")))).collect();
+    let cases = [
+        (index(json!({"a": "../a.safetensors"})), r#"names the file "../a.safetensors", which is no plain file name"#),
+        (index(json!({"a": "/etc/passwd"})), r#"names the file "/etc/passwd", which is no plain file name"#),
+        (index(json!({"a": "b/"})), r#"names the file "b/", which is no plain file name"#),
+        (index(json!({"a": ""})), r#"names the file "", which is no plain file name"#),
+        (index(json!({"a": "."})), r#"names the file ".", which is no plain file name"#),
+        (index(Value::Object(many)), "names 4097 files, more than 4096"),
+        (index(json!({"a": 1})), "is not readable: invalid type: integer `1`, expected a string at line 1 column 20"),
+        (index(json!({"a": "missing.safetensors"})), "missing.safetensors: No such file or directory (os error 2)"),
+    ];
+    for (file, expected) in cases {
+        let folder = folder(&[file]);
+        let error = Checkpoint::open(folder.path()).expect_err(expected);
+        assert!(chain(&error).ends_with(expected), "{} instead of {expected}", chain(&error));
+    }
+    let nothing = folder(&[]);
+    assert!(matches!(Checkpoint::open(nothing.path()), Err(SafetensorsError::None { .. })));
+}
+
+proptest! {
+    /// Whatever the bytes, there is an answer, and every tensor lies in the file.
+    #[test]
+    fn any_bytes_are_read_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0..200_usize, change in any::<u8>()) {
+        let _ = Header::read(&bytes);
+        let header = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"F16","shape":[2],"data_offsets":[4,8]}}"#;
+        bytes.truncate(8);
+        let mut sound = file(header, &bytes);
+        let place = at % sound.len();
+        sound[place] = change;
+        let folder = folder(&[("model.safetensors", sound)]);
+        if let Ok(checkpoint) = Checkpoint::open(Path::new(folder.path())) {
+            checkpoint.names().for_each(|name| drop(checkpoint.tensor(name).expect("named").data.to_vec()));
+        }
+    }
+}

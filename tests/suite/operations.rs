@@ -1,0 +1,6 @@
+//! Operations: binaries, the control service, telemetry, and long runs.
+
+mod binaries;
+mod control;
+mod stress;
+mod telemetry;

@@ -1,0 +1,231 @@
+//! The programs themselves: what an operator starts, reads and stops.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_tests::failure::failed;
+use tandem_tests::{binary, default_model};
+use tempfile::TempDir;
+use tonic::Code;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+/// A service in a process of its own. Dropping it kills it.
+struct Service {
+    child: Child,
+    address: String,
+}
+
+impl Service {
+    /// Starts it and reads the one line that it prints when it is ready.
+    fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binary(name));
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
+        Self { child, address }
+    }
+
+    fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    fn exit_code(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn task(max_new_tokens: u32) -> RunTaskRequest {
+    let content = Some(chat::message::Content::Text("Count to one hundred.".to_owned()));
+    let message = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+    RunTaskRequest {
+        conversation: Some(chat::Conversation { messages: vec![message], ..Default::default() }),
+        sampling: Some(generate::Sampling { temperature: Some(0.0), ..Default::default() }),
+        stop: Some(generate::Stop { max_new_tokens: Some(max_new_tokens), ignore_eos: true, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
+    let model = default_model();
+    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let endpoint = format!("http://{}", generation.address);
+    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &endpoint]);
+    let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
+    let mut stream = client.run_task(task(40)).await.expect("accepted").into_inner();
+    for _ in 0..3 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    render.terminate();
+    generation.terminate();
+    let mut finished = None;
+    while let Some(response) = stream.message().await.expect("goes on") {
+        if let Some(Event::Finished(end)) = response.event {
+            finished = Some(end);
+        }
+    }
+    assert_eq!(finished.expect("finished").usage.expect("usage").completion_tokens, 40);
+    drop(client);
+    assert_eq!((render.exit_code(), generation.exit_code()), (Some(0), Some(0)));
+}
+
+#[test]
+fn sigterm_while_the_model_is_loaded_exits_with_0() {
+    for pause in [0, 100, 300] {
+        let mut command = Command::new(binary("gen-svc"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--model"]);
+        let command = command.arg(default_model()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("gen-svc metrics listening on "), "{line}");
+        std::thread::sleep(Duration::from_millis(pause));
+        let service = Service { child, address: String::new() };
+        service.terminate();
+        assert_eq!(service.exit_code(), Some(0), "after {pause} ms");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_interrupt_ends_what_still_drains() {
+    let model = default_model();
+    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
+    let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
+    let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
+    stream.message().await.expect("streams").expect("more");
+    for mut service in [generation, render] {
+        let endpoint = Endpoint::from_shared(format!("http://{}", service.address)).expect("an address");
+        let mut health = HealthClient::new(endpoint.connect().await.expect("it answers"));
+        let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
+        assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
+        service.signal("-INT");
+        let change = changes.message().await.expect("no error").expect("a state");
+        assert_eq!(change.status(), ServingStatus::NotServing, "it drains");
+        service.signal("-INT");
+        let status = service.child.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
+    let model = default_model();
+    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
+    let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
+    let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
+    for _ in 0..4 {
+        stream.message().await.expect("streams").expect("more");
+    }
+    drop(generation);
+    let status = loop {
+        match stream.message().await {
+            Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+            Err(status) => break status,
+        }
+    };
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    let failure = failed(&client.run_task(task(1)).await.expect_err("nobody is there"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_finds_new_models_while_requests_go_on() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let write = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        let config = r#"{"chat_template": "{{ messages[0].content }}"}"#;
+        std::fs::write(path.join("tokenizer_config.json"), config).expect("a file");
+    };
+    write("old");
+    let service = Service::start("render-svc", &["--models", path(folder.path())]);
+    let mut client = RenderServiceClient::connect(format!("http://{}", service.address)).await.expect("it answers");
+    let request = |model: &str| {
+        let content = Some(chat::message::Content::Text("hello".to_owned()));
+        let message = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+        let conversation = chat::Conversation { messages: vec![message], ..Default::default() };
+        RenderRequest { model: model.to_owned(), conversation: Some(conversation), ..Default::default() }
+    };
+    write("new");
+    assert_eq!(client.render(request("new")).await.expect_err("not yet").code(), Code::NotFound);
+    service.signal("-HUP");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while client.render(request("new")).await.is_err() {
+        assert!(Instant::now() < deadline, "the new model never came");
+        client.render(request("old")).await.expect("the old model is served all the while");
+    }
+    client.render(request("old")).await.expect("the old model is served");
+    service.terminate();
+    assert_eq!(service.exit_code(), Some(0));
+}
+
+#[test]
+fn help_names_every_command_and_setting() {
+    let help = |name: &str, arguments: &[&str]| {
+        let output = Command::new(binary(name)).args(arguments).arg("--help").output().expect("it runs");
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let check = |help: String, words: &[&str]| words.iter().for_each(|word| assert!(help.contains(word), "{word}"));
+    check(help("render-svc", &[]), &["serve", "render"]);
+    check(
+        help("render-svc", &["serve"]),
+        &["--models", "--config", "SIGHUP", "--generate", "--listen", "TANDEM_MODELS", "--drain-seconds"],
+    );
+    check(help("render-svc", &["render"]), &["--jsonl", "messages", "template_args"]);
+    check(help("gen-svc", &[]), &["serve", "generate"]);
+    check(help("gen-svc", &["serve"]), &["--model", "--device", "--dtype", "--max-queue", "TANDEM_MODEL"]);
+}
+
+#[test]
+fn a_service_that_cannot_start_says_why() {
+    let fails = |name: &str, arguments: &[&str], word: &str| {
+        let output = Command::new(binary(name)).arg("serve").args(arguments).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(word), "{name} {arguments:?}: {errors}");
+        assert!(output.stdout.is_empty());
+    };
+    let listen = ["--listen", "127.0.0.1:0"];
+    fails("render-svc", &[&listen[..], &["--models", "/nowhere"]].concat(), "/nowhere");
+    fails("gen-svc", &[&listen[..], &["--model", "/nowhere.gguf"]].concat(), "/nowhere.gguf");
+    let model = default_model();
+    let nonsense = ["--models", path(&model), "--generate", "nonsense"];
+    fails("render-svc", &[&listen[..], &nonsense].concat(), "http://HOST:PORT");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    fails("render-svc", &["--models", path(&model), "--listen", &address], &address);
+}

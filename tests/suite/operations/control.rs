@@ -1,0 +1,233 @@
+//! ControlService: what those who run a generation server see of it, and can do.
+
+use std::time::Duration;
+
+use crate::engine::batching::served;
+use gen_svc::engine::{Config, Engine};
+use gen_svc::error::Error;
+use gen_svc::grpc;
+use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::serve::Control;
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::serve::{Security, SecurityArgs, ServeArgs};
+use tandem_common::status::Reason;
+use tandem_tests::failure::failed;
+use tandem_tests::{Running, default_model};
+use tandem_tests_full::Generation;
+use tokio::net::TcpListener;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+type Served = (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>);
+
+async fn serve() -> Served {
+    clients_of(Generation::start().await).await
+}
+
+async fn clients_of(service: Generation) -> Served {
+    let control = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
+    let control = ControlServiceClient::new(control.connect().await.expect("it answers"));
+    let generate = GenerateServiceClient::new(service.running.channel().await);
+    (service, control, generate)
+}
+
+fn request(max_new_tokens: u32) -> pb::GenerateRequest {
+    let prompt =
+        "Once upon a time there was a girl who lived by the sea, and every morning she went out to swim.".repeat(2);
+    pb::GenerateRequest {
+        input: Some(Input::Prompt(prompt)),
+        stop: Some(pb::Stop { max_new_tokens: Some(max_new_tokens), ignore_eos: true, ..pb::Stop::default() }),
+        ..pb::GenerateRequest::default()
+    }
+}
+
+async fn cached_tokens(generate: &mut GenerateServiceClient<Channel>) -> u32 {
+    let mut answer = generate.generate(request(2)).await.expect("accepted").into_inner();
+    let mut cached = 0;
+    while let Some(response) = answer.message().await.expect("no error") {
+        if let Some(pb::generate_response::Event::Summary(summary)) = response.event {
+            cached = summary.usage.expect("usage").cached_tokens;
+        }
+    }
+    cached
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_tells_what_it_is_and_what_it_does() {
+    let (service, mut control, mut generate) = serve().await;
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(server.state(), pb::ServerState::Serving);
+    assert_eq!(server.model.expect("a model").id, service.engine.model().id);
+    assert_eq!((server.max_queue, server.max_running, server.prefill_chunk), (256, 64, 512));
+    assert!(server.uptime_seconds > 0.0 && !server.version.is_empty());
+
+    let idle = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((idle.queued, idle.running, idle.generated_tokens), (0, 0, 0));
+    let mut answer = generate.generate(request(4_000)).await.expect("accepted").into_inner();
+    for _ in 0..3 {
+        answer.message().await.expect("no error").expect("more");
+    }
+    let busy = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    let (idle, cache) = (idle.kv_cache.expect("a cache"), busy.kv_cache.expect("a cache"));
+    assert_eq!((busy.queued, busy.running), (0, 1));
+    assert!(busy.generated_tokens > 0 && cache.held_blocks > 0);
+    assert_eq!((cache.block_size, cache.total_blocks), (16, idle.total_blocks));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flushed_prefix_is_computed_again() {
+    let (_service, mut control, mut generate) = serve().await;
+    assert_eq!(cached_tokens(&mut generate).await, 0);
+    assert!(cached_tokens(&mut generate).await > 0);
+    let flushed = control.flush_prefix_cache(pb::FlushPrefixCacheRequest {}).await.expect("an answer").into_inner();
+    assert!(flushed.flushed_blocks > 0);
+    let load = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(load.kv_cache.expect("a cache").kept_blocks, 0);
+    assert_eq!(cached_tokens(&mut generate).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_server_finishes_what_runs_and_ends() {
+    let (service, mut control, mut generate) = serve().await;
+    let mut answer = generate.generate(request(40)).await.expect("accepted").into_inner();
+    answer.message().await.expect("no error").expect("accepted");
+    control.drain(pb::DrainRequest {}).await.expect("an answer");
+    let refused = service.engine.reserve().expect_err("nothing new");
+    assert_eq!(refused.reason(), Reason::Draining);
+    let mut reason = pb::FinishReason::Unspecified;
+    while let Some(response) = answer.message().await.expect("no error") {
+        if let Some(pb::generate_response::Event::Finished(finished)) = response.event {
+            reason = finished.reason();
+        }
+    }
+    assert_eq!(reason, pb::FinishReason::Length);
+    tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+}
+
+/// Breaks at the first step.
+#[derive(Debug)]
+struct Broken;
+
+impl Model for Broken {
+    fn shape(&self) -> ModelShape {
+        ModelShape { vocabulary: 64, context: 64, block_bytes: 64 }
+    }
+
+    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn forward(&mut self, _runs: &[Run<'_>], _logits: &mut Logits) -> Result<(), Error> {
+        panic!("as it is meant to");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_engine_broke_says_so_and_still_ends() {
+    let load = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
+    let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
+    let (service, mut control, mut generate) =
+        clients_of(Generation::serving(engine, ServeArgs::default()).await).await;
+    let input = Some(Input::TokenIds(pb::TokenIds { ids: vec![1, 2] }));
+    let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
+    let mut answer = generate.generate(request.clone()).await.expect("accepted").into_inner();
+    while let Ok(Some(_)) = answer.message().await {}
+    let failure = failed(&generate.generate(request).await.expect_err("nothing more"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(server.state(), pb::ServerState::Failed);
+    // It is told soon.
+    let mut health = HealthClient::new(service.running.channel().await);
+    let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
+    let told = async {
+        while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it is told");
+    drop(changes);
+    drop(answer);
+    control.drain(pb::DrainRequest {}).await.expect("an answer");
+    tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+}
+
+/// A server whose model is yet to be loaded.
+async fn loading(later: gen_svc::serve::Served) -> (Running, ControlServiceClient<Channel>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let running = Running::start(move |served, stopped| async move {
+        let stopped = async move {
+            let _ = stopped.await;
+        };
+        let security = Security::open(&SecurityArgs::default())?;
+        let control = Control { listener, security: security.clone() };
+        gen_svc::serve::serve(later, (served, security), Some(control), &ServeArgs::default(), stopped).await
+    })
+    .await;
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    (running, ControlServiceClient::new(endpoint.connect().await.expect("it answers")))
+}
+
+async fn load() -> Engine {
+    let config = Config { threads: 1, ..Config::new(default_model()) };
+    tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic").expect("loads").0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing() {
+    let loaded = gen_svc::serve::Served::default();
+    let (running, mut control) = loading(loaded.clone()).await;
+    let config = loaded.loading(Config { threads: 1, ..Config::new(default_model()) });
+    control.drain(pb::DrainRequest {}).await.expect("an answer");
+    let given_up = tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic");
+    assert!(matches!(given_up, Err(Error::Draining)), "{given_up:?}");
+    let engine = load().await;
+    assert!(!loaded.set(engine.clone(), 1 << 20));
+    assert_eq!(engine.reserve().expect_err("nothing new").reason(), Reason::Draining);
+    drop(control);
+    tokio::time::timeout(Duration::from_secs(20), running.ended()).await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again() {
+    let loaded = gen_svc::serve::Served::default();
+    let (running, mut control) = loading(loaded.clone()).await;
+    let mut generate = GenerateServiceClient::new(running.channel().await);
+    let mut health = HealthClient::new(running.channel().await);
+    let request_of = || HealthCheckRequest { service: grpc::SERVICE_NAME.to_owned() };
+
+    let failure = failed(&generate.generate(request(1)).await.expect_err("should be refused"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
+    assert_eq!(health.check(request_of()).await.expect("known").into_inner().status(), ServingStatus::NotServing);
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((server.state(), server.model), (pb::ServerState::Loading, None));
+    let failure = failed(&control.get_load(pb::GetLoadRequest {}).await.expect_err("there is none"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
+
+    let mut changes = health.watch(request_of()).await.expect("known").into_inner();
+    assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::NotServing);
+    assert!(loaded.set(load().await, 1 << 20));
+    assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
+    drop(changes);
+    cached_tokens(&mut generate).await;
+    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(server.state(), pb::ServerState::Serving);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_is_not_where_generation_is() {
+    let (service, _, _) = serve().await;
+    let mut control = ControlServiceClient::new(service.running.channel().await);
+    let status = control.drain(pb::DrainRequest {}).await.expect_err("is served elsewhere");
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unimplemented, "UNKNOWN_METHOD"));
+    let other = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
+    let mut generate = GenerateServiceClient::new(other.connect().await.expect("it answers"));
+    let status = generate.generate(request(1)).await.expect_err("is served elsewhere");
+    assert_eq!(failed(&status).code, Code::Unimplemented);
+}

@@ -1,0 +1,54 @@
+//! BatchRender: a result for every request, whatever became of the others.
+
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::render_result::Outcome;
+use tandem_tests::conversations::{conversation, prompt, request, serve, text};
+use tandem_tests::failure::is_failed;
+use tonic::Code;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_has_its_result_in_order() {
+    let (_service, mut client) =
+        serve("{{ messages[0].content }}{{ raise_exception('7') if messages[0].content == '7' }}").await;
+    let requests = (0..100).map(|i| request(conversation(vec![text("user", &i.to_string())]))).collect();
+    let response = client.batch_render(pb::BatchRenderRequest { requests }).await.expect("renders").into_inner();
+    assert_eq!(response.results.len(), 100);
+    for (i, result) in response.results.into_iter().enumerate() {
+        match result.outcome.expect("an outcome") {
+            Outcome::Response(response) => assert_eq!(prompt(response), i.to_string()),
+            Outcome::Failure(failure) => {
+                let expected = pb::RenderFailure {
+                    code: Code::InvalidArgument.into(),
+                    reason: "TEMPLATE_RAISED".to_owned(),
+                    message: "7".to_owned(),
+                    field: "messages".to_owned(),
+                    line: 1,
+                };
+                assert_eq!((i, failure), (7, expected));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_wrong_fails_alone_and_names_its_field() {
+    let (_service, mut client) = serve("{{ messages[0].content }}").await;
+    let good = request(conversation(vec![text("user", "a")]));
+    let unknown = pb::RenderRequest { model: "x".to_owned(), ..good.clone() };
+    let requests = vec![request(conversation(vec![text("", "a")])), unknown, good];
+    let response = client.batch_render(pb::BatchRenderRequest { requests }).await.expect("renders").into_inner();
+    let outcomes = response.results.into_iter().map(|result| match result.outcome.expect("an outcome") {
+        Outcome::Response(response) => prompt(response),
+        Outcome::Failure(failure) => format!("{} {} {}", failure.code, failure.reason, failure.field),
+    });
+    assert_eq!(outcomes.collect::<Vec<_>>(), ["3 INVALID_REQUEST messages[0].role", "5 MODEL_NOT_FOUND model", "a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_may_be_empty_but_not_too_large() {
+    let (_service, mut client) = serve("").await;
+    let batch = |count| pb::BatchRenderRequest { requests: vec![pb::RenderRequest::default(); count] };
+    assert_eq!(client.batch_render(batch(0)).await.expect("nothing to do").into_inner().results, []);
+    assert_eq!(client.batch_render(batch(1024)).await.expect("each fails").into_inner().results.len(), 1024);
+    is_failed(client.batch_render(batch(1025)).await, Code::InvalidArgument, "INVALID_REQUEST", Some("requests"));
+}

@@ -1,0 +1,305 @@
+//! The models of a server: folders, configuration, rescans, and models that do not load.
+
+use std::fs;
+use std::path::Path;
+
+use render_svc::adapters::Registry;
+use render_svc::models::{Library, Rescan, Sources};
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::status::chain;
+use tandem_tests::conversations::{conversation, prompt, request, text};
+use tandem_tests::failure::is_failed;
+use tandem_tests::serve_library;
+use tempfile::TempDir;
+use tonic::Code;
+
+/// Writes a model folder with this template.
+fn write(folder: &Path, name: &str, template: &str) {
+    let path = folder.join(name);
+    fs::create_dir_all(&path).expect("a folder");
+    let config = serde_json::json!({"chat_template": template});
+    fs::write(path.join("tokenizer_config.json"), config.to_string()).expect("a file");
+}
+
+fn folder() -> TempDir {
+    TempDir::new().expect("a temporary folder")
+}
+
+fn sources(folder: &TempDir) -> Sources {
+    Sources { models: vec![folder.path().to_owned()], config: None }
+}
+
+fn configured(folder: &TempDir, config: &str) -> Sources {
+    let path = folder.path().join("models.toml");
+    fs::write(&path, config).expect("a file");
+    Sources { models: Vec::new(), config: Some(path) }
+}
+
+fn open(sources: Sources) -> Library {
+    Library::open(sources, Registry::default()).expect("the models load")
+}
+
+#[track_caller]
+fn refused(sources: Sources, words: &[&str]) {
+    let error = Library::open(sources, Registry::default()).expect_err("must not load");
+    let message = chain(&error);
+    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+}
+
+fn ids(library: &Library) -> Vec<String> {
+    library.models().entries().map(|(id, _)| id.to_owned()).collect()
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn a_rescan_finds_new_models_drops_removed_ones_and_reads_changed_ones_again() {
+    let folder = folder();
+    ["a", "b", "c"].iter().for_each(|name| write(folder.path(), name, "1"));
+    let library = open(sources(&folder));
+    let before = library.models();
+    fs::remove_dir_all(folder.path().join("a")).expect("it is there");
+    write(folder.path(), "b", "other");
+    write(folder.path(), "d", "1");
+    let expected =
+        Rescan { loaded: names(&["b", "d"]), kept: names(&["c"]), removed: names(&["a"]), failed: Vec::new() };
+    assert_eq!(library.rescan().expect("rescans"), expected);
+    assert_eq!(ids(&library), ["b", "c", "d"]);
+    // Whoever took the table before goes on with it.
+    assert!(before.get("a").is_ok());
+    let same = |id| std::ptr::eq(&**before.get(id).expect("known"), &**library.models().get(id).expect("known"));
+    assert!(same("c") && !same("b"));
+}
+
+#[test]
+fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_rescan() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    write(folder.path(), "b", "{% broken %}");
+    let library = open(sources(&folder));
+    assert!(library.models().get("b").is_err());
+    write(folder.path(), "a", "{% broken, too %}");
+    write(folder.path(), "b", "2");
+    let rescan = library.rescan().expect("rescans");
+    assert_eq!((rescan.loaded, rescan.failed), (names(&["b"]), names(&["a"])));
+    assert!(library.models().get("a").is_ok() && library.models().get("b").is_ok());
+    let models = library.models();
+    assert!(models.entry("a").expect("known").1.problem.is_some(), "that it is an earlier state is told");
+    assert_eq!(library.rescan().expect("rescans").failed, names(&["a"]), "and told again");
+}
+
+#[test]
+fn the_last_model_may_go_and_come_again() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    let library = open(sources(&folder));
+    fs::remove_dir_all(folder.path().join("a")).expect("it is there");
+    assert_eq!(library.rescan().expect("rescans").removed, names(&["a"]));
+    write(folder.path(), "b", "1");
+    assert_eq!(library.rescan().expect("rescans").loaded, names(&["b"]));
+}
+
+#[test]
+fn there_is_nothing_to_serve_in_an_empty_folder() {
+    refused(sources(&folder()), &["no model"]);
+}
+
+#[test]
+fn a_tokenizer_that_cannot_be_used_hinders_ids_and_nothing_else() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    fs::write(folder.path().join("a/tokenizer.json"), "nonsense").expect("a file");
+    let library = open(sources(&folder));
+    let models = library.models();
+    let model = models.get("a").expect("loads");
+    assert!(model.tokenizer_problem().is_some_and(|problem| problem.contains("tokenizer.json")));
+}
+
+#[test]
+fn a_family_does_not_mind_a_template_that_it_never_reads() {
+    let folder = folder();
+    write(folder.path(), "a", "{% broken %}");
+    fs::write(folder.path().join("a/config.json"), r#"{"model_type": "deepseek_v32"}"#).expect("a file");
+    assert!(open(sources(&folder)).models().get("a").is_ok());
+}
+
+#[test]
+fn files_that_never_end_are_refused() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("a/generation_config.json")).expect("a link");
+    refused(sources(&folder), &["generation_config.json", "not a regular file"]);
+}
+
+#[test]
+fn a_rescan_that_cannot_be_done_changes_nothing() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    let library = open(configured(&folder, "[[models]]\npath = 'a'"));
+    fs::write(folder.path().join("models.toml"), "models = 7").expect("a file");
+    assert!(library.rescan().is_err());
+    assert_eq!(ids(&library), ["a"]);
+}
+
+#[test]
+fn nothing_is_served_when_not_a_single_model_loads() {
+    let folder = folder();
+    write(folder.path(), "a", "x\n{% broken %}");
+    refused(sources(&folder), &["\"default\"", "line 2", "broken"]);
+}
+
+#[test]
+fn the_configuration_names_models_and_pins_adapters() {
+    let folder = folder();
+    write(folder.path(), "some-folder", "1");
+    let config = "[[models]]\npath = 'some-folder'\nid = 'org/model'\naliases = ['m', 'latest']\nadapter = 'tagged'";
+    let library = open(configured(&folder, config));
+    assert_eq!(ids(&library), ["org/model"]);
+    for name in ["org/model", "m", "latest", ""] {
+        let models = library.models();
+        let model = models.get(name).expect("known");
+        assert_eq!(model.id, "org/model");
+        let choice = model.choice().expect("an adapter");
+        assert_eq!(
+            (choice.adapter.name, choice.resolution.reason.as_str()),
+            ("tagged", "pinned by the model's settings")
+        );
+    }
+}
+
+#[test]
+fn the_configuration_also_speaks_of_models_that_a_folder_holds() {
+    let folder = folder();
+    ["a", "b"].iter().for_each(|name| write(folder.path(), name, "1"));
+    let mut sources = configured(&folder, "[[models]]\npath = './a'\nid = 'first'");
+    sources.models = vec![folder.path().to_owned()];
+    assert_eq!(ids(&open(sources)), ["b", "first"]);
+}
+
+#[test]
+fn what_is_wrong_in_the_configuration_is_named() {
+    let folder = folder();
+    ["a", "b"].iter().for_each(|name| write(folder.path(), name, "1"));
+    let both = |a: &str, b: &str| format!("[[models]]\npath = 'a'\n{a}\n[[models]]\npath = 'b'\n{b}");
+    refused(configured(&folder, "[[models]]\npath = 'a'\ncolour = 'red'"), &["models.toml", "colour"]);
+    refused(configured(&folder, "[[models]]\nid = 'a'"), &["models.toml", "path"]);
+    refused(configured(&folder, &both("id = 'x'", "aliases = ['x']")), &["\"x\""]);
+    refused(configured(&folder, "[[models]]\npath = 'a'\n[[models]]\npath = './a'"), &["listed twice"]);
+    refused(configured(&folder, "[[models]]\npath = 'a'\naliases = ['']"), &["must not be empty"]);
+    refused(configured(&folder, "[[models]]\npath = 'a'\nadapter = 'x'"), &["\"x\"", "tokenizer-template"]);
+    refused(configured(&folder, "[[models]]\npath = 'nowhere'"), &["nowhere"]);
+    let unknown = "[[models]]\npath = 'a'\ncapabilities = ['SUPPORTS_MAGIC']";
+    refused(configured(&folder, unknown), &["SUPPORTS_MAGIC", "SUPPORTS_SYSTEM_ROLE"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_overrides_capabilities() {
+    let folder = folder();
+    write(folder.path(), "a", "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
+    let config = "[[models]]\npath = 'a'\ncapabilities = ['REQUIRES_STRICT_TURNS', 'SUPPORTS_TOOL_CALLS']";
+    let service = serve_library(open(configured(&folder, config)).into(), None).await;
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
+    let shown: Vec<_> = models[0].capabilities().collect();
+    assert_eq!(shown, [pb::Capability::RequiresStrictTurns, pb::Capability::SupportsToolCalls]);
+    let mut render = RenderServiceClient::new(service.channel().await);
+    let said = || conversation(vec![text("system", "S"), text("user", "U")]);
+    let by_config = render.render(request(said())).await.expect("renders").into_inner();
+    assert_eq!(prompt(by_config), "user:[System]: S\n\nU;");
+    // A request has the last word.
+    let with = |capabilities: Vec<i32>| {
+        let capabilities = Some(pb::CapabilityOverride { capabilities });
+        let options = Some(pb::RenderOptions { capabilities, ..Default::default() });
+        pb::RenderRequest { options, ..request(said()) }
+    };
+    let by_request = render.render(with(vec![pb::Capability::SupportsSystemRole.into()])).await.expect("renders");
+    assert_eq!(prompt(by_request.into_inner()), "system:S;user:U;");
+    for unknown in [0, 99] {
+        let status = render.render(with(vec![pb::Capability::SupportsSystemRole.into(), unknown])).await;
+        is_failed(status, Code::InvalidArgument, "INVALID_REQUEST", Some("capabilities[1]"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_are_not_told_where_a_server_keeps_its_files() {
+    let folder = folder();
+    ["no-tokenizer", "bad-tokenizer"].iter().for_each(|name| write(folder.path(), name, "x"));
+    write(folder.path(), "bad-template", "{% broken %}");
+    write(folder.path(), "bad-json", "x");
+    fs::write(folder.path().join("bad-tokenizer/tokenizer.json"), "{").expect("a file");
+    fs::write(folder.path().join("bad-json/config.json"), "{").expect("a file");
+    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let mut render = RenderServiceClient::new(service.channel().await);
+    let place = folder.path().display().to_string();
+    let models = [("no-tokenizer", "NO_TOKENIZER"), ("bad-tokenizer", "NO_TOKENIZER")];
+    for (model, reason) in
+        models.into_iter().chain([("bad-template", "MODEL_NOT_LOADED"), ("bad-json", "MODEL_NOT_LOADED")])
+    {
+        let request = pb::RenderRequest {
+            model: model.to_owned(),
+            return_token_ids: true,
+            ..request(conversation(vec![text("user", "hello")]))
+        };
+        let status = render.render(request).await.expect_err("cannot be rendered");
+        assert!(!status.message().contains(&place) && status.message().contains(model), "{}", status.message());
+        is_failed::<()>(Err(status), Code::FailedPrecondition, reason, Some("model"));
+    }
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
+    let told = format!("{models:?}");
+    assert!(!told.contains(&place) && told.contains("bad-template does not compile"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_does_not_load_is_listed_with_its_problem_and_does_not_hinder_others() {
+    let folder = folder();
+    write(folder.path(), "good", "{{ messages[0].content }}");
+    write(folder.path(), "bad", "x\n{% broken %}");
+    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let mut render = RenderServiceClient::new(service.channel().await);
+    let hello = |model: &str| pb::RenderRequest {
+        model: model.to_owned(),
+        ..request(conversation(vec![text("user", "hello")]))
+    };
+    assert_eq!(prompt(render.render(hello("good")).await.expect("renders").into_inner()), "hello");
+    is_failed(render.render(hello("bad")).await, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
+    assert_eq!((models[0].id.as_str(), models[0].problem.contains("line 2")), ("bad", true));
+    assert_eq!((models[1].id.as_str(), models[1].problem.as_str()), ("good", ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn named_templates_are_chosen_as_transformers_chooses() {
+    let folder = folder();
+    write(folder.path(), "a", "");
+    let templates = serde_json::json!({"chat_template": [
+        {"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}, {"name": "rag", "template": "R"}
+    ]});
+    fs::write(folder.path().join("a/tokenizer_config.json"), templates.to_string()).expect("a file");
+    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered = async |template: Option<&str>, with_tools: bool| {
+        let tool = tandem_common::pb::chat::v1::tool::Kind::ToolJson("{}".to_owned());
+        let tools = vec![tandem_common::pb::chat::v1::Tool { kind: Some(tool) }; usize::from(with_tools)];
+        let mut conversation = conversation(vec![text("user", "hello")]);
+        conversation.tools = tools;
+        let options = pb::RenderOptions { template: template.map(str::to_owned), ..Default::default() };
+        client.render(pb::RenderRequest { options: Some(options), ..request(conversation) }).await
+    };
+    for (template, with_tools, expected) in [
+        (None, false, "D"),
+        (None, true, "T"),
+        (Some("default"), true, "D"),
+        (Some("rag"), false, "R"),
+        (Some("tool_use"), false, "T"),
+    ] {
+        let response = rendered(template, with_tools).await.expect("renders").into_inner();
+        assert_eq!(prompt(response), expected, "{template:?} {with_tools}");
+    }
+    is_failed(rendered(Some("x"), false).await, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("template"));
+}

@@ -1,0 +1,1067 @@
+//! The `gemma-4` adapter. The prompts of the first part are the official chat template's own for these conversations.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use render_svc::adapters::{Attachment, MediaSource, Registry};
+use render_svc::media::MediaKind;
+use render_svc::models::{Model, Models};
+use render_svc::render::{Output, Rendered, render};
+use render_svc::{clock, json};
+use serde_json::{Value, json};
+use tandem_common::pb::chat::v1::image_block::Source;
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::render_response::Output as RenderOutput;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_tests::conversations::{blocks, conversation, image_block, request, text, text_block};
+use tandem_tests::{ModelFolder, render_service};
+use tempfile::TempDir;
+
+/// A model of which nothing is known but its type.
+static GEMMA4: LazyLock<Models> = LazyLock::new(|| model(&[("config.json", json!({"model_type": "gemma4"}))]));
+
+/// A model folder of these files.
+fn model(files: &[(&str, Value)]) -> Models {
+    let folder = TempDir::new().expect("a temporary folder");
+    for (name, json) in files {
+        fs::write(folder.path().join(name), json.to_string()).expect("a file");
+    }
+    Model::load(folder.path()).expect("a sound folder").into()
+}
+
+fn try_rendered(models: &Models, request: &str) -> Result<Rendered, render_svc::error::Error> {
+    render(models, &Registry::default(), json::request(request, clock::now())?)
+}
+
+#[track_caller]
+fn rendered(models: &Models, request: &str) -> Rendered {
+    let rendered = try_rendered(models, request).expect("renders");
+    assert_eq!(rendered.resolution.adapter, "gemma-4");
+    rendered
+}
+
+#[track_caller]
+fn prompt(models: &Models, request: &str) -> (String, Vec<Attachment>) {
+    match rendered(models, request).output {
+        Output::Prompt { text, attachments, .. } => (text, attachments),
+        Output::HfMessages(_) => panic!("no prompt"),
+    }
+}
+
+#[track_caller]
+fn check(request: &str, expected: &str) {
+    assert_eq!(prompt(&GEMMA4, request).0, expected);
+}
+
+#[track_caller]
+fn check_refused(request: &str, reason: &str, field: &str, message: &str) {
+    let answer = json::answer(try_rendered(&GEMMA4, request));
+    let error = &answer["error"];
+    assert_eq!(
+        (&error["reason"], &error["field"], &error["message"]),
+        (&json!(reason), &json!(field), &json!(message))
+    );
+}
+
+#[test]
+fn words_are_trimmed_and_the_assistant_is_the_model() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "system", "content": " Be brief. "},
+                {"role": "user", "content": " Hi \n"},
+                {"role": "assistant", "content": "\nHello "},
+                {"role": "user", "content": "Bye"}
+            ]
+        }"#,
+        "<bos><|turn>system\nBe brief.<turn|>\n<|turn>user\nHi<turn|>\n\
+         <|turn>model\nHello<turn|>\n<|turn>user\nBye<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{"messages": [{"role": "developer", "content": "Rules."}, {"role": "user", "content": "Hi"}]}"#,
+        "<bos><|turn>system\nRules.<turn|>\n<|turn>user\nHi<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "system", "content": "Now in French."},
+                {"role": "critic", "content": "Hm"}
+            ]
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>system\nNow in French.<turn|>\n\
+         <|turn>critic\nHm<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Hello"}
+            ],
+            "add_generation_prompt": false
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nHello<turn|>\n",
+    );
+    check(
+        r#"{"messages": [{"role": "system", "content": "Only this."}]}"#,
+        "<bos><|turn>system\nOnly this.<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user"},
+                {"role": "assistant", "content": null},
+                {"role": "user", "content": "x"}
+            ]
+        }"#,
+        "<bos><|turn>user\n<turn|>\n<|turn>model\n<turn|>\n<|turn>user\nx<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn adjacent_assistant_messages_are_one_turn() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "One."},
+                {"role": "assistant", "content": "Two."},
+                {"role": "user", "content": "x"}
+            ]
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nOne.\nTwo.<turn|>\n\
+         <|turn>user\nx<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn blocks_are_trimmed_one_by_one() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "system", "content": [{"type": "text", "text": " a "}, {"type": "text", "text": "b"}]},
+                {"role": "user", "content": [{"type": "text", "text": " one "}, {"type": "text", "text": "two"}]}
+            ]
+        }"#,
+        "<bos><|turn>system\na b <turn|>\n<|turn>user\nonetwo<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn thinking_opens_with_its_token_and_leaves_no_empty_thought() {
+    check(
+        r#"{"messages": [{"role": "user", "content": "Hi"}], "template_args": {"enable_thinking": true}}"#,
+        "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nHi<turn|>\n\
+         <|turn>model\n",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "system", "content": "S"},
+                {"role": "user", "content": "Hi"}
+            ],
+            "template_args": {"enable_thinking": true}
+        }"#,
+        "<bos><|turn>system\n<|think|>\nS<turn|>\n<|turn>user\nHi<turn|>\n\
+         <|turn>model\n",
+    );
+    check(
+        r#"{"messages": [{"role": "user", "content": "Hi"}], "template_args": {"enable_thinking": null}}"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn thoughts_stay_after_the_last_user_message_or_when_preserved_with_their_calls() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Yes", "reasoning_content": "So."},
+                {"role": "user", "content": "And?"},
+                {"role": "assistant", "content": "No", "reasoning_content": "But."}
+            ],
+            "add_generation_prompt": false
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nYes<turn|>\n\
+         <|turn>user\nAnd?<turn|>\n\
+         <|turn>model\n<|channel>thought\nBut.\n<channel|>No<turn|>\n",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "", "reasoning": "Call.", "tool_calls": [{"type": "function",
+                    "function": {"name": "f", "arguments": {}}}]},
+                {"role": "tool", "content": "1"},
+                {"role": "assistant", "content": "One"},
+                {"role": "user", "content": "?"}
+            ],
+            "template_args": {"preserve_thinking": true}
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n\
+         <|turn>model\n<|channel>thought\nCall.\n<channel|><|tool_call>call:f{}<tool_call|>\
+         <|tool_response>response:f{value:<|\"|>1<|\"|>}<tool_response|>\nOne<turn|>\n\
+         <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "<|channel>thought\nhidden<channel|>Shown"}
+            ]
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nShown<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn a_result_joins_the_turn_that_asked_for_it() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
+                    "function": {"name": "weather", "arguments": {"city": "Bonn"}}}]},
+                {"role": "tool", "content": "22", "tool_call_id": "a"}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
+         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
+                    "function": {"name": "weather", "arguments": {"city": "Bonn"}}}]},
+                {"role": "tool", "content": "22", "tool_call_id": "a"}
+            ],
+            "template_args": {"enable_thinking": true}
+        }"#,
+        "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
+         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|><|channel>thought\n",
+    );
+}
+
+#[test]
+fn results_are_paired_with_calls_by_id() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
+                    "function": {"name": "weather", "arguments": {}}}, {"id": "b", "type": "function",
+                    "function": {"name": "clock", "arguments": {}}}]},
+                {"role": "tool", "content": "noon", "tool_call_id": "b"},
+                {"role": "tool", "content": "22", "tool_call_id": "a"},
+                {"role": "assistant", "content": "At noon 22."},
+                {"role": "user", "content": "Thanks"}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{}<tool_call|><|tool_call>call:clock{}<tool_call|>\
+         <|tool_response>response:clock{value:<|\"|>noon<|\"|>}<tool_response|>\
+         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|>\nAt noon 22.<turn|>\n\
+         <|turn>user\nThanks<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
+                    "function": {"name": "weather", "arguments": {}}}]},
+                {"role": "tool", "content": "22", "tool_call_id": "z", "name": "other"},
+                {"role": "tool", "content": null, "tool_call_id": "y"},
+                {"role": "user", "content": "?"}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{}<tool_call|>\
+         <|tool_response>response:other{value:<|\"|>22<|\"|>}<tool_response|>\
+         <|tool_response>response:unknown{value:null}<tool_response|><turn|>\n\
+         <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn media_in_a_result_follow_it() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "Wait.", "tool_calls": [{"type": "function",
+                    "function": {"name": "weather", "arguments": {}}}]},
+                {"role": "tool", "content": [{"type": "text", "text": "2"}, {"type": "image"},
+                    {"type": "text", "text": "2"}]}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{}<tool_call|>\
+         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|><|image|>Wait.<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn a_call_without_a_result_leaves_the_turn_open() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
+                    "function": {"name": "weather", "arguments": null}}]}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{}<tool_call|><|tool_response>",
+    );
+}
+
+#[test]
+fn responses_may_stand_in_the_assistants_message() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": "It is 22.", "tool_calls": [{"type": "function",
+                    "function": {"name": "weather", "arguments": {}}}], "tool_responses": [{"name": "weather",
+                    "response": {"t": 22, "Sky": "clear"}}, {"response": [1, "a"]}]},
+                {"role": "user", "content": "?"}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\n<|tool_call>call:weather{}<tool_call|>\
+         <|tool_response>response:weather{Sky:<|\"|>clear<|\"|>,t:22}<tool_response|>\
+         <|tool_response>response:unknown{value:[1,<|\"|>a<|\"|>]}<tool_response|>It is 22.<turn|>\n\
+         <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+/// The paths and texts of the warnings about results without a call.
+#[track_caller]
+fn check_results_warned_of(request: &str, expected: &[(&str, &str)]) {
+    let warnings = rendered(&GEMMA4, request).warnings;
+    assert!(warnings.iter().all(|warning| warning.code.name() == "TOOL_RESULT_UNPAIRED"), "{warnings:?}");
+    let found: Vec<_> = warnings.iter().map(|warning| (warning.path.as_str(), warning.text.as_str())).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_result_of_no_call_is_left_out_with_a_warning() {
+    let request = r#"{
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "tool", "content": "of no call"},
+            {"role": "user", "content": "x"}
+        ]
+    }"#;
+    check(
+        request,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>user\nx<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+    let ignored = "the tool's result answers no call: not shown";
+    check_results_warned_of(request, &[("messages[1]", ignored)]);
+    let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
+    check_results_warned_of(blocks, &[("messages[1]", ignored)]);
+    let answered = r#"{"messages": [
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}], "tool_responses": [{"response": 1}]},
+        {"role": "tool", "content": "too late"}
+    ]}"#;
+    check_results_warned_of(answered, &[("messages[1]", ignored)]);
+}
+
+#[test]
+fn a_result_of_another_id_is_shown_with_a_warning() {
+    let shown =
+        |name: &str| format!("the tool's result has the id of no call before it: shown as a result of {name:?}");
+    let calls = r#"{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {}}}]}"#;
+    let request = |result: &str| format!(r#"{{"messages": [{calls}, {result}]}}"#);
+    let named = request(r#"{"role": "tool", "tool_call_id": "z", "name": "other", "content": "1"}"#);
+    check_results_warned_of(&named, &[("messages[1]", &shown("other"))]);
+    let nameless = request(r#"{"role": "tool", "content": "1"}"#);
+    check_results_warned_of(&nameless, &[("messages[1]", &shown("unknown"))]);
+    let typed =
+        request(r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": "1"}]}"#);
+    check_results_warned_of(&typed, &[("messages[1].content[0]", &shown("unknown"))]);
+    check_results_warned_of(&request(r#"{"role": "tool", "tool_call_id": "a", "content": "1"}"#), &[]);
+    check_results_warned_of(&request(r#"{"role": "tool", "name": "f", "content": "1"}"#), &[]);
+}
+
+#[test]
+fn values_are_written_in_gemmas_notation() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
+                    "function": {"name": "f", "arguments": {"b": true, "B": null, "a": [1,
+                    2.5, "x", {"k": false}], "n": -0.0, "e": 1e+16, "s": 1e-07, "i": 123456789012345678901234567890,
+                    "o": {}}}}]}
+            ],
+            "add_generation_prompt": false
+        }"#,
+        "<bos><|turn>user\ngo<turn|>\n\
+         <|turn>model\n<|tool_call>call:f{a:[1,2.5,<|\"|>x<|\"|>,{k:false}],b:true,B:null,e:1e+16,\
+         i:123456789012345678901234567890,n:-0.0,o:{},s:1e-07}<tool_call|><|tool_response>",
+    );
+}
+
+#[test]
+fn tools_are_declared_in_the_system_turn() {
+    check(
+        r#"{
+            "messages": [{"role": "user", "content": "Hi"}],
+            "tools": [
+                {"type": "function", "function": {"name": "ping"}},
+                {"type": "function", "function": {"name": "add", "description": "Adds",
+                    "parameters": {"type": "object", "properties": {"b": {"type": "number",
+                    "description": "second"}, "A": {"type": ["integer", "null"]}, "unit": {"type": "string",
+                    "enum": ["m", "ft"], "nullable": true}}, "required": ["A", "b"]}}}
+            ]
+        }"#,
+        "<bos><|turn>system\n<|tool>declaration:ping{description:<|\"|><|\"|>}<tool|>\
+         <|tool>declaration:add{description:<|\"|>Adds<|\"|>,\
+         parameters:{properties:{A:{type:<|\"|>['INTEGER', 'NULL']<|\"|>},b:{description:<|\"|>second<|\"|>,\
+         type:<|\"|>NUMBER<|\"|>},unit:{enum:[<|\"|>m<|\"|>,<|\"|>ft<|\"|>],nullable:true,\
+         type:<|\"|>STRING<|\"|>}},required:[<|\"|>A<|\"|>,<|\"|>b<|\"|>],\
+         type:<|\"|>OBJECT<|\"|>}}<tool|><turn|>\n<|turn>user\nHi<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "system", "content": "S"},
+                {"role": "user", "content": "Hi"}
+            ],
+            "tools": [
+                {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object",
+                    "properties": {"list": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}},
+                    "required": ["x"], "minItems": 1, "title": null}}, "many": {"type": "array",
+                    "items": {"type": ["string", "null"]}}, "deep": {"type": "object", "description": "in",
+                    "properties": {"y": {"type": "boolean"}}, "required": ["y"]}, "free": {"type": "object",
+                    "additionalProperties": false, "title": "T"}, "any": {}}}, "response": {"type": "object",
+                    "description": "out"}}}
+            ]
+        }"#,
+        "<bos><|turn>system\nS<|tool>declaration:f{description:<|\"|>d<|\"|>,\
+         parameters:{properties:{any:{type:<|\"|><|\"|>},deep:{description:<|\"|>in<|\"|>,\
+         properties:{y:{type:<|\"|>BOOLEAN<|\"|>}},required:[<|\"|>y<|\"|>],type:<|\"|>OBJECT<|\"|>},\
+         free:{properties:{additionalProperties:{type:<|\"|><|\"|>},title:{type:<|\"|><|\"|>}},\
+         type:<|\"|>OBJECT<|\"|>},list:{items:{minItems:1,properties:{x:{type:<|\"|>STRING<|\"|>}},\
+         required:[<|\"|>x<|\"|>],type:<|\"|>OBJECT<|\"|>},type:<|\"|>ARRAY<|\"|>},\
+         many:{items:{type:[<|\"|>STRING<|\"|>,<|\"|>NULL<|\"|>]},type:<|\"|>ARRAY<|\"|>}},\
+         type:<|\"|>OBJECT<|\"|>},response:{description:<|\"|>out<|\"|>,\
+         type:<|\"|>OBJECT<|\"|>}}<tool|><turn|>\n<|turn>user\nHi<turn|>\n\
+         <|turn>model\n<|channel>thought\n<channel|>",
+    );
+}
+
+#[test]
+fn the_final_message_is_continued() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Once upon "}
+            ],
+            "continue_final_message": true
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nOnce upon",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": [{"type": "text", "text": "Once"}, {"type": "image"}]}
+            ],
+            "continue_final_message": true
+        }"#,
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nOnce",
+    );
+}
+
+#[test]
+fn typed_calls_and_results_are_written_where_they_stand() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": [
+                    {"type": "text", "text": "Let me look."},
+                    {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Bonn"}}
+                ]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "22 degrees"}]}
+            ]
+        }"#,
+        "<bos><|turn>user\nWeather?<turn|>\n\
+         <|turn>model\nLet me look.<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
+         <|tool_response>response:weather{value:<|\"|>22 degrees<|\"|>}<tool_response|>",
+    );
+    check(
+        r#"{
+            "messages": [
+                {"role": "assistant", "content": [
+                    {"type": "tool_use", "id": "a", "name": "clock", "input": {}},
+                    {"type": "tool_result", "tool_use_id": "a", "content": {"hour": 12}},
+                    {"type": "text", "text": "It is noon."}
+                ]},
+                {"role": "user", "content": "Thanks"}
+            ],
+            "add_generation_prompt": false
+        }"#,
+        "<bos><|turn>model\n<|tool_call>call:clock{}<tool_call|>\
+         <|tool_response>response:clock{hour:12}<tool_response|>It is noon.<turn|>\n\
+         <|turn>user\nThanks<turn|>\n",
+    );
+}
+
+/// The same exchange in the two forms that clients know.
+#[test]
+fn typed_calls_make_the_prompt_of_tool_calls() {
+    let typed = r#"{
+        "messages": [
+            {"role": "user", "content": "Weather and time?"},
+            {"role": "assistant", "reasoning_content": "Both.", "content": [
+                {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Bonn"}},
+                {"type": "tool_use", "id": "b", "name": "clock", "input": {}}
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "b", "content": "noon"},
+                {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "22"}, {"type": "image"}]},
+                {"type": "text", "text": "And?"}
+            ]},
+            {"role": "assistant", "content": [{"type": "text", "text": "22 at noon."}]}
+        ]
+    }"#;
+    let untyped = r#"{
+        "messages": [
+            {"role": "user", "content": "Weather and time?"},
+            {"role": "assistant", "reasoning_content": "Both.", "tool_calls": [
+                {"id": "a", "function": {"name": "weather", "arguments": {"city": "Bonn"}}},
+                {"id": "b", "function": {"name": "clock", "arguments": {}}}
+            ]},
+            {"role": "tool", "tool_call_id": "b", "content": "noon"},
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "22"}, {"type": "image"}]},
+            {"role": "user", "content": "And?"},
+            {"role": "assistant", "content": "22 at noon."}
+        ]
+    }"#;
+    assert_eq!(prompt(&GEMMA4, typed).0, prompt(&GEMMA4, untyped).0);
+}
+
+#[test]
+fn a_typed_result_that_is_an_object_as_text_is_written_as_an_object() {
+    check(
+        r#"{
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "{\"b\": 1.0, \"A\": \"x\"}"}]}
+            ]
+        }"#,
+        "<bos><|turn>model\n<|tool_call>call:f{}<tool_call|>\
+         <|tool_response>response:f{A:<|\"|>x<|\"|>,b:1.0}<tool_response|>",
+    );
+}
+
+#[test]
+fn a_typed_result_without_its_call_stays_in_its_turn() {
+    let message = r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": "lost"}]}"#;
+    check(
+        &format!(r#"{{"messages": [{message}], "add_generation_prompt": false}}"#),
+        "<bos><|turn>user\n<|tool_response>response:unknown{value:<|\"|>lost<|\"|>}<tool_response|><turn|>\n",
+    );
+    assert_eq!(rendered(&GEMMA4, &format!(r#"{{"messages": [{message}]}}"#)).warnings.len(), 1);
+    let tools = r#"[{"type": "function", "function": {"name": "only"}}]"#;
+    check(
+        &format!(r#"{{"messages": [{message}], "tools": {tools}, "add_generation_prompt": false}}"#),
+        "<bos><|turn>system\n<|tool>declaration:only{description:<|\"|><|\"|>}<tool|><turn|>\n\
+         <|turn>user\n<|tool_response>response:only{value:<|\"|>lost<|\"|>}<tool_response|><turn|>\n",
+    );
+}
+
+#[test]
+fn media_leave_markers_and_travel_in_their_order() {
+    let request = r#"{
+        "messages": [
+            {"role": "user", "content": [
+                {"type": "image", "attachment_id": "cat"},
+                {"type": "text", "text": "this and"},
+                {"type": "audio", "base64": "QUJD"}
+            ]},
+            {"role": "assistant", "content": [{"type": "video", "video": "b.mp4"}], "tool_calls": [
+                {"id": "a", "function": {"name": "f", "arguments": {}}}
+            ]},
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]},
+            {"role": "user", "content": [{"type": "image"}]}
+        ],
+        "template_args": {"attachments": [{"id": "cat", "type": "image", "base64": "QQ=="}]},
+        "add_generation_prompt": false
+    }"#;
+    let (text, attachments) = prompt(&GEMMA4, request);
+    assert_eq!(
+        text,
+        "<bos><|turn>user\n<|image|>this and<|audio|><turn|>\n\
+         <|turn>model\n<|tool_call>call:f{}<tool_call|>\
+         <|tool_response>response:f{value:<|\"|><|\"|>}<tool_response|><|image|><|video|><turn|>\n\
+         <|turn>user\n<|image|><turn|>\n"
+    );
+    let expected = [
+        (MediaKind::Image, "messages[0].content[0]", MediaSource::Declared("cat".to_owned())),
+        (MediaKind::Audio, "messages[0].content[2]", MediaSource::Base64("QUJD".to_owned())),
+        (MediaKind::Image, "messages[2].content[0]", MediaSource::Location("http://x/y".to_owned())),
+        (MediaKind::Video, "messages[1].content[0]", MediaSource::Location("b.mp4".to_owned())),
+        (MediaKind::Image, "messages[3].content[0]", MediaSource::Elsewhere),
+    ];
+    let found = attachments.into_iter().map(|Attachment { kind, path, source, .. }| (kind, path, source));
+    assert_eq!(found.collect::<Vec<_>>(), expected.map(|(kind, path, source)| (kind, path.to_owned(), source)));
+}
+
+/// The paths of the attachments in the order of their markers.
+#[track_caller]
+fn check_offsets(request: &str, expected: &[&str]) {
+    let (text, attachments) = prompt(&GEMMA4, request);
+    for Attachment { kind, offset, path, .. } in &attachments {
+        let marker = format!("<|{}|>", kind.name());
+        assert!(text.get(*offset..).is_some_and(|rest| rest.starts_with(&marker)), "{path} at {offset}: {text}");
+    }
+    assert!(attachments.is_sorted_by(|a, b| a.offset < b.offset), "{attachments:?}");
+    assert_eq!(attachments.iter().map(|a| a.path.as_str()).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn attachments_say_where_their_markers_are() {
+    let request = |continues: bool| {
+        format!(
+            r#"{{
+                "messages": [
+                    {{"role": "system", "content": [{{"type": "text", "text": "é<|image|>"}}, {{"type": "image"}}]}},
+                    {{"role": "user", "content": [{{"type": "text", "text": "<|image|> 😀 <|audio|>"}}, {{"type": "audio"}}]}},
+                    {{"role": "assistant", "content": "", "tool_calls": [{{"id": "a", "function": {{"name": "<|video|>",
+                        "arguments": {{"<|image|>": "<|image|>"}}}}}}]}},
+                    {{"role": "tool", "tool_call_id": "a", "content": [{{"type": "text", "text": "<|image|>"}}, {{"type": "image"}},
+                        {{"type": "video"}}]}},
+                    {{"role": "user", "content": [{{"type": "tool_result", "content": [{{"type": "image"}}]}}, {{"type": "image"}},
+                        {{"type": "text", "text": "<|image|>  "}}, {{"type": "video"}}]}}
+                ],
+                "continue_final_message": {continues}
+            }}"#
+        )
+    };
+    let paths = [
+        "messages[0].content[1]",
+        "messages[1].content[1]",
+        "messages[3].content[1]",
+        "messages[3].content[2]",
+        "messages[4].content[0].content[0]",
+        "messages[4].content[1]",
+        "messages[4].content[3]",
+    ];
+    check_offsets(&request(false), &paths);
+    check_offsets(&request(true), &paths[..6]);
+}
+
+#[test]
+fn attachments_say_what_type_they_are() {
+    let cases = [
+        (r#"{"type": "image", "base64": "QUJD", "mime_type": "image/webp"}"#, Some("image/webp"), "base64", "QUJD"),
+        (
+            r#"{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}"#,
+            Some("image/png"),
+            "base64",
+            "QUJD",
+        ),
+        (r#"{"type": "input_image", "image_url": "data:image/png;base64,QUJD"}"#, Some("image/png"), "base64", "QUJD"),
+        (r#"{"type": "image", "url": "data:image/gif;base64,QUJD"}"#, Some("image/gif"), "base64", "QUJD"),
+        (r#"{"type": "image", "image": "data:;base64,QUJD"}"#, None, "base64", "QUJD"),
+        (r#"{"type": "video", "video": "http://x/y.mp4"}"#, None, "location", "http://x/y.mp4"),
+        (r#"{"type": "audio", "path": "a.wav", "mime_type": "audio/wav"}"#, Some("audio/wav"), "location", "a.wav"),
+        (
+            r#"{"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}}"#,
+            Some("audio/wav"),
+            "base64",
+            "QUJD",
+        ),
+        (r#"{"type": "image", "attachment_id": "cat"}"#, Some("image/jpeg"), "attachment_id", "cat"),
+    ];
+    for (block, mime_type, source, data) in cases {
+        let request = format!(
+            r#"{{"messages": [{{"role": "user", "content": [{block}]}}],
+                "template_args": {{"attachments": [{{"id": "cat", "mime_type": "image/jpeg"}}]}}}}"#
+        );
+        let answer = json::answer(try_rendered(&GEMMA4, &request));
+        let attachment = &answer["attachments"][0];
+        assert_eq!((attachment["mime_type"].as_str(), &attachment[source]), (mime_type, &json!(data)), "{block}");
+        assert_eq!(attachment["offset"], json!("<bos><|turn>user\n".len()), "{block}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_says_where_markers_are_and_which_results_answer_no_call() {
+    let folder = ModelFolder::new("tiny").with_template("<|turn> <turn|>");
+    let service = render_service(&[folder.path()], None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let image = image_block(Source::Location("data:image/png;base64,QUJD".to_owned()));
+    let messages = vec![blocks("user", vec![text_block("é<|image|>"), image]), text("tool", "4")];
+    let response = client.render(request(conversation(messages))).await.expect("renders").into_inner();
+    let warnings: Vec<_> = response.warnings.iter().map(|warning| (warning.code(), warning.path.as_str())).collect();
+    assert_eq!(warnings, [(pb::WarningCode::ToolResultUnpaired, "messages[1]")]);
+    let Some(RenderOutput::Prompt(pb::Prompt { text, attachments, .. })) = response.output else { panic!("no prompt") };
+    let offset = text.rfind("<|image|>").and_then(|offset| u32::try_from(offset).ok()).expect("a marker");
+    let expected = pb::Attachment {
+        kind: pb::MediaKind::Image.into(),
+        path: "messages[0].content[1]".to_owned(),
+        offset,
+        mime_type: "image/png".to_owned(),
+        source: Some(pb::attachment::Source::Base64("QUJD".to_owned())),
+    };
+    assert_eq!(attachments, [expected]);
+}
+
+#[test]
+fn media_behind_the_text_that_is_continued_do_not_travel() {
+    let request = r#"{
+        "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Look"}, {"type": "audio"}]}],
+        "continue_final_message": true
+    }"#;
+    let (text, attachments) = prompt(&GEMMA4, request);
+    assert_eq!(text, "<bos><|turn>user\n<|image|>Look");
+    assert_eq!(attachments.iter().map(|a| a.path.as_str()).collect::<Vec<_>>(), ["messages[0].content[0]"]);
+}
+
+/// A request of two messages, of which the second holds this block.
+fn with_block(block: &str) -> String {
+    format!(
+        r#"{{"messages": [{{"role": "user", "content": "Hi"}}, {{"role": "user", "content": [{{"type": "text", "text": "a"}}, {block}]}}],
+            "template_args": {{"attachments": [{{"id": "cat", "type": "image"}}]}}}}"#
+    )
+}
+
+#[test]
+fn a_bad_block_is_named_with_its_place() {
+    let cases = [
+        (
+            r#"{"type": "image", "attachment_id": "dog"}"#,
+            "DANGLING_ATTACHMENT",
+            ".attachment_id",
+            "there is no attachment \"dog\"",
+        ),
+        (r#"{"type": "hologram"}"#, "UNKNOWN_BLOCK", "", "blocks of type \"hologram\" cannot be rendered here"),
+        (
+            r#"{"type": "audio", "attachment_id": "cat"}"#,
+            "INVALID_REQUEST",
+            ".attachment_id",
+            "attachment \"cat\" is declared as \"image\", not as \"audio\"",
+        ),
+        (r#"{"type": "image", "base64": 1}"#, "INVALID_REQUEST", ".base64", "must be a string"),
+        (r#"{"type": "text"}"#, "INVALID_REQUEST", ".text", "must be a string"),
+        (r#""text""#, "INVALID_REQUEST", "", "must be an object with a \"type\""),
+        (r#"{"type": "tool_use", "name": "f", "input": "{}"}"#, "INVALID_REQUEST", ".input", "must be a JSON object"),
+        (
+            r#"{"type": "tool_result", "content": [{"type": "tool_use"}]}"#,
+            "UNKNOWN_BLOCK",
+            ".content[0]",
+            "blocks of type \"tool_use\" cannot be rendered here",
+        ),
+    ];
+    for (block, reason, field, message) in cases {
+        check_refused(&with_block(block), reason, &format!("messages[1].content[1]{field}"), message);
+    }
+}
+
+#[test]
+fn what_the_official_template_refuses_is_refused_by_path() {
+    let call = |call: &str| format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": [{call}]}}]}}"#);
+    for arguments in [r#""no""#, r#""[1]""#, r#""""#, "5", "[1]"] {
+        check_refused(
+            &call(&format!(r#"{{"function": {{"name": "f", "arguments": {arguments}}}}}"#)),
+            "INVALID_REQUEST",
+            "messages[0].tool_calls[0].function.arguments",
+            "chat_template: tool_calls[].function.arguments must be a JSON object (mapping), not a string. \
+             Deserialize arguments before passing to the template.",
+        );
+    }
+    check_refused(
+        &call(r#"{"name": "f", "arguments": {}}"#),
+        "INVALID_REQUEST",
+        "messages[0].tool_calls[0].function",
+        "must be an object with a name and arguments",
+    );
+    check_refused(r#"{"messages": [{"content": "x"}]}"#, "INVALID_REQUEST", "messages[0].role", "must be a string");
+    check_refused(
+        r#"{"messages": [{"role": "user"}], "continue_final_message": true}"#,
+        "INVALID_REQUEST",
+        "messages[0].content",
+        "holds no text to continue",
+    );
+}
+
+#[test]
+fn a_tool_must_have_a_name() {
+    let request = |tool: &str| format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "tools": [{tool}]}}"#);
+    let problem = "must be a string that is not empty";
+    for tool in [r#"{"description": "d"}"#, r#"{"name": null}"#, r#"{"name": ""}"#, r#"{"name": 5}"#] {
+        let wrapped = request(&format!(r#"{{"function": {tool}}}"#));
+        check_refused(&wrapped, "INVALID_REQUEST", "tools[0].function.name", problem);
+    }
+    check_refused(&request(r#"{"name": ""}"#), "INVALID_REQUEST", "tools[0].name", problem);
+    let nothing = r#"{"type": "function", "description": "d"}"#;
+    check_refused(&request(nothing), "INVALID_REQUEST", "tools[0].function", "must be an object");
+}
+
+#[test]
+fn a_tool_may_be_given_without_its_function_object() {
+    let function =
+        r#""name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}"#;
+    let result = r#"{"role": "user", "content": [{"type": "tool_result", "content": "1"}]}"#;
+    let request = |tool: String| format!(r#"{{"messages": [{result}], "tools": [{tool}]}}"#);
+    let (flat, _) = prompt(&GEMMA4, &request(format!(r#"{{"type": "function", {function}}}"#)));
+    let (wrapped, _) = prompt(&GEMMA4, &request(format!(r#"{{"type": "function", "function": {{{function}}}}}"#)));
+    assert_eq!(flat, wrapped);
+    assert!(flat.contains("response:f{"), "{flat}");
+    let bad = format!(r#"{{"messages": [{result}], "tools": [{{"name": "f", "parameters": 5}}]}}"#);
+    check_refused(&bad, "INVALID_REQUEST", "tools[0].parameters", "must be an object: a JSON Schema");
+}
+
+#[test]
+fn a_long_tool_name_is_refused_since_every_result_repeats_it() {
+    let request =
+        json!({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f".repeat(257)}]}]});
+    let field = "messages[0].content[0].name";
+    check_refused(&request.to_string(), "INVALID_REQUEST", field, "must be at most 256 bytes long");
+}
+
+#[test]
+fn what_the_prompt_has_no_place_for_is_warned_of() {
+    let request = r#"{
+        "messages": [{"role": "user", "content": "Hi"}],
+        "documents": [{"text": "x"}],
+        "template_args": {"enable_thinking": false, "n": 1, "preserve_thinking": false, "zoom": 2}
+    }"#;
+    let warnings = rendered(&GEMMA4, request).warnings;
+    let texts: Vec<_> = warnings.iter().map(|w| (w.code.name(), w.path.as_str(), w.text.as_str())).collect();
+    let expected = [
+        ("DOCUMENTS_IGNORED", "documents", "the Gemma 4 prompt cannot show documents to the model: ignored"),
+        ("TEMPLATE_ARGS_IGNORED", "template_args", "n, zoom mean nothing to the Gemma 4 prompt: ignored"),
+    ];
+    assert_eq!(texts, expected);
+}
+
+const HI: &str = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
+
+/// The generation prompt of a model of these files.
+#[track_caller]
+fn generation_prompt(files: &[(&str, Value)]) -> String {
+    let text = prompt(&model(files), HI).0;
+    text.strip_prefix("<bos><|turn>user\nHi<turn|>\n").expect("the user's turn").to_owned()
+}
+
+#[test]
+fn only_the_larger_variants_are_fed_an_empty_thought() {
+    let (small, large) = ("<|turn>model\n", "<|turn>model\n<|channel>thought\n<channel|>");
+    let config = |width: u32| json!({"model_type": "gemma4", "text_config": {"hidden_size_per_layer_input": width}});
+    assert_eq!(generation_prompt(&[("config.json", config(256))]), small);
+    assert_eq!(generation_prompt(&[("config.json", config(0))]), large);
+    let template =
+        |prompt: &str| json!({"chat_template": format!("<|turn>{{{{ messages[0].content }}}}<turn|>{prompt}")});
+    assert_eq!(generation_prompt(&[("tokenizer_config.json", template(""))]), small);
+    assert_eq!(generation_prompt(&[("tokenizer_config.json", template("<|channel>thought\n<channel|>"))]), large);
+    let escaped = template("{{ '<|channel>thought\\n<channel|>' }}");
+    assert_eq!(generation_prompt(&[("tokenizer_config.json", escaped)]), large);
+    let files = [("tokenizer_config.json", template("<|channel>thought\n<channel|>")), ("config.json", config(256))];
+    assert_eq!(generation_prompt(&files), large, "the template knows best");
+}
+
+#[test]
+fn a_model_is_recognised_by_its_type_or_by_its_templates_tokens() {
+    let adapter = |files: &[(&str, Value)]| {
+        let rendered = try_rendered(&model(files), HI).expect("renders");
+        rendered.resolution.adapter
+    };
+    assert_eq!(adapter(&[("config.json", json!({"model_type": "gemma4_text"}))]), "gemma-4");
+    assert_eq!(adapter(&[("tokenizer_config.json", json!({"chat_template": "<|turn> <turn|>"}))]), "gemma-4");
+    assert_eq!(
+        adapter(&[("tokenizer_config.json", json!({"chat_template": "<start_of_turn>"}))]),
+        "tokenizer-template"
+    );
+    assert_ne!(adapter(&[("config.json", json!({"model_type": "gemma3"}))]), "gemma-4");
+}
+
+/// A reproducible stream of small numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % n
+    }
+
+    fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.below(words.len())]
+    }
+
+    /// One of these, or now and then any JSON text.
+    fn usually(&mut self, texts: &[&str]) -> String {
+        match self.below(16) {
+            0 => self.json(3),
+            _ => self.pick(texts).to_owned(),
+        }
+    }
+
+    /// JSON text of the words that requests are made of.
+    fn json(&mut self, depth: usize) -> String {
+        const KEYS: [&str; 22] = [
+            "role",
+            "content",
+            "type",
+            "text",
+            "tool_calls",
+            "tool_responses",
+            "function",
+            "name",
+            "arguments",
+            "id",
+            "input",
+            "tool_use_id",
+            "attachment_id",
+            "base64",
+            "parameters",
+            "properties",
+            "items",
+            "required",
+            "enum",
+            "response",
+            "reasoning",
+            "description",
+        ];
+        const VALUES: [&str; 17] = [
+            "null",
+            "true",
+            "0",
+            "-0.0",
+            "1e999",
+            "\"\"",
+            "\"user\"",
+            "\"assistant\"",
+            "\"tool\"",
+            "\"system\"",
+            "\"text\"",
+            "\"image\"",
+            "\"tool_use\"",
+            "\"tool_result\"",
+            "\"object\"",
+            "\"array\"",
+            "\"\\u0000<|channel>İ\"",
+        ];
+        let (mut text, kind) = (String::new(), if depth == 0 { 0 } else { self.below(4) });
+        let separators = ["", ","].into_iter().chain(std::iter::repeat(","));
+        for (_, separator) in (0..self.below(5)).zip(separators) {
+            match kind {
+                2 => write!(text, "{separator}{}", self.json(depth - 1)),
+                3 => write!(text, "{separator}\"{}\":{}", self.pick(&KEYS), self.json(depth - 1)),
+                _ => break,
+            }
+            .expect("a String");
+        }
+        match kind {
+            2 => format!("[{text}]"),
+            3 => format!("{{{text}}}"),
+            _ => self.pick(&VALUES).to_owned(),
+        }
+    }
+}
+
+/// JSON text that is not far from a request.
+fn odd_request(numbers: &mut Numbers) -> String {
+    let block = format!(
+        r#"{{"type": {}, "text": {}, "id": "a", "name": {}, "input": {}, "tool_use_id": {}, "content": {}}}"#,
+        numbers.usually(&["\"text\"", "\"image\"", "\"tool_use\"", "\"tool_result\""]),
+        numbers.usually(&["\"x\"", "\"<|channel>y<channel|>\""]),
+        numbers.usually(&["\"f\""]),
+        numbers.usually(&["{}", "null"]),
+        numbers.usually(&["\"a\"", "\"b\""]),
+        numbers.usually(&["\"x\"", "[]", "null"]),
+    );
+    let roles = ["\"user\"", "\"assistant\"", "\"tool\"", "\"system\""];
+    let messages: Vec<String> = (0..3)
+        .map(|_| {
+            let (role, content) = (numbers.usually(&roles), numbers.usually(&["\"x\"", "null", &format!("[{block}]")]));
+            let calls = numbers.usually(&["[]", r#"[{"function": {"name": "f", "arguments": {}}}]"#]);
+            format!(r#"{{"role": {role}, "content": {content}, "tool_calls": {calls}}}"#)
+        })
+        .collect();
+    let parameters =
+        format!(r#"{{"type": "object", "properties": {{"p": {}, "q": {}}}}}"#, numbers.json(6), numbers.json(6));
+    let tool = format!(r#"{{"function": {{"name": "f", "parameters": {}}}}}"#, numbers.usually(&[&parameters]));
+    let continues = numbers.below(4) == 0;
+    format!(r#"{{"messages": [{}], "tools": [{tool}], "continue_final_message": {continues}}}"#, messages.join(","))
+}
+
+#[test]
+fn no_json_makes_it_panic() {
+    let mut numbers = Numbers(1);
+    let is_answered = |request: String| try_rendered(&GEMMA4, &request).is_ok();
+    let answered = (0..5_000).filter(|_| is_answered(odd_request(&mut numbers))).count();
+    assert!(
+        (1_000..4_500).contains(&answered),
+        "{answered} were answered: the requests are not odd enough, or too odd"
+    );
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("a file of the corpus")).expect("JSON")
+}
+
+/// Whether the adapter makes of a conversation what the golden says.
+fn is_right(models: &Models, conversation: &Value, golden: &Value) -> bool {
+    let mut request = conversation.as_object().expect("an object").clone();
+    request.retain(|key, _| !matches!(key.as_str(), "id" | "tags"));
+    let answer = json::answer(try_rendered(models, &Value::Object(request).to_string()));
+    match (golden.get("ok"), answer["error"]["message"].as_str()) {
+        (Some(text), _) => answer.get("prompt") == Some(text),
+        (None, Some(message)) => golden["raised_by_template"] == false || golden["message"] == message,
+        (None, None) => false,
+    }
+}
+
+/// The conversations that the adapter renders otherwise than the template.
+fn different(corpus: &Path, slug: &str) -> (usize, Vec<String>) {
+    let source = fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a file of the corpus");
+    let golden = read(&corpus.join(format!("goldens/{slug}.json")));
+    let files = json!({"chat_template": source, "bos_token": golden["bos_token"]});
+    let models = model(&[("tokenizer_config.json", files)]);
+    let cases = golden["cases"].as_object().expect("cases");
+    let is_wrong = |(id, golden): &(&String, &Value)| {
+        let conversation = read(&corpus.join(format!("conversations/{id}.json")));
+        !is_right(&models, &conversation, golden)
+    };
+    (cases.len(), cases.iter().filter(is_wrong).map(|(id, _)| id.clone()).collect())
+}
+
+/// The template is revised now and then; the adapter follows the newest revision.
+#[test]
+fn the_corpus_agrees_with_the_newest_official_template() {
+    let Some(corpus) = tandem_tests::corpus() else {
+        eprintln!("skipped: there is no corpus beside the repository");
+        return;
+    };
+    let older = ["lc-google-gemma-4-31b-it", "lc-google-gemma-4-31b-it-interleaved"];
+    for slug in older {
+        let (cases, different) = different(&corpus, slug);
+        eprintln!("{slug}, an older revision: {} of {cases} equal", cases - different.len());
+    }
+    let (cases, different) = different(&corpus, "unsloth-gemma-4");
+    eprintln!("unsloth-gemma-4, the newest: {} of {cases} equal", cases - different.len());
+    assert!(different.is_empty(), "{different:?}");
+}

@@ -1,0 +1,62 @@
+//! A new family is one file and one line. This is the file; the line is in `registry`.
+
+use render_svc::adapters::{ADAPTERS, Adapter, Input, Kind, Registry, Rendering, Verdict};
+use render_svc::chat::{Content, content};
+use render_svc::error::Error;
+use render_svc::models::{Library, Model, Sources};
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_template::ArgumentsShape;
+use tandem_tests::conversations::{conversation, prompt, request, text};
+use tandem_tests::{ModelFolder, serve_library};
+
+/// Shouts whatever the last message says.
+const SHOUT: Adapter = Adapter {
+    name: "shout",
+    description: "the last message, in capitals",
+    serves: |model| match model.artifacts.name.as_str() {
+        "shouter" => Verdict::Serves("the model shouts".to_owned()),
+        name => Verdict::Passes(format!("{name:?} does not shout")),
+    },
+    kind: Kind::Family,
+    stops_at_images: |_| false,
+    markup: &[],
+    turn_ends: &[],
+    arguments: ArgumentsShape::Either,
+    leaves_bos_to_tokenizer: false,
+    render: shout,
+};
+
+fn shout(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+    let last = input.conversation.messages.last().map(content);
+    let Some(Content::Text(text)) = last else { panic!("the test says something") };
+    Ok(Rendering { prompt: text.to_uppercase(), attachments: Vec::new(), warnings: Vec::new() })
+}
+
+fn registry() -> Registry {
+    [&[SHOUT], ADAPTERS].concat().into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_family_is_one_file_and_one_line() {
+    let (shouter, other) = (ModelFolder::new("shouter"), ModelFolder::new("other").with_template("a template"));
+    let sources = Sources { models: vec![shouter.path(), other.path()], config: None };
+    let library = Library::open(sources, registry()).expect("the models load");
+    let service = serve_library(library.into(), None).await;
+
+    let mut render = RenderServiceClient::new(service.channel().await);
+    let hello = |model: &str| pb::RenderRequest {
+        model: model.to_owned(),
+        ..request(conversation(vec![text("user", "hello")]))
+    };
+    assert_eq!(prompt(render.render(hello("shouter")).await.expect("renders").into_inner()), "HELLO");
+    assert_eq!(prompt(render.render(hello("other")).await.expect("renders").into_inner()), "a template");
+
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let adapters = registry.list_adapters(pb::ListAdaptersRequest {}).await.expect("lists").into_inner().adapters;
+    assert_eq!((adapters[0].name.as_str(), adapters[0].kind()), ("shout", pb::AdapterKind::Family));
+    let model = pb::GetModelRequest { model: "shouter".to_owned() };
+    let model = registry.get_model(model).await.expect("known").into_inner().model.expect("a model");
+    assert_eq!(model.adapter, "shout");
+}

@@ -1,0 +1,139 @@
+//! A caller's deadline counts wherever its call is: while it waits for a core, and at the generation service behind.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use render_svc::args::GenerationArgs;
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Running, default_library, render_service, serve_library_before};
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Code, Request, Response, Status};
+
+/// Takes seconds where it is told to.
+const TEMPLATE: &str = "{% if messages[0].content == 'spin' %}{% for i in range(100000) %}{% for j in range(50) %}{% endfor %}\
+    {% endfor %}{% endif %}{{ messages[0].content }}";
+
+fn conversation(text: &str) -> Option<chat::Conversation> {
+    let content = Some(chat::message::Content::Text(text.to_owned()));
+    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_counts_while_a_render_waits_for_a_core() {
+    let model = ModelFolder::new("tiny").with_template(TEMPLATE);
+    let service = render_service(&[model.path()], None).await;
+    let client = RenderServiceClient::new(service.channel().await);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let slow = |_| {
+        let mut client = client.clone();
+        let request = RenderRequest { conversation: conversation("spin"), ..RenderRequest::default() };
+        tokio::spawn(async move { client.render(request).await })
+    };
+    let slow: Vec<_> = (0..8 * cores).map(slow).collect();
+    // They are there before this one.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let long = RenderRequest { conversation: conversation(&"long ".repeat(2000)), ..RenderRequest::default() };
+    let mut request = Request::new(long);
+    request.set_timeout(Duration::from_millis(200));
+    let status = client.clone().render(request).await.expect_err("should be late");
+    // Ours, unless the client's own timer, which says CANCELLED, was first.
+    match status.code() {
+        Code::Cancelled => {}
+        code => assert_eq!((code, failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED")),
+    }
+    assert!(slow.iter().any(|slow| !slow.is_finished()), "it did not wait");
+    slow.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A generation service that notes how long its caller will wait, and refuses, or begins an answer and says no more.
+#[derive(Debug, Clone, Default)]
+struct Silent {
+    told: Arc<Mutex<Option<String>>>,
+    refuses: bool,
+}
+
+#[tonic::async_trait]
+impl GenerateService for Silent {
+    type GenerateStream = tokio_stream::Pending<Result<generate::GenerateResponse, Status>>;
+
+    async fn generate(
+        &self,
+        request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        let timeout = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+        *self.told.lock().expect("no panic") = timeout.map(ToOwned::to_owned);
+        if self.refuses {
+            Err(Status::invalid_argument("that is all"))
+        } else {
+            Ok(Response::new(tokio_stream::pending()))
+        }
+    }
+
+    async fn get_model(
+        &self,
+        _request: Request<generate::GetModelRequest>,
+    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+}
+
+/// A render service before such a generation service.
+async fn before(generation: impl GenerateService) -> (Running, TaskServiceClient<Channel>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
+    let server = Server::builder().add_service(GenerateServiceServer::new(generation));
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let args = GenerationArgs { generate, ..GenerationArgs::default() };
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+fn task(timeout: Option<Duration>) -> Request<RunTaskRequest> {
+    let mut request = Request::new(RunTaskRequest { conversation: conversation("Hi"), ..RunTaskRequest::default() });
+    timeout.into_iter().for_each(|timeout| request.set_timeout(timeout));
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() {
+    let (_service, mut client) = before(Silent::default()).await;
+    let mut answer = client.run_task(task(Some(Duration::from_secs(5)))).await.expect("accepted").into_inner();
+    let end = async {
+        loop {
+            match answer.message().await {
+                Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+                Err(status) => return status,
+            }
+        }
+    };
+    let status = tokio::time::timeout(Duration::from_secs(60), end).await.expect("it ends");
+    assert_eq!((status.code(), failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service() {
+    let silent = Silent { refuses: true, ..Silent::default() };
+    let (_service, mut client) = before(silent.clone()).await;
+    let run = async |client: &mut TaskServiceClient<_>, timeout: Option<Duration>| {
+        let status = client.run_task(task(timeout)).await.expect_err("should be refused");
+        assert_ne!(status.code(), Code::DeadlineExceeded, "{status}");
+        silent.told.lock().expect("no panic").take()
+    };
+    let told = run(&mut client, Some(Duration::from_secs(50))).await.expect("a deadline");
+    // At most eight digits and a unit: nanoseconds of 50 s do not fit, microseconds do.
+    let left: u64 = told.strip_suffix('u').expect("microseconds").parse().expect("a number");
+    assert!((1..50_000_000).contains(&left), "{told}");
+    assert_eq!(run(&mut client, None).await, None);
+}

@@ -1,0 +1,151 @@
+//! What one request may ask for: each limit is a flag, and has an error of its own.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use gen_svc::engine::{Config, DtypeChoice};
+use serde_json::{Value, json};
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::generate::v1::{GenerateRequest, Resume, Stop, TokenIds};
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Process, binary, default_model};
+use tandem_tests_full::Generation;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+const TEMPLATE: &str = "{% if messages[0].content == 'spin' %}{% for i in range(9000) %}{% endfor %}{% endif %}\
+    {% if messages[0].content == 'hoard' %}{% set hoard = 'x' * 5000 %}{% endif %}{{ messages[0].content }}";
+
+/// The first bytes of a PNG file: its signature, and the header that tells its size (PNG specification, 5.2 and 11.2.2).
+fn png(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    bytes.extend(width.to_be_bytes().into_iter().chain(height.to_be_bytes()).chain([8, 2, 0, 0, 0]));
+    bytes
+}
+
+fn text(text: &str) -> chat::message::Content {
+    chat::message::Content::Text(text.to_owned())
+}
+
+/// Images, each with its width and height.
+fn images(sizes: &[[u32; 2]]) -> chat::message::Content {
+    let image = |&[width, height]: &[u32; 2]| {
+        let data = chat::MediaData { data: png(width, height), mime_type: "image/png".to_owned() };
+        let source = Some(chat::image_block::Source::Data(data));
+        chat::Block { kind: Some(chat::block::Kind::Image(chat::ImageBlock { source })) }
+    };
+    chat::message::Content::Blocks(chat::BlockList { blocks: sizes.iter().map(image).collect() })
+}
+
+async fn render(channel: &Channel, content: chat::message::Content) -> Result<(), Status> {
+    let message = chat::Message { role: "user".to_owned(), content: Some(content), ..chat::Message::default() };
+    let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
+    let request = RenderRequest { conversation, ..RenderRequest::default() };
+    RenderServiceClient::new(channel.clone()).render(request).await.map(drop)
+}
+
+async fn is_refused(channel: &Channel, content: chat::message::Content, reason: &str, field: &str) {
+    let failure = failed(&render(channel, content).await.expect_err("should be refused"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, reason));
+    assert_eq!(failure.field.as_deref(), Some(field), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_limit_of_rendering_is_a_flag_with_an_error_of_its_own() {
+    let model = ModelFolder::new("tiny").with_template(TEMPLATE);
+    let path = model.path().display().to_string();
+    let flags = [
+        ["--max-template-steps", "9000"],
+        ["--max-template-bytes", "4000"],
+        ["--max-prompt-bytes", "50"],
+        ["--max-images", "2"],
+        ["--max-image-pixels", "5000"],
+        ["--max-message-bytes", "2000"],
+    ];
+    let command: Vec<&str> = ["render-svc", "--models", &path].into_iter().chain(flags.into_iter().flatten()).collect();
+    let process = Process::start("127.0.0.1:0", &command);
+    let endpoint = Endpoint::from_shared(format!("http://{}", process.address)).expect("an address");
+    let channel = endpoint.connect().await.expect("it answers");
+
+    render(&channel, text(&"a".repeat(50))).await.expect("a prompt");
+    is_refused(&channel, text(&"a".repeat(51)), "PROMPT_TOO_LARGE", "messages").await;
+    is_refused(&channel, text("spin"), "TEMPLATE_LIMIT", "messages").await;
+    is_refused(&channel, text("hoard"), "TEMPLATE_LIMIT", "messages").await;
+    render(&channel, images(&[[100, 50], [50, 100]])).await.expect("messages");
+    is_refused(&channel, images(&[[1, 1]; 3]), "TOO_MANY_IMAGES", "messages[0].content[2]").await;
+    is_refused(&channel, images(&[[1, 1], [100, 51]]), "IMAGE_TOO_LARGE", "messages[0].content[1]").await;
+    is_refused(&channel, images(&[[u32::MAX, u32::MAX]]), "IMAGE_TOO_LARGE", "messages[0].content[0]").await;
+    let failure = failed(&render(&channel, text(&"a".repeat(2000))).await.expect_err("should be refused"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"));
+}
+
+/// The first bytes of a bitmap from the top down: its height is negative (BITMAPFILEHEADER and BITMAPINFOHEADER).
+fn bitmap(width: i32, height: i32) -> Vec<u8> {
+    let mut bytes = b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".to_vec();
+    bytes.extend(width.to_le_bytes().into_iter().chain((-height).to_le_bytes()).chain([1, 0, 24, 0]));
+    bytes.resize(54, 0);
+    bytes
+}
+
+#[test]
+fn an_image_is_measured_however_it_is_written() {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
+    let wide = STANDARD.encode(png(1 << 20, 1 << 20));
+    let spaced = wide.chars().map(|letter| format!("{letter} \n")).collect::<String>();
+    let blocks = [
+        json!({"type": "image", "base64": wide}),
+        json!({"type": "image", "base64": spaced}),
+        json!({"type": "image", "url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image_url", "image_url": {"url": format!("DATA:image/png;BASE64,{spaced}")}}),
+        json!({"type": "input_image", "image_url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image_url", "image_url": {"data": wide}}),
+        json!({"type": "image", "path": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image", "url": "x", "image_url": format!("data:image/png;base64,{wide}")}),
+        json!({"type": "image", "input_audio": "x", "image": format!("data:;base64,{wide}")}),
+        json!({"type": "image", "base64": STANDARD.encode(bitmap(1 << 20, 1 << 20))}),
+    ];
+    let request = |block: &Value| {
+        let messages = json!([{"role": "user", "content": [block]}]);
+        json!({"model": model.path(), "messages": messages}).to_string() + "\n"
+    };
+    let mut command = Command::new(binary("render-svc"));
+    let command = command.args(["render", "--jsonl"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().expect("it starts");
+    let requests: String = blocks.iter().map(request).collect();
+    child.stdin.take().expect("piped").write_all(requests.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends").stdout;
+    let answers: Vec<Value> =
+        output.split_inclusive(|&byte| byte == b'\n').map(|line| serde_json::from_slice(line).expect("JSON")).collect();
+    assert_eq!(answers.len(), blocks.len());
+    for (answer, block) in answers.iter().zip(&blocks) {
+        assert_eq!(answer["error"]["reason"], "IMAGE_TOO_LARGE", "{block}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_has_as_many_tokens_as_the_server_takes() {
+    let config =
+        Config { threads: 1, dtype: DtypeChoice::F32, max_prompt_tokens: Some(8), ..Config::new(default_model()) };
+    let service = Generation::start_with(config).await;
+    let mut client = GenerateServiceClient::new(service.running.channel().await);
+    let mut generate = async |tokens: usize, resumed: u32| {
+        let request = GenerateRequest {
+            input: Some(Input::TokenIds(TokenIds { ids: vec![5; tokens] })),
+            resume: (resumed > 0).then_some(Resume { generated_tokens: resumed, output_index: 0 }),
+            stop: Some(Stop { max_new_tokens: Some(resumed + 1), ..Stop::default() }),
+            ..GenerateRequest::default()
+        };
+        client.generate(request).await.map(drop)
+    };
+    generate(8, 0).await.expect("an answer");
+    generate(12, 4).await.expect("what was generated is no prompt");
+    let failure = failed(&generate(9, 0).await.expect_err("should be refused"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, "PROMPT_OVER_LIMIT"));
+    assert_eq!(failure.field.as_deref(), Some("token_ids.ids"));
+}

@@ -1,0 +1,415 @@
+//! Who is let in: tokens, certificates, and how many.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gen_svc::engine::Config;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use render_svc::args::GenerationArgs;
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::Stop;
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Running, default_library, default_model, render_service_as, serve_library_before};
+use tandem_tests_full::Generation;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Response, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_types::StatusExt as _;
+
+/// Longer than files go without being looked at.
+const A_WHILE: Duration = Duration::from_secs(20);
+
+async fn serve(args: ServeArgs) -> Running {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
+    render_service_as(&[model.path()], args).await
+}
+
+async fn serve_secured(security: SecurityArgs) -> Running {
+    serve(ServeArgs { security, ..ServeArgs::default() }).await
+}
+
+async fn tokenize(channel: Channel, authorization: Option<&str>) -> Result<Response<TokenizeResponse>, Status> {
+    let mut request = Request::new(TokenizeRequest { text: "a".to_owned(), ..TokenizeRequest::default() });
+    if let Some(value) = authorization {
+        request.metadata_mut().insert("authorization", value.parse().expect("a header"));
+    }
+    RenderServiceClient::new(channel).tokenize(request).await
+}
+
+async fn is_refused(channel: Channel, authorization: Option<&str>, reason: &str) {
+    let failure = failed(&tokenize(channel, authorization).await.expect_err("should be refused"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unauthenticated, reason), "{authorization:?}");
+}
+
+/// Until it is let in.
+async fn is_let_in_soon(channel: Channel, authorization: &str) {
+    let start = Instant::now();
+    while let Err(status) = tokenize(channel.clone(), Some(authorization)).await {
+        assert!(start.elapsed() < A_WHILE, "{status}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    let lines = "# the team's\nfirst\n\n  second 2999-01-01T00:00:00Z\nexpired 2020-01-01T00:00:00Z\n";
+    fs::write(&file, lines).expect("a file");
+    let service = serve_secured(SecurityArgs { token_file: Some(file.clone()), ..SecurityArgs::default() }).await;
+    let channel = service.channel().await;
+    for let_in in ["Bearer first", "bearer second"] {
+        tokenize(channel.clone(), Some(let_in)).await.expect("is let in");
+    }
+    for missing in [None, Some("first"), Some("Basic first"), Some("Bearer"), Some("")] {
+        is_refused(channel.clone(), missing, "CREDENTIALS_MISSING").await;
+    }
+    let wrong = ["Bearer third", "Bearer firs", "Bearer firstt", "Bearer ", "Bearer #", "Bearer expired"];
+    for invalid in wrong.into_iter().chain(["Bearer 2999-01-01T00:00:00Z"]) {
+        is_refused(channel.clone(), Some(invalid), "CREDENTIALS_INVALID").await;
+    }
+    let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
+    health.expect("health needs no token");
+
+    // What makes no sense changes nothing; what does, counts soon.
+    fs::write(&file, "third 2999-13-01\n").expect("a file");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokenize(channel.clone(), Some("Bearer first")).await.expect("still let in");
+    fs::write(&file, "third\n").expect("a file");
+    is_let_in_soon(channel.clone(), "Bearer third").await;
+    is_refused(channel.clone(), Some("Bearer first"), "CREDENTIALS_INVALID").await;
+    // Nobody, if nobody is left.
+    fs::write(&file, "# third\n").expect("a file");
+    let start = Instant::now();
+    while tokenize(channel.clone(), Some("Bearer third")).await.is_ok() {
+        assert!(start.elapsed() < A_WHILE, "it still counts");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Who signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a certificate"))
+    }
+
+    fn pem(&self) -> Certificate {
+        Certificate::from_pem(self.0.pem())
+    }
+
+    /// A certificate and its key, good until the end of `year`.
+    fn sign(&self, year: i32) -> [String; 2] {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(year, 12, 31));
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        [certificate.pem(), key.serialize_pem()]
+    }
+
+    fn identity(&self, year: i32) -> Identity {
+        let [certificate, key] = self.sign(year);
+        Identity::from_pem(certificate, key)
+    }
+}
+
+/// Where a service finds its certificate and its key.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, [certificate, key]: [String; 2]) {
+        fs::write(self.path("certificate"), certificate).expect("a file");
+        fs::write(self.path("key"), key).expect("a file");
+    }
+
+    fn args(&self) -> SecurityArgs {
+        let (tls_cert, tls_key) = (Some(self.path("certificate")), Some(self.path("key")));
+        SecurityArgs { tls_cert, tls_key, ..SecurityArgs::default() }
+    }
+}
+
+async fn connect(service: &Running, tls: ClientTlsConfig) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("https://{}", service.address)).expect("an address");
+    endpoint.tls_config(tls.domain_name("localhost")).expect("a configuration").connect().await
+}
+
+/// Whether a call gets through: a server may tell who has no right certificate only after the connection is there.
+async fn gets_through(service: &Running, tls: ClientTlsConfig) -> bool {
+    match connect(service, tls).await {
+        Ok(channel) => tokenize(channel, None).await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_replaced_while_the_service_runs() {
+    let (old, new, files) = (Authority::new(), Authority::new(), Files::new());
+    files.write(old.sign(2999));
+    let service = serve_secured(files.args()).await;
+    let trusting = |authority: &Authority| ClientTlsConfig::new().ca_certificate(authority.pem());
+    let channel = connect(&service, trusting(&old)).await.expect("it is secured");
+    tokenize(channel.clone(), None).await.expect("an answer");
+    assert!(!gets_through(&service, trusting(&new)).await, "another signed it");
+    let plain = Endpoint::from_shared(format!("http://{}", service.address)).expect("an address").connect_lazy();
+    assert!(tokenize(plain, None).await.is_err(), "TLS is not optional");
+
+    files.write(new.sign(2999));
+    let start = Instant::now();
+    while !gets_through(&service, trusting(&new)).await {
+        assert!(start.elapsed() < A_WHILE, "the new certificate is not served");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tokenize(channel, None).await.expect("connections that were there go on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_need_a_certificate_of_the_right_authority_that_has_not_expired() {
+    let (ours, theirs, files) = (Authority::new(), Authority::new(), Files::new());
+    files.write(ours.sign(2999));
+    fs::write(files.path("ca"), ours.0.pem()).expect("a file");
+    let service = serve_secured(SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() }).await;
+    let tls = || ClientTlsConfig::new().ca_certificate(ours.pem());
+    assert!(gets_through(&service, tls().identity(ours.identity(2999))).await);
+    assert!(!gets_through(&service, tls()).await, "no certificate");
+    assert!(!gets_through(&service, tls().identity(theirs.identity(2999))).await, "another authority");
+    assert!(!gets_through(&service, tls().identity(ours.identity(2019))).await, "expired");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_used_is_told_at_the_start() {
+    let files = Files::new();
+    files.write(["no certificate".to_owned(), "no key".to_owned()]);
+    fs::write(files.path("empty"), "# nobody\n").expect("a file");
+    let half = SecurityArgs { tls_key: None, ..files.args() };
+    let no_tokens = SecurityArgs { token_file: Some(files.path("empty")), ..SecurityArgs::default() };
+    let no_file = SecurityArgs { token_file: Some("does/not/exist".into()), ..SecurityArgs::default() };
+    for (security, problem) in
+        [(files.args(), "TLS"), (half, "TLS"), (no_tokens, "--token-file"), (no_file, "--token-file")]
+    {
+        let failed = serve_secured(security).await.failure().await;
+        assert!(failed.to_string().contains(problem), "{failed}");
+    }
+}
+
+fn open(args: &SecurityArgs) -> Security {
+    Security::open(args).expect("files that make sense")
+}
+
+#[tokio::test]
+async fn others_can_run_a_service_only_if_they_are_known() {
+    let (authority, files) = (Authority::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    fs::write(files.path("tokens"), "operator\n").expect("a file");
+    let everywhere = "0.0.0.0:0".parse().expect("an address");
+    let secured = open(&files.args());
+    assert!(matches!(secured.check_operators(everywhere), Err(ServeError::Unprotected { .. })));
+    secured.check_operators("127.0.0.1:0".parse().expect("an address")).expect("ours alone");
+    secured.with_tokens(files.path("tokens")).expect("tokens").check_operators(everywhere).expect("by their tokens");
+    let known = open(&SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() });
+    known.check_operators(everywhere).expect("by their certificates");
+}
+
+#[tokio::test]
+async fn others_can_reach_a_service_only_if_something_protects_it() {
+    let everywhere = "0.0.0.0:0".parse().expect("an address");
+    let refused = serve::listen(everywhere, &open(&SecurityArgs::default())).await.expect_err("should be refused");
+    assert!(matches!(refused, ServeError::Unprotected { .. }), "{refused}");
+    assert!(refused.to_string().contains("--insecure"), "{refused}");
+    serve::listen("127.0.0.1:0".parse().expect("an address"), &open(&SecurityArgs::default()))
+        .await
+        .expect("ours alone");
+}
+
+/// A call that its caller never ends.
+async fn unfinished(address: std::net::SocketAddr) -> h2::SendStream<tonic::codegen::Bytes> {
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+    tokio::spawn(connection);
+    let request = http::Request::post(format!("http://{address}/tandem.render.v1.RenderService/Tokenize"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    tokio::spawn(async move {
+        let _sender = sender;
+        let _ = response.await;
+    });
+    body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_call_too_many_is_refused_at_once_with_when_to_come_again() {
+    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let channel = service.channel().await;
+    let mut bodies = vec![unfinished(service.address).await];
+    let start = Instant::now();
+    let status = loop {
+        match tokenize(channel.clone(), None).await {
+            Err(status) => break status,
+            Ok(_) => assert!(start.elapsed() < A_WHILE, "the other call did not arrive"),
+        }
+        // It came while this one had the place, and was refused, or comes late: whichever of them takes the place is reset in the end.
+        bodies.push(unfinished(service.address).await);
+    };
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
+    assert!(status.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
+    let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
+    health.expect("health takes no place");
+
+    bodies.iter_mut().for_each(|body| body.send_reset(h2::Reason::CANCEL));
+    let start = Instant::now();
+    while let Err(status) = tokenize(channel.clone(), None).await {
+        assert!(start.elapsed() < A_WHILE, "{status}");
+    }
+}
+
+/// Until the service closes it.
+async fn closed(mut stream: TcpStream) {
+    let mut bytes = [0; 256];
+    while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_too_many_is_closed_and_so_is_one_that_says_nothing() {
+    let service = serve(ServeArgs { max_connections: 1, ..ServeArgs::default() }).await;
+    let mut silent = TcpStream::connect(service.address).await.expect("it listens");
+    silent.write_all(b"PRI").await.expect("it is sent");
+    let start = Instant::now();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let one_too_many = TcpStream::connect(service.address).await.expect("it listens");
+    tokio::time::timeout(Duration::from_secs(5), closed(one_too_many)).await.expect("closed at once");
+    tokio::time::timeout(A_WHILE, closed(silent)).await.expect("closed in time");
+    assert!(start.elapsed() > Duration::from_secs(5), "not before it could say something");
+    let channel = service.channel().await;
+    tokenize(channel, None).await.expect("there is room again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_an_age_end_and_their_callers_connect_again() {
+    let service = serve(ServeArgs { max_connection_age_seconds: Some(1), ..ServeArgs::default() }).await;
+    let stream = TcpStream::connect(service.address).await.expect("it listens");
+    let (_sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+    let channel = service.channel().await;
+    let calls = async {
+        let (start, mut answers) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_secs(4) {
+            match tokenize(channel.clone(), None).await {
+                Ok(_) => answers += 1,
+                // It was on its way when the connection ended, and was not taken: HTTP/2 says so, and tonic leaves the rest to its caller.
+                Err(status) => assert!(status.get_details_error_info().is_none(), "{status:?}"),
+            }
+        }
+        answers
+    };
+    let (ended, answers) = tokio::join!(tokio::time::timeout(A_WHILE, connection), calls);
+    ended.expect("it is told to end").expect("without an error");
+    assert!(answers > 10, "{answers}");
+}
+
+/// How to call a generation service whose authority is among `theirs`, with a certificate of `ours`.
+fn reaching(generation: &Generation, theirs: &Files, ours: &Files) -> GenerationArgs {
+    let port = generation.running.address.port();
+    GenerationArgs {
+        generate: vec![format!("https://localhost:{port}").parse().expect("an address")],
+        generate_patience_seconds: 1,
+        generate_ca: Some(theirs.path("ca")),
+        generate_cert: Some(ours.path("certificate")),
+        generate_key: Some(ours.path("key")),
+        generate_token_file: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
+    let (authority, files) = (Authority::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    fs::write(files.path("tokens"), "# the other service's\nsecret\n").expect("a file");
+    fs::write(files.path("wrong"), "guess\n").expect("a file");
+    let (tls_client_ca, token_file) = (Some(files.path("ca")), Some(files.path("tokens")));
+    let security = SecurityArgs { tls_client_ca, token_file, ..files.args() };
+    let config = Config { threads: 1, ..Config::new(default_model()) };
+    let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
+    let known =
+        GenerationArgs { generate_token_file: Some(files.path("tokens")), ..reaching(&generation, &files, &files) };
+    run_task(known.clone()).await.expect("an answer");
+    let unknown = [
+        GenerationArgs { generate_token_file: Some(files.path("wrong")), ..known.clone() },
+        GenerationArgs { generate_token_file: None, ..known.clone() },
+        GenerationArgs { generate_cert: None, generate_key: None, ..known },
+    ];
+    for args in unknown {
+        let failure = failed(&run_task(args.clone()).await.expect_err("should be refused"));
+        assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"), "{args:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lets_tasks_reach_the_generation_service_is_replaced_while_the_service_runs() {
+    let (authority, other, files, ours) = (Authority::new(), Authority::new(), Files::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    let security = SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() };
+    let config = Config { threads: 1, ..Config::new(default_model()) };
+    let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
+    ours.write(other.sign(2999));
+    let args = reaching(&generation, &files, &ours);
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let failure = failed(&ask(&service).await.expect_err("another signed it"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    ours.write(authority.sign(2999));
+    let start = Instant::now();
+    while let Err(status) = ask(&service).await {
+        assert!(start.elapsed() < A_WHILE, "{status}");
+    }
+}
+
+async fn run_task(generation: GenerationArgs) -> Result<(), Status> {
+    ask(&serve_library_before(default_library(), generation, ServeArgs::default()).await).await
+}
+
+async fn ask(service: &Running) -> Result<(), Status> {
+    let message = chat::Message {
+        role: "user".to_owned(),
+        content: Some(chat::message::Content::Text("Hi".to_owned())),
+        ..chat::Message::default()
+    };
+    let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
+    let stop = Some(Stop { max_new_tokens: Some(2), ..Stop::default() });
+    let request = RunTaskRequest { conversation, stop, ..RunTaskRequest::default() };
+    let mut events = TaskServiceClient::new(service.channel().await).run_task(request).await?.into_inner();
+    while events.message().await?.is_some() {}
+    Ok(())
+}
+
+#[test]
+fn programs_refuse_to_be_reached_by_others_unprotected() {
+    let model = ModelFolder::new("tiny");
+    let mut render = std::process::Command::new(tandem_tests::binary("render-svc"));
+    let ended = render.args(["serve", "--listen", "0.0.0.0:0", "--models"]).arg::<&Path>(&model.path()).output();
+    let ended = ended.expect("it starts");
+    assert!(!ended.status.success());
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("--insecure"));
+}

@@ -1,0 +1,413 @@
+//! A real Envoy, configured by `deploy/envoy.yaml`, in front of three services of either tier: what callers get when one of each drains
+//! and one of each is killed. `cargo xtask test` fetches Envoy.
+
+use std::fmt::Debug;
+use std::fs;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::failover::{ask, generation, task};
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::generate::v1::{self as generate, Sampling, Stop};
+use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_common::pb::render::v1::{RenderRequest, RenderResponse};
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_tests::{Process, default_model, repository};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// Far longer than anything here takes.
+const A_WHILE: Duration = Duration::from_secs(120);
+/// Between two calls of one caller.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Callers of each kind.
+const RENDERS: usize = 2;
+const TASKS: usize = 5;
+const STREAMS: usize = 2;
+/// Tokens of an answer.
+const TOKENS: u32 = 24;
+
+/// What `deploy/envoy.yaml` says of its admin page.
+const ADMIN: &str = "127.0.0.1, port_value: 9901";
+/// Where Envoy listens, and what is behind it, by the names that the example gives the tiers.
+const RENDER: Tier = Tier {
+    name: "render",
+    listener: "127.0.0.1, port_value: 50061",
+    services: ["10.0.0.11, port_value: 50051", "10.0.0.12, port_value: 50051", "10.0.0.13, port_value: 50051"],
+};
+const GENERATE: Tier = Tier {
+    name: "generate",
+    listener: "127.0.0.1, port_value: 50062",
+    services: ["10.0.0.21, port_value: 50052", "10.0.0.22, port_value: 50052", "10.0.0.23, port_value: 50052"],
+};
+
+struct Tier {
+    name: &'static str,
+    listener: &'static str,
+    services: [&'static str; 3],
+}
+
+impl Tier {
+    /// The example's addresses with those that are to take their places.
+    fn addresses(&self, port: &Port, services: &[Process]) -> Vec<(&'static str, SocketAddr)> {
+        let services = self.services.into_iter().zip(services.iter().map(address));
+        services.chain([(self.listener, port.address)]).collect()
+    }
+}
+
+fn address(process: &Process) -> SocketAddr {
+    process.address.parse().expect("an address")
+}
+
+/// A port that nobody else gets as long as this lives. Envoy can listen there, since it shares its ports.
+struct Port {
+    address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+impl Port {
+    fn reserve() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseport(true).expect("a port that can be shared");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        Self { address: socket.local_addr().expect("an address"), _socket: socket }
+    }
+
+    fn uri(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Makes connections, each when it is used first.
+    fn channel(&self) -> impl Fn() -> Channel + use<> {
+        let endpoint = Endpoint::from_shared(self.uri()).expect("an address");
+        move || endpoint.connect_lazy()
+    }
+}
+
+/// The example with other addresses.
+fn configuration(addresses: &[(&str, SocketAddr)]) -> String {
+    let example = fs::read_to_string(repository().join("deploy/envoy.yaml")).expect("the example");
+    addresses.iter().fold(example, |text, (old, new)| {
+        let old = format!("{{address: {old}}}");
+        assert_eq!(text.matches(&old).count(), 1, "{old}");
+        text.replace(&old, &format!("{{address: {}, port_value: {}}}", new.ip(), new.port()))
+    })
+}
+
+/// Envoy, in a process of its own.
+struct Envoy {
+    child: Child,
+    admin: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Envoy {
+    async fn start(configuration: &str) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let [file, admin] = ["envoy.yaml", "admin"].map(|name| folder.path().join(name));
+        fs::write(&file, configuration).expect("a file");
+        let mut envoy = Command::new(tandem_tests::envoy());
+        envoy.arg("--config-path").arg(file).arg("--admin-address-path").arg(&admin);
+        envoy.args(["--disable-hot-restart", "--concurrency", "2"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = envoy.spawn().expect("it starts");
+        let admin = soon("Envoy tells where its admin page is", async || told_address(&admin)).await;
+        Self { child, admin, _folder: folder }
+    }
+
+    /// The lines of what it knows of the services: `TIER::ADDRESS::WHAT::VALUE`.
+    async fn knows(&self) -> Vec<String> {
+        let mut stream = TcpStream::connect(self.admin).await.expect("it listens");
+        let request = b"GET /clusters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await.expect("it is sent");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await.expect("an answer");
+        page.lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    /// How many services of a tier are well.
+    async fn well(&self, tier: &Tier) -> usize {
+        let begins = format!("{}::", tier.name);
+        let is_well = |line: &&String| line.starts_with(&begins) && line.ends_with("::health_flags::healthy");
+        self.knows().await.iter().filter(is_well).count()
+    }
+
+    /// How many calls a service has.
+    async fn calls(&self, tier: &Tier, service: &Process) -> usize {
+        let begins = format!("{}::{}::rq_active::", tier.name, service.address);
+        let page = self.knows().await;
+        let count = page.iter().find_map(|line| line.strip_prefix(&begins)).expect("a line");
+        count.parse().expect("a number")
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What Envoy writes there once it listens.
+fn told_address(file: &Path) -> Option<SocketAddr> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// What there is to find, as soon as it is there.
+async fn soon<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(start.elapsed() < A_WHILE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Envoy, and what is behind it.
+struct Site {
+    envoy: Envoy,
+    rendering: Vec<Process>,
+    generation: Vec<Process>,
+    /// Envoy's: of rendering, and of generation.
+    ports: [Port; 2],
+}
+
+impl Site {
+    async fn start() -> Self {
+        let ports = [Port::reserve(), Port::reserve()];
+        let generate = ports[1].uri();
+        let (rendering, generation) = tokio::join!(three(move || rendering(&generate)), three(generation));
+        let mut addresses = vec![(ADMIN, "127.0.0.1:0".parse().expect("an address"))];
+        addresses.extend(RENDER.addresses(&ports[0], &rendering));
+        addresses.extend(GENERATE.addresses(&ports[1], &generation));
+        let envoy = Envoy::start(&configuration(&addresses)).await;
+        let site = Self { envoy, rendering, generation, ports };
+        site.settles([3, 3]).await;
+        site
+    }
+
+    /// Until Envoy finds so many of each tier well.
+    async fn settles(&self, well: [usize; 2]) {
+        let now = async || [self.envoy.well(&RENDER).await, self.envoy.well(&GENERATE).await];
+        soon("Envoy knows who is well", async || (now().await == well).then_some(())).await;
+    }
+
+    /// The first service of a tier that has more than so many calls.
+    async fn with_more_calls(&self, tier: &Tier, services: &[Process], than: usize) -> usize {
+        let look = async || {
+            for (number, service) in services.iter().enumerate() {
+                if self.envoy.calls(tier, service).await > than {
+                    return Some(number);
+                }
+            }
+            None
+        };
+        soon("a service has calls", look).await
+    }
+}
+
+fn rendering(generate: &str) -> Process {
+    let model = default_model().display().to_string();
+    Process::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", generate])
+}
+
+async fn three(start: impl Fn() -> Process + Send + 'static) -> Vec<Process> {
+    tokio::task::spawn_blocking(move || (0..3).map(|_| start()).collect()).await.expect("they start")
+}
+
+async fn drained(mut service: Process) {
+    let ended = tokio::task::spawn_blocking(move || service.terminate());
+    assert_eq!(ended.await.expect("it ends"), Some(0));
+}
+
+/// Somebody who asks the same again and again, and must always get what they got first.
+struct Caller {
+    answers: watch::Receiver<usize>,
+    broken: Arc<Mutex<Vec<Status>>>,
+    asking: JoinHandle<()>,
+}
+
+impl Caller {
+    fn start<T, F>(ask: impl Fn() -> F + Send + 'static, stop: watch::Receiver<bool>) -> Self
+    where
+        T: Debug + PartialEq + Send + Sync + 'static,
+        F: Future<Output = Result<T, Status>> + Send,
+    {
+        let (counter, answers) = watch::channel(0);
+        let broken = Arc::new(Mutex::new(Vec::new()));
+        let statuses = Arc::clone(&broken);
+        let asking = tokio::spawn(async move {
+            let first = ask().await.expect("nothing has happened yet");
+            while !*stop.borrow() {
+                tokio::time::sleep(PAUSE).await;
+                match ask().await {
+                    Ok(answer) => {
+                        assert_eq!(answer, first);
+                        counter.send_modify(|count| *count += 1);
+                    }
+                    Err(status) => statuses.lock().expect("no panic").push(status),
+                }
+            }
+        });
+        Self { answers, broken, asking }
+    }
+
+    /// Until there are two more answers than now: what the second answers is asked after now.
+    fn goes_on(&self) -> impl Future<Output = ()> {
+        let mut answers = self.answers.clone();
+        let enough = *answers.borrow() + 2;
+        async move {
+            let more = answers.wait_for(|count| *count >= enough);
+            tokio::time::timeout(A_WHILE, more).await.expect("it goes on").expect("all answers are alike");
+        }
+    }
+}
+
+/// Callers of one kind.
+struct Callers(Vec<Caller>);
+
+impl Callers {
+    /// How many calls failed since this was asked last: at most one of a caller, and only such as were being answered. What Envoy breaks
+    /// off is INTERNAL; answers that come in parts say ABORTED, to tell it from what was refused.
+    fn broken(&self) -> usize {
+        let is_cut = |status: &Status| matches!(status.code(), Code::Internal | Code::Aborted);
+        let broken = |caller: &Caller| {
+            let statuses = std::mem::take(&mut *caller.broken.lock().expect("no panic"));
+            assert!(statuses.len() < 2 && statuses.iter().all(is_cut), "{statuses:?}");
+            statuses.len()
+        };
+        self.0.iter().map(broken).sum()
+    }
+
+    /// How many answers there were.
+    async fn end(self) -> usize {
+        let mut answers = 0;
+        for caller in self.0 {
+            caller.asking.await.expect("all answers are alike");
+            answers += *caller.answers.borrow();
+        }
+        answers
+    }
+}
+
+/// Everybody who calls.
+struct Load {
+    renders: Callers,
+    tasks: Callers,
+    streams: Callers,
+    stop: watch::Sender<bool>,
+}
+
+impl Load {
+    fn start(site: &Site) -> Self {
+        let stop = watch::Sender::new(false);
+        let [rendering, generation] = site.ports.each_ref().map(Port::channel);
+        let renders = (0..RENDERS).map(|number| {
+            let channel = rendering();
+            Caller::start(move || render(channel.clone(), number), stop.subscribe())
+        });
+        let tasks = (0..TASKS).map(|number| {
+            let client = TaskServiceClient::new(rendering());
+            Caller::start(move || ask(client.clone(), task(number, TOKENS), watch::Sender::new(0)), stop.subscribe())
+        });
+        let streams = (0..STREAMS).map(|number| {
+            let channel = generation();
+            Caller::start(move || stream(channel.clone(), number), stop.subscribe())
+        });
+        let (renders, tasks, streams) = (renders.collect(), tasks.collect(), streams.collect());
+        Self { renders: Callers(renders), tasks: Callers(tasks), streams: Callers(streams), stop }
+    }
+
+    async fn goes_on(&self) {
+        let callers = [&self.renders, &self.tasks, &self.streams];
+        let more: Vec<_> = callers.iter().flat_map(|callers| &callers.0).map(Caller::goes_on).collect();
+        for more in more {
+            more.await;
+        }
+    }
+
+    /// How many renders, tasks and streams broke.
+    fn broken(&self) -> [usize; 3] {
+        [&self.renders, &self.tasks, &self.streams].map(Callers::broken)
+    }
+
+    /// How many renders, tasks and streams were answered.
+    async fn end(self) -> [usize; 3] {
+        self.stop.send_replace(true);
+        [self.renders.end().await, self.tasks.end().await, self.streams.end().await]
+    }
+}
+
+async fn render(channel: Channel, number: usize) -> Result<RenderResponse, Status> {
+    let request = RenderRequest { conversation: task(number, 1).conversation, ..RenderRequest::default() };
+    let response = RenderServiceClient::new(channel).render(request).await?.into_inner();
+    Ok(RenderResponse { timings: None, ..response })
+}
+
+/// The text of an answer, and how many tokens it has. One that breaks off is ABORTED.
+async fn stream(channel: Channel, number: usize) -> Result<(String, u32), Status> {
+    let ids = (1..33).map(|id| id + number as u32).collect();
+    let request = generate::GenerateRequest {
+        input: Some(Input::TokenIds(generate::TokenIds { ids })),
+        sampling: Some(Sampling { seed: Some(1), ..Sampling::default() }),
+        stop: Some(Stop { max_new_tokens: Some(TOKENS), ignore_eos: true, ..Stop::default() }),
+        ..generate::GenerateRequest::default()
+    };
+    let mut events = GenerateServiceClient::new(channel).generate(request).await?.into_inner();
+    let (mut text, mut usage) = (String::new(), None);
+    while let Some(response) = events.message().await.map_err(|status| Status::aborted(format!("{status:?}")))? {
+        match response.event {
+            Some(Event::Delta(delta)) => text.push_str(&delta.text),
+            Some(Event::Summary(summary)) => usage = summary.usage,
+            _ => {}
+        }
+    }
+    Ok((text, usage.expect("an end").completion_tokens))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_envoy_a_drain_breaks_nothing_and_a_kill_only_what_was_being_answered() {
+    let mut site = Site::start().await;
+    let load = Load::start(&site);
+    load.goes_on().await;
+
+    drained(site.generation.remove(0)).await;
+    drained(site.rendering.remove(0)).await;
+    site.settles([2, 2]).await;
+    load.goes_on().await;
+    assert_eq!(load.broken(), [0; 3], "renders, tasks and streams while one of each tier drains");
+
+    // Two render services watch its health. All streams may be among the others, but not alone.
+    let victim = site.with_more_calls(&GENERATE, &site.generation, 2 + STREAMS).await;
+    site.generation.remove(victim).kill();
+    site.settles([2, 1]).await;
+    load.goes_on().await;
+    let [renders, tasks, streams] = load.broken();
+    assert_eq!([renders, tasks], [0; 2], "renders and tasks when a generation service is killed");
+
+    let victim = site.with_more_calls(&RENDER, &site.rendering, RENDERS).await;
+    site.rendering.remove(victim).kill();
+    site.settles([1, 1]).await;
+    load.goes_on().await;
+    // The trailers of a render may be all that is missing: it is too late to make it again at another.
+    let [renders, tasks, none] = load.broken();
+    assert_eq!(none, 0, "streams when a render service is killed");
+
+    load.goes_on().await;
+    assert_eq!(load.broken(), [0; 3], "renders, tasks and streams when one of each tier is left");
+    let answered = load.end().await;
+    let broken = [renders, tasks, streams];
+    eprintln!("renders, tasks and streams: {answered:?} answered, {broken:?} broke while they were");
+}

@@ -1,0 +1,421 @@
+//! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use render_svc::args::GenerationArgs;
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::generate_response::Event as Generated;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
+use tandem_common::pb::generate::v1::{self as generate, FinishReason, ReturnOptions, Sampling, Stop};
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::failure::failed;
+use tandem_tests::{Process, Running, default_library, default_model, serve_library_before};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint, Server, Uri};
+use tonic::{Code, Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_types::StatusExt as _;
+
+pub(crate) fn generation() -> Process {
+    let model = default_model().display().to_string();
+    Process::start("127.0.0.1:0", &["gen-svc", "--threads", "1", "--kv-memory-mib", "256", "--model", &model])
+}
+
+fn rendering(replicas: &[Process]) -> Process {
+    let (model, replicas) = (default_model().display().to_string(), addresses(replicas));
+    Process::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &replicas])
+}
+
+/// Started again where it was, once it has ended.
+async fn restart(process: Process) -> Process {
+    tokio::task::spawn_blocking(|| process.start_again()).await.expect("it starts")
+}
+
+/// Ended by SIGTERM, and started again.
+async fn rolled(mut process: Process) -> Process {
+    let roll = || {
+        assert_eq!(process.terminate(), Some(0), "{}", process.address);
+        process.start_again()
+    };
+    tokio::task::spawn_blocking(roll).await.expect("it starts again")
+}
+
+fn addresses(processes: &[Process]) -> String {
+    let addresses: Vec<_> = processes.iter().map(|process| process.address.as_str()).collect();
+    addresses.join(",")
+}
+
+async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
+    let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
+    let args =
+        GenerationArgs { generate: generate.collect(), generate_patience_seconds: 60, ..GenerationArgs::default() };
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+/// Tasks of every kind: greedy and seeded, with and without ids, with log probabilities, with a grammar, with stops.
+pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
+    let text = format!("Tell me a long story about number {number} and its friends.");
+    let content = Some(chat::message::Content::Text(text));
+    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let is_greedy = number.is_multiple_of(2);
+    let regex = generate::grammar::Kind::Regex("[a-z é🙂,]{10,2000}".to_owned());
+    RunTaskRequest {
+        conversation: Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() }),
+        sampling: Some(Sampling {
+            temperature: Some(if is_greedy { 0.0 } else { 0.9 }),
+            seed: (!is_greedy).then_some(number as u64),
+            presence_penalty: (number % 4 == 1).then_some(0.5),
+            ..Sampling::default()
+        }),
+        stop: Some(Stop {
+            max_new_tokens: Some(tokens),
+            ignore_eos: number % 8 != 7,
+            stop_strings: if number % 4 == 2 { vec!["zebra crossing".to_owned()] } else { Vec::new() },
+            ..Stop::default()
+        }),
+        return_options: Some(ReturnOptions {
+            token_ids: number % 3 != 1,
+            logprobs: (number % 4 == 3).then_some(2),
+            prompt_logprobs: (number % 4 == 3).then_some(1),
+            bytes: number.is_multiple_of(4),
+            ..ReturnOptions::default()
+        }),
+        grammar: (number % 8 == 7).then_some(generate::Grammar { kind: Some(regex) }),
+        ..RunTaskRequest::default()
+    }
+}
+
+/// All that a caller is told, put together.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Answer {
+    order: String,
+    prompt_logprobs: Vec<generate::TokenInfo>,
+    text: String,
+    bytes: Vec<u8>,
+    ids: Vec<u32>,
+    tokens: Vec<generate::TokenInfo>,
+    finish: Option<generate::Finished>,
+    message: Option<chat::Message>,
+    completion_tokens: u32,
+    prompt_tokens: u32,
+}
+
+impl Answer {
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Rendered(_) => self.order.push('r'),
+            Event::Accepted(_) => self.order.push('a'),
+            Event::PromptLogprobs(logprobs) => self.prompt_logprobs.extend(logprobs.tokens),
+            Event::Delta(delta) => {
+                self.text.push_str(&delta.text);
+                self.bytes.extend(delta.bytes);
+                self.ids.extend(delta.token_ids);
+                self.tokens.extend(delta.tokens);
+            }
+            Event::Finished(finished) => {
+                self.order.push('f');
+                let usage = finished.usage.unwrap_or_default();
+                (self.completion_tokens, self.prompt_tokens) = (usage.completion_tokens, usage.prompt_tokens);
+                (self.finish, self.message) = (finished.finish, finished.message);
+            }
+        }
+    }
+}
+
+/// `progress` is how many bytes were told. An answer that breaks off is ABORTED.
+pub(crate) async fn ask(
+    mut client: TaskServiceClient<Channel>,
+    task: RunTaskRequest,
+    progress: watch::Sender<usize>,
+) -> Result<Answer, Status> {
+    let mut stream = client.run_task(task).await?.into_inner();
+    let mut answer = Answer::default();
+    let in_the_middle = |status: Status| Status::aborted(format!("in the middle: {status:?}"));
+    while let Some(response) = stream.message().await.map_err(in_the_middle)? {
+        answer.add(response.event.expect("an event"));
+        progress.send_replace(answer.text.len());
+    }
+    progress.send_replace(usize::MAX);
+    Ok(answer)
+}
+
+struct Asked {
+    answer: JoinHandle<Result<Answer, Status>>,
+    progress: watch::Receiver<usize>,
+}
+
+fn ask_all(client: &TaskServiceClient<Channel>, tasks: &[RunTaskRequest]) -> Vec<Asked> {
+    let ask = |task: &RunTaskRequest| {
+        let (sender, progress) = watch::channel(0);
+        Asked { answer: tokio::spawn(ask(client.clone(), task.clone(), sender)), progress }
+    };
+    tasks.iter().map(ask).collect()
+}
+
+/// Streams that are told something between two kills, kills, tokens of each.
+async fn survive(streams: usize, kills: usize, tokens: u32) {
+    let mut replicas = vec![generation(), generation()];
+    let (_service, client) = in_front_of(&replicas).await;
+    let tasks: Vec<_> = (0..streams).map(|number| task(number, tokens)).collect();
+    let mut undisturbed = Vec::new();
+    for asked in ask_all(&client, &tasks) {
+        undisturbed.push(asked.answer.await.expect("no panic").expect("an answer"));
+    }
+    let mut round: Vec<Asked> = Vec::new();
+    let (mut compared, mut interrupted) = (0, 0);
+    for kill in 0..kills {
+        if round.is_empty() {
+            round = ask_all(&client, &tasks);
+        }
+        // Until all that still run have been told more.
+        for asked in &mut round {
+            let before = *asked.progress.borrow();
+            let more = asked.progress.wait_for(|now| *now > before || *now == usize::MAX);
+            tokio::time::timeout(Duration::from_secs(60), more).await.expect("it goes on").expect("it runs");
+        }
+        interrupted += round.iter().filter(|asked| *asked.progress.borrow() < usize::MAX).count();
+        let mut replica = replicas.remove(0);
+        replica.kill();
+        replicas.push(restart(replica).await);
+        if kill + 1 == kills || round.iter().all(|asked| asked.answer.is_finished()) {
+            for (number, asked) in round.drain(..).enumerate() {
+                let answer = asked.answer.await.expect("no panic").expect("it survives");
+                assert_eq!(answer, undisturbed[number], "task {number}");
+                compared += 1;
+            }
+        }
+    }
+    eprintln!("{kills} kills, {interrupted} streams under way at them, {compared} answers equal to undisturbed ones");
+    assert!(interrupted >= kills.min(streams), "streams were under way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_go_on_when_replicas_are_killed() {
+    survive(8, 3, 120).await;
+}
+
+/// Bounded by the number of kills.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes"]
+async fn thirty_two_answers_go_on_through_fifty_kills() {
+    survive(32, 50, 400).await;
+}
+
+/// One of several render services, as a client's own balancing would choose it: a call that no service took is made at the next.
+async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest) -> Answer {
+    for attempt in 0..200 {
+        let client = TaskServiceClient::new(services[(first + attempt) % services.len()].clone());
+        match ask(client, task.clone(), watch::Sender::new(0)).await {
+            Ok(answer) => return answer,
+            Err(status) if is_not_taken(&status) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(status) => panic!("failed: {status:?}"),
+        }
+    }
+    panic!("nobody is there");
+}
+
+/// Whether no service took a call: nobody was there, the connection closed before it could, or the service was not ready yet.
+fn is_not_taken(status: &Status) -> bool {
+    let details = status.get_error_details();
+    let reason = details.error_info().map(|info| info.reason.as_str());
+    matches!(status.code(), Code::Unavailable | Code::Cancelled) && matches!(reason, None | Some("LOADING"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restarting_every_service_in_turn_under_load_loses_no_request() {
+    let mut replicas = vec![generation(), generation()];
+    let mut front = vec![rendering(&replicas), rendering(&replicas)];
+    let endpoint =
+        |process: &Process| Endpoint::from_shared(format!("http://{}", process.address)).expect("an address");
+    let services: Arc<[Channel]> = front.iter().map(|process| endpoint(process).connect_lazy()).collect();
+    let tasks: Arc<[RunTaskRequest]> = (0..8).map(|number| task(number, 40)).collect();
+    let mut undisturbed = Vec::new();
+    for task in tasks.iter() {
+        undisturbed.push(ask_somebody(&services, 0, task).await);
+    }
+    let undisturbed: Arc<[Answer]> = undisturbed.into();
+    let stop = watch::Sender::new(false);
+    let load = |worker: usize| {
+        let (services, tasks, undisturbed) = (Arc::clone(&services), Arc::clone(&tasks), Arc::clone(&undisturbed));
+        let stop = stop.subscribe();
+        tokio::spawn(async move {
+            let mut answered = 0;
+            while !*stop.borrow() {
+                let answer = ask_somebody(&services, worker + answered, &tasks[worker]).await;
+                assert_eq!(answer, undisturbed[worker], "task {worker}");
+                answered += 1;
+            }
+            answered
+        })
+    };
+    let workers: Vec<_> = (0..tasks.len()).map(load).collect();
+    for service in 0..2 {
+        let old = replicas.remove(0);
+        replicas.push(rolled(old).await);
+        let old = front.remove(0);
+        front.push(rolled(old).await);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(workers.iter().all(|worker| !worker.is_finished()), "after restart {service}");
+    }
+    stop.send_replace(true);
+    let mut answered = 0;
+    for worker in workers {
+        answered += worker.await.expect("no request is lost");
+    }
+    eprintln!("{answered} tasks answered while all four services were restarted");
+    assert!(answered > 0);
+}
+
+/// What something between the services may make of a replica: the first call goes like this, the others have nothing but an end.
+#[derive(Debug)]
+struct OnceOtherwise {
+    first: Result<Vec<Generated>, Status>,
+    then: Vec<Generated>,
+    has_been_asked: AtomicBool,
+}
+
+impl OnceOtherwise {
+    fn new(first: Result<Vec<Generated>, Status>) -> Self {
+        Self { first, then: ended(FinishReason::Length), has_been_asked: AtomicBool::new(false) }
+    }
+}
+
+/// An output without a token, and its answer's end.
+fn ended(reason: FinishReason) -> Vec<Generated> {
+    let finished = generate::Finished { reason: reason.into(), ..generate::Finished::default() };
+    vec![Generated::Finished(finished), Generated::Summary(generate::Summary::default())]
+}
+
+#[tonic::async_trait]
+impl GenerateService for OnceOtherwise {
+    type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
+
+    async fn generate(
+        &self,
+        _request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
+        let events = if is_first { self.first.clone()? } else { self.then.clone() };
+        let told = |event| Ok(generate::GenerateResponse { event: Some(event) });
+        Ok(Response::new(tokio_stream::iter(events.into_iter().map(told).collect::<Vec<_>>())))
+    }
+
+    async fn get_model(
+        &self,
+        _request: Request<generate::GetModelRequest>,
+    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+}
+
+/// A render service whose only replica this is.
+async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Running, TaskServiceClient<Channel>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
+    let server =
+        Server::builder().add_service(HealthServer::new(health)).add_service(GenerateServiceServer::new(replica));
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let args = GenerationArgs { generate, ..GenerationArgs::default() };
+    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+/// Health behind something that asks another service each time: the first, so many of them, will never be well.
+#[derive(Debug)]
+struct Ill(AtomicUsize);
+
+#[tonic::async_trait]
+impl Health for Ill {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn watch(&self, _request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let ill = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ill| ill.checked_sub(1));
+        let status = if ill.is_ok() { ServingStatus::NotServing } else { ServingStatus::Serving };
+        let told = tokio_stream::once(Ok(HealthCheckResponse { status: status.into() }));
+        Ok(Response::new(Box::pin(told.chain(tokio_stream::pending()))))
+    }
+}
+
+/// A call breaks; the replica says so many times that it is not well, and gets the next.
+async fn breaks_once(ill: usize) {
+    let replica = OnceOtherwise::new(Err(Status::unavailable("reset by something in between")));
+    let (_service, client) = in_front_of_one(replica, Ill(ill.into())).await;
+    let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
+    assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("it is well again");
+    assert_eq!(answer.order, "rf");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_broke_one_call_is_asked_again_and_gets_others() {
+    breaks_once(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_not_well_is_asked_again_since_another_may_answer_there() {
+    breaks_once(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_the_only_replica_gives_up_goes_on_there_if_it_is_well() {
+    let gives_up = OnceOtherwise::new(Ok(ended(FinishReason::Cancelled)));
+    let (_service, client) = in_front_of_one(gives_up, Ill(0.into())).await;
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
+    assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
+}
+
+/// A part of an output's text, and the ids that it ends with.
+fn part(text: &str, token_ids: &[u32]) -> Generated {
+    let (text, token_ids) = (text.to_owned(), token_ids.to_vec());
+    Generated::Delta(generate::Delta { text, token_ids, ..generate::Delta::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_goes_on_between_two_parts_of_a_token_and_after_them() {
+    // The token 11 ends reasoning in its middle, so that its text is two parts.
+    let [first, marker, rest, last] = [part("a", &[10]), part("</think>", &[]), part("\n\n", &[11]), part("b", &[12])];
+    let (given_up, whole) = (ended(FinishReason::Cancelled), ended(FinishReason::Length));
+    let after = [vec![first.clone(), marker.clone(), rest.clone()], given_up.clone()].concat();
+    let within = [vec![first.clone(), marker.clone()], given_up].concat();
+    // What is generated once more is the last token that was told whole: 11, or 10.
+    let cases = [(after, vec![marker.clone(), rest.clone(), last.clone()]), (within, vec![first, marker, rest, last])];
+    for (before, again) in cases {
+        let replica = OnceOtherwise { then: [again, whole.clone()].concat(), ..OnceOtherwise::new(Ok(before)) };
+        let (_service, client) = in_front_of_one(replica, Ill(0.into())).await;
+        let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
+        assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("a</think>\n\nb", &[10, 11, 12][..]));
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_is_named_twice_is_one() {
+    let uri: Uri = "http://127.0.0.1:1".parse().expect("an address");
+    let args = GenerationArgs { generate: vec![uri.clone(), uri], ..GenerationArgs::default() };
+    let generation = render_svc::generation::Generation::new(&args).expect("no credentials").expect("addresses");
+    let count = || generation.healths().iter().map(|(_, count)| count).sum::<usize>();
+    while count() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Time for another to be found.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(count(), 1);
+}

@@ -1,0 +1,217 @@
+//! RunTask with the real model, and from a client that is not Rust.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use gen_svc::engine::Config;
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::generate::v1::finished::Matched;
+use tandem_common::pb::generate::v1::grammar::Kind;
+use tandem_common::pb::render::v1::RenderOptions;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::pb::task::v1::{RunTaskRequest, TaskFinished};
+use tandem_tests::failure::failed;
+use tandem_tests::{Golden, ModelFolder, default_model, goldens, python, render_service, repository};
+use tandem_tests_full::Generation;
+use tempfile::TempDir;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+fn message(role: &str, text: &str) -> chat::Message {
+    let content = Some(chat::message::Content::Text(text.to_owned()));
+    chat::Message { role: role.to_owned(), content, ..Default::default() }
+}
+
+fn task(golden: &Golden) -> RunTaskRequest {
+    let field = |m: &serde_json::Value, key: &str| m[key].as_str().expect("a string").to_owned();
+    let messages = golden.messages.iter().map(|m| message(&field(m, "role"), &field(m, "content"))).collect();
+    RunTaskRequest {
+        conversation: Some(chat::Conversation { messages, ..Default::default() }),
+        sampling: Some(generate::Sampling { temperature: Some(0.0), ..Default::default() }),
+        stop: Some(generate::Stop { max_new_tokens: Some(64), ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+async fn run(client: &mut TaskServiceClient<Channel>, task: RunTaskRequest) -> Result<(String, TaskFinished), Status> {
+    let mut stream = client.run_task(task).await?.into_inner();
+    let (mut text, mut order, mut end) = (String::new(), String::new(), None);
+    while let Some(response) = stream.message().await? {
+        match response.event.expect("an event") {
+            Event::Rendered(_) => order.push('r'),
+            Event::Accepted(_) => order.push('a'),
+            Event::PromptLogprobs(_) => order.push('p'),
+            Event::Delta(delta) => text.push_str(&delta.text),
+            Event::Finished(finished) => (end, _) = (Some(finished), order.push('f')),
+        }
+    }
+    assert_eq!(order, "raf");
+    Ok((text, end.expect("finished")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_streams_the_answer_and_ends_with_the_whole_message() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    for golden in goldens().into_iter().filter(|golden| ["plain", "emoji", "cjk"].contains(&golden.id.as_str())) {
+        let (text, finished) = run(&mut client, task(&golden)).await.expect("answers");
+        assert_eq!(text, generation.tokenizer.decode(&golden.greedy_ids, true).expect("text"), "{}", golden.id);
+        assert_eq!(finished.message, Some(message("assistant", &text)));
+        let usage = finished.usage.expect("usage");
+        assert_eq!(usage.prompt_tokens as usize, golden.prompt_ids.len());
+        assert_eq!(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens);
+        assert_ne!(finished.finish.expect("a reason").reason(), generate::FinishReason::Unspecified);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_the_generation_service_reaches_the_caller_as_it_is() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    let sampling = Some(generate::Sampling { temperature: Some(-1.0), ..Default::default() });
+    let task = RunTaskRequest { sampling, ..task(&goldens()[0]) };
+    let failure = failed(&run(&mut client, task).await.expect_err("should fail"));
+    let expected = (Code::InvalidArgument, "INVALID_REQUEST", Some("sampling.temperature"));
+    assert_eq!((failure.code, failure.reason.as_str(), failure.field.as_deref()), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_cannot_run_says_why() {
+    let check = async |generation, task, code, reason: &str| {
+        let service = render_service(&[default_model()], generation).await;
+        let mut client = TaskServiceClient::new(service.channel().await);
+        let failure = failed(&run(&mut client, task).await.expect_err(reason));
+        assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+    };
+    let golden = &goldens()[0];
+    check(None, task(golden), Code::FailedPrecondition, "NO_GENERATION_SERVICE").await;
+    let nobody = "127.0.0.1:1".parse().ok();
+    check(nobody, task(golden), Code::Unavailable, "GENERATION_UNAVAILABLE").await;
+    let image = chat::ImageBlock { source: Some(chat::image_block::Source::Base64("QQ==".to_owned())) };
+    let block = chat::Block { kind: Some(chat::block::Kind::Image(image)) };
+    let content = Some(chat::message::Content::Blocks(chat::BlockList { blocks: vec![block] }));
+    let seen = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+    let conversation = Some(chat::Conversation { messages: vec![seen], ..Default::default() });
+    let images = RunTaskRequest { conversation, ..task(golden) };
+    check(nobody, images, Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_the_generation_service_does_not_hold_is_not_found() {
+    let generation = Generation::start().await;
+    let other = ModelFolder::new("other").with_template("{{ messages[0].content }}").with_tokenizer();
+    let service = render_service(&[other.path()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    let failure = failed(&run(&mut client, task(&goldens()[0])).await.expect_err("should fail"));
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::NotFound, "MODEL_NOT_FOUND"));
+}
+
+/// The default model with another text for its special token 3, `<repo_name>`.
+fn patched_model(folder: &TempDir) -> PathBuf {
+    let mut bytes = std::fs::read(default_model()).expect("the model");
+    let (old, new) = (b"<repo_name>", b"<tool_call>");
+    let at = bytes.windows(old.len()).position(|window| window == old).expect("a token");
+    bytes[at..at + old.len()].copy_from_slice(new);
+    let path = folder.path().join("patched.gguf");
+    std::fs::write(&path, bytes).expect("a file");
+    path
+}
+
+/// A short task that must say this.
+fn saying(text: &str) -> RunTaskRequest {
+    let choice = generate::Choice { values: vec![text.to_owned()] };
+    RunTaskRequest { grammar: Some(generate::Grammar { kind: Some(Kind::Choice(choice)) }), ..task(&goldens()[0]) }
+}
+
+fn adapter(name: &str) -> Option<RenderOptions> {
+    Some(RenderOptions { adapter: Some(name.to_owned()), ..Default::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn special_tokens_of_tool_calls_are_part_of_the_answer() {
+    let folder = TempDir::new().expect("a folder");
+    let model = patched_model(&folder);
+    let generation = Generation::start_with(Config { threads: 1, ..Config::new(model.clone()) }).await;
+    let service = render_service(&[model], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    let forced = generate::Sampling { logit_bias: [(3, 100.0)].into(), ..Default::default() };
+    let stop = Some(generate::Stop { max_new_tokens: Some(1), ..Default::default() });
+    let task =
+        |options| RunTaskRequest { options, sampling: Some(forced.clone()), stop: stop.clone(), ..task(&goldens()[0]) };
+    // The format writes <tool_call>; the model's own template does not.
+    assert_eq!(run(&mut client, task(adapter("chatml"))).await.expect("answers").0, "<tool_call>");
+    assert_eq!(run(&mut client, task(None)).await.expect("answers").0, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_read_as_the_request_or_else_render_says() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    // A pinned format ends where its turn does, also where that is text.
+    let (text, finished) = run(&mut client, RunTaskRequest { options: adapter("tagged"), ..saying("Hi\n<|end|>\n") })
+        .await
+        .expect("answers");
+    let finish = finished.finish.expect("a finish");
+    assert_eq!((text.as_str(), finish.matched), ("Hi", Some(Matched::StopString("\n<|end|>".to_owned()))));
+    // Another end-of-text token than the tokenizer's eos.
+    let forced = Some(generate::Sampling { logit_bias: [(0, 100.0)].into(), ..Default::default() });
+    let (text, finished) =
+        run(&mut client, RunTaskRequest { sampling: forced, ..task(&goldens()[0]) }).await.expect("answers");
+    let finish = finished.finish.expect("a finish");
+    assert_eq!((text.as_str(), finish.matched), ("", Some(Matched::StopTokenId(0))));
+    // The caller's own reading replaces all of it.
+    let markers = generate::ReasoningMarkers {
+        start_strings: vec!["<think>".to_owned()],
+        end_strings: vec!["</think>".to_owned()],
+        ..Default::default()
+    };
+    let extraction = generate::ExtractionRules { strip_reasoning: true, ..Default::default() };
+    let spec = generate::OutputSpec { reasoning: Some(markers), extraction: Some(extraction), ..Default::default() };
+    let returns = generate::ReturnOptions { extracted_text: true, ..Default::default() };
+    let request = RunTaskRequest {
+        output_spec: Some(spec.clone()),
+        return_options: Some(returns),
+        ..saying("<think>secret</think>answer")
+    };
+    let mut stream = client.run_task(request.clone()).await.expect("answers").into_inner();
+    let first = stream.message().await.expect("an event").expect("an event").event;
+    let Some(Event::Rendered(rendered)) = first else { panic!("{first:?}") };
+    // Without eos ids of its own it has Render's.
+    assert_eq!(rendered.output_spec, Some(generate::OutputSpec { eos_token_ids: vec![0, 2], ..spec }));
+    drop(stream);
+    let (text, finished) = run(&mut client, request).await.expect("answers");
+    let extracted = finished.finish.expect("a finish").extracted_text;
+    assert_eq!((text.as_str(), extracted.as_deref()), ("<think>secret</think>answer", Some("answer")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_that_is_too_long_is_named() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    let messages = vec![message("user", &"word ".repeat(10_000))];
+    let conversation = Some(chat::Conversation { messages, ..Default::default() });
+    let status = run(&mut client, RunTaskRequest { conversation, ..task(&goldens()[0]) }).await.expect_err("too long");
+    let failure = failed(&status);
+    assert_eq!((failure.reason.as_str(), failure.field.as_deref()), ("PROMPT_TOO_LONG", Some("conversation")));
+    assert!(!status.message().contains("token_ids") && status.message().contains("8192"), "{}", status.message());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_client_renders_generates_and_runs_a_task() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let golden = &goldens()[0];
+    let mut case = tempfile::NamedTempFile::new().expect("a file");
+    case.write_all(serde_json::to_string(golden).expect("JSON").as_bytes()).expect("written");
+    let mut command = python();
+    command.arg(repository().join("tests/clients/python/client.py")).arg(repository().join("proto"));
+    command.arg(service.address.to_string()).arg(generation.running.address.to_string()).arg(case.path());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("Python starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

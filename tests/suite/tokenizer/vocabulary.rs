@@ -1,0 +1,237 @@
+//! Text to ids and back: the default model's tokenizer against its goldens, and small ones made here.
+
+use serde_json::{Value, json};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::artifacts::gguf::Gguf;
+use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
+use tandem_tests::default_artifacts;
+use tandem_tests::gguf_file::File;
+use tandem_tests::tokenizers::{bpe, built, byte_level, goldens, ids, joined, json_tokenizer, refused};
+
+fn default_tokenizer() -> Tokenizer {
+    let tokenizer = default_artifacts().tokenizer().expect("the default model's tokenizer");
+    tokenizer.prepare();
+    tokenizer
+}
+
+#[test]
+fn strings_have_the_models_own_ids() {
+    let tokenizer = default_tokenizer();
+    for case in goldens()["strings"].as_array().expect("a list") {
+        let text = case["text"].as_str().expect("a string");
+        assert_eq!(tokenizer.encode(text, false).ok(), Some(ids(&case["ids"])), "{text:?}");
+    }
+}
+
+#[test]
+fn rendered_prompts_have_the_models_own_ids() {
+    let tokenizer = default_tokenizer();
+    for case in goldens()["cases"].as_array().expect("a list") {
+        let prompt = case["prompt"].as_str().expect("a string");
+        assert_eq!(tokenizer.encode(prompt, false).ok(), Some(ids(&case["prompt_ids"])), "{}", case["id"]);
+    }
+}
+
+#[test]
+fn decoding_gives_back_the_text_and_the_bytes_add_up_to_it() {
+    let tokenizer = default_tokenizer();
+    for case in goldens()["strings"].as_array().expect("a list") {
+        let (text, ids) = (case["text"].as_str().expect("a string"), ids(&case["ids"]));
+        assert_eq!(tokenizer.decode(&ids, false).ok().as_deref(), Some(text));
+        assert_eq!(joined(&tokenizer, &ids), text.as_bytes());
+    }
+}
+
+#[test]
+fn outputs_decode_without_special_tokens() {
+    let tokenizer = default_tokenizer();
+    for case in goldens()["cases"].as_array().expect("a list") {
+        let text = tokenizer.decode(&ids(&case["greedy_ids"]), true).expect("known ids");
+        assert_eq!(Some(&*text), case["greedy_text"].as_str(), "{}", case["id"]);
+    }
+}
+
+#[test]
+fn every_id_of_the_default_model_has_bytes_and_seventeen_are_special() {
+    let tokenizer = default_tokenizer();
+    assert_eq!(tokenizer.vocab_size(), 49_152);
+    assert!((0..49_152).all(|id| tokenizer.token_bytes(id).is_some_and(|bytes| !bytes.is_empty())));
+    assert_eq!(tokenizer.special_ids(), (0..17).collect::<Vec<u32>>());
+    assert_eq!(tokenizer.token_to_id("<|im_end|>"), Some(2));
+    assert_eq!(tokenizer.id_to_token(2).as_deref(), Some("<|im_end|>"));
+    assert!(tokenizer.token_bytes(49_152).is_none());
+}
+
+#[test]
+fn an_unknown_id_is_refused_by_number() {
+    let error = default_tokenizer().decode(&[1, 49_152], false).expect_err("it is not known");
+    assert_eq!(error.to_string(), "token id 49152 is not in the vocabulary of 49152");
+}
+
+/// The tokenizer part of a GGUF header over the letters a and b, the space, and two further tokens.
+fn header(pre: &str, merges: &[&str]) -> File {
+    File::new()
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", pre)
+        .strings("tokenizer.ggml.tokens", &["a", "b", "Ġ", "ab", "Ġab", "<end>", "<tool>", "1", "11"])
+        .i32s("tokenizer.ggml.token_type", &[1, 1, 1, 1, 1, 3, 4, 1, 1])
+        .strings("tokenizer.ggml.merges", merges)
+}
+
+const MERGES: &[&str] = &["a b", "Ġ ab", "1 1"];
+
+#[test]
+fn control_and_user_tokens_are_found_in_text_and_only_control_is_special() {
+    let tokenizer = built(&header("gpt-2", MERGES));
+    assert_eq!(tokenizer.encode("ab ab<end>a<tool>", false).ok(), Some(vec![3, 4, 5, 0, 6]));
+    assert_eq!(tokenizer.special_ids(), [5]);
+    assert_eq!(tokenizer.token_bytes(4), Some(&b" ab"[..]));
+    assert_eq!(tokenizer.decode(&[3, 5, 6], true).ok().as_deref(), Some("ab<tool>"));
+}
+
+#[test]
+fn the_pre_tokenizer_decides_how_digits_are_cut() {
+    assert_eq!(built(&header("gpt-2", MERGES)).encode("111", false).ok(), Some(vec![8, 7]));
+    assert_eq!(built(&header("smollm", MERGES)).encode("111", false).ok(), Some(vec![7, 7, 7]));
+    assert_eq!(built(&header("qwen2", MERGES)).encode("111", false).ok(), Some(vec![7, 7, 7]));
+    assert_eq!(built(&header("llama-bpe", MERGES).bool("tokenizer.ggml.add_bos_token", false)).vocab_size(), 9);
+}
+
+#[test]
+fn bos_and_eos_are_added_where_the_file_or_the_pre_tokenizer_says_so() {
+    let ids = |file: File| file.u32("tokenizer.ggml.bos_token_id", 5).u32("tokenizer.ggml.eos_token_id", 6);
+    let encode = |file: File| built(&ids(file)).encode("a", true).expect("text");
+    assert_eq!(encode(header("gpt-2", MERGES)), [0]);
+    assert_eq!(encode(header("llama-bpe", MERGES)), [5, 0]);
+    let add = |bos, eos| {
+        let file = header("llama-bpe", MERGES).bool("tokenizer.ggml.add_bos_token", bos);
+        encode(file.bool("tokenizer.ggml.add_eos_token", eos))
+    };
+    assert_eq!(add(false, false), [0]);
+    assert_eq!(add(true, true), [5, 0, 6]);
+}
+
+#[test]
+fn a_vocabulary_that_cannot_be_used_is_refused_by_name() {
+    refused(
+        &File::new().text("tokenizer.ggml.model", "t5"),
+        r#"tokenizer model "t5" in GGUF is not supported, only "gpt2" and "llama""#,
+    );
+    refused(&File::new(), r#"metadata key "tokenizer.ggml.model" is missing"#);
+    let error = Tokenizer::from_gguf(&header("made-up", MERGES).open().expect("sound")).expect_err("unknown");
+    assert!(matches!(&error, TokenizerError::PreTokenizer { found, .. } if found == "made-up"), "{error}");
+    refused(
+        &header("gpt-2", &["a b", "b a"]),
+        r#"merge 1 "b a" does not join two tokens of the vocabulary into a third"#,
+    );
+    refused(&header("gpt-2", &["ab"]), r#"merge 0 "ab" does not join two tokens of the vocabulary into a third"#);
+    refused(&header("gpt-2", MERGES).u32("tokenizer.ggml.eos_token_id", 9), "token id 9 is not in the vocabulary of 9");
+    let twice = File::new()
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", "gpt-2")
+        .strings("tokenizer.ggml.tokens", &["a", "b", "a"])
+        .strings("tokenizer.ggml.merges", &[]);
+    refused(&twice, r#"token "a" is in the vocabulary twice, as 0 and 2"#);
+    refused(&twice.clone().i32s("tokenizer.ggml.token_type", &[1]), "3 tokens have 1 token types");
+}
+
+#[test]
+fn the_digest_follows_what_decides_ids() {
+    let digest = |file: &File| built(file).sha256().to_owned();
+    let one = digest(&header("gpt-2", MERGES));
+    assert_eq!(one, digest(&header("gpt-2", MERGES).text("general.name", "other")));
+    assert_ne!(one, digest(&header("smollm", MERGES)));
+    assert_ne!(one, digest(&header("gpt-2", &MERGES[..2])));
+    assert_ne!(one, digest(&header("gpt-2", MERGES).u32("tokenizer.ggml.eos_token_id", 6)));
+    assert_eq!(default_tokenizer().sha256(), "900810dee6f147345635f8516702a18c829503a8f94befbfa4c645eeb1f5fcc8");
+}
+
+#[test]
+fn a_gguf_is_read_once_for_all_of_its_tokenizers() {
+    let model = default_artifacts();
+    let (one, two) = (model.tokenizer().expect("a tokenizer"), model.tokenizer().expect("a tokenizer"));
+    assert_eq!(one.sha256(), two.sha256());
+    let gguf: &Gguf = model.gguf().expect("a GGUF");
+    assert_eq!(Tokenizer::from_gguf(gguf).expect("a tokenizer").sha256(), one.sha256());
+}
+
+#[test]
+fn byte_level_tokens_are_their_bytes_and_other_text_is_itself() {
+    let tokenizer = byte_level(&[b"\xC3\xA9", b" \xFF\n"], &[("<｜x▁y｜>", true), ("<plain>", false)]);
+    for byte in 0..=255u8 {
+        assert_eq!(tokenizer.token_bytes(u32::from(byte)), Some(&[byte][..]));
+    }
+    assert_eq!(tokenizer.token_bytes(256), Some("é".as_bytes()));
+    assert_eq!(tokenizer.token_bytes(257), Some(&b" \xFF\n"[..]));
+    assert_eq!(tokenizer.token_bytes(258), Some("<｜x▁y｜>".as_bytes()));
+    assert_eq!(tokenizer.token_bytes(259), Some(&b"<plain>"[..]));
+    assert_eq!(tokenizer.special_ids(), [258]);
+}
+
+#[test]
+fn byte_fallback_and_the_word_mark_are_undone() {
+    let decoder = json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]});
+    let json = json_tokenizer(bpe(&["▁a", "<0xF0>", "<0x9g>", "<0x0A>", "b▁▁"]), decoder, &[]);
+    let tokenizer = Tokenizer::from_json(&json, &[]).expect("sound");
+    let bytes: Vec<_> = (0..5).map(|id| tokenizer.token_bytes(id).expect("known").to_vec()).collect();
+    assert_eq!(bytes, [&b" a"[..], b"\xF0", b"<0x9g>", b"\n", b"b  "]);
+    assert_eq!(tokenizer.decode(&[0, 4], false).ok().as_deref(), Some("ab  "));
+    let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    let tokenizer = Tokenizer::from_json(&json_tokenizer(bpe(&["▁a"]), metaspace, &[]), &[]).expect("sound");
+    assert_eq!(tokenizer.token_bytes(0), Some(&b" a"[..]));
+}
+
+#[test]
+fn numbers_with_a_fraction_are_read() {
+    let unigram = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.5], ["ab", -1e-3]]});
+    let tokenizer = Tokenizer::from_json(&json_tokenizer(unigram, Value::Null, &[]), &[]).expect("sound");
+    assert_eq!(tokenizer.encode("ab", false).ok(), Some(vec![2]));
+}
+
+#[test]
+fn truncation_and_padding_of_the_file_are_not_applied() {
+    let tokenizer = byte_level(&[], &[]);
+    assert_eq!(tokenizer.encode("abc", false).map(|ids| ids.len()).ok(), Some(3));
+}
+
+#[test]
+fn tokens_that_the_config_names_are_special() {
+    let json = json_tokenizer(bpe(&["a", "</s>", "<", "/", "s", ">"]), Value::Null, &[]);
+    let plain = Tokenizer::from_json(&json, &[]).expect("sound");
+    assert!(!plain.is_special(1));
+    let named = Tokenizer::from_json(&json, &["</s>", "<nowhere>"]).expect("sound");
+    assert!(named.is_special(1));
+    assert_eq!(named.encode("a</s>", false).ok(), Some(vec![0, 1]));
+    assert_eq!((plain.sha256(), named.vocab_size()), (named.sha256(), 6));
+}
+
+#[test]
+fn a_broken_tokenizer_json_is_an_error() {
+    let refused = |json: &[u8]| Tokenizer::from_json(json, &[]).expect_err("it is broken");
+    assert!(matches!(refused(b"{"), TokenizerError::Json { .. }));
+    let mut model = bpe(&["a", "b"]);
+    model["merges"] = json!(["a b"]);
+    assert!(matches!(refused(&json_tokenizer(model, Value::Null, &[])), TokenizerError::Json { .. }));
+    assert!(matches!(refused(&json_tokenizer(bpe(&["a"]), json!(7), &[])), TokenizerError::Json { .. }));
+    let words = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
+    assert!(matches!(refused(&json_tokenizer(bpe(&["a"]), words, &[])), TokenizerError::Decoder { .. }));
+    let mut far = bpe(&["a"]);
+    far["vocab"]["b"] = json!(u32::MAX);
+    assert!(matches!(refused(&json_tokenizer(far, Value::Null, &[])), TokenizerError::TooLarge { .. }));
+}
+
+#[test]
+fn a_folders_tokenizer_knows_its_named_tokens() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokenizer-folder");
+    std::fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let json = json_tokenizer(bpe(&["a", "</s>"]), Value::Null, &[]);
+    std::fs::write(folder.join("tokenizer.json"), json).expect("the test's folder can be written");
+    let config = r#"{"eos_token": "</s>"}"#;
+    std::fs::write(folder.join("tokenizer_config.json"), config).expect("the test's folder can be written");
+    let model = Artifacts::load(&folder).expect("sound");
+    assert_eq!(model.tokenizer().expect("sound").special_ids(), [1]);
+    assert_eq!(model.eos_token_ids().ok(), Some(vec![1]));
+}
