@@ -6,6 +6,7 @@ pub mod failure;
 mod files;
 pub mod gguf_file;
 mod goldens;
+pub mod module_graph;
 mod process;
 mod random;
 mod rendering;

@@ -4,5 +4,6 @@ mod contract;
 mod kernels;
 mod model_files;
 mod render;
+mod source;
 mod template;
 mod tokenizer;

@@ -44,13 +44,17 @@ impl Attacked {
         let until = Arc::clone(&over);
         let honest = tokio::spawn(async move {
             let (mut client, mut answers) = (RenderServiceClient::new(channel), 0);
-            while !until.load(Ordering::Relaxed) {
+            // At least one call begins after the attack, however short the attack was.
+            loop {
+                let is_last = until.load(Ordering::Relaxed);
                 let request = TokenizeRequest { text: "aaaa".to_owned(), ..TokenizeRequest::default() };
                 client.tokenize(request).await.expect("others are not harmed");
                 answers += 1;
+                if is_last {
+                    return answers;
+                }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            answers
         });
         Self { process, address, over, honest }
     }

@@ -1,0 +1,3 @@
+//! Checks of the source itself.
+
+mod modules;
