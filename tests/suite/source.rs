@@ -1,3 +1,4 @@
 //! Checks of the source itself.
 
 mod modules;
+mod words;
