@@ -1,4 +1,4 @@
-"""Prints common/template/src/unicode/entities.rs: HTML's named characters, from the Python that runs it."""
+"""Prints common/template/src/unicode/entities.rs: HTML's named characters, as in this Python."""
 
 from html.entities import html5
 

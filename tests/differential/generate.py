@@ -1,10 +1,14 @@
-"""Random cases for oracle.py, one per line as JSON.
+"""Writes random cases for oracle.py, one JSON object per line.
 
-Usage: generate.py SEED COUNT snippets                 random templates that mix everything that Jinja2's grammar and Python's
-                                                       types offer; many of them fail, which must agree too
-       generate.py SEED COUNT conversations [CORPUS]   chat templates with conversations that have been changed at random: those
-                                                       beside this script, and those of a folder that holds
-                                                       templates/manifest.json and conversations/
+Usage: generate.py SEED COUNT snippets
+       generate.py SEED COUNT conversations [CORPUS]
+
+snippets: random templates over all of Jinja2's grammar and Python's types. Many of them fail, and
+the errors must agree too.
+
+conversations: chat templates with randomly changed conversations. The templates are the files in
+`templates`, beside this script. CORPUS is a folder with further templates and conversations, in
+templates/manifest.json and conversations/.
 """
 
 import copy
@@ -44,7 +48,7 @@ FILTERS = ["abs", "attr('name')", "batch(2)", "batch(2, 'x')", "capitalize", "ce
            "tojson(separators=(',', ':'))", "tojson(sort_keys=true)", "trim", "trim('H d')", "truncate(5)", "truncate(5, true)",
            "truncate(7, end='~', leeway=0)", "unique", "unique(true)", "unique(attribute='age')", "upper", "urlencode", "wordcount",
            "wordwrap(5)", "xmlattr", "nosuch"]
-# Larger powers keep Python busy for hours; roots of negative numbers are complex, which this engine has not.
+# Larger powers take Python hours. Roots of negative numbers are complex, which the engine rejects.
 POWERS = ["0", "1", "2", "3", "-1", "true", "none", "'a'"]
 TESTS = ["boolean", "callable", "defined", "divisibleby(2)", "divisibleby 3", "eq 1", "equalto('a')", "escaped", "even", "false",
          "filter", "float", "ge(1)", "greaterthan 2", "gt 1", "in [1, 2, 'a']", "in 'Hello'", "integer", "iterable", "le 2", "lower",
@@ -90,7 +94,7 @@ class Generator:
             if self.random.random() < 0.05:
                 return f"({inner} ** {self.pick(POWERS)})"
             other = self.expr(depth - 2)
-            # The difference of two views of a dict is a set, which prints in any order.
+            # The difference of two dict views is a set, whose printed order varies.
             has_view = any(view in inner + other for view in ("keys()", "items()"))
             joined = f"{inner} {self.pick([op for op in BINARY if not (has_view and op == '-')])} {other}"
             return f"({joined})" if self.random.random() < 0.5 else joined
@@ -201,7 +205,7 @@ class Mutator:
         self.corpus = corpus
 
     def containers(self, value):
-        """Every dict and list inside of a value."""
+        """Yields all dicts and lists in a value, including the value itself."""
         if isinstance(value, (dict, list)):
             yield value
             for item in value.values() if isinstance(value, dict) else value:
@@ -230,11 +234,11 @@ class Mutator:
             target.append(self.strange())
 
     def objects(self):
-        """A list of objects of odd shapes, for tools and documents."""
+        """Returns a list of irregular objects, for tools and documents."""
         return [item if isinstance(item, dict) else {"function": item} for item in (self.strange() for _ in range(self.random.randint(0, 2)))]
 
     def extend(self, conversation):
-        """Adds parts that the conversation has not."""
+        """Adds parts that the conversation lacks."""
         if self.random.random() < 0.1:
             conversation.setdefault("tools", [copy.deepcopy(TOOL)] + self.objects())
         if self.random.random() < 0.05:
@@ -256,7 +260,7 @@ class Mutator:
         elif self.random.random() < 0.3:
             conversation["add_generation_prompt"] = self.random.random() < 0.5
             conversation["continue_final_message"] = False
-        # A list in place of the first message would be a batch of conversations.
+        # transformers reads a list in place of the first message as a batch of conversations.
         conversation["messages"] = [message for message in conversation["messages"] if not isinstance(message, list)] or [{}]
         keys = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
         case = {key: conversation[key] for key in keys if key in conversation}
@@ -264,7 +268,7 @@ class Mutator:
 
 
 class Corpus:
-    """The templates and conversations of the project itself, and of a folder."""
+    """The templates and conversations of the project and of an optional folder."""
 
     def __init__(self, folder=None):
         own = sorted((pathlib.Path(__file__).parent / "templates").glob("*.jinja"))

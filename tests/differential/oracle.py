@@ -1,13 +1,16 @@
-"""What transformers renders, for cases given one per line as JSON.
+"""Renders cases with transformers and adds the results.
 
-Reads {"template", "messages", "tools"?, "documents"?, "args"?, "special_tokens"?, "add_generation_prompt"?,
-"continue_final_message"?} from stdin and writes the same objects with "expected" added: {"text"} or
-{"error", "message", "raised"}, where "raised" tells whether the template itself raised the error.
+Reads one JSON object per line from stdin: {"template", "messages", "tools"?, "documents"?, "args"?,
+"special_tokens"?, "add_generation_prompt"?, "continue_final_message"?}.
 
-Reads what it has written before, too: then only the cases that come out the same again are written. What differs from one
-process to the next, such as addresses in memory, is no answer that anybody could be expected to give.
+Writes the same objects with "expected": {"text"}, or {"error", "message", "raised"}. "raised" is
+true if the template itself raised the error.
 
-Needs transformers==5.23.0, jinja2==3.1.6 and tokenizers==0.23.3. The clock stands at 2025-07-04 09:05:03.
+A case that already has "expected" is rendered again and written only if the result is the same.
+This removes results that differ between processes, such as memory addresses.
+
+Needs transformers==5.23.0, jinja2==3.1.6 and tokenizers==0.23.3. The clock is fixed at 2025-07-04
+09:05:03.
 """
 
 import datetime
@@ -65,7 +68,7 @@ def outcome(case):
         text = render(case)
         text.encode("utf-8")
         return {"text": text}
-    except Exception as error:  # whatever the template does to Python is an answer
+    except Exception as error:  # any Python error is a result of the template
         raised = type(error) is jinja2.exceptions.TemplateError
         return {"error": type(error).__name__, "message": str(error), "raised": raised}
 

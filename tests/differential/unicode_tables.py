@@ -1,4 +1,4 @@
-"""Prints common/template/src/unicode/tables.rs from the Unicode data of the Python that runs it."""
+"""Prints common/template/src/unicode/tables.rs from the Unicode data of this Python."""
 import sys
 import unicodedata
 def ranges(pred):

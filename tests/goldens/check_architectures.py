@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Asks llama.cpp for the outputs of architectures.json, from the GGUF files that the suite makes of its tiny models. Where it agrees with
-transformers, the files are as its converter writes them, and the suite does not only agree with itself.
+"""Compares llama.cpp's outputs for the GGUF files of the suite with architectures.json.
+
+If llama.cpp agrees with transformers, the suite's files are equivalent to the files of llama.cpp's
+own converter. The suite's GGUF code then agrees with more than itself.
 
     pip install xllamacpp==2026.10
     mkdir tiny; TANDEM_KEEP=$PWD/tiny cargo test -p tandem-tests gguf_files_say_the_same
@@ -18,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def serve(path):
-    """The address of a server for a file."""
+    """Starts a llama.cpp server for a GGUF file."""
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx, params.n_parallel, params.warmup, params.fit_params, params.swa_full = 512, 1, False, False, True
@@ -31,7 +33,7 @@ def serve(path):
 
 
 def complete(address, prompt, count):
-    """The tokens that follow greedily."""
+    """Returns `count` tokens of the greedy continuation."""
     request = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "return_tokens": True}
     body = json.dumps({**request, "cache_prompt": False}).encode()
     call = urllib.request.Request(f"{address}/completion", data=body, headers={"Content-Type": "application/json"})
@@ -49,7 +51,7 @@ def main(folder, names):
             found = complete(server.listening_address, prompt, len(expected))
             pairs = zip(found, expected)
             agreed.append(next((i for i, (one, other) in enumerate(pairs) if one != other), len(found)))
-        print(f"{case['name']}: of {len(expected)} tokens each, the first {agreed} are the same", flush=True)
+        print(f"{case['name']}: equal leading tokens per prompt {agreed}, of {len(expected)}", flush=True)
         del server
 
 

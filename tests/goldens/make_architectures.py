@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Writes architectures.json: what transformers computes with tiny models of every architecture that gen-svc has.
+"""Writes architectures.json: transformers' outputs for tiny models of each gen-svc architecture.
 
     pip install torch==2.13.0 transformers==5.23.0
     python make_architectures.py
 
-torch may be a CPU build. Everything is computed in float32 on the CPU, without a cache, one sequence at a time. Nothing is downloaded:
-weights are numbers that both sides compute alike from a seed and a tensor's name (`weight` below), all of them exact in bfloat16.
-A seed is only taken if greedy decoding is never a close call, so that two correct implementations cannot disagree.
+torch may be a CPU build. All values are computed in float32 on the CPU, without a KV cache, one
+sequence at a time.
+
+Nothing is downloaded. This script and the suite compute the same weights from a seed and the
+tensor's name (`weight` below). All weights are exact in bfloat16.
+
+A seed is used only if the two largest logits differ enough at every greedy step. Two correct
+implementations then choose the same tokens.
 """
 
 import json
@@ -18,10 +23,10 @@ import transformers
 HERE = Path(__file__).parent
 VOCABULARY = 160
 NEW_TOKENS = 64
-# Shorter and longer than a block of 16 positions, than every window, and than what models were first made for.
+# Shorter and longer than a block of 16 positions, every window and every original context length.
 LENGTHS = [3, 17, 33, 50, 21]
-POSITIONS = [0, 20, 49]  # of the fourth prompt
-SHOWN = 24  # logits at each
+POSITIONS = [0, 20, 49]  # in the fourth prompt
+SHOWN = 24  # logits per position
 SMALLEST_GAP = 1e-3
 
 LLAMA = {
@@ -49,7 +54,7 @@ EXPERTS = {
 }
 LONG = [1.0 + 0.25 * i for i in range(6)]
 
-# Name, model type, and the settings in the words of transformers 4, which published models use.
+# Name, model type, and settings with the names of transformers 4, which published models use.
 CASES = [
     ("llama", "llama", {"rope_theta": 500.0}),
     (
@@ -173,7 +178,7 @@ CASES = [
 
 
 def scramble(counter):
-    """SplitMix64 of a counter."""
+    """Returns SplitMix64 of a counter."""
     mask = (1 << 64) - 1
     z = (counter + 0x9E3779B97F4A7C15) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -182,7 +187,7 @@ def scramble(counter):
 
 
 def fnv(text):
-    """FNV-1a, 64 bits."""
+    """Returns the 64-bit FNV-1a hash of a text."""
     value = 0xCBF29CE484222325
     for byte in text.encode():
         value = ((value ^ byte) * 0x100000001B3) & ((1 << 64) - 1)
@@ -190,7 +195,7 @@ def fnv(text):
 
 
 def weight(seed, name, shape, around=0.0):
-    """Multiples of 1/128 from `around` - 1/4."""
+    """Returns a tensor of multiples of 1/128, from `around` - 1/4 to below `around` + 1/4."""
     start = fnv(f"{seed}:{name}")
     count = 1
     for size in shape:
@@ -200,7 +205,7 @@ def weight(seed, name, shape, around=0.0):
 
 
 def fill(model, seed):
-    """Gives a model its weights. Returns the shapes of the tensors that its checkpoint has."""
+    """Sets the weights of a model. Returns the shapes of its checkpoint's tensors by name."""
     norms_around = 0.0 if "gemma" in model.config.model_type else 1.0
     shapes = {}
 
@@ -232,7 +237,7 @@ def prompt(number):
 
 
 def greedy(model, ids):
-    """The next tokens, and the closest call among them."""
+    """Returns the greedy continuation and its smallest gap between the two largest logits."""
     ids, new, closest = list(ids), [], float("inf")
     while len(new) < NEW_TOKENS and closest > SMALLEST_GAP:
         top = model(torch.tensor([ids])).logits[0, -1].topk(2)
@@ -243,7 +248,7 @@ def greedy(model, ids):
 
 
 def case(name, model_type, settings):
-    """Tries seeds until none of the outputs is a close call."""
+    """Returns the golden case of a model, with the first seed whose gaps are all large enough."""
     older = {"model_type": model_type, **LLAMA, **settings}
     config = transformers.AutoConfig.for_model(**json.loads(json.dumps(older)))
     config._attn_implementation = "eager"
@@ -258,12 +263,12 @@ def case(name, model_type, settings):
         else:
             break
     else:
-        raise SystemExit(f"{name}: no seed without close calls")
+        raise SystemExit(f"{name}: no seed has gaps of at least {SMALLEST_GAP}")
     logits = model(torch.tensor([prompt(3)])).logits[0]
     rows = [[round(value, 5) for value in logits[position, :SHOWN].tolist()] for position in POSITIONS]
     gap = min(closest for _, closest in outputs)
     distinct = len({id for new, _ in outputs for id in new})
-    print(f"{name}: seed {seed}, closest call {gap:.4f}, {distinct} distinct tokens, largest logit {logits.abs().max():.2f}")
+    print(f"{name}: seed {seed}, smallest gap {gap:.4f}, {distinct} distinct tokens, largest logit {logits.abs().max():.2f}")
     saved = json.loads(config.to_json_string(use_diff=True))
     return {
         "name": name,

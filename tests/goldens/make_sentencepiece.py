@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Writes sentencepiece.json: small SentencePiece vocabularies as GGUF carries them, and what transformers makes of texts with them.
+"""Writes sentencepiece.json: SentencePiece vocabularies in GGUF's form, with transformers' ids.
 
     pip install transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.2.3 protobuf
     python make_sentencepiece.py
 
-Every vocabulary is trained here, on text that is made here, in the shape of a family that has this kind of tokenizer. Its tokens,
-scores and types are those that llama.cpp's `convert_hf_to_gguf.py` writes; its ids are those of the `tokenizer.json` that transformers
-converts the SentencePiece model to, and, where a text has no added tokens, of SentencePiece itself too. (Mistral's puts no second
-space before a text that begins with one.)
+This script generates a corpus and trains each vocabulary on it, in the form of a model family with
+a SentencePiece tokenizer. Tokens, scores and types equal the output of llama.cpp's
+`convert_hf_to_gguf.py`.
+
+The ids equal the ids of the `tokenizer.json` that transformers converts from the SentencePiece
+model. For texts without added tokens, they also equal SentencePiece's own ids. Mistral's tokenizer
+is an exception, because it puts no second space before a text that begins with a space.
 """
 
 import json
@@ -29,7 +32,7 @@ NEWLINES = ["\n" * count for count in range(1, 7)]
 SPACES = ["▁" * count for count in range(2, 7)]
 GEMMA = [*NEWLINES, *SPACES, "<table>", "</td>"]
 
-# Every text covers something that a tokenizer can get wrong.
+# Each text covers a case that tokenizers can get wrong.
 TEXTS = [
     "",
     " ",
@@ -49,7 +52,7 @@ TEXTS = [
     "def f(x):\n    return x ** 2\n",
 ]
 
-# With added tokens in them.
+# Texts that contain added tokens.
 MARKED = [
     "<s>the</s>",
     "<s> the </s> sail<unk>",
@@ -60,7 +63,7 @@ MARKED = [
 
 
 class Extractor:
-    """As in transformers 4. The converters still ask for it, but version 5 has none that answers."""
+    """The extractor of transformers 4. Version 5 lacks it, but its converters need it."""
 
     def __init__(self, path):
         pass
@@ -73,7 +76,7 @@ LlamaConverter.SpmExtractor = GemmaConverter.SpmExtractor = Extractor
 
 
 def corpus():
-    """Sentences of made-up words, numbers, code and runs of white space."""
+    """Returns sentences of random words, numbers, code and runs of white space."""
     chance = random.Random(7)
     words = ["".join(chance.choice(["ma", "the", "sail", "bo", "at", "s", "har", "é", "ing", "-", "漢"]) for _ in range(length))
              for length in (1, 1, 2, 2, 3, 4) for _ in range(40)]
@@ -96,7 +99,10 @@ def kind(model, i):
 
 
 def header(model, user, more):
-    """What the converter writes. A user's tokens are spelled as they stand in text, and have a score of their own."""
+    """Returns tokens, scores and types as the converter writes them.
+
+    User-defined tokens are spelled as in text and have the score -1000.
+    """
     tokens, scores, types = [], [], []
     for i in range(model.get_piece_size()):
         piece = model.id_to_piece(i)
@@ -108,7 +114,10 @@ def header(model, user, more):
 
 
 def converted(converter, path, model, user, more, **settings):
-    """transformers' tokenizer.json, with the tokens added that the family's files add. Phi-3's take white space along."""
+    """Returns transformers' tokenizer with the added tokens of the family's files.
+
+    Phi-3's added tokens include the white space after them.
+    """
     names = {"pad_token": "<pad>", "eos_token": model.id_to_piece(model.eos_id()), "bos_token": model.id_to_piece(model.bos_id())}
     original = SimpleNamespace(vocab_file=path, convert_ids_to_tokens=model.id_to_piece, **names, **settings)
     encoder = converter(original).converted()

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Writes smollm2.json: what transformers makes of the default model, from the same GGUF file that Tandem serves.
+"""Writes smollm2.json: transformers' outputs for the GGUF file of the default model.
 
     pip install torch==2.13.0 transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 gguf==0.19.0 numpy==2.4.6
     python make_smollm2.py [SmolLM2-135M-Instruct-Q4_1.gguf]
 
-torch may be a CPU build. Everything is computed in float32 on the CPU, greedily, without randomness.
+torch may be a CPU build. All values are computed in float32 on the CPU, with greedy decoding.
 
-Prompt text is transformers' `apply_chat_template` of the file's own template. Prompt ids are another matter: transformers
-builds every GGUF's tokenizer with GPT-2's split rules, and drops those that the file names. SmolLM2's own tokenizer.json cuts
-every digit off first (`Digits(individual_digits=True)`, then `ByteLevel(add_prefix_space=False, use_regex=True)`), so that two
-spaces before a digit stay together; llama.cpp does the same for the pre-tokenizer name "smollm". The ids here follow
-the model's own rules, the model is fed with them, and transformers' are recorded beside them where they differ.
+The prompt text is transformers' `apply_chat_template` with the file's own template.
+
+The prompt ids follow the split rules of the model's own tokenizer.json, and the model gets these
+ids. transformers' ids are recorded in addition where they differ. transformers builds the tokenizer
+of every GGUF file with GPT-2's split rules and ignores the rules that the file names.
+
+SmolLM2's tokenizer.json splits off every digit first: `Digits(individual_digits=True)`, then
+`ByteLevel(add_prefix_space=False, use_regex=True)`. Two spaces before a digit therefore stay
+together. llama.cpp applies the same rules for the pre-tokenizer name "smollm".
 """
 
 import hashlib
@@ -28,7 +32,7 @@ HERE = Path(__file__).parent
 MODEL = HERE.parent.parent / ".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf"
 NEW_TOKENS = 64
 TOP = 5
-DECIMALS = 3  # what does not depend on the number of threads
+DECIMALS = 3  # digits that do not depend on the number of threads
 CONTROL = 3  # token type in GGUF
 EOS = 2
 
@@ -54,7 +58,7 @@ LETTER = "\n".join(
     )
 )
 
-# Every conversation covers something that a prompt or a tokenizer can get wrong.
+# Each conversation covers a case that prompts or tokenizers can get wrong.
 CONVERSATIONS = {
     "plain": [user("Why is the sky blue?")],
     "system": [
@@ -123,7 +127,7 @@ STRINGS = [
 
 
 def own_tokenizer(path):
-    """The tokenizer that the file describes, with the split rules of the model's own tokenizer.json."""
+    """Returns the file's tokenizer with the split rules of the model's own tokenizer.json."""
     fields = gguf.GGUFReader(path).fields
     tokens = fields["tokenizer.ggml.tokens"].contents()
     types = fields["tokenizer.ggml.token_type"].contents()
@@ -139,7 +143,7 @@ def own_tokenizer(path):
 
 
 def tokenized(text, own, converted, prefix=""):
-    """The ids of a text, and transformers' where they differ."""
+    """Returns the ids of a text, and transformers' ids where they differ."""
     ids = own.encode(text, add_special_tokens=False).ids
     theirs = converted(text, add_special_tokens=False)["input_ids"]
     differing = {f"transformers_{prefix}ids": theirs} if theirs != ids else {}
@@ -147,7 +151,7 @@ def tokenized(text, own, converted, prefix=""):
 
 
 def generate(model, ids):
-    """The greedy continuation, and how far the chosen logit was ahead where it was closest."""
+    """Returns the greedy continuation and its smallest gap between the two largest logits."""
     config = transformers.GenerationConfig(
         max_new_tokens=NEW_TOKENS,
         do_sample=False,
@@ -191,7 +195,7 @@ def first_logits(model, one):
 
 
 def lines(rows):
-    """A list with one row a line, so that a change shows where it is."""
+    """Returns a JSON list with one row per line, so that a diff shows single rows."""
     return "[\n" + ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows) + "\n ]"
 
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tokenizers.json: what transformers makes of own strings with the tokenizers of well-known models.
+"""Writes tokenizers.json: transformers' ids of strings, with tokenizers of well-known models.
 
     pip install transformers==5.23.0 tokenizers==0.23.3
     cargo xtask test   # fetches the tokenizers into .tandem/tokenizers
     python make_tokenizers.py
 
-For every string: its ids without and with the special tokens that belong around a text, the bytes that each id came from
-(transformers says characters), the decoded text, and the ids where the added tokens in it stand for themselves, which is what
-`sanitize_control_tokens` does to text that a user wrote. The byte ranges of those tokens are recorded beside them.
+Each string has:
+
+- its ids, without and with the special tokens that the tokenizer puts around a text;
+- the byte range of each id (transformers reports characters);
+- the decoded text;
+- the ids with added tokens read as plain text, as `sanitize_control_tokens` does with user text,
+  and the byte ranges of these tokens.
 """
 
 import json
@@ -19,7 +23,7 @@ from transformers.utils.chat_template_utils import _get_control_token_patterns, 
 HERE = Path(__file__).parent
 FOLDER = HERE.parent.parent / ".tandem/tokenizers"
 
-# Every string covers something that a tokenizer can get wrong.
+# Each string covers a case that tokenizers can get wrong.
 STRINGS = [
     "",
     " ",
@@ -39,7 +43,7 @@ STRINGS = [
 
 
 def byte_offsets(text, offsets):
-    """Character offsets as byte offsets, one list of alternating starts and ends."""
+    """Converts character offsets to byte offsets: one list of alternating starts and ends."""
     at = [0]
     for char in text:
         at.append(at[-1] + len(char.encode()))
@@ -47,14 +51,14 @@ def byte_offsets(text, offsets):
 
 
 def literal(tokenizer, text):
-    """The byte ranges of the added tokens in a text, and its ids when they stand for themselves."""
+    """Returns the byte ranges of added tokens in a text, and the ids if they are plain text."""
     pattern, _ = _get_control_token_patterns(tuple(token for token in tokenizer.added_tokens_encoder if not token.isspace()))
     ranges = [match.span() for match in pattern.finditer(text)]
     if not ranges:
         return {}
     try:
         ids = encode_marked_chat(tokenizer, mark_control_tokens(text, pattern))
-    except ValueError:  # The vocabulary itself spells one of them. transformers gives up there.
+    except ValueError:  # transformers fails if the plain vocabulary spells an added token
         ids = None
     return {"literal": byte_offsets(text, ranges), "literal_ids": ids}
 

@@ -1,8 +1,9 @@
-"""Uses Tandem from Python as any client would: stubs generated from proto/, nothing of the Rust code.
+"""Checks both services with a Python client. It uses stubs generated from proto/ and no Rust code.
 
 Usage: client.py PROTO_FOLDER RENDER_ADDRESS GENERATE_ADDRESS CASE.json
-CASE.json holds {"messages", "prompt", "prompt_ids", "greedy_ids"}: what transformers makes of the same model.
-Exits with 0 when every check holds, else with a traceback.
+
+CASE.json has {"messages", "prompt", "prompt_ids", "greedy_ids"}, as transformers computes them with
+the same model. The exit status is 0 if every check passes. A failed check exits with a traceback.
 """
 
 import importlib
@@ -12,7 +13,7 @@ import sys
 import tempfile
 
 import grpc
-from google.protobuf import any_pb2  # noqa: F401  (registers the type that error details travel in)
+from google.protobuf import any_pb2  # noqa: F401  (registers the type of error details)
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -42,7 +43,7 @@ def check_render(channel, case):
     assert response.prompt.text == case["prompt"], response.prompt.text
     assert list(response.prompt.token_ids) == case["prompt_ids"]
     assert response.resolution.adapter == "tokenizer-template", response.resolution
-    assert response.output_spec.eos_token_ids, "no eos ids"
+    assert response.output_spec.eos_token_ids, "output spec has no eos ids"
     ids = stub.Tokenize(render.TokenizeRequest(text=case["prompt"])).token_ids
     assert list(ids) == case["prompt_ids"]
     assert stub.Detokenize(render.DetokenizeRequest(token_ids=ids)).text == case["prompt"]
@@ -95,7 +96,7 @@ def check_task(channel, case):
     finished = events[-1].finished
     assert finished.message.role == "assistant"
     assert finished.message.text == "".join(event.delta.text for event in events)
-    assert finished.message.text, "no answer"
+    assert finished.message.text, "answer is empty"
     assert finished.usage.prompt_tokens == len(case["prompt_ids"])
 
 
@@ -117,7 +118,7 @@ def check_error(call, code, reason, field):
         assert (error.code(), info.reason, info.domain) == (code, reason, "tandem"), (error, info)
         assert fields == ([field] if field else []), fields
         return
-    raise AssertionError(f"no {reason}")
+    raise AssertionError(f"call succeeded, expected {reason}")
 
 
 def check_errors(render_channel, generate_channel):
@@ -160,7 +161,7 @@ def main(proto, render_address, generate_address, case_file):
         check_generate(generate, case, output_spec)
         check_task(render, case)
         check_errors(render, generate)
-    print("every check holds")
+    print("all checks passed")
 
 
 if __name__ == "__main__":
