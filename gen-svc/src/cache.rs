@@ -36,9 +36,9 @@ impl BlockTable {
         self.blocks.len() * BLOCK
     }
 
-    /// Blocks that are lacking for `positions`.
+    /// Blocks that are missing_blocks for `positions`.
     #[must_use]
-    pub fn lacking(&self, positions: usize) -> usize {
+    pub fn missing_blocks(&self, positions: usize) -> usize {
         positions.div_ceil(BLOCK).saturating_sub(self.blocks.len())
     }
 }

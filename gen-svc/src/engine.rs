@@ -20,20 +20,21 @@ use tokio::sync::{mpsc as events, oneshot, watch};
 use crate::cache::Usage;
 use crate::error::Error;
 use crate::models::Model;
-use crate::request::{ServedModel, Work};
+use crate::request::{PreparedRequest, ServedModel};
 
+mod backend;
 mod caller;
 mod event;
 mod memory;
-mod meters;
-mod placement;
+mod metrics;
+
 mod schedule;
 mod sequence;
 mod thread;
 
+pub use backend::{DeviceChoice, DtypeChoice, Quantize};
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
-use meters::Meters;
-pub use placement::{DeviceChoice, DtypeChoice, Quantize};
+use metrics::EngineMetrics;
 use thread::EngineThread;
 
 /// How to run the engine.
@@ -129,7 +130,7 @@ struct Shared {
     queued: AtomicUsize,
     /// What the thread does, but for `queued`.
     activity: Mutex<Gauges>,
-    meters: Meters,
+    metrics: EngineMetrics,
 }
 
 /// How much the engine takes on.
@@ -167,7 +168,7 @@ enum Order {
 /// A request on its way to the thread.
 #[derive(Debug)]
 struct Job {
-    work: Work,
+    work: PreparedRequest,
     deadline: Option<Instant>,
     submitted: Instant,
     span: Span,
@@ -273,7 +274,7 @@ impl Engine {
     ///
     /// # Errors
     /// The queue is full, or the engine takes nothing on.
-    pub fn submit(&self, work: Work, deadline: Option<Instant>) -> Result<events::Receiver<Event>, Error> {
+    pub fn submit(&self, work: PreparedRequest, deadline: Option<Instant>) -> Result<events::Receiver<Event>, Error> {
         self.submit_at(self.reserve()?, work, deadline)
     }
 
@@ -284,12 +285,12 @@ impl Engine {
     pub fn submit_at(
         &self,
         place: Arc<Place>,
-        work: Work,
+        work: PreparedRequest,
         deadline: Option<Instant>,
     ) -> Result<events::Receiver<Event>, Error> {
         let (sender, receiver) = events::channel(self.shared.event_buffer + 2 * work.sampling.n as usize + 1);
         let span = span(&self.shared.model, &work);
-        self.shared.meters.arrived(!work.generated().is_empty());
+        self.shared.metrics.arrived(!work.generated().is_empty());
         let job = Job { work, deadline, submitted: Instant::now(), span, events: sender, place };
         self.orders.send(Order::Generate(Box::new(job))).map_err(|_| self.lost())?;
         Ok(receiver)
@@ -322,7 +323,7 @@ fn number(count: usize) -> i64 {
 }
 
 /// What a request does in the engine, from the queue to the last token.
-fn span(model: &ServedModel, work: &Work) -> Span {
+fn span(model: &ServedModel, work: &PreparedRequest) -> Span {
     Span::current().part("generation", || {
         [
             KeyValue::new("gen_ai.operation.name", "text_completion"),

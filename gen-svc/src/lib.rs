@@ -2,9 +2,9 @@
 
 pub mod args;
 pub mod cache;
+pub mod cli;
 pub mod engine;
 pub mod error;
-pub mod generate;
 pub mod grammar;
 pub mod grpc;
 pub mod models;

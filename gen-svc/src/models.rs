@@ -4,7 +4,7 @@ use tandem_kernels::{Kernels, Level};
 
 use crate::cache::BlockId;
 use crate::error::Error;
-use crate::weights::{ModelFile, Placement};
+use crate::weights::{ModelFile, TorchTarget};
 
 mod config;
 mod cpu;
@@ -46,7 +46,7 @@ pub trait Model: std::fmt::Debug + Send {
     ///
     /// # Errors
     /// The device's. What the runs' blocks hold from their `past` on is then of no more use.
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error>;
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
 }
 
 /// What a model needs and what it can do.
@@ -62,7 +62,7 @@ pub struct ModelShape {
 
 /// The next tokens of one sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
+pub struct SequenceChunk<'a> {
     /// At least one.
     pub tokens: &'a [u32],
     /// Positions before them, whose keys and values are there.
@@ -70,12 +70,12 @@ pub struct Run<'a> {
     /// Where the sequence's keys and values lie.
     pub blocks: &'a [BlockId],
     /// Which logits are wanted.
-    pub wanted: Wanted,
+    pub logits: LogitsFor,
 }
 
 /// Which of a run's tokens are to be followed by logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum LogitsFor {
     /// None: there is more of the prompt to come.
     Nothing,
     /// The last.
@@ -84,15 +84,15 @@ pub enum Wanted {
     All,
 }
 
-impl Run<'_> {
+impl SequenceChunk<'_> {
     /// Which of the run's tokens, by index.
     #[must_use]
-    pub fn wanted(&self) -> std::ops::Range<usize> {
+    pub fn logit_rows(&self) -> std::ops::Range<usize> {
         let end = self.tokens.len();
-        match self.wanted {
-            Wanted::Nothing => end..end,
-            Wanted::Last => end - 1..end,
-            Wanted::All => 0..end,
+        match self.logits {
+            LogitsFor::Nothing => end..end,
+            LogitsFor::Last => end - 1..end,
+            LogitsFor::All => 0..end,
         }
     }
 }
@@ -120,9 +120,9 @@ impl Logits {
 
 /// What computes a model.
 #[derive(Debug, Clone, Copy)]
-pub enum Runtime {
+pub enum Backend {
     /// libtorch, on any device.
-    Torch(Placement),
+    Torch(TorchTarget),
     /// Kernels of our own, on the CPU.
     Cpu {
         /// Of the weights.
@@ -175,15 +175,15 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
 ///
 /// # Errors
 /// As [`describe`].
-pub fn weight_bytes(file: &ModelFile, runtime: Runtime) -> Result<u64, Error> {
+pub fn weight_bytes(file: &ModelFile, backend: Backend) -> Result<u64, Error> {
     let decoder = describe(file)?;
-    let bits = match runtime {
-        Runtime::Torch(placement) => 8 * placement.dtype.elt_size_in_bytes() as u64,
-        Runtime::Cpu { precision: Precision::F32, .. } => 32,
-        Runtime::Cpu { precision: Precision::Bf16, .. } => 16,
-        Runtime::Cpu { precision: Precision::Int8, .. } => 9,
-        Runtime::Cpu { precision: Precision::Int4, .. } => 5,
-        Runtime::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, &decoder),
+    let bits = match backend {
+        Backend::Torch(target) => 8 * target.dtype.elt_size_in_bytes() as u64,
+        Backend::Cpu { precision: Precision::F32, .. } => 32,
+        Backend::Cpu { precision: Precision::Bf16, .. } => 16,
+        Backend::Cpu { precision: Precision::Int8, .. } => 9,
+        Backend::Cpu { precision: Precision::Int4, .. } => 5,
+        Backend::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, &decoder),
     };
     Ok(decoder.numbers().saturating_mul(bits) / 8)
 }
@@ -203,14 +203,14 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
 ///
 /// # Errors
 /// As [`describe`], there is no memory, or libtorch's.
-pub fn load(file: &ModelFile, runtime: Runtime) -> Result<Box<dyn Model>, Error> {
+pub fn load(file: &ModelFile, backend: Backend) -> Result<Box<dyn Model>, Error> {
     let decoder = describe(file)?;
-    Ok(match runtime {
-        Runtime::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
+    Ok(match backend {
+        Backend::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
             let kernels = Kernels::new(threads, Level::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        Runtime::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, Placement::REFERENCE)?),
-        Runtime::Torch(placement) => Box::new(TorchDecoder::load(decoder, file, placement)?),
+        Backend::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, TorchTarget::REFERENCE)?),
+        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target)?),
     })
 }

@@ -20,14 +20,14 @@ pub mod quant;
 
 /// Where a model computes, and in what.
 #[derive(Debug, Clone, Copy)]
-pub struct Placement {
+pub struct TorchTarget {
     /// Where its tensors lie.
     pub device: Device,
     /// Of its weights and activations.
     pub dtype: Kind,
 }
 
-impl Placement {
+impl TorchTarget {
     /// On the CPU, in 32-bit floats.
     pub const REFERENCE: Self = Self { device: Device::Cpu, dtype: Kind::Float };
 }

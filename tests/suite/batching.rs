@@ -8,7 +8,7 @@ use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
-use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
@@ -42,7 +42,7 @@ impl Model for Echo {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         std::thread::sleep(self.pause);
         self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
         let mut rows = Vec::new();
@@ -50,7 +50,7 @@ impl Model for Echo {
             for (i, &token) in run.tokens.iter().enumerate() {
                 let position = run.past + i;
                 self.slots[slot(run.blocks, position)] = token;
-                if run.wanted().contains(&i) {
+                if run.logit_rows().contains(&i) {
                     let history = (0..=position).map(|position| self.slots[slot(run.blocks, position)]);
                     rows.extend(scores(history));
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
 use gen_svc::grpc;
-use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::serve::Control;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
@@ -123,7 +123,7 @@ impl Model for Broken {
         Ok(())
     }
 
-    fn forward(&mut self, _runs: &[Run<'_>], _logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, _runs: &[SequenceChunk<'_>], _logits: &mut Logits) -> Result<(), Error> {
         panic!("as it is meant to");
     }
 }

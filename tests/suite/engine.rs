@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Logits, Model, Run, Runtime, Wanted};
+use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, SequenceChunk};
 use gen_svc::output::Part;
 use gen_svc::output::reasoning::{MarkerSet, Markers};
-use gen_svc::request::{GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, StopOptions, Work};
-use gen_svc::weights::{ModelFile, Placement, quant};
+use gen_svc::request::{GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions};
+use gen_svc::weights::{ModelFile, TorchTarget, quant};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::artifacts::gguf::GgmlType;
 use tandem_model_files::digest::hex_sha256;
@@ -208,7 +208,7 @@ fn write_vocabulary(out: &mut Vec<u8>) {
 
 fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
     let artifacts = Artifacts::load(path)?;
-    models::load(&ModelFile::new(&artifacts)?, Runtime::Torch(Placement { device: Device::Cpu, dtype }))
+    models::load(&ModelFile::new(&artifacts)?, Backend::Torch(TorchTarget { device: Device::Cpu, dtype }))
 }
 
 fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
@@ -222,7 +222,7 @@ fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     model.allocate(blocks.len() as u32).expect("memory");
     let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
     for tokens in ids.chunks(piece) {
-        let run = Run { tokens, past, blocks: &blocks, wanted: Wanted::All };
+        let run = SequenceChunk { tokens, past, blocks: &blocks, logits: LogitsFor::All };
         model.forward(&[run], &mut logits).expect("computes");
         rows.extend(logits.rows().map(|row| row.to_vec()));
         past += tokens.len();
@@ -386,7 +386,7 @@ fn a_folder_without_weights_is_refused_by_name() {
 // ---- the real model ----
 
 /// A prompt as an engine takes it, greedy.
-fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> Work {
+fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> PreparedRequest {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(max_new_tokens), ..StopOptions::default() },

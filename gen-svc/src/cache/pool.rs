@@ -100,11 +100,11 @@ impl BlockPool {
     /// Gives the table blocks for `positions`, forgetting what was kept longest where nothing is free. All or none.
     #[must_use]
     pub fn reserve(&mut self, table: &mut BlockTable, positions: usize) -> bool {
-        let lacking = table.lacking(positions);
-        if lacking > self.available() {
+        let missing_blocks = table.missing_blocks(positions);
+        if missing_blocks > self.available() {
             return false;
         }
-        for _ in 0..lacking {
+        for _ in 0..missing_blocks {
             let Some(id) = self.free.pop().or_else(|| self.evict()) else { return false };
             self.blocks[id.0 as usize].holders = 1;
             table.blocks.push(id);
@@ -114,7 +114,7 @@ impl BlockPool {
 
     /// Lets the blocks be found that are full now that the first `computed` of `tokens` are computed. One that holds what another
     /// holds already is given up for that.
-    pub fn publish(&mut self, table: &mut BlockTable, salt: &Arc<str>, tokens: &[u32], computed: usize) {
+    pub fn commit(&mut self, table: &mut BlockTable, salt: &Arc<str>, tokens: &[u32], computed: usize) {
         while (table.known + 1) * BLOCK <= computed {
             let at = table.known;
             let before = match at.checked_sub(1) {
@@ -122,7 +122,7 @@ impl BlockPool {
                 Some(last) => self.after(table.blocks[last]),
             };
             let key = key(before, &tokens[at * BLOCK..(at + 1) * BLOCK]);
-            table.blocks[at] = self.known_as(table.blocks[at], key);
+            table.blocks[at] = self.deduplicate(table.blocks[at], key);
             table.known += 1;
         }
     }
@@ -130,7 +130,7 @@ impl BlockPool {
     /// Lets go of all the table's blocks. What can be found stays, the start of the sequence longest.
     pub fn release(&mut self, table: &mut BlockTable) {
         for id in std::mem::take(&mut table.blocks).into_iter().rev() {
-            self.let_go(id);
+            self.release_block(id);
         }
         table.known = 0;
     }
@@ -145,10 +145,10 @@ impl BlockPool {
     }
 
     /// The block that holds what `key` says: the one that did so first.
-    fn known_as(&mut self, id: BlockId, key: Key) -> BlockId {
+    fn deduplicate(&mut self, id: BlockId, key: Key) -> BlockId {
         if let Some(&known) = self.found.get(&key) {
             self.hold(known);
-            self.let_go(id);
+            self.release_block(id);
             return known;
         }
         self.blocks[id.0 as usize].key = Some(key.clone());
@@ -168,7 +168,7 @@ impl BlockPool {
         block.holders += 1;
     }
 
-    fn let_go(&mut self, id: BlockId) {
+    fn release_block(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
         block.holders -= 1;
         if block.holders > 0 {

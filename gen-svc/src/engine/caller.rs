@@ -105,7 +105,7 @@ impl Caller {
         let started = Instant::now();
         self.clock.set(Clock { started, last_token: started, ..self.clock.get() });
         let queue = self.timings().queue;
-        self.shared.meters.started(queue, cached);
+        self.shared.metrics.started(queue, cached);
         let prompt_tokens = self.prompt_tokens;
         self.tell(Event::Accepted(Accepted { sampling, limits, prompt_tokens, cached_tokens: cached, queue }));
     }
@@ -149,7 +149,7 @@ impl Caller {
         let now = Instant::now();
         let mut clock = self.clock.get();
         if clock.first_token.is_none() {
-            self.shared.meters.first_token(now - clock.submitted);
+            self.shared.metrics.first_token(now - clock.submitted);
         }
         clock.first_token.get_or_insert(now);
         clock.last_token = now;
@@ -171,7 +171,7 @@ impl Caller {
         if self.unfinished.get() == 0 {
             let generated = self.completion_tokens.get();
             self.span.set("gen_ai.usage.output_tokens", number(generated));
-            self.shared.meters.request_ended(
+            self.shared.metrics.request_ended(
                 self.timings(),
                 self.prompt_tokens,
                 generated - self.resumed,
@@ -200,7 +200,7 @@ impl Caller {
 
     /// Notes how an output ended.
     pub(super) fn count(&self, finish: &'static str) {
-        self.shared.meters.output_ended(finish);
+        self.shared.metrics.output_ended(finish);
     }
 
     pub(super) fn timings(&self) -> Timings {

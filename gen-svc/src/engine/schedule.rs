@@ -86,9 +86,9 @@ impl Scheduler {
 
     /// Whether there is memory for all its tokens, besides what the running still need for theirs, and a block more for each.
     fn fits(&self, sequence: &Sequence) -> bool {
-        let lacking = |sequence: &Sequence| sequence.table.lacking(sequence.length() + 1);
-        let promised: usize = self.running.iter().map(|running| lacking(running) + 1).sum();
-        self.running.is_empty() || lacking(sequence) + promised <= self.pool.available()
+        let missing_blocks = |sequence: &Sequence| sequence.table.missing_blocks(sequence.length() + 1);
+        let promised: usize = self.running.iter().map(|running| missing_blocks(running) + 1).sum();
+        self.running.is_empty() || missing_blocks(sequence) + promised <= self.pool.available()
     }
 
     /// Makes one of the running wait again for the `at`-th that waits: one whose caller does not read, or the last if it has less
@@ -129,8 +129,9 @@ impl Scheduler {
     /// Whether the running whose callers read lack memory for their next token.
     fn lacks_memory(&self) -> bool {
         let reading = self.running.iter().filter(|sequence| is_ready(sequence));
-        let lacking: usize = reading.map(|sequence| sequence.table.lacking(sequence.length_after(1))).sum();
-        lacking > self.pool.available()
+        let missing_blocks: usize =
+            reading.map(|sequence| sequence.table.missing_blocks(sequence.length_after(1))).sum();
+        missing_blocks > self.pool.available()
     }
 
     /// How many tokens of each running sequence the next step computes. Their blocks have room for them.

@@ -14,9 +14,9 @@ use super::{Job, number};
 use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask};
-use crate::models::{Run, Wanted};
+use crate::models::{LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, Part, Step, add_part};
-use crate::request::Work;
+use crate::request::PreparedRequest;
 use crate::sampling::{Logprobs, Sampler};
 
 /// Tokens of a prompt computed in one step where all their logits are wanted, which take much memory.
@@ -34,7 +34,7 @@ pub(super) struct Sequence {
     /// `prefill` once it has left the queue, then `decode`.
     phase: Span,
     is_decoding: bool,
-    work: Rc<Work>,
+    work: Rc<PreparedRequest>,
     /// The prompt and what was generated.
     ids: Arc<Vec<u32>>,
     /// How many of the tokens have keys and values.
@@ -57,12 +57,12 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(work: &Work, output: u32) -> Self {
+    fn new(work: &PreparedRequest, output: u32) -> Self {
         Self {
             sampler: Sampler::new(work.sampling.clone(), output, work.prompt()).after(work.generated()),
             constraint: work.grammar.as_ref().map(Constraint::start),
             pipeline: work.output.clone(),
-            whole: work.told.clone(),
+            whole: work.delivered.clone(),
         }
     }
 }
@@ -181,14 +181,19 @@ impl Sequence {
     }
 
     /// Its next `count` tokens, to be computed.
-    pub(super) fn run(&self, count: usize) -> Run<'_> {
+    pub(super) fn run(&self, count: usize) -> SequenceChunk<'_> {
         let until = self.computed + count;
-        let wanted = match until == self.ids.len() {
-            _ if self.tells_of_prompt() => Wanted::All,
-            true => Wanted::Last,
-            false => Wanted::Nothing,
+        let logits = match until == self.ids.len() {
+            _ if self.tells_of_prompt() => LogitsFor::All,
+            true => LogitsFor::Last,
+            false => LogitsFor::Nothing,
         };
-        Run { tokens: &self.ids[self.computed..until], past: self.computed, blocks: self.table.blocks(), wanted }
+        SequenceChunk {
+            tokens: &self.ids[self.computed..until],
+            past: self.computed,
+            blocks: self.table.blocks(),
+            logits,
+        }
     }
 
     /// Notes that the next `count` tokens are computed, with the `rows` of logits that were wanted. True if that has ended it.
@@ -197,7 +202,7 @@ impl Sequence {
             self.tell_of_prompt(rows);
         }
         self.computed += count;
-        pool.publish(&mut self.table, &self.work.cache_salt, &self.ids, self.computed);
+        pool.commit(&mut self.table, &self.work.cache_salt, &self.ids, self.computed);
         match rows.last_mut() {
             Some(last) if self.computed == self.ids.len() => self.sample(last),
             _ => false,

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use tandem_model_files::artifacts::Artifacts;
 use tokio::sync::watch;
 
-use super::meters::{self, Meters};
+use super::metrics::{self, EngineMetrics};
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
-use super::{Config, Engine, EngineLimits, Gauges, Job, Order, Shared, Stage, memory, placement};
+use super::{Config, Engine, EngineLimits, Gauges, Job, Order, Shared, Stage, backend, memory};
 use crate::cache::{BLOCK, BlockPool};
 use crate::error::Error;
 use crate::grammar::Grammars;
-use crate::models::{self, Logits, Model, Runtime};
+use crate::models::{self, Backend, Logits, Model};
 use crate::request::{SamplingOptions, ServedModel};
 use crate::weights::ModelFile;
 
@@ -59,7 +59,7 @@ impl EngineThread {
         }
         let (sender, orders) = mpsc::channel();
         let shared = Arc::new(share(served, config));
-        meters::observe(&Arc::downgrade(&shared));
+        metrics::observe(&Arc::downgrade(&shared));
         let engine = Engine { orders: sender, shared: Arc::clone(&shared) };
         let thread = Self {
             model,
@@ -157,7 +157,7 @@ impl EngineThread {
             return false;
         }
         let computed = model.forward(&runs, logits);
-        let wanted: Vec<usize> = runs.iter().map(|run| run.wanted().len()).collect();
+        let wanted: Vec<usize> = runs.iter().map(|run| run.logit_rows().len()).collect();
         drop(runs);
         let mut rows = logits.rows();
         let (mut counts, mut wanted) = (counts.into_iter(), wanted.into_iter());
@@ -212,8 +212,8 @@ impl EngineThread {
 /// Loads the model that is configured. To be called on the engine's thread: libtorch's settings are each thread's own.
 pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Error> {
     let start = Instant::now();
-    let runtime = placement::choose(config)?;
-    let threads = placement::threads(config.threads);
+    let runtime = backend::choose(config)?;
+    let threads = backend::threads(config.threads);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let artifacts = Artifacts::load(&config.model)?;
     let file = ModelFile::new(&artifacts)?.until(Arc::clone(&config.cancel_load));
@@ -234,7 +234,7 @@ pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Err
 
 fn share(model: ServedModel, config: &Config) -> Shared {
     Shared {
-        meters: Meters::new(&model.id),
+        metrics: EngineMetrics::new(&model.id),
         model,
         limits: EngineLimits {
             max_queue: config.max_queue.max(1),
@@ -249,8 +249,8 @@ fn share(model: ServedModel, config: &Config) -> Shared {
     }
 }
 
-fn describe(artifacts: &Artifacts, config: &Config, model: &dyn Model, runtime: Runtime) -> Result<ServedModel, Error> {
-    let [device, dtype, quantization] = placement::names(runtime);
+fn describe(artifacts: &Artifacts, config: &Config, model: &dyn Model, runtime: Backend) -> Result<ServedModel, Error> {
+    let [device, dtype, quantization] = backend::names(runtime);
     let shape = model.shape();
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     Ok(ServedModel {

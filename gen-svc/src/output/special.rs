@@ -8,7 +8,7 @@ use super::Spec;
 
 /// What becomes of one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum TokenAction {
     /// Its bytes are text.
     Text,
     /// It leaves nothing.
@@ -19,7 +19,7 @@ pub enum Fate {
     TextThenEnd,
 }
 
-impl Fate {
+impl TokenAction {
     /// Whether the token's bytes are text.
     pub fn shows(self) -> bool {
         matches!(self, Self::Text | Self::TextThenEnd)
@@ -31,30 +31,30 @@ impl Fate {
     }
 }
 
-/// The fate of every id, as an output's spec and the tokenizer settle it.
+/// The action of every id, as an output's spec and the tokenizer settle it.
 #[derive(Debug, Clone)]
-pub struct Fates {
+pub struct TokenActions {
     end: HashSet<u32>,
     dropped: HashSet<u32>,
     passed: HashSet<u32>,
 }
 
-impl Fates {
+impl TokenActions {
     /// From an output's spec.
     pub fn new(spec: &Spec) -> Self {
         let set = |ids: &[u32]| ids.iter().copied().collect();
         Self { end: set(&spec.end_token_ids), dropped: set(&spec.dropped), passed: set(&spec.passed) }
     }
 
-    /// The fate of `id`.
-    pub fn of(&self, id: u32, tokenizer: &Tokenizer) -> Fate {
+    /// The action of `id`.
+    pub fn of(&self, id: u32, tokenizer: &Tokenizer) -> TokenAction {
         let passes = self.passed.contains(&id);
         match (self.end.contains(&id), passes) {
-            (true, true) => Fate::TextThenEnd,
-            (true, false) => Fate::End,
-            (false, true) => Fate::Text,
-            (false, false) if self.dropped.contains(&id) || tokenizer.is_special(id) => Fate::Drop,
-            (false, false) => Fate::Text,
+            (true, true) => TokenAction::TextThenEnd,
+            (true, false) => TokenAction::End,
+            (false, true) => TokenAction::Text,
+            (false, false) if self.dropped.contains(&id) || tokenizer.is_special(id) => TokenAction::Drop,
+            (false, false) => TokenAction::Text,
         }
     }
 }

@@ -22,7 +22,7 @@ const TOKENS: [f64; 11] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16_384.0
 
 /// Counters and histograms of one engine.
 #[derive(Debug)]
-pub(super) struct Meters {
+pub(super) struct EngineMetrics {
     /// What all measurements have: which model it is.
     model: [KeyValue; 3],
     queue: Histogram<f64>,
@@ -35,7 +35,7 @@ pub(super) struct Meters {
     resumed: Counter<u64>,
 }
 
-impl Meters {
+impl EngineMetrics {
     pub(super) fn new(model: &str) -> Self {
         let meter = meter();
         let seconds = |name: &'static str, description: &'static str, bounds: &[f64]| {

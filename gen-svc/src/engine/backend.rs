@@ -8,8 +8,8 @@ use tch::{Cuda, Device, Kind};
 
 use super::Config;
 use crate::error::Error;
-use crate::models::{Precision, Runtime};
-use crate::weights::Placement;
+use crate::models::{Backend, Precision};
+use crate::weights::TorchTarget;
 
 /// The device that was asked for: `cpu`, `cuda` or `cuda:N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +61,12 @@ pub enum Quantize {
 ///
 /// # Errors
 /// The device is not there, or cannot do what is asked.
-pub(super) fn choose(config: &Config) -> Result<Runtime, Error> {
+pub(super) fn choose(config: &Config) -> Result<Backend, Error> {
     let device = match config.device {
         DeviceChoice::Cpu if config.reference => Device::Cpu,
         DeviceChoice::Cpu => {
             let precision = precision(config.dtype, config.quantize)?;
-            return Ok(Runtime::Cpu { precision, threads: threads(config.threads) });
+            return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
         }
         DeviceChoice::Cuda(number) => cuda(number)?,
     };
@@ -79,7 +79,7 @@ pub(super) fn choose(config: &Config) -> Result<Runtime, Error> {
         DtypeChoice::Auto if device == Device::Cpu => Kind::Float,
         DtypeChoice::Auto => Kind::BFloat16,
     };
-    Ok(Runtime::Torch(Placement { device, dtype }))
+    Ok(Backend::Torch(TorchTarget { device, dtype }))
 }
 
 fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, Error> {
@@ -118,12 +118,10 @@ fn cuda(number: usize) -> Result<Device, Error> {
 }
 
 /// Where it computes, as `--device` takes it; in what, as `--dtype` does; and how weights are made smaller, as `--quantize` does.
-pub(super) fn names(runtime: Runtime) -> [String; 3] {
+pub(super) fn names(runtime: Backend) -> [String; 3] {
     match runtime {
-        Runtime::Torch(placement) => {
-            [device_name(placement.device), dtype_name(placement.dtype).to_owned(), "none".to_owned()]
-        }
-        Runtime::Cpu { precision, .. } => {
+        Backend::Torch(target) => [device_name(target.device), dtype_name(target.dtype).to_owned(), "none".to_owned()],
+        Backend::Cpu { precision, .. } => {
             let (dtype, quantization) = match precision {
                 Precision::F32 => ("f32", "none"),
                 Precision::Bf16 => ("bf16", "none"),
