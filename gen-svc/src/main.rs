@@ -1,4 +1,4 @@
-//! The program `gen-svc`.
+//! The binary `gen-svc`.
 
 use std::process::ExitCode;
 
