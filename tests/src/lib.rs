@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
-use gen_svc::serve::{Control, Served};
+use gen_svc::serve::{Control, Server};
 use render_svc::adapters::{Dialect, Input, Registry};
 use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
@@ -523,9 +523,8 @@ impl Generation {
             };
             let security = Security::open(&args.security)?;
             let control = Control { listener: control_listener, security: security.clone() };
-            let loaded = Served::default();
-            loaded.set(served, args.max_message_bytes);
-            gen_svc::serve::serve(loaded, (listener, security), Some(control), &args, stopped).await
+            let server = Server::of(served, args.max_message_bytes);
+            gen_svc::serve::serve(server, (listener, security), Some(control), &args, stopped).await
         })
         .await;
         Self { running, control, engine, tokenizer }

@@ -1,77 +1,37 @@
-//! Which device and which dtype, as asked for and as found.
+//! Resolves the configured device, dtype and quantization to the backend that computes.
 
-use std::str::FromStr;
 use std::thread;
 
-use clap::ValueEnum;
 use tch::{Cuda, Device, Kind};
 
-use super::Config;
+use super::config::{Config, DeviceChoice, DtypeChoice, Quantize};
 use crate::error::Error;
 use crate::models::{Backend, Precision};
 use crate::weights::TorchTarget;
 
-/// The device that was asked for: `cpu`, `cuda` or `cuda:N`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// The processor.
-    Cpu,
-    /// The N-th GPU.
-    Cuda(usize),
+/// The names of a backend's settings, as the command line has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BackendNames {
+    pub(super) device: String,
+    pub(super) dtype: &'static str,
+    pub(super) quantization: &'static str,
 }
 
-impl FromStr for DeviceChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = match text {
-            "cpu" => return Ok(Self::Cpu),
-            "cuda" => Some(0),
-            _ => text.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
-        };
-        number.map(Self::Cuda).ok_or_else(|| format!("{text:?} is none of cpu, cuda, cuda:0, cuda:1, …"))
-    }
-}
-
-/// The dtype that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DtypeChoice {
-    /// f32 on the CPU, but quantized blocks as they are stored; bf16 on a GPU.
-    Auto,
-    /// 32-bit floats: the reference.
-    F32,
-    /// bfloat16: half the memory, other roundings.
-    Bf16,
-}
-
-/// How weights are made smaller, on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Quantize {
-    /// Not at all: all are of the dtype.
-    None,
-    /// To 8 bits.
-    Int8,
-    /// To 4 bits, the first and the last matrix to 8.
-    Int4,
-    /// A GGUF's own blocks, as they are stored.
-    Keep,
-}
-
-/// Settles what computes, and in what.
+/// Resolves the configured backend.
 ///
 /// # Errors
-/// The device is not there, or cannot do what is asked.
-pub(super) fn choose(config: &Config) -> Result<Backend, Error> {
+/// The device is not available, or does not support the dtype or the quantization.
+pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     let device = match config.device {
         DeviceChoice::Cpu if config.reference => Device::Cpu,
         DeviceChoice::Cpu => {
             let precision = precision(config.dtype, config.quantize)?;
             return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
         }
-        DeviceChoice::Cuda(number) => cuda(number)?,
+        DeviceChoice::Cuda(index) => cuda(index)?,
     };
     if let Some(quantize) = config.quantize.filter(|quantize| *quantize != Quantize::None) {
-        return Err(Error::QuantizeDevice { quantize: quantize_name(quantize) });
+        return Err(Error::QuantizeDevice { quantize: quantize.name() });
     }
     let dtype = match config.dtype {
         DtypeChoice::F32 => Kind::Float,
@@ -84,7 +44,7 @@ pub(super) fn choose(config: &Config) -> Result<Backend, Error> {
 
 fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, Error> {
     if let (Some(quantize), DtypeChoice::Bf16) = (quantize.filter(|quantize| *quantize != Quantize::None), dtype) {
-        return Err(Error::QuantizeDtype { quantize: quantize_name(quantize) });
+        return Err(Error::QuantizeDtype { quantize: quantize.name() });
     }
     Ok(match (quantize, dtype) {
         (Some(Quantize::Int8), _) => Precision::Int8,
@@ -95,57 +55,56 @@ fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision
     })
 }
 
-/// As `--quantize` takes it.
-fn quantize_name(quantize: Quantize) -> String {
-    quantize.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+/// Returns the number of compute threads: as configured, or one per core for 0.
+pub(super) fn threads(configured: usize) -> usize {
+    if configured == 0 { thread::available_parallelism().map_or(1, usize::from) } else { configured }
 }
 
-/// As asked, or one per core.
-pub(super) fn threads(asked: usize) -> usize {
-    if asked == 0 { thread::available_parallelism().map_or(1, usize::from) } else { asked }
-}
-
-fn cuda(number: usize) -> Result<Device, Error> {
-    let device = Device::Cuda(number);
-    let missing = |problem| Error::Device { device: device_name(device), problem };
+fn cuda(index: usize) -> Result<Device, Error> {
+    let device = DeviceChoice::Cuda(index).to_string();
     if !Cuda::is_available() {
-        return Err(missing("this libtorch has no CUDA, or the machine no GPU; use --device cpu".into()));
+        let problem = "no GPU, or a libtorch without CUDA (use --device cpu)".to_owned();
+        return Err(Error::Device { device, problem });
     }
-    match Cuda::device_count() {
-        count if (number as i64) < count => Ok(device),
-        count => Err(missing(format!("the machine has {count} GPUs, counted from 0"))),
+    let count = Cuda::device_count();
+    if (index as i64) < count {
+        return Ok(Device::Cuda(index));
     }
+    Err(Error::Device { device, problem: format!("the machine has {count} GPUs, counted from 0") })
 }
 
-/// Where it computes, as `--device` takes it; in what, as `--dtype` does; and how weights are made smaller, as `--quantize` does.
-pub(super) fn names(runtime: Backend) -> [String; 3] {
-    match runtime {
-        Backend::Torch(target) => [device_name(target.device), dtype_name(target.dtype).to_owned(), "none".to_owned()],
+/// Returns the names of a backend's settings.
+pub(super) fn names(backend: Backend) -> BackendNames {
+    match backend {
+        Backend::Torch(target) => {
+            let dtype = if target.dtype == Kind::BFloat16 { DtypeChoice::Bf16 } else { DtypeChoice::F32 };
+            BackendNames {
+                device: device(target.device).to_string(),
+                dtype: dtype.name(),
+                quantization: Quantize::None.name(),
+            }
+        }
         Backend::Cpu { precision, .. } => {
             let (dtype, quantization) = match precision {
-                Precision::F32 => ("f32", "none"),
-                Precision::Bf16 => ("bf16", "none"),
-                Precision::Keep => ("f32", "keep"),
-                Precision::Int8 => ("f32", "int8"),
-                Precision::Int4 => ("f32", "int4"),
+                Precision::F32 => (DtypeChoice::F32, Quantize::None),
+                Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),
+                Precision::Keep => (DtypeChoice::F32, Quantize::Keep),
+                Precision::Int8 => (DtypeChoice::F32, Quantize::Int8),
+                Precision::Int4 => (DtypeChoice::F32, Quantize::Int4),
             };
-            ["cpu".to_owned(), dtype.to_owned(), quantization.to_owned()]
+            BackendNames {
+                device: DeviceChoice::Cpu.to_string(),
+                dtype: dtype.name(),
+                quantization: quantization.name(),
+            }
         }
     }
 }
 
-/// As `--device` takes it.
-fn device_name(device: Device) -> String {
+/// Returns the choice that names a libtorch device.
+fn device(device: Device) -> DeviceChoice {
     match device {
-        Device::Cuda(number) => format!("cuda:{number}"),
-        _ => "cpu".into(),
-    }
-}
-
-/// As `--dtype` takes it.
-fn dtype_name(dtype: Kind) -> &'static str {
-    match dtype {
-        Kind::BFloat16 => "bf16",
-        _ => "f32",
+        Device::Cuda(index) => DeviceChoice::Cuda(index),
+        _ => DeviceChoice::Cpu,
     }
 }

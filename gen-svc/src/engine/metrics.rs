@@ -1,29 +1,46 @@
-//! What is measured of the engine. Names and attributes of what any server of models has are those of OpenTelemetry's conventions for
-//! generative AI; the rest is under `tandem.`.
+//! The metrics of the engine. Names and attributes follow OpenTelemetry's conventions for
+//! generative AI where these have one. All others start with `tandem.`.
 
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use tandem_common::telemetry::meter;
 
-use super::{Gauges, Shared, Timings};
+use super::event::Timings;
 use crate::cache::{BLOCK, Usage};
 
-/// Upper bounds, in seconds. The conventions', with finer ones below, for small models.
-const FIRST_TOKEN: [f64; 19] =
+/// Upper bounds of buckets: the conventions' bounds, with finer ones below, for small models.
+const FIRST_TOKEN_SECONDS: [f64; 19] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
-const PER_TOKEN: [f64; 16] =
+const PER_TOKEN_SECONDS: [f64; 16] =
     [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
-const REQUEST: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-/// Upper bounds, in tokens.
-const TOKENS: [f64; 11] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
+const REQUEST_SECONDS: [f64; 14] =
+    [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/// Upper bounds of buckets.
+const USAGE_TOKENS: [f64; 11] =
+    [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
 
-/// Counters and histograms of one engine.
+/// The current activity of the engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Requests that wait in the queue.
+    pub queued: usize,
+    /// Outputs that are generated.
+    pub running: usize,
+    /// Tokens generated since the start, for all requests.
+    pub tokens: u64,
+    /// Outputs preempted since the start.
+    pub preemptions: u64,
+    /// Blocks of the KV cache.
+    pub kv_blocks: Usage,
+}
+
+/// The counters and histograms of one engine.
 #[derive(Debug)]
 pub(super) struct EngineMetrics {
-    /// What all measurements have: which model it is.
+    /// The attributes of all measurements.
     model: [KeyValue; 3],
     queue: Histogram<f64>,
     first_token: Histogram<f64>,
@@ -49,55 +66,59 @@ impl EngineMetrics {
                 KeyValue::new("gen_ai.provider.name", "tandem"),
                 KeyValue::new("gen_ai.request.model", model.to_owned()),
             ],
-            queue: seconds("tandem.engine.queue.duration", "How long requests waited before they ran.", &REQUEST),
+            queue: seconds("tandem.engine.queue.duration", "Time of a request in the queue.", &REQUEST_SECONDS),
             first_token: seconds(
                 "gen_ai.server.time_to_first_token",
-                "From a request's arrival to its first token.",
-                &FIRST_TOKEN,
+                "Time from a request's arrival to its first token.",
+                &FIRST_TOKEN_SECONDS,
             ),
             per_token: seconds(
                 "gen_ai.server.time_per_output_token",
-                "Mean time of a request's tokens after the first.",
-                &PER_TOKEN,
+                "Mean time per token of a request after the first.",
+                &PER_TOKEN_SECONDS,
             ),
-            request: seconds("gen_ai.server.request.duration", "From a request's arrival to its last token.", &REQUEST),
+            request: seconds(
+                "gen_ai.server.request.duration",
+                "Time from a request's arrival to its last token.",
+                &REQUEST_SECONDS,
+            ),
             usage: meter
                 .u64_histogram("gen_ai.client.token.usage")
                 .with_unit("{token}")
-                .with_description("Tokens of a request: of its prompt (input), or generated for it (output).")
-                .with_boundaries(TOKENS.to_vec())
+                .with_description("Tokens of a request, in the prompt (input) or generated (output).")
+                .with_boundaries(USAGE_TOKENS.to_vec())
                 .build(),
-            cached: count("tandem.engine.cached_tokens", "Tokens of prompts that were computed for earlier requests."),
+            cached: count("tandem.engine.cached_tokens", "Prompt tokens found in the prefix cache."),
             outputs: count(
                 "tandem.engine.outputs",
-                "Outputs that ended, by how. Requests that are refused while they wait have none.",
+                "Ended outputs, by finish reason. Requests rejected in the queue have none.",
             ),
-            resumed: count("tandem.engine.resumed", "Requests that go on with an answer begun elsewhere."),
+            resumed: count("tandem.engine.resumed", "Requests that resume an output of another replica."),
         }
     }
 
-    /// A request arrived.
-    pub(super) fn arrived(&self, is_resumed: bool) {
+    /// Counts a request on arrival.
+    pub(super) fn request_arrived(&self, is_resumed: bool) {
         self.resumed.add(u64::from(is_resumed), &self.model);
     }
 
-    /// A request left the queue.
-    pub(super) fn started(&self, queue: Duration, cached_tokens: usize) {
+    /// Records a request that leaves the queue.
+    pub(super) fn request_started(&self, queue: Duration, cached_tokens: usize) {
         self.queue.record(queue.as_secs_f64(), &self.model);
         self.cached.add(cached_tokens as u64, &self.model);
     }
 
-    /// A request has its first token.
+    /// Records the first token of a request.
     pub(super) fn first_token(&self, since_arrival: Duration) {
         self.first_token.record(since_arrival.as_secs_f64(), &self.model);
     }
 
-    /// An output ended.
+    /// Counts the end of an output.
     pub(super) fn output_ended(&self, finish: &'static str) {
         self.outputs.add(1, &self.with(KeyValue::new("finish", finish)));
     }
 
-    /// All outputs of a request ended, `outputs` of them. Each generated about as many tokens.
+    /// Records the end of a request with `outputs` outputs of about equal length.
     pub(super) fn request_ended(&self, timings: Timings, prompt: usize, generated: usize, outputs: usize) {
         let Timings { queue, prefill, decode } = timings;
         self.request.record((queue + prefill + decode).as_secs_f64(), &self.model);
@@ -116,27 +137,25 @@ impl EngineMetrics {
     }
 }
 
-/// Tells what the engine is doing, whenever someone looks, as long as there is one.
-pub(super) fn observe(shared: &Weak<Shared>) {
-    let meter = meter();
-    gauge(&meter, "tandem.engine.queued", "{request}", "Requests that wait.", shared, |it| it.queued as u64);
-    gauge(&meter, "tandem.engine.running", "{output}", "Outputs that are generated.", shared, |it| it.running as u64);
-    gauge(&meter, "tandem.engine.kv.block_size", "{token}", "Tokens of a block of keys and values.", shared, |_| {
-        BLOCK as u64
-    });
-    counter(&meter, "tandem.engine.generated_tokens", "{token}", "Tokens generated.", shared, |it| it.tokens);
-    let preemptions = "Outputs that gave their memory up and waited again.";
-    counter(&meter, "tandem.engine.preemptions", "{output}", preemptions, shared, |it| it.preemptions);
-    let shared = Weak::clone(shared);
+/// The source of the current gauges. None: the engine is dropped.
+type Source = Arc<dyn Fn() -> Option<Gauges> + Send + Sync>;
+
+/// Registers the instruments that observe the gauges of an engine.
+pub(super) fn observe(gauges: impl Fn() -> Option<Gauges> + Send + Sync + 'static) {
+    let (meter, source): (Meter, Source) = (meter(), Arc::new(gauges));
+    gauge(&meter, "tandem.engine.queued", "{request}", "Requests in the queue.", &source, |it| it.queued as u64);
+    gauge(&meter, "tandem.engine.running", "{output}", "Running outputs.", &source, |it| it.running as u64);
+    let block_size = "Tokens per block of the KV cache.";
+    gauge(&meter, "tandem.engine.kv.block_size", "{token}", block_size, &source, |_| BLOCK as u64);
+    counter(&meter, "tandem.engine.generated_tokens", "{token}", "Generated tokens.", &source, |it| it.tokens);
+    counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
     meter
         .u64_observable_gauge("tandem.engine.kv.blocks")
         .with_unit("{block}")
-        .with_description(
-            "Blocks of the memory for keys and values: held by what runs, kept for later requests, or free.",
-        )
+        .with_description("Blocks of the KV cache: held by sequences, kept for the prefix cache, or free.")
         .with_callback(move |observer| {
-            let Some(shared) = shared.upgrade() else { return };
-            let Usage { total, held, kept } = shared.gauges().kv_blocks;
+            let Some(gauges) = source() else { return };
+            let Usage { total, held, kept } = gauges.kv_blocks;
             for (state, blocks) in [("held", held), ("kept", kept), ("free", total - held - kept)] {
                 observer.observe(blocks as u64, &[KeyValue::new("state", state)]);
             }
@@ -144,7 +163,7 @@ pub(super) fn observe(shared: &Weak<Shared>) {
         .build();
 }
 
-/// An instrument that looks at the engine.
+/// Defines a function that registers an instrument over one number of the gauges.
 macro_rules! observed {
     ($name:ident, $instrument:ident) => {
         fn $name(
@@ -152,13 +171,13 @@ macro_rules! observed {
             name: &'static str,
             unit: &'static str,
             description: &'static str,
-            shared: &Weak<Shared>,
-            look: fn(Gauges) -> u64,
+            source: &Source,
+            number: fn(Gauges) -> u64,
         ) {
-            let shared = Weak::clone(shared);
+            let source = Arc::clone(source);
             let callback = move |observer: &dyn opentelemetry::metrics::AsyncInstrument<u64>| {
-                if let Some(shared) = shared.upgrade() {
-                    observer.observe(look(shared.gauges()), &[]);
+                if let Some(gauges) = source() {
+                    observer.observe(number(gauges), &[]);
                 }
             };
             meter.$instrument(name).with_unit(unit).with_description(description).with_callback(callback).build();
@@ -168,3 +187,8 @@ macro_rules! observed {
 
 observed!(gauge, u64_observable_gauge);
 observed!(counter, u64_observable_counter);
+
+/// Returns a count as a span attribute.
+pub(super) fn attribute_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
