@@ -308,6 +308,24 @@ fn a_higher_priority_goes_first_and_who_gave_way_loses_nothing() {
     finish(running);
 }
 
+/// The priority of a running request, that of a waiting one, and the preemptions that follow.
+const PREEMPTIONS: &[(i32, i32, u64)] = &[(5, 3, 0), (3, 3, 0), (-1, -2, 0), (0, 1, 1), (-2, -1, 1), (3, 4, 1)];
+
+#[test]
+fn a_running_request_is_preempted_by_a_higher_priority_only() {
+    for &(running, waiting, preemptions) in PREEMPTIONS {
+        let (engine, _) = paced(64, Duration::from_millis(1), |config| {
+            (config.max_running, config.event_buffer) = (1, 1000);
+        });
+        let with = |priority, which, tokens| GenerateRequest { priority, ..request(&prompt(which, 30), tokens) };
+        let first = submit(&engine, with(running, 1, 300));
+        wait_until("it generates", || engine.gauges().tokens > 3);
+        let second = submit(&engine, with(waiting, 2, 5));
+        [second, first].into_iter().for_each(|events| drop(finish(events)));
+        assert_eq!(engine.gauges().preemptions, preemptions, "{waiting} waits while {running} runs");
+    }
+}
+
 #[test]
 fn a_caller_that_leaves_gives_its_memory_back_within_a_step() {
     let (engine, steps) = paced(64, Duration::from_millis(20), |_| {});
