@@ -1,47 +1,53 @@
-//! The command line. Nothing below it reads the environment.
+//! The command line and the environment. No other module reads them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::builder::PossibleValue;
+use clap::{Parser, Subcommand, ValueEnum};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 
 use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
 
-/// Runs one language model on libtorch and streams its tokens.
+/// Runs one language model and streams its tokens.
 #[derive(Debug, Parser)]
 #[command(name = "gen-svc", version, disable_help_subcommand = true)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a model over gRPC.
     ///
-    /// Prints `gen-svc listening on ADDRESS` once requests are served, after `gen-svc control listening on ADDRESS` and `gen-svc metrics
-    /// listening on ADDRESS` where they are. While the model is loaded, health says NOT_SERVING and calls are refused. Logs go to
-    /// standard error. SIGTERM ends it after what runs has finished.
+    /// Prints `gen-svc control listening on ADDRESS` and `gen-svc metrics listening on ADDRESS` if
+    /// these are configured, then, once requests are accepted, `gen-svc listening on ADDRESS`.
+    /// While the model loads, health reports NOT_SERVING and calls are rejected. Logs go to
+    /// standard error. SIGTERM drains the server and then ends it.
     Serve(Box<Serve>),
     /// Run requests from a file or standard input, without a server.
     ///
-    /// A request is a JSON object: prompt or token_ids; max_new_tokens, min_new_tokens; temperature, top_k, top_p, min_p, typical_p,
-    /// repetition_penalty, presence_penalty, frequency_penalty, logit_bias ({"ID": BIAS}), seed; stop (a string or a list),
-    /// stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice. Example:
-    /// echo '{"prompt": "Once upon a time", "max_new_tokens": 40, "temperature": 0}' | gen-svc generate --model MODEL.gguf
+    /// A request is a JSON object: prompt or token_ids; max_new_tokens, min_new_tokens;
+    /// temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
+    /// frequency_penalty, logit_bias ({"ID": BIAS}), seed; stop (a string or a list),
+    /// stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark
+    /// or choice.
+    ///
+    /// Example: echo '{"prompt": "Once upon a time", "max_new_tokens": 40, "temperature": 0}' |
+    /// gen-svc generate --model MODEL.gguf
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Generate(Generate),
 }
 
-/// `gen-svc serve`
+/// The arguments of `gen-svc serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Where to listen. Port 0 takes any free one.
+    /// Listen address. Port 0 takes a free port.
     #[arg(
         long,
         env = "TANDEM_GEN_LISTEN",
@@ -50,10 +56,11 @@ pub struct Serve {
         help_heading = "Serving"
     )]
     pub listen: SocketAddr,
-    /// Where those who run the server look at it, flush its prefix cache and drain it. Default: nowhere.
+    /// Listen address of the control service (load, cache flush, drain) [default: disabled]
     #[arg(long, env = "TANDEM_GEN_CONTROL_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
     pub control_listen: Option<SocketAddr>,
-    /// Bearer tokens of those who run the server, as in --token-file, whose tokens then do not count there. Default: --token-file.
+    /// Bearer tokens of the control service, in the format of --token-file, whose tokens it then
+    /// rejects [default: the tokens of --token-file]
     #[arg(
         long,
         env = "TANDEM_GEN_CONTROL_TOKEN_FILE",
@@ -68,19 +75,19 @@ pub struct Serve {
     /// The server.
     #[command(flatten)]
     pub serve: ServeArgs,
-    /// What it tells of itself.
+    /// Logs, metrics and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
 }
 
-/// `gen-svc generate`
+/// The arguments of `gen-svc generate`.
 #[derive(Debug, clap::Args)]
 pub struct Generate {
-    /// The request, or with --jsonl one request per line. `-` is standard input.
+    /// File with the request, or with one request per line for --jsonl. `-` is standard input.
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
-    /// Answer each line with one JSON line, in order: {token_ids, text, finish_reason, usage} or {error}. Without it, the text
-    /// is written as it is generated.
+    /// Answer each line with one JSON line, in order: {token_ids, text, finish_reason, usage} or
+    /// {error}. Without it, the text is written as it is generated.
     #[arg(long)]
     pub jsonl: bool,
     /// The engine.
@@ -91,47 +98,60 @@ pub struct Generate {
     pub log: LogArgs,
 }
 
-/// The model and how it runs.
+/// The model and the engine.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// The model: a .gguf file, or a Hugging Face folder with config.json, tokenizer.json and model.safetensors, whole or in parts.
+    /// Model: a .gguf file, or a Hugging Face folder with config.json, tokenizer.json and
+    /// safetensors files.
     #[arg(long, env = "TANDEM_MODEL", value_name = "PATH")]
     pub model: PathBuf,
-    /// What requests call the model. Default: the file's name without .gguf, or the folder's.
+    /// Model id in requests [default: the file's name without .gguf, or the folder's name]
     #[arg(long, env = "TANDEM_MODEL_ID", value_name = "ID")]
     pub model_id: Option<String>,
-    /// Where to compute: cpu, or cuda:N for the N-th GPU, counted from 0.
-    #[arg(long, env = "TANDEM_DEVICE", default_value = "cpu", value_name = "DEVICE")]
+    /// Device: cpu, or cuda:N for the GPU of index N, from 0.
+    #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().device, value_name = "DEVICE")]
     pub device: DeviceChoice,
-    /// What to compute in.
-    #[arg(long, env = "TANDEM_DTYPE", default_value = "auto", value_name = "DTYPE")]
+    /// Dtype of weights and activations.
+    #[arg(long, env = "TANDEM_DTYPE", default_value_t = Config::default().dtype, value_name = "DTYPE", value_enum)]
     pub dtype: DtypeChoice,
-    /// How to make weights smaller, on the CPU. Default: a GGUF's own blocks are kept, unless a dtype is asked for. Smaller is faster;
-    /// f32 is what transformers computes.
-    #[arg(long, env = "TANDEM_QUANTIZE", value_name = "HOW")]
+    /// Quantization of the weights, on the CPU [default: keep for a GGUF unless --dtype is set,
+    /// else none]
+    #[arg(long, env = "TANDEM_QUANTIZE", value_name = "HOW", value_enum)]
     pub quantize: Option<Quantize>,
-    /// Threads that compute. 0: one per core.
-    #[arg(long, env = "TANDEM_THREADS", default_value_t = 0, value_name = "COUNT")]
+    /// Compute threads. 0: one per core.
+    #[arg(long, env = "TANDEM_THREADS", default_value_t = Config::default().threads, value_name = "COUNT")]
     pub threads: usize,
-    /// Requests that may wait; one more is refused at once.
-    #[arg(long, env = "TANDEM_MAX_QUEUE", default_value_t = 256, value_name = "REQUESTS")]
+    /// Requests that may wait in the queue. Further ones are rejected.
+    #[arg(long, env = "TANDEM_MAX_QUEUE", default_value_t = Config::default().max_queue, value_name = "REQUESTS")]
     pub max_queue: usize,
-    /// Outputs that are generated at once. They are computed together, and share the memory for keys and values.
-    #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = 64, value_name = "OUTPUTS")]
+    /// Outputs that are generated at once. They share each step and the KV cache.
+    #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = Config::default().max_running, value_name = "OUTPUTS")]
     pub max_running: usize,
-    /// Tokens that a prompt may have. Default: as many as the model's context.
+    /// Tokens that a prompt may have [default: the model's context]
     #[arg(long, env = "TANDEM_MAX_PROMPT_TOKENS", value_name = "TOKENS")]
     pub max_prompt_tokens: Option<usize>,
-    /// Memory for keys and values, in MiB: of what runs, and of what may be asked again. When it runs out, who came last waits.
-    /// Default: a quarter of the free memory, or 4096 on a GPU, and never more than all running outputs can use.
+    /// KV cache size in MiB, for running requests and prefix reuse. When full, the newest request
+    /// is preempted [default: a quarter of the free memory, 4096 on a GPU, at most enough for
+    /// --max-running]
     #[arg(long, env = "TANDEM_KV_MEMORY_MIB", value_name = "MIB")]
     pub kv_memory_mib: Option<u32>,
-    /// Prompt tokens computed in one step: while prompts are read, other requests wait this long for their next token.
-    #[arg(long, env = "TANDEM_PREFILL_CHUNK", default_value_t = 512, value_name = "TOKENS")]
+    /// Prompt tokens computed in one step. Larger is faster for prompts, and delays the next token
+    /// of others.
+    #[arg(
+        long,
+        env = "TANDEM_PREFILL_CHUNK",
+        default_value_t = Config::default().prefill_chunk,
+        value_name = "TOKENS"
+    )]
     pub prefill_chunk: usize,
-    /// How long a caller may read nothing before its request is given up, in seconds.
-    #[arg(long, env = "TANDEM_READER_PATIENCE_SECONDS", default_value_t = 60, value_name = "SECONDS")]
+    /// Seconds after which a request is cancelled whose caller reads nothing.
+    #[arg(
+        long,
+        env = "TANDEM_READER_PATIENCE_SECONDS",
+        default_value_t = Config::default().reader_patience.as_secs(),
+        value_name = "SECONDS"
+    )]
     pub reader_patience_seconds: u64,
 }
 
@@ -151,5 +171,36 @@ impl From<EngineArgs> for Config {
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             ..Self::new(args.model)
         }
+    }
+}
+
+impl ValueEnum for DtypeChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Auto, Self::F32, Self::Bf16]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Auto => "f32 on the CPU, with quantized blocks as stored; bf16 on a GPU",
+            Self::F32 => "32-bit floats, the reference",
+            Self::Bf16 => "bfloat16: half the memory, coarser rounding",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
+    }
+}
+
+impl ValueEnum for Quantize {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::None, Self::Int8, Self::Int4, Self::Keep]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::None => "no quantization: all weights have the dtype",
+            Self::Int8 => "8 bits",
+            Self::Int4 => "4 bits; 8 bits for the first and the last matrix",
+            Self::Keep => "the blocks of a GGUF as stored",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, and what a caller sees of it.
+//! The errors of this service, and the failure that a caller sees for each.
 
 use std::time::Duration;
 
@@ -10,103 +10,107 @@ use tandem_model_files::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
 
-/// How long a caller should wait before it asks a full queue again.
-const RETRY: Duration = Duration::from_millis(500);
+/// The delay after which a rejected caller should retry.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A failure of this service. The first group is a caller's to see, the second an operator's, when a model is loaded.
+/// An error of this service. Callers see the first group, operators the second, when a model is
+/// loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request names a model that is not here.
-    #[error("model {asked:?} is not served here; {served:?} is")]
+    /// The request names a model that is not served.
+    #[error("model {asked:?} not found, this server serves {served:?}")]
     ModelNotFound {
-        /// What the request named.
+        /// The id in the request.
         asked: String,
-        /// The one there is.
+        /// The id of the served model.
         served: String,
     },
-    /// A value in the request is not acceptable.
+    /// A value in the request is invalid.
     #[error("{field}: {problem}")]
     Invalid {
-        /// The path, in the contract's names.
+        /// The path of the field, in the protocol's names.
         field: String,
-        /// What is wrong, with the limits.
+        /// The rule, with the limits, and the value.
         problem: String,
     },
-    /// The request cannot be read at all.
-    #[error("the request is not readable: {problem}")]
+    /// The request cannot be parsed.
+    #[error("request cannot be parsed: {problem}")]
     Malformed {
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The prompt leaves no room for output.
-    #[error("the prompt has {tokens} tokens, and prompt and output together may have {context}")]
+    #[error("prompt has {tokens} tokens, context length {context} (prompt and output together)")]
     PromptTooLong {
-        /// The input that held the prompt.
+        /// The path of the input.
         field: &'static str,
         /// Tokens in the prompt.
         tokens: usize,
         /// Tokens in the context.
         context: usize,
     },
-    /// The prompt is longer than the server takes.
-    #[error("the prompt has {tokens} tokens, and this server takes {limit}")]
+    /// The prompt is longer than the server accepts.
+    #[error("prompt has {tokens} tokens, limit {limit} (--max-prompt-tokens)")]
     PromptOverLimit {
-        /// The input that held the prompt.
+        /// The path of the input.
         field: &'static str,
         /// Tokens in the prompt.
         tokens: usize,
-        /// Tokens that there may be.
+        /// The configured limit.
         limit: usize,
     },
-    /// The caller tokenizes differently.
-    #[error("the model's tokenizer has SHA-256 {found}, the request expects {expected}")]
+    /// The caller used another tokenizer.
+    #[error("tokenizer has SHA-256 {found}, request expects {expected}")]
     TokenizerMismatch {
-        /// What the request expects.
+        /// The hash in the request.
         expected: String,
-        /// What the model has.
+        /// The hash of the model's tokenizer.
         found: String,
     },
-    /// The model reads text only.
-    #[error("the model {model} reads text only, not messages with images")]
+    /// The model supports text only.
+    #[error("model {model:?} supports text only, not messages with images")]
     ImagesNotSupported {
-        /// Its id.
+        /// The model's id.
         model: String,
     },
-    /// No room in the queue.
-    #[error("the queue is full: {limit} requests are waiting")]
+    /// The queue is full.
+    #[error("queue is full: {limit} requests wait (--max-queue)")]
     QueueFull {
-        /// How many may wait.
+        /// The limit.
         limit: usize,
     },
-    /// Too many grammars are being compiled.
-    #[error("{limit} grammars are waiting to be compiled")]
+    /// Too many grammars wait to be compiled.
+    #[error("grammar queue is full: {limit} grammars wait to be compiled")]
     GrammarQueueFull {
-        /// How many may wait.
+        /// The limit.
         limit: usize,
     },
-    /// The next tokens that a grammar allows cannot be told.
-    #[error("the grammar cannot be followed: {problem}")]
+    /// The tokens that a grammar allows next cannot be computed.
+    #[error("grammar failed: {problem}")]
     Grammar {
-        /// Why.
+        /// The problem.
         problem: String,
     },
-    /// The caller's deadline passed before work began.
-    #[error("the deadline passed in the queue")]
+    /// The request's deadline passed in the queue.
+    #[error("deadline passed in the queue")]
     DeadlineInQueue,
-    /// The model is not loaded yet.
-    #[error("the model is being loaded")]
+    /// The model is still loading.
+    #[error("model is loading")]
     Loading,
     /// The service is shutting down.
-    #[error("the server is shutting down")]
+    #[error("server is shutting down")]
     Draining,
-    /// The engine broke down, and takes no more requests.
-    #[error("the engine has failed")]
+    /// The load was cancelled, because the server is shutting down.
+    #[error("load cancelled: server is shutting down")]
+    LoadCancelled,
+    /// The engine failed, and accepts no more requests.
+    #[error("engine failed")]
     EngineFailed,
-    /// The prompt's text could not be tokenized.
-    #[error("the prompt could not be tokenized")]
+    /// The prompt cannot be tokenized.
+    #[error("prompt cannot be tokenized")]
     Tokenize(#[source] TokenizerError),
-    /// The model computed something that is no probability.
-    #[error("the model's output is not finite")]
+    /// The model computed logits that are not finite.
+    #[error("logits are not finite")]
     NotFinite,
     /// libtorch reported an error.
     #[error("libtorch failed")]
@@ -118,24 +122,24 @@ pub enum Error {
     /// The model's tokenizer cannot be built.
     #[error("the model's tokenizer cannot be built")]
     Tokenizer(#[from] TokenizerError),
-    /// The model's safetensors files are not there, or not what they should be.
+    /// The model's safetensors files are missing or malformed.
     #[error("the model's weights are not readable")]
     Safetensors(#[source] Box<SafetensorsError>),
-    /// The model file's header holds something else than it should.
+    /// The header of the model's file is malformed.
     #[error("the model's header is not readable")]
     Header(#[source] Box<GgufError>),
-    /// No implementation of this architecture.
+    /// The architecture is not supported.
     #[error("architecture {found:?} is not supported; these are: {supported}")]
     UnsupportedArchitecture {
-        /// What the model's config says.
+        /// The architecture in the model's config.
         found: String,
-        /// The registry's names.
+        /// The names of the supported architectures.
         supported: String,
     },
     /// A setting of the model's config is missing or has the wrong type.
     #[error("the model's config is not readable")]
     Config(#[source] serde_json::Error),
-    /// A setting of the model's config that this implementation does not have.
+    /// A setting of the model's config is not supported.
     #[error("the model's config has {setting} = {value}, which is not supported")]
     UnsupportedSetting {
         /// The name in `config.json`.
@@ -143,7 +147,7 @@ pub enum Error {
         /// Its value.
         value: String,
     },
-    /// A tensor that the architecture needs is not in the file.
+    /// A tensor of the architecture is missing in the file.
     #[error("tensor {name} is missing")]
     TensorMissing {
         /// The name in the file.
@@ -154,12 +158,12 @@ pub enum Error {
     TensorShape {
         /// The name in the file.
         name: String,
-        /// What the config implies.
+        /// The shape that the config implies.
         expected: Vec<i64>,
-        /// What the file has.
+        /// The shape in the file.
         found: Vec<i64>,
     },
-    /// A tensor is stored in a way that cannot be read.
+    /// A tensor has a storage type that is not supported.
     #[error("tensor {name} has type {found}, which is not supported")]
     TensorType {
         /// The name in the file.
@@ -167,60 +171,60 @@ pub enum Error {
         /// The storage type.
         found: String,
     },
-    /// The device is not there.
+    /// The device is not available.
     #[error("device {device} is not available: {problem}")]
     Device {
-        /// What was asked for.
+        /// The configured device.
         device: String,
-        /// Why it is not.
+        /// The problem.
         problem: String,
     },
-    /// The kernels refused a call.
+    /// The kernels rejected a call.
     #[error("the kernels failed")]
     Kernels(#[from] tandem_kernels::Error),
-    /// A step came before there was room for keys and values.
-    #[error("there is no memory for keys and values yet")]
+    /// A step came before the KV cache was allocated.
+    #[error("KV cache is not allocated")]
     NoKvMemory,
-    /// A setting that the device does not have.
+    /// The device does not support the quantization.
     #[error("--quantize {quantize} needs --device cpu")]
     QuantizeDevice {
-        /// What was asked for.
-        quantize: String,
+        /// The configured quantization.
+        quantize: &'static str,
     },
-    /// Settings that exclude each other.
+    /// The quantization and the dtype exclude each other.
     #[error("--quantize {quantize} is computed in f32; leave out --dtype bf16, or --quantize")]
     QuantizeDtype {
-        /// What was asked for.
-        quantize: String,
+        /// The configured quantization.
+        quantize: &'static str,
     },
-    /// The weights have too little room.
-    #[error("the weights take {needed} bytes, and {available} are free")]
+    /// The weights need more memory than is free.
+    #[error("weights need {needed} bytes, {available} bytes are free")]
     Memory {
-        /// As they would be kept.
+        /// Bytes of the loaded weights.
         needed: u64,
-        /// What there is.
+        /// Free bytes.
         available: u64,
     },
-    /// Keys and values have too little room.
-    #[error("{bytes} bytes are too few for keys and values: the least is {least}; set --kv-memory-mib")]
+    /// The KV cache has no room for one block.
+    #[error("KV cache has {bytes} bytes, minimum {least} (--kv-memory-mib)")]
     KvMemory {
-        /// What there would be.
+        /// The size in bytes.
         bytes: u64,
-        /// What is needed at least.
+        /// The bytes of one block.
         least: u64,
     },
     /// The engine's thread could not be started.
-    #[error("the engine's thread cannot be started")]
+    #[error("engine thread cannot be started")]
     Thread(#[source] std::io::Error),
 }
 
 impl Error {
-    /// A request's value that is not acceptable.
+    /// Returns the error of an invalid value in a request.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
-    /// The stable reason.
+    /// Returns the stable reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
@@ -236,7 +240,7 @@ impl Error {
             Self::Grammar { .. } => Reason::GrammarFailed,
             Self::DeadlineInQueue => Reason::DeadlineInQueue,
             Self::Loading => Reason::Loading,
-            Self::Draining => Reason::Draining,
+            Self::Draining | Self::LoadCancelled => Reason::Draining,
             Self::EngineFailed => Reason::EngineFailed,
             Self::Tokenize(_) => Reason::TokenizerFailed,
             Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
@@ -256,7 +260,8 @@ impl Error {
         }
     }
 
-    /// What a caller sees. INTERNAL is generic there; the chain of causes is for the log.
+    /// Returns the failure that a caller sees. INTERNAL is generic; the log has the chain of
+    /// causes.
     #[must_use]
     pub fn failure(&self) -> Failure {
         let reason = self.reason();
@@ -266,15 +271,17 @@ impl Error {
                 Failure::new(reason, self.to_string()).at(*field)
             }
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).on_resource("model", asked),
-            Self::QueueFull { .. } | Self::GrammarQueueFull { .. } | Self::Loading | Self::Draining => {
-                Failure::new(reason, self.to_string()).retry_after(RETRY)
-            }
+            Self::QueueFull { .. }
+            | Self::GrammarQueueFull { .. }
+            | Self::Loading
+            | Self::Draining
+            | Self::LoadCancelled => Failure::new(reason, self.to_string()).retry_after(RETRY_DELAY),
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),
             _ => Failure::new(reason, self.to_string()),
         }
     }
 
-    /// This error and its causes, in one line.
+    /// Returns this error and its causes in one line.
     #[must_use]
     pub fn chain(&self) -> String {
         let mut line = self.to_string();
@@ -287,7 +294,8 @@ impl Error {
     }
 }
 
-/// What an operator reads when the program ends with this error: the stable reason, then the causes.
+/// Returns what the program prints when it ends with this error: the stable reason, then the
+/// causes.
 #[must_use]
 pub fn describe(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Error>() {

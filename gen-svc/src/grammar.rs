@@ -64,9 +64,9 @@ impl Grammar {
     }
 
     fn check_length(&self, bytes: usize, most: usize) -> Result<(), Error> {
-        match (1..=most).contains(&bytes) {
-            true => Ok(()),
-            false => Err(Error::invalid(self.field(), format!("must have 1 to {most} bytes, has {bytes}"))),
+        if (1..=most).contains(&bytes) {
+            return Ok(());
         }
+        Err(Error::invalid(self.field(), format!("must have 1 to {most} bytes, has {bytes}")))
     }
 }

@@ -1,4 +1,4 @@
-//! The wire: protobuf to a request, events to protobuf.
+//! GenerateService: converts a call to a request, and its events to responses.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ mod convert;
 
 pub use pb::generate_service_server::SERVICE_NAME;
 
-/// The service over one engine.
+/// Returns the generation service of an engine.
 #[must_use]
 pub fn server(engine: Engine, max_message_bytes: usize) -> GenerateServiceServer<impl GenerateService> {
     GenerateServiceServer::new(Service { engine }).max_decoding_message_size(max_message_bytes)
@@ -41,18 +41,19 @@ impl GenerateService for Service {
         let deadline = serve::deadline(request.metadata());
         let request = GenerateRequest::try_from(request.into_inner())?;
         let engine = self.engine.clone();
-        let place = engine.reserve()?;
+        let slot = engine.reserve()?;
         let span = Span::current();
         let is_short = request.is_short();
         let submit = move || {
             let _entered = span.enter();
-            let work = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
-            engine.submit_at(place, work, deadline)
+            let prepared = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
+            engine.submit_to(slot, prepared, deadline)
         };
-        let events = match is_short {
-            true => catch_unwind(AssertUnwindSafe(submit)).map_err(|_| Error::EngineFailed)?,
-            // It holds nobody up elsewhere.
-            false => tokio::task::spawn_blocking(submit).await.map_err(|_| Error::EngineFailed)?,
+        let events = if is_short {
+            catch_unwind(AssertUnwindSafe(submit)).map_err(|_| Error::EngineFailed)?
+        } else {
+            // A long preparation would delay the other calls of an async thread.
+            tokio::task::spawn_blocking(submit).await.map_err(|_| Error::EngineFailed)?
         };
         Ok(Response::new(Responses::new(events?, self.engine.clone())))
     }
@@ -65,7 +66,7 @@ impl GenerateService for Service {
     }
 }
 
-/// A request's events as the caller gets them. Dropping it cancels the request.
+/// The response stream of a request. Dropping it cancels the request.
 #[derive(Debug)]
 pub struct Responses {
     events: Receiver<Event>,
@@ -91,7 +92,7 @@ impl Stream for Responses {
             if self.ended {
                 return Poll::Ready(None);
             }
-            // Events that stop short of an end mean that the engine's thread is no more.
+            // A channel that closes before the last event means that the engine's thread has ended.
             let event = ready!(self.events.poll_recv(context));
             let event = event.unwrap_or_else(|| Event::Refused(self.engine.lost()));
             self.ended = matches!(event, Event::Refused(_) | Event::Summary(_));

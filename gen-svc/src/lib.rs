@@ -1,12 +1,13 @@
-//! Tandem's generation service: runs one model on libtorch and streams its tokens.
+//! Tandem's generation service: runs one model and streams its tokens.
 
 pub mod args;
 pub mod cache;
+pub mod cli;
 pub mod engine;
 pub mod error;
-pub mod generate;
 pub mod grammar;
 pub mod grpc;
+pub mod lifecycle;
 pub mod models;
 pub mod output;
 pub mod request;

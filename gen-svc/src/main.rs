@@ -1,16 +1,16 @@
-//! The program `gen-svc`.
+//! The binary `gen-svc`.
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use gen_svc::args::{Args, Command};
-use gen_svc::{error, generate, serve};
+use gen_svc::{cli, error, serve};
 use tandem_common::telemetry::{self, Telemetry};
 
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(args) => run_server(*args),
-        Command::Generate(args) => telemetry::init(&args.log).map_err(Into::into).and_then(|()| generate::run(args)),
+        Command::Generate(args) => telemetry::init(&args.log).map_err(Into::into).and_then(|()| cli::run(args)),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("gen-svc: {}", error::describe(&error));

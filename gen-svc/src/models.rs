@@ -1,10 +1,10 @@
-//! What the engine asks of a model, and the architectures there are.
+//! The interface of a model, and the list of architectures.
 
 use tandem_kernels::{Kernels, Level};
 
 use crate::cache::BlockId;
 use crate::error::Error;
-use crate::weights::{ModelFile, Placement};
+use crate::weights::{ModelFile, TorchTarget};
 
 mod config;
 mod cpu;
@@ -29,75 +29,78 @@ pub use cpu::Precision;
 use decoder::Decoder;
 use torch::TorchDecoder;
 
-/// A causal language model, with the memory of the keys and values of all sequences.
+/// A causal language model, with the KV cache of all sequences.
 pub trait Model: std::fmt::Debug + Send {
-    /// What it needs and what it can do.
+    /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
 
-    /// Makes room for `blocks` blocks of keys and values. To be called once, before anything is computed.
+    /// Allocates `blocks` blocks of the KV cache. Called once, before the first step.
     ///
     /// # Errors
     /// There is not that much memory.
     fn allocate(&mut self, blocks: u32) -> Result<(), Error>;
 
-    /// Computes the runs, each by itself: writes their keys and values into their blocks, and the wanted rows into `logits`, in order.
+    /// Computes the chunks independently of each other. Writes their keys and values into their
+    /// blocks, and the requested rows into `logits`, in order.
     ///
-    /// Preconditions: every token is below the vocabulary's size, and a run's blocks have room for all its positions.
+    /// Preconditions: every token is below the vocabulary's size, and a chunk's blocks have room
+    /// for all its positions.
     ///
     /// # Errors
-    /// The device's. What the runs' blocks hold from their `past` on is then of no more use.
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error>;
+    /// The backend's. The chunks' blocks are then undefined from `past` on.
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
 }
 
-/// What a model needs and what it can do.
+/// The sizes of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelShape {
-    /// Tokens are below this.
+    /// The size of the vocabulary. Token ids are below it.
     pub vocabulary: usize,
-    /// Positions of a sequence at most.
+    /// The most positions of a sequence.
     pub context: usize,
-    /// Memory of one block: the keys and values of [`BLOCK`](crate::cache::BLOCK) positions in all layers.
+    /// The bytes of one block: keys and values of [`BLOCK`](crate::cache::BLOCK) positions in all
+    /// layers.
     pub block_bytes: u64,
 }
 
 /// The next tokens of one sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
-    /// At least one.
+pub struct SequenceChunk<'a> {
+    /// The tokens, at least one.
     pub tokens: &'a [u32],
-    /// Positions before them, whose keys and values are there.
+    /// Positions before the tokens, whose keys and values are computed.
     pub past: usize,
-    /// Where the sequence's keys and values lie.
+    /// The sequence's blocks in the KV cache.
     pub blocks: &'a [BlockId],
-    /// Which logits are wanted.
-    pub wanted: Wanted,
+    /// The tokens whose logits are requested.
+    pub logits: LogitsFor,
 }
 
-/// Which of a run's tokens are to be followed by logits.
+/// The tokens of a chunk whose logits are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// None: there is more of the prompt to come.
+pub enum LogitsFor {
+    /// No token: more of the prompt follows.
     Nothing,
-    /// The last.
+    /// The last token.
     Last,
-    /// Each.
+    /// Every token.
     All,
 }
 
-impl Run<'_> {
-    /// Which of the run's tokens, by index.
+impl SequenceChunk<'_> {
+    /// Returns the indices of the tokens whose logits are requested.
     #[must_use]
-    pub fn wanted(&self) -> std::ops::Range<usize> {
+    pub fn logit_rows(&self) -> std::ops::Range<usize> {
         let end = self.tokens.len();
-        match self.wanted {
-            Wanted::Nothing => end..end,
-            Wanted::Last => end - 1..end,
-            Wanted::All => 0..end,
+        match self.logits {
+            LogitsFor::Nothing => end..end,
+            LogitsFor::Last => end - 1..end,
+            LogitsFor::All => 0..end,
         }
     }
 }
 
-/// What may come next, not normalized: a number for each token of the vocabulary, row by row.
+/// Logits, row by row: one number for each token of the vocabulary.
 #[derive(Debug, Default)]
 pub struct Logits {
     values: Vec<f32>,
@@ -105,34 +108,34 @@ pub struct Logits {
 }
 
 impl Logits {
-    /// Makes room for `rows` rows, and gives it to be written.
+    /// Resizes to `rows` rows, and returns them to be written.
     pub fn resize(&mut self, rows: usize, vocabulary: usize) -> &mut [f32] {
         self.vocabulary = vocabulary;
         self.values.resize(rows * vocabulary, 0.0);
         &mut self.values
     }
 
-    /// One row after another.
+    /// Returns the rows in order.
     pub fn rows(&mut self) -> impl Iterator<Item = &mut [f32]> {
         self.values.chunks_exact_mut(self.vocabulary.max(1))
     }
 }
 
-/// What computes a model.
+/// The backend that computes a model.
 #[derive(Debug, Clone, Copy)]
-pub enum Runtime {
+pub enum Backend {
     /// libtorch, on any device.
-    Torch(Placement),
-    /// Kernels of our own, on the CPU.
+    Torch(TorchTarget),
+    /// The kernels of this project, on the CPU.
     Cpu {
-        /// Of the weights.
+        /// The precision of the weights.
         precision: Precision,
-        /// That compute.
+        /// Compute threads.
         threads: usize,
     },
 }
 
-/// An architecture, by the name that `model_type` gives it.
+/// An architecture, by its `model_type`.
 struct Architecture {
     name: &'static str,
     describe: fn(&Config<'_>) -> Result<Decoder, Error>,
@@ -152,8 +155,8 @@ const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "smollm3", describe: smollm3::describe },
 ];
 
-/// Describes the model in `file`, and checks that the file has every tensor of the description, in its shape. Nothing large is
-/// allocated: sizes that a config makes up cost an error.
+/// Describes the model in `file`, and checks that the file has every tensor in its shape. Nothing
+/// large is allocated, so that invented sizes in a config cause an error only.
 ///
 /// # Errors
 /// The architecture or one of its settings is not supported, or a tensor is missing or misshapen.
@@ -171,24 +174,24 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
     Ok(decoder)
 }
 
-/// Bytes that the weights of the model in `file` take once they are loaded.
+/// Returns the bytes that the weights of the described model take once they are loaded.
 ///
 /// # Errors
 /// As [`describe`].
-pub fn weight_bytes(file: &ModelFile, runtime: Runtime) -> Result<u64, Error> {
-    let decoder = describe(file)?;
-    let bits = match runtime {
-        Runtime::Torch(placement) => 8 * placement.dtype.elt_size_in_bytes() as u64,
-        Runtime::Cpu { precision: Precision::F32, .. } => 32,
-        Runtime::Cpu { precision: Precision::Bf16, .. } => 16,
-        Runtime::Cpu { precision: Precision::Int8, .. } => 9,
-        Runtime::Cpu { precision: Precision::Int4, .. } => 5,
-        Runtime::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, &decoder),
+pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Result<u64, Error> {
+    let bits = match backend {
+        Backend::Torch(target) => 8 * target.dtype.elt_size_in_bytes() as u64,
+        Backend::Cpu { precision: Precision::F32, .. } => 32,
+        Backend::Cpu { precision: Precision::Bf16, .. } => 16,
+        Backend::Cpu { precision: Precision::Int8, .. } => 9,
+        Backend::Cpu { precision: Precision::Int4, .. } => 5,
+        Backend::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, decoder),
     };
     Ok(decoder.numbers().saturating_mul(bits) / 8)
 }
 
-/// Blocks are kept as they are, and everything else becomes 32-bit floats.
+/// Returns the bytes of the weights if blocks are kept as stored, and all others become 32-bit
+/// floats.
 fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
     let mut bytes: u64 = 0;
     for (name, shape) in decoder.tensors() {
@@ -199,18 +202,17 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// Loads the model in `file`. What the kernels cannot compute is left to libtorch.
+/// Loads the described model. libtorch computes what the kernels do not support.
 ///
 /// # Errors
-/// As [`describe`], there is no memory, or libtorch's.
-pub fn load(file: &ModelFile, runtime: Runtime) -> Result<Box<dyn Model>, Error> {
-    let decoder = describe(file)?;
-    Ok(match runtime {
-        Runtime::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
+/// A tensor cannot be read, there is no memory, or libtorch fails.
+pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Box<dyn Model>, Error> {
+    Ok(match backend {
+        Backend::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
             let kernels = Kernels::new(threads, Level::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        Runtime::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, Placement::REFERENCE)?),
-        Runtime::Torch(placement) => Box::new(TorchDecoder::load(decoder, file, placement)?),
+        Backend::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, TorchTarget::REFERENCE)?),
+        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target)?),
     })
 }

@@ -20,7 +20,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 use detokenize::Utf8Stream;
 use reasoning::{Change, Markers, Reasoning};
 use scan::{Found, Scanner};
-use special::{Fate, Fates};
+use special::{TokenAction, TokenActions};
 
 /// How an output is to be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub struct OutputPipeline {
     tokenizer: Tokenizer,
-    fates: Arc<Fates>,
+    actions: Arc<TokenActions>,
     reasoning: Reasoning,
     scanner: Scanner,
     utf8: Utf8Stream,
@@ -97,14 +97,16 @@ impl OutputPipeline {
     /// The pipeline of one output of `prompt`.
     pub fn new(tokenizer: Tokenizer, spec: &Spec, prompt: &[u32]) -> Self {
         let is_control = |id: u32| spec.control_token_ids.contains(&id) || tokenizer.is_special(id);
-        let fates = Fates::new(spec);
-        let text_of = |id: u32| match fates.of(id, &tokenizer) {
-            Fate::Text | Fate::End | Fate::TextThenEnd => tokenizer.token_bytes(id).unwrap_or_default(),
-            Fate::Drop => &[],
+        let actions = TokenActions::new(spec);
+        let text_of = |id: u32| match actions.of(id, &tokenizer) {
+            TokenAction::Text | TokenAction::End | TokenAction::TextThenEnd => {
+                tokenizer.token_bytes(id).unwrap_or_default()
+            }
+            TokenAction::Drop => &[],
         };
         let (reasoning, markers) = Reasoning::after(prompt, &spec.reasoning, is_control, text_of);
         Self {
-            fates: Arc::new(fates),
+            actions: Arc::new(actions),
             reasoning,
             scanner: Scanner::new(&spec.stop_strings, spec.shown_stop_strings, markers),
             utf8: Utf8Stream::default(),
@@ -122,14 +124,14 @@ impl OutputPipeline {
         if self.reasoning.makes(Change::Starts, id) {
             self.end_part(Change::Starts, &mut step.parts);
         }
-        let fate = self.fates.of(id, &self.tokenizer);
-        if fate.shows() {
+        let action = self.actions.of(id, &self.tokenizer);
+        if action.shows() {
             step.stopped = self.push_text(id, &mut step.parts).map(Matched::StopString);
         }
         if self.reasoning.makes(Change::Ends, id) {
             self.end_part(Change::Ends, &mut step.parts);
         }
-        if fate.ends() && step.stopped.is_none() {
+        if action.ends() && step.stopped.is_none() {
             self.flush(&mut step.parts);
             step.stopped = Some(Matched::StopToken(id));
         }

@@ -181,17 +181,17 @@ pub struct ServedModel {
     pub grammars: Grammars,
 }
 
-/// A request that will run, every value settled and checked.
+/// A request with every value checked and every default filled in.
 #[derive(Debug)]
-pub struct Work {
+pub struct PreparedRequest {
     /// The prompt, and what was generated before. At least one, each in the vocabulary, fewer than the context.
     pub ids: Arc<Vec<u32>>,
     /// How many of the ids are the prompt's.
     pub prompt_tokens: usize,
     /// The first of the outputs.
     pub first_output: u32,
-    /// What was told before.
-    pub told: Vec<Part>,
+    /// Text that was delivered before the request was resumed.
+    pub delivered: Vec<Part>,
     /// How to choose tokens.
     pub sampling: Sampling,
     /// When to stop.
@@ -250,7 +250,7 @@ impl GenerateRequest {
     ///
     /// # Errors
     /// The first thing that is not acceptable.
-    pub fn prepare(self, model: &ServedModel) -> Result<Work, Error> {
+    pub fn prepare(self, model: &ServedModel) -> Result<PreparedRequest, Error> {
         model.check_id(&self.model)?;
         self.sampling.check(model.vocabulary_size)?;
         self.stop.check(model.vocabulary_size)?;
@@ -273,17 +273,17 @@ impl GenerateRequest {
         let spec = self.output_spec.completed(model);
         self.stop.check_with(self.grammar.as_ref())?;
         let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
-        let limits = self.stop.settle(&spec, model.context_length - ids.len() + before);
+        let limits = self.stop.resolve_defaults(&spec, model.context_length - ids.len() + before);
         check(before < limits.max_new_tokens, "resume.generated_tokens", || {
             format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
         })?;
         let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
-        let spec = spec.settle(&limits);
+        let spec = spec.resolve(&limits);
         let (prompt, generated) = ids.split_at(ids.len() - before);
         let mut output = OutputPipeline::new(model.tokenizer.clone(), &spec, prompt);
-        Ok(Work {
-            sampling: self.sampling.settle(&model.defaults),
-            told: replay(&mut output, generated)?,
+        Ok(PreparedRequest {
+            sampling: self.sampling.resolve_defaults(&model.defaults),
+            delivered: replay(&mut output, generated)?,
             output,
             extraction,
             grammar: grammar.map(|grammar| model.grammars.resume(grammar, generated)).transpose()?,
@@ -339,7 +339,7 @@ fn replay(output: &mut OutputPipeline, generated: &[u32]) -> Result<Vec<Part>, E
     Ok(told)
 }
 
-impl Work {
+impl PreparedRequest {
     /// The prompt alone.
     #[must_use]
     pub fn prompt(&self) -> &[u32] {
@@ -446,7 +446,7 @@ impl SamplingOptions {
         Ok(())
     }
 
-    fn settle(self, model: &Self) -> Sampling {
+    fn resolve_defaults(self, model: &Self) -> Sampling {
         Sampling {
             temperature: self.temperature.or(model.temperature).unwrap_or(1.0),
             top_k: self.top_k.or(model.top_k).unwrap_or(0),
@@ -487,7 +487,7 @@ impl StopOptions {
         check(grammar.is_none() || !self.ignore_eos, "stop.ignore_eos", free)
     }
 
-    fn settle(self, spec: &OutputSpec, left: usize) -> Limits {
+    fn resolve_defaults(self, spec: &OutputSpec, left: usize) -> Limits {
         let mut limits = Limits {
             min_new_tokens: self.min_new_tokens as usize,
             max_new_tokens: self.max_new_tokens.map_or(left, |most| left.min(most as usize)),
@@ -540,7 +540,7 @@ impl OutputSpec {
     }
 
     /// What ends the model's turn leaves no text: not its strings, nor eos ids, even where those do not end the output.
-    fn settle(self, limits: &Limits) -> Spec {
+    fn resolve(self, limits: &Limits) -> Spec {
         let Self { eos_token_ids, special_token_classes, reasoning, .. } = self;
         let is_shown = |string: &String| limits.include_stop && !self.stop_strings.contains(string);
         let (shown, hidden): (Vec<_>, Vec<_>) = limits.stop_strings.iter().cloned().partition(is_shown);

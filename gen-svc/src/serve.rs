@@ -1,9 +1,9 @@
-//! `gen-svc serve`: the engine behind a server, from start to drain.
+//! `gen-svc serve`: the engine behind a server, from the load to the drain.
 
 use std::future::Future;
 use std::io::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,83 +14,91 @@ use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
-use crate::engine::{Config, Engine, Stage};
+use crate::engine::{Config, Engine};
 use crate::error::Error;
 use crate::grpc;
+use crate::lifecycle::{Lifecycle, ServerState};
+use crate::models::Model;
+use crate::request::ServedModel;
 
-/// What is served once the model is loaded, unless the server is to end by then.
+/// The part of the drain time in which running requests may finish. They are cancelled in the rest.
+const DRAIN_GRACE_SHARE: f64 = 0.9;
+
+/// A server whose engine is installed once its model is loaded. Clones share one server.
 #[derive(Debug, Clone, Default)]
-pub struct Served {
-    engine: Arc<SetOnce<Engine>>,
+pub struct Server {
+    lifecycle: Lifecycle,
+    engine: Arc<OnceLock<Engine>>,
     routes: Later,
-    ending: Arc<SetOnce<()>>,
-    cancel_load: Arc<AtomicBool>,
 }
 
-impl Served {
-    /// Lets the engine be used from now on; the first counts. Whether it is: a server that is to end only tells that it is.
-    pub fn set(&self, engine: Engine, max_message_bytes: usize) -> bool {
+impl Server {
+    /// Creates a server for an engine that accepts requests already.
+    #[must_use]
+    pub fn of(engine: Engine, max_message_bytes: usize) -> Self {
+        let server = Self { lifecycle: engine.lifecycle().clone(), ..Self::default() };
+        server.install(engine, max_message_bytes);
+        server
+    }
+
+    /// Returns the state of the server.
+    #[must_use]
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.lifecycle
+    }
+
+    /// Loads the model, and installs the engine. Blocks. Returns the engine's thread, to join at
+    /// the end.
+    ///
+    /// # Errors
+    /// The model cannot be loaded as configured; [`Error::LoadCancelled`] if the server drains
+    /// meanwhile.
+    pub fn load(&self, config: Config, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), Error> {
+        let (engine, thread) = Engine::start_loading(config, self.lifecycle.clone())?;
+        self.install(engine.clone(), max_message_bytes);
+        Ok((engine, thread))
+    }
+
+    /// Installs an engine with a model that `load` creates. Blocks.
+    ///
+    /// # Errors
+    /// As [`Engine::start_with`].
+    pub fn load_with(
+        &self,
+        config: Config,
+        max_message_bytes: usize,
+        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
+    ) -> Result<(Engine, JoinHandle<()>), Error> {
+        let (engine, thread) = Engine::start_loading_with(config, self.lifecycle.clone(), load)?;
+        self.install(engine.clone(), max_message_bytes);
+        Ok((engine, thread))
+    }
+
+    /// Installs the engine, and accepts requests unless the server drains. Only the first engine is
+    /// installed.
+    fn install(&self, engine: Engine, max_message_bytes: usize) {
         let routes = Routes::new(grpc::server(engine.clone(), max_message_bytes));
         if self.engine.set(engine).is_ok() {
+            // Health reports SERVING once the routes are set, so the state comes first.
+            self.lifecycle.serve();
             let _ = self.routes.set(routes);
         }
-        if self.is_ending() {
-            self.end();
-        }
-        !self.is_ending()
-    }
-
-    /// As configured, with a load that is given up when the server is to end.
-    #[must_use]
-    pub fn loading(&self, config: Config) -> Config {
-        Config { cancel_load: Arc::clone(&self.cancel_load), ..config }
-    }
-
-    /// The engine, if its model is loaded.
-    pub(crate) fn engine(&self) -> Option<&Engine> {
-        self.engine.get()
-    }
-
-    /// Ends the server: nothing is taken on any more, and what runs may finish.
-    pub(crate) fn end(&self) {
-        self.cancel_load.store(true, Ordering::Relaxed);
-        let _ = self.ending.set(());
-        self.engine().into_iter().for_each(Engine::drain);
-    }
-
-    /// Whether the server is to end.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.initialized()
     }
 }
 
-/// Listens, loads the model, says so, and serves until SIGTERM, or until it is told to drain; both also give up a load.
+/// Listens, loads the model, prints the addresses, and serves until SIGTERM or a call of Drain.
+/// Both also cancel a load.
 ///
 /// # Errors
-/// The address, what protects it or the model cannot be had, or the server or the engine failed.
+/// An address, its protection or the model is unusable, or the server or the engine failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
-    let (address, served) = (generate.0.local_addr()?, Served::default());
-    let config = served.loading(args.engine.into());
-
-    let loading = async {
-        tracing::info!(%address, "loading the model; until it is there, calls are refused");
-        let loaded = tokio::task::spawn_blocking(|| Engine::start(config)).await?;
-        if let Ok((engine, _)) = &loaded
-            && served.set(engine.clone(), args.serve.max_message_bytes)
-            && let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}")
-        {
-            tracing::warn!(%address, %error, "listening, which cannot be printed");
-        }
-        match loaded {
-            Err(Error::Draining) => Ok(None),
-            loaded => anyhow::Ok(Some(loaded?)),
-        }
-    };
+    let (address, server) = (generate.0.local_addr()?, Server::default());
+    let loading = load(server.clone(), args.engine.into(), args.serve.max_message_bytes, address);
     let serving = async {
-        let ended = serve(served.clone(), generate, control, &args.serve, shutdown).await;
-        served.end();
+        let ended = serve(server.clone(), generate, control, &args.serve, shutdown).await;
+        server.lifecycle.drain();
         Ok(ended)
     };
     let (loaded, ended) = tokio::try_join!(loading, serving)?;
@@ -102,7 +110,28 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     stopped
 }
 
-/// A socket for those who generate, and one for those who run the server, if they are to have one.
+/// Loads the model, and prints that the server listens. Returns None if the load was cancelled.
+async fn load(
+    server: Server,
+    config: Config,
+    max_message_bytes: usize,
+    address: SocketAddr,
+) -> anyhow::Result<Option<(Engine, JoinHandle<()>)>> {
+    tracing::info!(%address, "loading model; calls are rejected until it is loaded");
+    let lifecycle = server.lifecycle.clone();
+    let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
+        Err(Error::LoadCancelled) => return Ok(None),
+        loaded => loaded?,
+    };
+    if lifecycle.state() == ServerState::Serving
+        && let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}")
+    {
+        tracing::warn!(%address, %error, "cannot print the address");
+    }
+    Ok(Some(loaded))
+}
+
+/// Opens the socket for generation, and the one for control if it is configured.
 async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<((TcpListener, Security), Option<Control>)> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
@@ -117,26 +146,26 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<((TcpList
     Ok(((listener, security), control))
 }
 
-/// Ends the engine after the server: libtorch must not compute while the process is taken down.
+/// Ends the engine after the server: libtorch must not compute while the process exits.
 async fn end(engine: Engine, thread: JoinHandle<()>) -> anyhow::Result<()> {
-    engine.stop();
+    engine.lifecycle().stop();
     let joined = tokio::task::spawn_blocking(|| thread.join()).await?;
-    anyhow::ensure!(joined.is_ok(), "the engine's thread panicked");
-    anyhow::ensure!(engine.stage() != Stage::Failed, "the engine had broken down");
+    anyhow::ensure!(joined.is_ok(), "engine thread panicked");
+    anyhow::ensure!(engine.lifecycle().state() != ServerState::Failed, "engine failed");
     Ok(())
 }
 
-/// Where the server is run from.
+/// The socket of the control service.
 #[derive(Debug)]
 pub struct Control {
-    /// Where callers connect.
+    /// The socket.
     pub listener: TcpListener,
-    /// Who may.
+    /// TLS and the tokens of the socket.
     pub security: Security,
 }
 
 impl Control {
-    /// As configured.
+    /// Opens the socket, if it is configured.
     async fn listen(args: &Serve, security: &Security) -> Result<Option<Self>, ServeError> {
         let Some(address) = args.control_listen else { return Ok(None) };
         let security = match &args.control_token_file {
@@ -148,56 +177,55 @@ impl Control {
     }
 }
 
-/// Serves the engine, once it is there, until `shutdown`, or until it is told to drain, and its control on a socket of its own. Then it
-/// drains: nothing new is taken on, and what runs may finish, until shortly before the drain time is over; what is left then is told
-/// that it was cancelled.
+/// Serves the engine once it is loaded, and the control service on its own socket, until `shutdown`
+/// or a call of Drain. Then the server drains: new requests are rejected, and running ones may
+/// finish. Shortly before the drain time is over, the rest is cancelled, so that callers receive a
+/// finish reason.
 ///
 /// # Errors
 /// The server could not be built, or failed.
 pub async fn serve(
-    served: Served,
+    server: Server,
     (listener, security): (TcpListener, Security),
     control: Option<Control>,
     args: &ServeArgs,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let routes = Arc::clone(&served.routes);
+    let Server { lifecycle, engine, routes } = server;
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
-        let control = Routes::new(grpc::control::server(served.clone(), args.max_message_bytes));
-        let routes = Later::new(SetOnce::from(control));
+        let control = grpc::control::server(lifecycle.clone(), engine, args.max_message_bytes);
+        let routes = Later::new(SetOnce::from(Routes::new(control)));
         endpoints.push(Endpoint { listener, security, names: vec![grpc::control::SERVICE_NAME], routes });
     }
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));
     let drained = async {
         tokio::select! {
             () = shutdown => {}
-            _ = served.ending.wait() => {}
+            () = lifecycle.shutdown_requested() => {}
         }
-        served.end();
+        lifecycle.drain();
     };
-    let server = serve::serve(endpoints, args, health.clone(), drained);
-    tokio::pin!(server);
-    let grace = Duration::from_secs(args.drain_seconds).mul_f64(0.9);
-    let watched = async {
-        let engine = served.engine.wait().await;
-        tokio::join!(report_failure(engine, &health), stop_in_time(engine, grace))
-    };
+    let serving = serve::serve(endpoints, args, health.clone(), drained);
+    tokio::pin!(serving);
+    let grace = Duration::from_secs(args.drain_seconds).mul_f64(DRAIN_GRACE_SHARE);
+    let watched = async { tokio::join!(report_failure(&lifecycle, &health), stop_in_time(&lifecycle, grace)) };
     tokio::select! {
-        ended = &mut server => return ended,
+        ended = &mut serving => return ended,
         _ = watched => {}
     }
-    server.await
+    serving.await
 }
 
-/// A broken engine makes the service NOT_SERVING.
-async fn report_failure(engine: &Engine, health: &Health) {
-    engine.failed().await;
+/// Reports NOT_SERVING once the engine has failed.
+async fn report_failure(lifecycle: &Lifecycle, health: &Health) {
+    lifecycle.failed().await;
     health.set(false).await;
 }
 
-async fn stop_in_time(engine: &Engine, grace: Duration) {
-    engine.draining().await;
+/// Cancels running requests `grace` after the drain has begun.
+async fn stop_in_time(lifecycle: &Lifecycle, grace: Duration) {
+    lifecycle.draining().await;
     tokio::time::sleep(grace).await;
-    engine.stop();
+    lifecycle.stop();
 }

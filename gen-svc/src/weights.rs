@@ -3,12 +3,12 @@
 //! was found.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::artifacts::gguf::{GgmlType, GgufError};
 use tch::{Device, Kind};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 
@@ -18,17 +18,17 @@ mod gguf_config;
 mod gguf_names;
 pub mod quant;
 
-/// Where a model computes, and in what.
+/// The device and the dtype of a libtorch model.
 #[derive(Debug, Clone, Copy)]
-pub struct Placement {
-    /// Where its tensors lie.
+pub struct TorchTarget {
+    /// The device of all tensors.
     pub device: Device,
-    /// Of its weights and activations.
+    /// The dtype of weights and activations.
     pub dtype: Kind,
 }
 
-impl Placement {
-    /// On the CPU, in 32-bit floats.
+impl TorchTarget {
+    /// The CPU, in 32-bit floats.
     pub const REFERENCE: Self = Self { device: Device::Cpu, dtype: Kind::Float };
 }
 
@@ -135,7 +135,7 @@ impl RowOrder {
 pub struct ModelFile {
     source: Box<dyn Source>,
     config: Value,
-    cancelled: Arc<AtomicBool>,
+    cancelled: CancellationToken,
 }
 
 impl ModelFile {
@@ -147,15 +147,15 @@ impl ModelFile {
         if let Some(file) = artifacts.gguf() {
             let file = gguf::GgufModel::new(Arc::clone(file)).map_err(header)?;
             let config = gguf_config::config(&file).map_err(header)?;
-            return Ok(Self { source: Box::new(file), config, cancelled: Arc::default() });
+            return Ok(Self { source: Box::new(file), config, cancelled: CancellationToken::new() });
         }
         let folder = folder::FolderModel::open(&artifacts.path)?;
-        Ok(Self { source: Box::new(folder), config: artifacts.config.clone(), cancelled: Arc::default() })
+        Ok(Self { source: Box::new(folder), config: artifacts.config.clone(), cancelled: CancellationToken::new() })
     }
 
-    /// Gives no tensor any more once `cancelled` is true.
+    /// Returns the same file, whose [`tensor`](Self::tensor) fails once `cancelled` is cancelled.
     #[must_use]
-    pub fn until(self, cancelled: Arc<AtomicBool>) -> Self {
+    pub fn cancelled_by(self, cancelled: CancellationToken) -> Self {
         Self { cancelled, ..self }
     }
 
@@ -174,10 +174,11 @@ impl ModelFile {
     /// A tensor of exactly this shape, that can be read.
     ///
     /// # Errors
-    /// It is missing, has another shape, or is stored in a way that cannot be read; [`Error::Draining`] if nobody waits for it.
+    /// It is missing, has another shape, or is stored in a way that cannot be read; [`Error::LoadCancelled`] once the load is
+    /// cancelled.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Stored<'_>, Error> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(Error::Draining);
+        if self.cancelled.is_cancelled() {
+            return Err(Error::LoadCancelled);
         }
         let stored = self.source.stored(name)?;
         stored.check(shape)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gen_svc::engine::{Config, Engine};
-use gen_svc::serve::Served;
+use gen_svc::serve::Server;
 use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs};
 
 /// Serves gen-svc's API over a model that costs nothing and answers with random letters.
@@ -39,8 +39,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let (engine, _thread) = tokio::task::spawn_blocking(start).await??;
     let shutdown = serve::shutdown_signal()?;
     writeln!(std::io::stdout(), "gen-svc-mock listening on {}", listener.local_addr()?)?;
-    let served = Served::default();
-    served.set(engine, ServeArgs::default().max_message_bytes);
-    gen_svc::serve::serve(served, (listener, security), None, &ServeArgs::default(), shutdown).await?;
+    let server = Server::of(engine, ServeArgs::default().max_message_bytes);
+    gen_svc::serve::serve(server, (listener, security), None, &ServeArgs::default(), shutdown).await?;
     Ok(())
 }

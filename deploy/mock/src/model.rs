@@ -6,7 +6,7 @@ use std::time::Duration;
 use gen_svc::engine::Config;
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
-use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::request::{SamplingOptions, ServedModel};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
@@ -59,13 +59,13 @@ impl Model for Letters {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         if !self.step.is_zero() {
             thread::sleep(self.step);
         }
-        let rows = runs.iter().map(|run| run.wanted().len()).sum();
+        let rows = runs.iter().map(|run| run.logit_rows().len()).sum();
         logits.resize(rows, self.vocabulary).fill(f32::NEG_INFINITY);
-        let wanted = runs.iter().flat_map(|run| run.wanted().map(|i| (run.tokens[i], run.past + i)));
+        let wanted = runs.iter().flat_map(|run| run.logit_rows().map(|i| (run.tokens[i], run.past + i)));
         for (row, (token, position)) in logits.rows().zip(wanted) {
             for &id in &self.ids {
                 row[id as usize] = ((7 * token + 5 * id) as usize + 3 * position) as f32 % 11.0 / 4.0;

@@ -1,63 +1,64 @@
-//! All blocks: who holds them, what they hold, and which may be taken.
+//! All blocks: their references, their content, and the order of eviction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{BLOCK, BlockId, BlockTable};
+use super::table::{BLOCK, BlockId, BlockTable};
 
-/// What a block is found by. Keys are compared whole, so blocks of different histories never meet.
+/// The content of a block in the prefix cache. Whole keys are compared, so that different prompts
+/// never share a block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
-    before: Before,
+    prefix: Prefix,
     tokens: [u32; BLOCK],
 }
 
-/// What stands before a block.
+/// The positions before a block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Before {
-    /// Nothing, for requests of this salt.
+enum Prefix {
+    /// No positions: the start of a prompt with this cache salt.
     Start(Arc<str>),
-    /// Another block, as it was filled the n-th time.
+    /// Another block, in this generation of its content.
     Block(BlockId, u64),
 }
 
 #[derive(Debug, Default)]
 struct Block {
-    /// Sequences that hold it.
-    holders: u32,
-    /// Set while it can be found.
+    /// Sequences that reference it.
+    references: u32,
+    /// Set while it is in the prefix cache.
     key: Option<Key>,
-    /// Counts what it held: what was said to stand before others is only that as long as this is the same.
-    fill: u64,
-    /// When it was last let go of. Its place in the order of eviction.
+    /// Increases with each new content, which invalidates the keys of the blocks that follow it.
+    generation: u64,
+    /// The time of the last release on the pool's clock.
     released: u64,
 }
 
-/// How the blocks are used.
+/// The use of the blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// All there are.
+    /// All blocks.
     pub total: usize,
-    /// Held by a sequence.
+    /// Blocks that a sequence references.
     pub held: usize,
-    /// Held by none, but kept to be found.
+    /// Unreferenced blocks in the prefix cache.
     pub kept: usize,
 }
 
-/// All blocks of a model's key/value memory.
+/// All blocks of the KV cache.
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    /// Held by none and not to be found.
+    /// Blocks without references and without a key.
     free: Vec<BlockId>,
-    /// Held by none but to be found, by when they were let go of.
+    /// Unreferenced blocks in the prefix cache, by the time of their release.
     kept: BTreeMap<u64, BlockId>,
     found: HashMap<Key, BlockId>,
     clock: u64,
 }
 
 impl BlockPool {
-    /// A pool of `count` blocks, all free.
+    /// Creates a pool of `count` free blocks.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self {
@@ -69,73 +70,75 @@ impl BlockPool {
         }
     }
 
-    /// How the blocks are used now.
+    /// Returns the current use of the blocks.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (total, kept) = (self.blocks.len(), self.kept.len());
         Usage { total, held: total - kept - self.free.len(), kept }
     }
 
-    /// Blocks that nobody holds.
+    /// Returns the number of unreferenced blocks.
     #[must_use]
     pub fn available(&self) -> usize {
         self.free.len() + self.kept.len()
     }
 
-    /// Takes hold of every block that holds the start of `tokens`: the longest there is, but never the last token, which must be
-    /// computed for something to follow it. Only what requests of the same salt computed is found.
+    /// References the blocks of the longest cached prefix of `tokens`. The last token is never part
+    /// of it, because its logits are needed. Only blocks of the same salt are found.
     pub fn find(&mut self, salt: &Arc<str>, tokens: &[u32]) -> BlockTable {
         let mut table = BlockTable::default();
-        let mut before = Before::Start(Arc::clone(salt));
+        let mut prefix = Prefix::Start(Arc::clone(salt));
         for chunk in tokens[..tokens.len().saturating_sub(1)].chunks_exact(BLOCK) {
-            let Some(&id) = self.found.get(&key(before, chunk)) else { break };
-            self.hold(id);
+            let Some(&id) = self.found.get(&key(prefix, chunk)) else { break };
+            self.reference(id);
             table.blocks.push(id);
-            before = self.after(id);
+            prefix = self.after(id);
         }
-        table.known = table.blocks.len();
+        table.committed = table.blocks.len();
         table
     }
 
-    /// Gives the table blocks for `positions`, forgetting what was kept longest where nothing is free. All or none.
+    /// Gives the table blocks for `positions`, and evicts where no block is free. Returns false,
+    /// and changes nothing, if there are too few blocks.
     #[must_use]
     pub fn reserve(&mut self, table: &mut BlockTable, positions: usize) -> bool {
-        let lacking = table.lacking(positions);
-        if lacking > self.available() {
+        let missing = table.missing_blocks(positions);
+        if missing > self.available() {
             return false;
         }
-        for _ in 0..lacking {
+        for _ in 0..missing {
             let Some(id) = self.free.pop().or_else(|| self.evict()) else { return false };
-            self.blocks[id.0 as usize].holders = 1;
+            self.blocks[id.0 as usize].references = 1;
             table.blocks.push(id);
         }
         true
     }
 
-    /// Lets the blocks be found that are full now that the first `computed` of `tokens` are computed. One that holds what another
-    /// holds already is given up for that.
-    pub fn publish(&mut self, table: &mut BlockTable, salt: &Arc<str>, tokens: &[u32], computed: usize) {
-        while (table.known + 1) * BLOCK <= computed {
-            let at = table.known;
-            let before = match at.checked_sub(1) {
-                None => Before::Start(Arc::clone(salt)),
+    /// Adds to the prefix cache the blocks that are full once the first `computed` of `tokens` are
+    /// computed. A block whose content is cached already is replaced by the cached one.
+    pub fn commit(&mut self, table: &mut BlockTable, salt: &Arc<str>, tokens: &[u32], computed: usize) {
+        while (table.committed + 1) * BLOCK <= computed {
+            let at = table.committed;
+            let prefix = match at.checked_sub(1) {
+                None => Prefix::Start(Arc::clone(salt)),
                 Some(last) => self.after(table.blocks[last]),
             };
-            let key = key(before, &tokens[at * BLOCK..(at + 1) * BLOCK]);
-            table.blocks[at] = self.known_as(table.blocks[at], key);
-            table.known += 1;
+            let key = key(prefix, &tokens[at * BLOCK..(at + 1) * BLOCK]);
+            table.blocks[at] = self.deduplicate(table.blocks[at], key);
+            table.committed += 1;
         }
     }
 
-    /// Lets go of all the table's blocks. What can be found stays, the start of the sequence longest.
+    /// Releases all blocks of the table. Cached ones are evicted later, the start of the prompt
+    /// last.
     pub fn release(&mut self, table: &mut BlockTable) {
         for id in std::mem::take(&mut table.blocks).into_iter().rev() {
-            self.let_go(id);
+            self.release_block(id);
         }
-        table.known = 0;
+        table.committed = 0;
     }
 
-    /// Forgets everything that nobody holds. Gives how many blocks that were.
+    /// Evicts all unreferenced blocks. Returns their number.
     pub fn clear(&mut self) -> usize {
         let kept = self.kept.len();
         while let Some(id) = self.evict() {
@@ -144,38 +147,38 @@ impl BlockPool {
         kept
     }
 
-    /// The block that holds what `key` says: the one that did so first.
-    fn known_as(&mut self, id: BlockId, key: Key) -> BlockId {
-        if let Some(&known) = self.found.get(&key) {
-            self.hold(known);
-            self.let_go(id);
-            return known;
+    /// Returns the cached block with this content, which is `id` itself if there was none.
+    fn deduplicate(&mut self, id: BlockId, key: Key) -> BlockId {
+        if let Some(&cached) = self.found.get(&key) {
+            self.reference(cached);
+            self.release_block(id);
+            return cached;
         }
         self.blocks[id.0 as usize].key = Some(key.clone());
         self.found.insert(key, id);
         id
     }
 
-    fn after(&self, id: BlockId) -> Before {
-        Before::Block(id, self.blocks[id.0 as usize].fill)
+    fn after(&self, id: BlockId) -> Prefix {
+        Prefix::Block(id, self.blocks[id.0 as usize].generation)
     }
 
-    fn hold(&mut self, id: BlockId) {
+    fn reference(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
-        if block.holders == 0 {
+        if block.references == 0 {
             self.kept.remove(&block.released);
         }
-        block.holders += 1;
+        block.references += 1;
     }
 
-    fn let_go(&mut self, id: BlockId) {
+    fn release_block(&mut self, id: BlockId) {
         let block = &mut self.blocks[id.0 as usize];
-        block.holders -= 1;
-        if block.holders > 0 {
+        block.references -= 1;
+        if block.references > 0 {
             return;
         }
         if block.key.is_none() {
-            block.fill += 1;
+            block.generation += 1;
             self.free.push(id);
             return;
         }
@@ -184,11 +187,11 @@ impl BlockPool {
         self.kept.insert(self.clock, id);
     }
 
-    /// Forgets the block that was let go of first.
+    /// Evicts the block that was released first.
     fn evict(&mut self) -> Option<BlockId> {
         let (_, id) = self.kept.pop_first()?;
         let block = &mut self.blocks[id.0 as usize];
-        block.fill += 1;
+        block.generation += 1;
         if let Some(key) = block.key.take() {
             self.found.remove(&key);
         }
@@ -196,8 +199,8 @@ impl BlockPool {
     }
 }
 
-fn key(before: Before, tokens: &[u32]) -> Key {
-    let mut key = Key { before, tokens: [0; BLOCK] };
+fn key(prefix: Prefix, tokens: &[u32]) -> Key {
+    let mut key = Key { prefix, tokens: [0; BLOCK] };
     key.tokens.copy_from_slice(tokens);
     key
 }

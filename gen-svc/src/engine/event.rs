@@ -1,5 +1,5 @@
-//! What a request's caller is told, in order: `Accepted`, any number of `Delta`, `Finished` for each output, `Summary`; or `Refused`
-//! alone.
+//! The events of a request, in order: `Accepted`, any number of `Delta`, `Finished` for each
+//! output, `Summary`; or `Refused` alone.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::sampling::Sampling;
 /// One event of a request.
 #[derive(Debug)]
 pub enum Event {
-    /// It will never run. The only event then.
+    /// The request is rejected. No other event is sent.
     Refused(Error),
-    /// It runs. The first event then.
+    /// The request runs. This is the first event.
     Accepted(Accepted),
-    /// How likely the next tokens of the prompt were, if that was asked for. All come before the first delta of an output.
+    /// Log-probabilities of the next prompt tokens, if requested. All come before the first delta.
     PromptLogprobs(Vec<Token>),
-    /// More output.
+    /// More of an output.
     Delta(Delta),
     /// The end of an output.
     Finished(Finished),
@@ -25,49 +25,49 @@ pub enum Event {
     Summary(Summary),
 }
 
-/// The request as it runs.
+/// A request with all defaults filled in.
 #[derive(Debug, Clone)]
 pub struct Accepted {
-    /// Every parameter after defaults.
+    /// All sampling parameters.
     pub sampling: Sampling,
-    /// Every limit after defaults.
+    /// All limits.
     pub limits: Limits,
     /// Tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that were computed for an earlier request.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: usize,
     /// Time spent in the queue.
     pub queue: Duration,
 }
 
-/// More output.
+/// More of an output.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Delta {
-    /// Which output; 0 is the first.
+    /// The index of the output, from 0.
     pub output: u32,
-    /// At least one, in order. The last may be empty; then it says whether what comes next is reasoning. The bytes are empty unless
-    /// they were asked for.
+    /// At least one part, in order. An empty last part states whether the text that follows is
+    /// reasoning. The bytes are empty unless requested.
     pub parts: Vec<Part>,
-    /// The tokens sampled since the last delta, if they were asked for.
+    /// The tokens sampled since the last delta, if requested.
     pub token_ids: Vec<u32>,
-    /// The same with how likely they were, if that was asked for.
+    /// The same tokens with log-probabilities, if requested.
     pub tokens: Vec<Token>,
 }
 
-/// A token and how likely it was, by the model itself.
+/// A token with its log-probability before sampling parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
-    /// The token.
+    /// The token id.
     pub id: u32,
-    /// What it stands for: not always whole characters.
+    /// The token's bytes, not always whole characters.
     pub bytes: Vec<u8>,
-    /// The natural logarithm of its probability.
+    /// The natural logarithm of the token's probability.
     pub logprob: f32,
-    /// The likeliest in its place, the likeliest first.
+    /// The likeliest tokens at this position, in descending order.
     pub top: Vec<TopToken>,
 }
 
-/// One of the likeliest tokens in a place.
+/// One of the likeliest tokens at a position.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // as in `Token`
 pub struct TopToken {
@@ -76,51 +76,51 @@ pub struct TopToken {
     pub logprob: f32,
 }
 
-/// How an output ended.
+/// The end of an output.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// What was still held back, and the last token. It names the output.
+    /// Text that was held back, the last token, and the index of the output.
     pub last: Delta,
-    /// Why.
+    /// The finish reason.
     pub reason: FinishReason,
-    /// What stopped it, when the reason is `Stop`.
+    /// The stop token or string, if the reason is `Stop`.
     pub matched: Option<Matched>,
-    /// What the extraction rules leave of its text, if that was asked for.
+    /// The output's text after the extraction rules, if requested.
     pub extracted_text: Option<String>,
 }
 
-/// What a request took.
+/// Usage and times of a request.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// Tokens in the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that were computed for an earlier request.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: usize,
-    /// Tokens generated for all outputs, those that ended them included.
+    /// Tokens generated for all outputs, including stop tokens.
     pub completion_tokens: usize,
-    /// Where the time went.
+    /// The times of the request's phases.
     pub timings: Timings,
-    /// Reproduces the outputs.
+    /// The seed, which reproduces the outputs.
     pub seed: u64,
 }
 
-/// Why an output ended.
+/// The finish reason of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An eos id, stop id or stop string.
+    /// An eos id, stop id, stop string, or the end of the grammar.
     Stop,
     /// `max_new_tokens`, or the end of the context.
     Length,
-    /// It was given up: a shutdown, or a caller that does not read.
+    /// Cancelled by a shutdown, or because the caller did not read.
     Cancelled,
-    /// Its deadline passed while it ran.
+    /// The deadline passed.
     Deadline,
     /// The model failed.
     Error,
 }
 
 impl FinishReason {
-    /// For logs and JSON.
+    /// Returns the name in logs and JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -133,10 +133,10 @@ impl FinishReason {
     }
 }
 
-/// Where a request's time went.
+/// The times of a request's phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
-    /// In the queue.
+    /// Time in the queue.
     pub queue: Duration,
     /// From leaving the queue to the first sampled token.
     pub prefill: Duration,
@@ -151,7 +151,7 @@ impl Delta {
         self.parts.iter().map(|part| part.text.as_str()).collect()
     }
 
-    /// Returns true if there is neither text nor a token.
+    /// Returns true if the delta has neither text nor tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.iter().all(|part| part.text.is_empty()) && self.token_ids.is_empty() && self.tokens.is_empty()

@@ -1,86 +1,89 @@
-//! One output of a request: its tokens, where their keys and values lie, and how it goes on.
+//! One output of a request: its tokens, its blocks in the KV cache, and its next step.
 
 use std::cmp::Reverse;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
 
-use super::caller::{Caller, Interruption};
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
-use super::{Job, number};
+use super::metrics::attribute_count;
+use super::requests::{Interruption, RequestId, RequestState};
 use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask};
-use crate::models::{Run, Wanted};
+use crate::models::{LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, Part, Step, add_part};
-use crate::request::Work;
+use crate::request::PreparedRequest;
 use crate::sampling::{Logprobs, Sampler};
 
-/// Tokens of a prompt computed in one step where all their logits are wanted, which take much memory.
-const PROMPT_ROWS: usize = 32;
+/// Prompt tokens per step while all their logits are computed, which take much memory.
+const MAX_PROMPT_LOGIT_ROWS: usize = 32;
 
-/// Who comes first: by priority, then by arrival.
-pub(super) type Rank = (Reverse<i32>, u64, u32);
+/// The order of sequences: by priority, then by arrival, then by output.
+pub(super) type Rank = (Reverse<i32>, RequestId, u32);
 
 /// One output of a request.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    pub(super) caller: Rc<Caller>,
-    rank: Rank,
+    pub(super) request: RequestId,
+    priority: i32,
     output: u32,
-    /// `prefill` once it has left the queue, then `decode`.
+    /// True for the first output of its request, which alone reports on the prompt.
+    is_first: bool,
+    /// The span `prefill` once the sequence has left the queue, then `decode`.
     phase: Span,
     is_decoding: bool,
-    work: Rc<Work>,
-    /// The prompt and what was generated.
+    /// The prompt and the generated tokens.
     ids: Arc<Vec<u32>>,
-    /// How many of the tokens have keys and values.
+    /// Tokens whose keys and values are computed.
     computed: usize,
     pub(super) table: BlockTable,
-    /// Tokens of the prompt whose probabilities were told. Nothing comes before the first.
+    /// Prompt tokens whose log-probabilities were sent. The first has none.
     reported: usize,
-    /// Made when it first leaves the queue, so that one that waits takes no memory of its own.
+    /// Made when the sequence first leaves the queue, so that a queued one takes little memory.
     writer: Option<Writer>,
 }
 
-/// What makes logits the tokens of an output, and those its text.
+/// Turns logits into the tokens of an output, and the tokens into text.
 #[derive(Debug)]
 struct Writer {
     sampler: Sampler,
     constraint: Option<Constraint>,
     pipeline: OutputPipeline,
-    /// All that was told, if something is to be extracted from it.
+    /// The whole output, if text is to be extracted from it.
     whole: Vec<Part>,
 }
 
 impl Writer {
-    fn new(work: &Work, output: u32) -> Self {
+    fn new(request: &PreparedRequest, output: u32) -> Self {
         Self {
-            sampler: Sampler::new(work.sampling.clone(), output, work.prompt()).after(work.generated()),
-            constraint: work.grammar.as_ref().map(Constraint::start),
-            pipeline: work.output.clone(),
-            whole: work.told.clone(),
+            sampler: Sampler::new(request.sampling.clone(), output, request.prompt()).after(request.generated()),
+            constraint: request.grammar.as_ref().map(Constraint::start),
+            pipeline: request.output.clone(),
+            whole: request.delivered.clone(),
         }
+    }
+
+    /// Returns the tokens that the grammar allows next.
+    fn mask(&mut self) -> Result<Option<Mask>, String> {
+        self.constraint.as_mut().map(Constraint::mask).transpose()
     }
 }
 
 impl Sequence {
-    /// The outputs of a job, the `arrival`-th there was.
-    pub(super) fn of(job: Job, arrival: u64) -> Vec<Self> {
-        let caller = Rc::new(Caller::of(&job));
-        let work = Rc::new(job.work);
-        let outputs = work.first_output..work.first_output + work.sampling.n;
+    /// Creates the sequences of a request, one for each output.
+    pub(super) fn of(id: RequestId, request: &PreparedRequest) -> Vec<Self> {
+        let outputs = request.first_output..request.first_output + request.sampling.n;
         let sequence = |output| Self {
+            request: id,
+            priority: request.priority,
+            output,
+            is_first: output == request.first_output,
             phase: Span::none(),
             is_decoding: false,
-            caller: Rc::clone(&caller),
-            rank: (Reverse(work.priority), arrival, output),
-            output,
-            ids: Arc::clone(&work.ids),
-            work: Rc::clone(&work),
+            ids: Arc::clone(&request.ids),
             computed: 0,
             table: BlockTable::default(),
             reported: 1,
@@ -90,270 +93,295 @@ impl Sequence {
     }
 
     pub(super) fn rank(&self) -> Rank {
-        self.rank
+        (Reverse(self.priority), self.request, self.output)
     }
 
+    /// Returns the request's priority, higher first.
     pub(super) fn priority(&self) -> i32 {
-        self.rank.0.0
+        self.priority
     }
 
-    /// Whether it should wait for another output of its request to read the prompt for it.
-    pub(super) fn awaits_sibling(&self) -> bool {
-        !self.is_first() && !self.caller.is_prefilled()
+    /// Returns true if another output of the request is to compute the prompt first.
+    pub(super) fn awaits_sibling(&self, state: &RequestState) -> bool {
+        !self.is_first && !state.is_prefilled()
     }
 
-    /// Whether it is the first output of its request.
-    fn is_first(&self) -> bool {
-        self.output == self.work.first_output
-    }
-
-    /// Positions that it needs room for now.
+    /// Returns the number of prompt and generated tokens.
     pub(super) fn length(&self) -> usize {
         self.ids.len()
     }
 
-    /// Tokens that are yet to be computed: more than one while the prompt is read.
+    /// Returns the number of tokens to compute: more than one during prefill.
     pub(super) fn pending(&self) -> usize {
         self.ids.len() - self.computed
     }
 
-    /// Positions that there must be room for when `count` more are computed.
+    /// Returns the positions in use after `count` more tokens are computed.
     pub(super) fn length_after(&self, count: usize) -> usize {
         self.computed + count
     }
 
-    /// Takes the blocks that hold the start of its tokens already.
-    pub(super) fn find_cached(&mut self, pool: &mut BlockPool) {
-        if self.tells_of_prompt() {
+    /// Takes the blocks of the prefix cache that hold the first tokens.
+    pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
+        if self.reports_prompt(state) {
             return;
         }
-        self.table = pool.find(&self.work.cache_salt, &self.ids);
+        self.table = pool.find(&state.request.cache_salt, &self.ids);
         self.computed = self.table.capacity();
     }
 
     /// Leaves the queue.
-    pub(super) fn start(&mut self) {
-        self.writer();
-        let (output, cached) = (i64::from(self.output), number(self.computed));
+    pub(super) fn start(&mut self, state: &mut RequestState) {
+        self.writer(&state.request);
+        let (output, cached) = (i64::from(self.output), attribute_count(self.computed));
         let attributes = || [KeyValue::new("tandem.output", output), KeyValue::new("tandem.cached_tokens", cached)];
-        self.phase = self.caller.span.part("prefill", attributes);
-        if !self.caller.is_accepted() {
-            self.caller.accept(self.computed, self.work.sampling.clone(), self.work.limits.clone());
+        self.phase = state.span.part("prefill", attributes);
+        if !state.is_accepted() {
+            state.accept(self.computed);
         }
     }
 
-    fn writer(&mut self) -> &mut Writer {
-        self.writer.get_or_insert_with(|| Writer::new(&self.work, self.output))
+    fn writer(&mut self, request: &PreparedRequest) -> &mut Writer {
+        self.writer.get_or_insert_with(|| Writer::new(request, self.output))
     }
 
-    /// What was held back, at the end.
-    fn rest(&mut self) -> Vec<Part> {
+    /// Returns the text that is held back, at the end of the output.
+    fn flush(&mut self) -> Vec<Part> {
         self.writer.as_mut().map(|writer| writer.pipeline.finish()).unwrap_or_default()
     }
 
-    /// How many likely tokens are to be told of in each place of the prompt. One output tells for all.
-    fn prompt_logprobs(&self) -> Option<u32> {
-        self.work.returns.prompt_logprobs.filter(|_| self.is_first())
+    /// Returns how many alternatives to report for each prompt token, if they are requested.
+    fn prompt_logprobs(&self, state: &RequestState) -> Option<u32> {
+        state.request.returns.prompt_logprobs.filter(|_| self.is_first)
     }
 
-    /// Gives up its memory. What is forgotten is computed again.
+    /// Returns true if log-probabilities of the prompt are still to be sent. The prefix cache has
+    /// none.
+    fn reports_prompt(&self, state: &RequestState) -> bool {
+        self.prompt_logprobs(state).is_some() && self.reported < state.request.prompt_tokens
+    }
+
+    /// Releases the blocks. Evicted ones are computed again.
     pub(super) fn release(&mut self, pool: &mut BlockPool) {
         pool.release(&mut self.table);
         self.computed = 0;
     }
 
-    /// Gives up its memory, and waits again.
-    pub(super) fn preempt(&mut self, pool: &mut BlockPool) {
+    /// Releases the blocks, before the sequence returns to the queue.
+    pub(super) fn preempt(&mut self, state: &RequestState, pool: &mut BlockPool) {
         self.release(pool);
         let output = i64::from(self.output);
-        self.phase = self.caller.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
+        self.phase = state.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
         self.is_decoding = false;
     }
 
-    /// Whether there are tokens of the prompt whose probabilities are yet to be told. All of it is computed for that.
-    fn tells_of_prompt(&self) -> bool {
-        self.prompt_logprobs().is_some() && self.reported < self.work.prompt_tokens
+    /// Returns how many tokens one step may compute at most.
+    pub(super) fn step_limit(&self, state: &RequestState) -> usize {
+        if self.reports_prompt(state) { MAX_PROMPT_LOGIT_ROWS.min(self.pending()) } else { self.pending() }
     }
 
-    /// Tokens that it may compute in one step.
-    pub(super) fn most(&self) -> usize {
-        if self.tells_of_prompt() { PROMPT_ROWS.min(self.pending()) } else { self.pending() }
-    }
-
-    /// Its next `count` tokens, to be computed.
-    pub(super) fn run(&self, count: usize) -> Run<'_> {
+    /// Returns the next `count` tokens for the model.
+    pub(super) fn chunk<'a>(&'a self, state: &RequestState, count: usize) -> SequenceChunk<'a> {
         let until = self.computed + count;
-        let wanted = match until == self.ids.len() {
-            _ if self.tells_of_prompt() => Wanted::All,
-            true => Wanted::Last,
-            false => Wanted::Nothing,
+        let logits = if self.reports_prompt(state) {
+            LogitsFor::All
+        } else if until == self.ids.len() {
+            LogitsFor::Last
+        } else {
+            LogitsFor::Nothing
         };
-        Run { tokens: &self.ids[self.computed..until], past: self.computed, blocks: self.table.blocks(), wanted }
+        SequenceChunk {
+            tokens: &self.ids[self.computed..until],
+            past: self.computed,
+            blocks: self.table.blocks(),
+            logits,
+        }
     }
 
-    /// Notes that the next `count` tokens are computed, with the `rows` of logits that were wanted. True if that has ended it.
-    pub(super) fn advance(&mut self, count: usize, rows: &mut [&mut [f32]], pool: &mut BlockPool) -> bool {
-        if self.tells_of_prompt() {
-            self.tell_of_prompt(rows);
+    /// Records that the next `count` tokens are computed, with the requested `rows` of logits.
+    /// Returns true if that ends the output.
+    pub(super) fn advance(
+        &mut self,
+        state: &mut RequestState,
+        count: usize,
+        rows: &mut [&mut [f32]],
+        pool: &mut BlockPool,
+    ) -> bool {
+        if self.reports_prompt(state) {
+            self.report_prompt(state, rows);
         }
         self.computed += count;
-        pool.publish(&mut self.table, &self.work.cache_salt, &self.ids, self.computed);
+        pool.commit(&mut self.table, &state.request.cache_salt, &self.ids, self.computed);
         match rows.last_mut() {
-            Some(last) if self.computed == self.ids.len() => self.sample(last),
+            Some(last) if self.computed == self.ids.len() => self.sample(state, last),
             _ => false,
         }
     }
 
-    /// Tells how likely the prompt's tokens were that follow those just computed.
-    fn tell_of_prompt(&mut self, rows: &[&mut [f32]]) {
-        let count = self.prompt_logprobs().unwrap_or(0) as usize;
-        let follow = (self.computed + 1..self.work.prompt_tokens).zip(rows);
-        let new = follow.filter(|(at, _)| *at >= self.reported);
-        let tokens: Vec<Token> =
-            new.map(|(at, row)| self.token(self.ids[at], &Logprobs::new(row, self.ids[at], count))).collect();
+    /// Sends the log-probabilities of the prompt tokens that the computed rows predict.
+    fn report_prompt(&mut self, state: &RequestState, rows: &[&mut [f32]]) {
+        let request = &state.request;
+        let count = self.prompt_logprobs(state).unwrap_or(0) as usize;
+        let following = (self.computed + 1..request.prompt_tokens).zip(rows);
+        let tokens: Vec<Token> = following
+            .filter(|(at, _)| *at >= self.reported)
+            .map(|(at, row)| token(request, self.ids[at], &Logprobs::new(row, self.ids[at], count)))
+            .collect();
         self.reported += tokens.len();
         if !tokens.is_empty() {
-            self.caller.tell(Event::PromptLogprobs(tokens));
+            state.sink.send(Event::PromptLogprobs(tokens));
         }
     }
 
-    /// Samples the next token. True if that has ended the output.
-    fn sample(&mut self, logits: &mut [f32]) -> bool {
-        let raw = self.work.returns.logprobs.map(|count| (logits.to_vec(), count));
-        match self.writer().constraint.as_mut().map(Constraint::mask).transpose() {
+    /// Samples the next token. Returns true if that ends the output.
+    fn sample(&mut self, state: &mut RequestState, logits: &mut [f32]) -> bool {
+        let raw = state.request.returns.logprobs.map(|count| (logits.to_vec(), count));
+        match self.writer(&state.request).mask() {
             Ok(Some(Mask::Ended)) => {
-                let rest = self.rest();
-                self.end(FinishReason::Stop, None, rest, Delta::default());
+                let rest = self.flush();
+                self.end(state, FinishReason::Stop, None, rest, Delta::default());
                 return true;
             }
             Ok(mask) => mask.iter().for_each(|mask| mask.apply(logits)),
-            Err(problem) => return self.fail(&Error::Grammar { problem }),
+            Err(problem) => return self.fail(state, &Error::Grammar { problem }),
         }
-        let work = Rc::clone(&self.work);
-        let is_early = self.generated() < work.limits.min_new_tokens;
-        let forbidden = if is_early { &*work.limits.stop_token_ids } else { &[] };
-        let position = self.ids.len() as u64;
-        match self.writer().sampler.next(logits, position, forbidden) {
+        let (position, limits) = (self.ids.len() as u64, &state.request.limits);
+        let is_early = self.generated(&state.request) < limits.min_new_tokens;
+        let forbidden = if is_early { &*limits.stop_token_ids } else { &[] };
+        match self.writer(&state.request).sampler.next(logits, position, forbidden) {
             Ok(id) => {
                 let logprobs = raw.map(|(logits, count)| Logprobs::new(&logits, id, count as usize));
-                self.take(id, logprobs)
+                self.push(state, id, logprobs)
             }
-            Err(error) => self.fail(&error),
+            Err(error) => self.fail(state, &error),
         }
     }
 
-    fn take(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
+    /// Appends a sampled token. Returns true if it ends the output.
+    fn push(&mut self, state: &mut RequestState, id: u32, logprobs: Option<Logprobs>) -> bool {
         Arc::make_mut(&mut self.ids).push(id);
-        self.writer().constraint.iter_mut().for_each(|constraint| constraint.advance(id));
-        self.caller.tick();
+        self.writer(&state.request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
+        state.record_token();
         if !std::mem::replace(&mut self.is_decoding, true) {
             let output = i64::from(self.output);
-            self.phase = self.caller.span.part("decode", || [KeyValue::new("tandem.output", output)]);
+            self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
         }
-        let Step { mut parts, stopped } = self.writer().pipeline.push(id);
+        let request = &state.request;
+        let Step { mut parts, stopped } = self.writer(request).pipeline.push(id);
         let tokens = Delta {
-            token_ids: if self.work.returns.token_ids { vec![id] } else { Vec::new() },
-            tokens: logprobs.iter().map(|logprobs| self.token(id, logprobs)).collect(),
+            token_ids: if request.returns.token_ids { vec![id] } else { Vec::new() },
+            tokens: logprobs.iter().map(|logprobs| token(request, id, logprobs)).collect(),
             ..Delta::default()
         };
         if stopped.is_some() {
-            self.end(FinishReason::Stop, stopped, parts, tokens);
-        } else if self.generated() >= self.work.limits.max_new_tokens {
-            self.rest().into_iter().for_each(|part| add_part(&mut parts, part));
-            let mask = self.writer().constraint.as_mut().map(Constraint::mask);
-            let is_whole = matches!(mask, Some(Ok(Mask::Ended)));
-            self.end(if is_whole { FinishReason::Stop } else { FinishReason::Length }, None, parts, tokens);
-        } else {
-            let delta = self.delta(parts, tokens);
-            if !delta.is_empty() {
-                self.caller.tell(Event::Delta(delta));
-            }
-            return false;
+            self.end(state, FinishReason::Stop, stopped, parts, tokens);
+            return true;
         }
-        true
+        if self.generated(request) >= request.limits.max_new_tokens {
+            self.flush().into_iter().for_each(|part| add_part(&mut parts, part));
+            let is_whole = matches!(self.writer(request).mask(), Ok(Some(Mask::Ended)));
+            let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
+            self.end(state, reason, None, parts, tokens);
+            return true;
+        }
+        let delta = self.delta(request, parts, tokens);
+        if !delta.is_empty() {
+            state.sink.send(Event::Delta(delta));
+        }
+        false
     }
 
-    /// Returns `tokens`, a delta that has tokens only, with the parts that they brought.
-    fn delta(&mut self, mut parts: Vec<Part>, tokens: Delta) -> Delta {
-        if let Some(writer) = self.writer.as_mut().filter(|_| self.work.extraction.is_some()) {
+    /// Completes `tokens`, a delta without text, with the `parts` that its tokens brought.
+    fn delta(&mut self, request: &PreparedRequest, mut parts: Vec<Part>, tokens: Delta) -> Delta {
+        if let Some(writer) = self.writer.as_mut().filter(|_| request.extraction.is_some()) {
             parts.iter().for_each(|part| add_part(&mut writer.whole, part.clone()));
         }
         if parts.is_empty() {
             let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
             parts.push(Part { reasoning, ..Part::default() });
         }
-        if !self.work.returns.bytes {
+        if !request.returns.bytes {
             parts.iter_mut().for_each(|part| part.bytes.clear());
         }
         Delta { output: self.output, parts, ..tokens }
     }
 
-    fn token(&self, id: u32, logprobs: &Logprobs) -> Token {
-        let bytes = |id| self.work.output.bytes(id);
-        let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(id), logprob });
-        Token { id, bytes: bytes(id), logprob: logprobs.logprob, top: top.collect() }
+    fn generated(&self, request: &PreparedRequest) -> usize {
+        self.ids.len() - request.prompt_tokens
     }
 
-    fn generated(&self) -> usize {
-        self.ids.len() - self.work.prompt_tokens
-    }
-
-    /// Ends it because something failed. True.
-    pub(super) fn fail(&mut self, error: &Error) -> bool {
-        self.caller.span.fail();
-        self.caller.span.in_scope(|| match error {
-            Error::Grammar { .. } => tracing::warn!(error = error.chain(), "an output cannot go on"),
-            _ => tracing::error!(error = error.chain(), "a step failed"),
+    /// Ends the output with an error. Returns true.
+    pub(super) fn fail(&mut self, state: &mut RequestState, error: &Error) -> bool {
+        state.span.fail();
+        state.span.in_scope(|| match error {
+            Error::Grammar { .. } => tracing::warn!(error = error.chain(), "grammar failed"),
+            _ => tracing::error!(error = error.chain(), "step failed"),
         });
-        self.end(FinishReason::Error, None, Vec::new(), Delta::default());
+        self.end(state, FinishReason::Error, None, Vec::new(), Delta::default());
         true
     }
 
-    /// Ends it as its caller was interrupted.
-    pub(super) fn interrupt(&mut self, interruption: Interruption) {
+    /// Ends the output because its request was interrupted.
+    pub(super) fn interrupt(&mut self, state: &mut RequestState, interruption: Interruption) {
         match interruption {
-            Interruption::CallerGone => self.log("cancelled"),
-            Interruption::Refused(error) => self.caller.refuse(error),
+            Interruption::CallerGone => self.log(state, "cancelled"),
+            Interruption::Refused(error) => state.refuse(error),
             Interruption::Ended(reason) => {
-                let rest = self.rest();
-                self.end(reason, None, rest, Delta::default());
+                let rest = self.flush();
+                self.end(state, reason, None, rest, Delta::default());
             }
         }
     }
 
-    /// Ends it because the engine is broken.
-    pub(super) fn give_up(&mut self) {
-        self.caller.span.fail();
-        self.interrupt(match self.caller.is_accepted() {
-            true => Interruption::Ended(FinishReason::Error),
-            false => Interruption::Refused(Error::EngineFailed),
-        });
+    /// Ends the output because the engine has failed.
+    pub(super) fn abort(&mut self, state: &mut RequestState) {
+        state.span.fail();
+        let interruption = if state.is_accepted() {
+            Interruption::Ended(FinishReason::Error)
+        } else {
+            Interruption::Refused(Error::EngineFailed)
+        };
+        self.interrupt(state, interruption);
     }
 
-    fn end(&mut self, reason: FinishReason, matched: Option<Matched>, parts: Vec<Part>, tokens: Delta) {
+    fn end(
+        &mut self,
+        state: &mut RequestState,
+        reason: FinishReason,
+        matched: Option<Matched>,
+        parts: Vec<Part>,
+        tokens: Delta,
+    ) {
         self.phase = Span::none();
-        self.log(reason.name());
-        let last = self.delta(parts, tokens);
+        self.log(state, reason.name());
+        let last = self.delta(&state.request, parts, tokens);
         let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
-        let extracted_text = self.work.extraction.as_ref().map(|rules| rules.apply(whole));
-        self.caller.tell(Event::Finished(Finished { last, reason, matched, extracted_text }));
-        self.caller.end_one();
+        let extracted_text = state.request.extraction.as_ref().map(|rules| rules.apply(whole));
+        state.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text }));
+        state.finish_output();
     }
 
-    fn log(&self, finish: &'static str) {
-        self.caller.count(finish);
-        let Timings { queue, prefill, decode } = self.caller.timings();
-        let _entered = self.caller.span.enter();
+    fn log(&self, state: &RequestState, finish: &'static str) {
+        state.count_output(finish);
+        let Timings { queue, prefill, decode } = state.timings();
+        let _entered = state.span.enter();
         tracing::info!(
             finish,
             output = self.output,
-            tokens = self.generated(),
+            tokens = self.generated(&state.request),
             queue_ms = milliseconds(queue),
             prefill_ms = milliseconds(prefill),
             decode_ms = milliseconds(decode),
             "generation ended"
         );
     }
+}
+
+/// Returns a token with its log-probability and the likeliest alternatives.
+fn token(request: &PreparedRequest, id: u32, logprobs: &Logprobs) -> Token {
+    let bytes = |id| request.output.bytes(id);
+    let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(id), logprob });
+    Token { id, bytes: bytes(id), logprob: logprobs.logprob, top: top.collect() }
 }
 
 fn milliseconds(time: Duration) -> u64 {

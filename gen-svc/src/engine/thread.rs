@@ -1,204 +1,177 @@
-//! The thread: loads the model, then takes one step after another for everyone who runs.
+//! The engine's thread: computes one step after another for all running requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tandem_model_files::artifacts::Artifacts;
-use tokio::sync::watch;
-
-use super::meters::{self, Meters};
+use super::command::Command;
+use super::metrics::Gauges;
 use super::schedule::Scheduler;
-use super::sequence::Sequence;
-use super::{Config, Engine, EngineLimits, Gauges, Job, Order, Shared, Stage, memory, placement};
-use crate::cache::{BLOCK, BlockPool};
-use crate::error::Error;
-use crate::grammar::Grammars;
-use crate::models::{self, Logits, Model, Runtime};
-use crate::request::{SamplingOptions, ServedModel};
-use crate::weights::ModelFile;
+use super::shared::Shared;
+use crate::cache::BlockPool;
+use crate::models::{Logits, Model};
 
-/// How often an idle thread looks whether it should stop.
-const IDLE: Duration = Duration::from_millis(100);
+/// How often an idle thread looks for a stop.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the thread sleeps when every request waits for its reader.
-const NAP: Duration = Duration::from_millis(2);
+/// How often the thread looks for free channel slots when all sequences wait for their readers.
+const FULL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The thread's own state.
+/// The state of the thread.
 pub(super) struct EngineThread {
     model: Box<dyn Model>,
-    /// Reused.
+    /// Reused by all steps.
     logits: Logits,
     scheduler: Scheduler,
     shared: Arc<Shared>,
-    orders: Receiver<Order>,
-    /// Jobs taken since the start.
-    arrivals: u64,
+    commands: Receiver<Command>,
     /// Tokens sampled since the start.
     sampled: u64,
     reader_patience: Duration,
 }
 
 impl EngineThread {
-    /// Makes room for keys and values. The model's context is cut to what they have room for.
+    /// Creates the state, for a model with room for the blocks of `pool`.
     pub(super) fn new(
-        config: &Config,
-        mut served: ServedModel,
-        mut model: Box<dyn Model>,
-    ) -> Result<(Engine, Self), Error> {
-        let shape = model.shape();
-        let blocks = memory::blocks(config, &shape)?;
-        model.allocate(blocks)?;
-        let room = blocks as usize * BLOCK;
-        if room < served.context_length {
-            tracing::warn!(context = served.context_length, room, "the memory for keys and values limits the context");
-            served.context_length = room;
-        }
-        let (sender, orders) = mpsc::channel();
-        let shared = Arc::new(share(served, config));
-        meters::observe(&Arc::downgrade(&shared));
-        let engine = Engine { orders: sender, shared: Arc::clone(&shared) };
-        let thread = Self {
-            model,
-            logits: Logits::default(),
-            scheduler: Scheduler::new(BlockPool::new(blocks), config.max_running, config.prefill_chunk),
-            shared,
-            orders,
-            arrivals: 0,
-            sampled: 0,
-            reader_patience: config.reader_patience,
-        };
-        thread.count();
-        Ok((engine, thread))
+        model: Box<dyn Model>,
+        pool: BlockPool,
+        shared: Arc<Shared>,
+        commands: Receiver<Command>,
+        reader_patience: Duration,
+    ) -> Self {
+        let scheduler = Scheduler::new(pool, shared.limits);
+        let thread =
+            Self { model, logits: Logits::default(), scheduler, shared, commands, sampled: 0, reader_patience };
+        thread.report();
+        thread
     }
 
-    /// Works until every handle is dropped, or until it is told to stop and nothing is left. A panic fails all requests, then and from
-    /// then on; the process lives.
-    pub(super) fn main(mut self) {
+    /// Runs until all handles are dropped, or until a stop is requested, and no work is left. After
+    /// a panic, all current and later requests fail, and the process continues.
+    pub(super) fn run(mut self) {
         let _no_grad = tch::no_grad_guard();
-        let worked = catch_unwind(AssertUnwindSafe(|| while self.round() {}));
-        if worked.is_err() {
-            tracing::error!("the engine panicked and serves no more");
-            self.shared.advance(Stage::Failed);
-            self.fail_everything();
+        let ended = catch_unwind(AssertUnwindSafe(|| while self.step() {}));
+        if ended.is_err() {
+            tracing::error!("engine panicked");
+            self.shared.lifecycle.fail();
+            self.fail_all();
         }
     }
 
-    /// One step for everyone who runs. False when there is nothing left to do, ever.
-    fn round(&mut self) -> bool {
+    /// Runs one step. Returns false if no work is left and none can arrive.
+    fn step(&mut self) -> bool {
         if !self.receive() {
             return false;
         }
-        self.sweep();
+        self.reap_finished();
         self.scheduler.admit();
-        let moved = self.step();
-        self.count();
-        if !moved && !self.scheduler.is_empty() {
-            thread::sleep(NAP);
+        let has_computed = self.compute();
+        self.report();
+        if !has_computed && !self.scheduler.is_empty() {
+            thread::sleep(FULL_POLL_INTERVAL);
         }
         true
     }
 
-    /// Takes what has been submitted; waits for it when there is nothing else to do.
+    /// Handles all commands, and waits for one while no sequence exists. Returns false at the end.
     fn receive(&mut self) -> bool {
         while self.scheduler.is_empty() {
-            match self.orders.recv_timeout(IDLE) {
-                Ok(order) => self.obey(order),
-                Err(RecvTimeoutError::Timeout) if self.shared.stage() < Stage::Stopping => {}
+            match self.commands.recv_timeout(IDLE_POLL_INTERVAL) {
+                Ok(command) => self.handle(command),
+                Err(RecvTimeoutError::Timeout) if !self.shared.lifecycle.is_stopped() => {}
                 Err(_) => return false,
             }
         }
-        while let Ok(order) = self.orders.try_recv() {
-            self.obey(order);
+        while let Ok(command) = self.commands.try_recv() {
+            self.handle(command);
         }
         true
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Generate(job) => self.enqueue(*job),
-            Order::FlushPrefixCache(told) => {
+    fn handle(&mut self, command: Command) {
+        match command {
+            Command::Generate(job) => self.scheduler.enqueue(*job),
+            Command::FlushPrefixCache(reply) => {
                 let flushed = self.scheduler.pool.clear();
-                self.count();
-                // Whoever asked may be gone.
-                let _ = told.send(flushed);
+                self.report();
+                // The caller may have cancelled the call.
+                let _ = reply.send(flushed);
             }
         }
     }
 
-    fn enqueue(&mut self, job: Job) {
-        self.arrivals += 1;
-        Sequence::of(job, self.arrivals).into_iter().for_each(|sequence| self.scheduler.enqueue(sequence));
-    }
-
-    /// Ends whatever need not go on.
-    fn sweep(&mut self) {
+    /// Ends the sequences of requests that are cancelled, late, or read too slowly.
+    fn reap_finished(&mut self) {
         let Self { shared, scheduler, reader_patience, .. } = self;
-        let stage = shared.stage();
-        scheduler.remove(|sequence| match sequence.caller.interruption(stage, *reader_patience) {
+        let is_stopped = shared.lifecycle.is_stopped();
+        scheduler.remove(|sequence, state| match state.interruption(is_stopped, *reader_patience) {
             None => false,
             Some(interruption) => {
-                sequence.interrupt(interruption);
+                sequence.interrupt(state, interruption);
                 true
             }
         });
     }
 
-    /// Computes the next tokens of everyone who can go on. False if nobody can.
-    fn step(&mut self) -> bool {
+    /// Computes the next tokens of all sequences that are ready. Returns false if none is.
+    fn compute(&mut self) -> bool {
         let Self { model, logits, scheduler, sampled, .. } = self;
         let counts = scheduler.plan();
-        let taking_part = scheduler.running.iter().zip(&counts).filter(|(_, count)| **count > 0);
-        let runs: Vec<_> = taking_part.map(|(sequence, &count)| sequence.run(count)).collect();
-        if runs.is_empty() {
+        let Scheduler { running, pool, requests, .. } = scheduler;
+        let planned = running.iter().zip(&counts).filter(|(_, count)| **count > 0);
+        let chunks: Vec<_> =
+            planned.map(|(sequence, &count)| sequence.chunk(requests.get(sequence.request), count)).collect();
+        if chunks.is_empty() {
             return false;
         }
-        let computed = model.forward(&runs, logits);
-        let wanted: Vec<usize> = runs.iter().map(|run| run.wanted().len()).collect();
-        drop(runs);
+        let computed = model.forward(&chunks, logits);
+        let row_counts: Vec<usize> = chunks.iter().map(|chunk| chunk.logit_rows().len()).collect();
+        drop(chunks);
         let mut rows = logits.rows();
-        let (mut counts, mut wanted) = (counts.into_iter(), wanted.into_iter());
-        let Scheduler { running, pool, .. } = scheduler;
+        let (mut counts, mut row_counts) = (counts.into_iter(), row_counts.into_iter());
         running.retain_mut(|sequence| {
             let count = counts.next().unwrap_or(0);
             if count == 0 {
                 return true;
             }
-            let mut rows: Vec<_> = rows.by_ref().take(wanted.next().unwrap_or(0)).collect();
+            let mut rows: Vec<_> = rows.by_ref().take(row_counts.next().unwrap_or(0)).collect();
             let before = sequence.length();
+            let state = requests.get_mut(sequence.request);
             let ended = match &computed {
-                Ok(()) => sequence.advance(count, &mut rows, pool),
-                Err(error) => sequence.fail(error),
+                Ok(()) => sequence.advance(state, count, &mut rows, pool),
+                Err(error) => sequence.fail(state, error),
             };
             *sampled += (sequence.length() - before) as u64;
             if ended {
                 sequence.release(pool);
+                requests.release_sequence(sequence.request);
             }
             !ended
         });
         true
     }
 
-    fn fail_everything(&mut self) {
+    /// Fails all requests until a stop is requested or all handles are dropped.
+    fn fail_all(&mut self) {
         loop {
-            self.scheduler.remove(|sequence| {
-                sequence.give_up();
+            self.scheduler.remove(|sequence, state| {
+                sequence.abort(state);
                 true
             });
-            self.count();
-            match self.orders.recv_timeout(IDLE) {
-                Ok(Order::Generate(job)) => self.enqueue(*job),
-                Ok(Order::FlushPrefixCache(_)) => {}
-                Err(RecvTimeoutError::Timeout) if !self.shared.is_stopped.load(Ordering::Relaxed) => {}
+            self.scheduler.requests.clear();
+            self.report();
+            match self.commands.recv_timeout(IDLE_POLL_INTERVAL) {
+                Ok(Command::Generate(job)) => self.scheduler.enqueue(*job),
+                Ok(Command::FlushPrefixCache(_)) => {}
+                Err(RecvTimeoutError::Timeout) if !self.shared.lifecycle.is_stopped() => {}
                 Err(_) => return,
             }
         }
     }
 
-    fn count(&self) {
+    fn report(&self) {
         self.shared.report(Gauges {
             queued: 0,
             running: self.scheduler.running.len(),
@@ -207,64 +180,4 @@ impl EngineThread {
             kv_blocks: self.scheduler.pool.usage(),
         });
     }
-}
-
-/// Loads the model that is configured. To be called on the engine's thread: libtorch's settings are each thread's own.
-pub(super) fn load(config: &Config) -> Result<(ServedModel, Box<dyn Model>), Error> {
-    let start = Instant::now();
-    let runtime = placement::choose(config)?;
-    let threads = placement::threads(config.threads);
-    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
-    let artifacts = Artifacts::load(&config.model)?;
-    let file = ModelFile::new(&artifacts)?.until(Arc::clone(&config.cancel_load));
-    memory::require(models::weight_bytes(&file, runtime)?, config.device)?;
-    let model = models::load(&file, runtime)?;
-    let served = describe(&artifacts, config, model.as_ref(), runtime)?;
-    let seconds = start.elapsed().as_secs_f64();
-    tracing::info!(
-        model = served.id,
-        dtype = served.dtype,
-        quantization = served.quantization,
-        device = served.device,
-        seconds,
-        "model loaded"
-    );
-    Ok((served, model))
-}
-
-fn share(model: ServedModel, config: &Config) -> Shared {
-    Shared {
-        meters: Meters::new(&model.id),
-        model,
-        limits: EngineLimits {
-            max_queue: config.max_queue.max(1),
-            max_running: config.max_running.max(1),
-            prefill_chunk: config.prefill_chunk.max(1),
-        },
-        event_buffer: config.event_buffer.max(3), // `accepted`, a delta, and the last slot for the summary
-        stage: watch::Sender::new(Stage::Serving),
-        is_stopped: AtomicBool::new(false),
-        queued: AtomicUsize::new(0),
-        activity: Mutex::default(),
-    }
-}
-
-fn describe(artifacts: &Artifacts, config: &Config, model: &dyn Model, runtime: Runtime) -> Result<ServedModel, Error> {
-    let [device, dtype, quantization] = placement::names(runtime);
-    let shape = model.shape();
-    let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
-    Ok(ServedModel {
-        id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),
-        architecture: artifacts.architecture.clone().unwrap_or_default(),
-        context_length: shape.context,
-        max_prompt_tokens: config.max_prompt_tokens.unwrap_or(usize::MAX),
-        vocabulary_size: shape.vocabulary,
-        dtype,
-        quantization,
-        device,
-        grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
-        tokenizer,
-        eos_token_ids,
-        defaults: SamplingOptions::recommended(&artifacts.generation),
-    })
 }

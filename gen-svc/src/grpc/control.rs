@@ -1,5 +1,6 @@
-//! ControlService: looks at a server and runs it.
+//! ControlService: reports the state and load of a server, and controls it.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use tandem_common::pb::generate::v1 as pb;
@@ -7,29 +8,34 @@ use tandem_common::pb::generate::v1::control_service_server::{ControlService, Co
 use tonic::{Request, Response, Status};
 
 use crate::cache::{BLOCK, Usage};
-use crate::engine::{Engine, Gauges, Stage};
+use crate::engine::{Engine, Gauges};
 use crate::error::Error;
-use crate::serve::Served;
+use crate::lifecycle::{Lifecycle, ServerState};
 
 pub use pb::control_service_server::SERVICE_NAME;
 
-/// The service over what is served, be it loaded or not.
+/// Returns the control service of a server. `engine` is set once the model is loaded.
 #[must_use]
-pub fn server(served: Served, max_message_bytes: usize) -> ControlServiceServer<impl ControlService> {
-    ControlServiceServer::new(Control { served, started: Instant::now(), max_message_bytes })
+pub fn server(
+    lifecycle: Lifecycle,
+    engine: Arc<OnceLock<Engine>>,
+    max_message_bytes: usize,
+) -> ControlServiceServer<impl ControlService> {
+    ControlServiceServer::new(Control { lifecycle, engine, started: Instant::now(), max_message_bytes })
 }
 
 #[derive(Debug)]
 struct Control {
-    served: Served,
+    lifecycle: Lifecycle,
+    engine: Arc<OnceLock<Engine>>,
     started: Instant,
     max_message_bytes: usize,
 }
 
 impl Control {
     fn engine(&self) -> Result<&Engine, Error> {
-        let without = if self.served.is_ending() { Error::Draining } else { Error::Loading };
-        self.served.engine().ok_or(without)
+        let is_draining = self.lifecycle.state() == ServerState::Draining;
+        self.engine.get().ok_or(if is_draining { Error::Draining } else { Error::Loading })
     }
 }
 
@@ -39,13 +45,12 @@ impl ControlService for Control {
         &self,
         _request: Request<pb::GetServerRequest>,
     ) -> Result<Response<pb::GetServerResponse>, Status> {
-        let engine = self.served.engine();
-        let without = if self.served.is_ending() { pb::ServerState::Draining } else { pb::ServerState::Loading };
+        let engine = self.engine.get();
         let limits = engine.map(Engine::limits).unwrap_or_default();
         Ok(Response::new(pb::GetServerResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            state: engine.map_or(without, |engine| state(engine.stage())).into(),
+            state: pb::ServerState::from(self.lifecycle.state()).into(),
             model: engine.map(|engine| engine.model().into()),
             max_queue: count(limits.max_queue),
             max_running: count(limits.max_running),
@@ -81,17 +86,20 @@ impl ControlService for Control {
     }
 
     async fn drain(&self, _request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainResponse>, Status> {
-        tracing::info!("told to drain");
-        self.served.end();
+        tracing::info!("drain requested");
+        self.lifecycle.drain();
         Ok(Response::new(pb::DrainResponse {}))
     }
 }
 
-fn state(stage: Stage) -> pb::ServerState {
-    match stage {
-        Stage::Serving => pb::ServerState::Serving,
-        Stage::Draining | Stage::Stopping => pb::ServerState::Draining,
-        Stage::Failed => pb::ServerState::Failed,
+impl From<ServerState> for pb::ServerState {
+    fn from(state: ServerState) -> Self {
+        match state {
+            ServerState::Loading => Self::Loading,
+            ServerState::Serving => Self::Serving,
+            ServerState::Draining => Self::Draining,
+            ServerState::Failed => Self::Failed,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Wire types to the domain's and back. Whole messages are destructured, so that a new field does not compile until it is decided on.
+//! Converts protobuf messages to domain types and back. Whole messages are destructured, so that a
+//! new field fails to compile until it is handled.
 
 use std::time::Duration;
 
@@ -164,7 +165,7 @@ impl From<pb::ExtractionRules> for Rules {
     }
 }
 
-/// What an event is on the wire: two messages for an end with text, an error for a refusal.
+/// Returns the messages of an event: two for an end with text, an error for a rejection.
 pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error> {
     let events = match event {
         Event::Refused(error) => return Err(error),
@@ -227,7 +228,7 @@ impl From<Limits> for pb::Stop {
     }
 }
 
-/// One message for each part. The last has the tokens.
+/// Returns one message for each part. The last has the tokens.
 fn deltas(delta: Delta) -> Vec<PbEvent> {
     let Delta { output, parts, token_ids, tokens } = delta;
     let part = |Part { reasoning, text, bytes }| pb::Delta {
@@ -323,7 +324,7 @@ impl From<&ServedModel> for pb::ModelInfo {
     }
 }
 
-/// Counts of tokens are bounded by the context, whose size was checked when the model was loaded.
+/// Returns a count of tokens, which is bounded by the context length.
 fn count(tokens: usize) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

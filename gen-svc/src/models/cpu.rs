@@ -8,7 +8,7 @@ use tandem_kernels::{
 };
 
 use super::decoder::{self, Decoder, LogitRule};
-use super::{Logits, Model, ModelShape, Run};
+use super::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::ModelFile;
 
@@ -105,7 +105,7 @@ impl CpuDecoder {
     }
 
     /// `[T, E]`, before the last norm.
-    fn hidden(&mut self, runs: &[Run<'_>]) -> Result<Vec<f32>, Error> {
+    fn hidden(&mut self, runs: &[SequenceChunk<'_>]) -> Result<Vec<f32>, Error> {
         let ids: Vec<u32> = runs.iter().flat_map(|run| run.tokens).copied().collect();
         let blocks: Vec<Vec<u32>> = runs.iter().map(|run| run.blocks.iter().map(|block| block.0).collect()).collect();
         let placed = runs.iter().zip(&blocks);
@@ -192,12 +192,12 @@ impl Model for CpuDecoder {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         let hidden = self.hidden(runs)?;
         let width = self.description.hidden;
         let (mut rows, mut start) = (Vec::new(), 0);
         for run in runs {
-            let wanted = run.wanted();
+            let wanted = run.logit_rows();
             rows.extend_from_slice(&hidden[(start + wanted.start) * width..(start + wanted.end) * width]);
             start += run.tokens.len();
         }

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
-use super::{Logits, Model, ModelShape, Run};
+use super::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
-use crate::weights::{ModelFile, Placement};
+use crate::weights::{ModelFile, TorchTarget};
 
 mod attention;
 mod feed_forward;
@@ -28,7 +28,7 @@ use paged::{KvShape, PagedKv, Runs};
 #[derive(Debug)]
 pub(super) struct TorchDecoder {
     description: Decoder,
-    placement: Placement,
+    target: TorchTarget,
     /// `[V, E]`
     embeddings: Tensor,
     ropes: Vec<Rope>,
@@ -61,8 +61,8 @@ struct Call<'a> {
 
 impl TorchDecoder {
     /// Reads the tensors.
-    pub(super) fn load(description: Decoder, file: &ModelFile, placement: Placement) -> Result<Self, Error> {
-        let loader = Loader::new(file, placement);
+    pub(super) fn load(description: Decoder, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
+        let loader = Loader::new(file, target);
         let embeddings = loader.weight(&description.embeddings)?;
         let head = match &description.head {
             Some(head) => Linear::load(&loader, std::slice::from_ref(head))?,
@@ -81,22 +81,22 @@ impl TorchDecoder {
         };
         Ok(Self {
             embeddings,
-            ropes: description.ropes.iter().map(|rope| Rope::new(rope, placement)).collect::<Result<_, _>>()?,
+            ropes: description.ropes.iter().map(|rope| Rope::new(rope, target)).collect::<Result<_, _>>()?,
             layers: description.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
             windows: windows.iter().map(|window| window.map(|window| window as i64)).collect(),
             final_norm: RmsNorm::load(&loader, &description.final_norm)?,
             head,
-            kv: PagedKv::new(KvShape::of(&description, placement)),
+            kv: PagedKv::new(KvShape::of(&description, target)),
             description,
-            placement,
+            target,
         })
     }
 
     /// `[T, E]`, before the last norm.
-    fn hidden(&self, runs: &[Run<'_>]) -> Result<Tensor, Error> {
+    fn hidden(&self, runs: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
         let ids: Vec<i64> = runs.iter().flat_map(|run| run.tokens).map(|&id| i64::from(id)).collect();
-        let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.placement.device)?;
-        let runs = Runs::new(runs, &self.windows, self.placement)?;
+        let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.target.device)?;
+        let runs = Runs::new(runs, &self.windows, self.target)?;
         let rotations = self.ropes.iter().map(|rope| rope.at(runs.positions())).collect::<Result<_, _>>()?;
         let call = Call { rotations, runs, kv: &self.kv };
         let x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
@@ -161,19 +161,19 @@ impl Model for TorchDecoder {
         self.kv.allocate(blocks)
     }
 
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         let hidden = self.hidden(runs)?;
         let mut wanted = Vec::new();
         let mut start = 0;
         for run in runs {
-            wanted.extend(run.wanted().map(|row| start + row as i64));
+            wanted.extend(run.logit_rows().map(|row| start + row as i64));
             start += run.tokens.len() as i64;
         }
         let values = logits.resize(wanted.len(), self.description.vocabulary);
         if wanted.is_empty() {
             return Ok(());
         }
-        let wanted = Tensor::f_from_slice(&wanted)?.f_to_device(self.placement.device)?;
+        let wanted = Tensor::f_from_slice(&wanted)?.f_to_device(self.target.device)?;
         let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?.f_to_device(Device::Cpu)?;
         Ok(rows.f_copy_data(values, values.len())?)
     }

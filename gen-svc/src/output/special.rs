@@ -1,4 +1,4 @@
-//! What becomes of a token, by its id alone.
+//! The effect of a token on the output, by its id.
 
 use std::collections::HashSet;
 
@@ -6,55 +6,55 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 use super::Spec;
 
-/// What becomes of one token.
+/// The effect of a token on the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Its bytes are text.
+pub enum TokenAction {
+    /// The token's bytes are text.
     Text,
-    /// It leaves nothing.
+    /// The token adds no text.
     Drop,
-    /// It ends the output and leaves nothing.
+    /// The token ends the output and adds no text.
     End,
-    /// It ends the output, and its bytes are the last of the text.
+    /// The token ends the output, and its bytes are the last text.
     TextThenEnd,
 }
 
-impl Fate {
-    /// Whether the token's bytes are text.
+impl TokenAction {
+    /// Returns true if the token's bytes are text.
     pub fn shows(self) -> bool {
         matches!(self, Self::Text | Self::TextThenEnd)
     }
 
-    /// Whether the token ends the output.
+    /// Returns true if the token ends the output.
     pub fn ends(self) -> bool {
         matches!(self, Self::End | Self::TextThenEnd)
     }
 }
 
-/// The fate of every id, as an output's spec and the tokenizer settle it.
+/// The action of every token id, by the output spec and the tokenizer.
 #[derive(Debug, Clone)]
-pub struct Fates {
+pub struct TokenActions {
     end: HashSet<u32>,
     dropped: HashSet<u32>,
     passed: HashSet<u32>,
 }
 
-impl Fates {
-    /// From an output's spec.
+impl TokenActions {
+    /// Creates the actions of an output spec.
     pub fn new(spec: &Spec) -> Self {
         let set = |ids: &[u32]| ids.iter().copied().collect();
         Self { end: set(&spec.end_token_ids), dropped: set(&spec.dropped), passed: set(&spec.passed) }
     }
 
-    /// The fate of `id`.
-    pub fn of(&self, id: u32, tokenizer: &Tokenizer) -> Fate {
+    /// Returns the action of `id`.
+    pub fn of(&self, id: u32, tokenizer: &Tokenizer) -> TokenAction {
         let passes = self.passed.contains(&id);
         match (self.end.contains(&id), passes) {
-            (true, true) => Fate::TextThenEnd,
-            (true, false) => Fate::End,
-            (false, true) => Fate::Text,
-            (false, false) if self.dropped.contains(&id) || tokenizer.is_special(id) => Fate::Drop,
-            (false, false) => Fate::Text,
+            (true, true) => TokenAction::TextThenEnd,
+            (true, false) => TokenAction::End,
+            (false, true) => TokenAction::Text,
+            (false, false) if self.dropped.contains(&id) || tokenizer.is_special(id) => TokenAction::Drop,
+            (false, false) => TokenAction::Text,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
-use gen_svc::serve::{Control, Served};
+use gen_svc::serve::{Control, Server};
 use tandem_common::serve::{Security, ServeArgs};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
@@ -66,9 +66,8 @@ impl Generation {
             };
             let security = Security::open(&args.security)?;
             let control = Control { listener: control_listener, security: security.clone() };
-            let loaded = Served::default();
-            loaded.set(served, args.max_message_bytes);
-            gen_svc::serve::serve(loaded, (listener, security), Some(control), &args, stopped).await
+            let server = Server::of(served, args.max_message_bytes);
+            gen_svc::serve::serve(server, (listener, security), Some(control), &args, stopped).await
         })
         .await;
         Self { running, control, engine, tokenizer }

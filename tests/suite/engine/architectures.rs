@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Logits, Model, Precision, Run, Runtime, Wanted};
+use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, Precision, SequenceChunk};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
-use gen_svc::weights::{ModelFile, Placement};
+use gen_svc::weights::{ModelFile, TorchTarget};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
@@ -145,12 +145,12 @@ fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 // ---- logits ----
 
 /// What is proven of both.
-const RUNTIMES: [Runtime; 2] =
-    [Runtime::Torch(Placement::REFERENCE), Runtime::Cpu { precision: Precision::F32, threads: 2 }];
+const BACKENDS: [Backend; 2] =
+    [Backend::Torch(TorchTarget::REFERENCE), Backend::Cpu { precision: Precision::F32, threads: 2 }];
 
-fn load(path: &Path, runtime: Runtime) -> Box<dyn Model> {
+fn load(path: &Path, backend: Backend) -> Box<dyn Model> {
     let artifacts = Artifacts::load(path).expect("artifacts");
-    let model = ModelFile::new(&artifacts).and_then(|file| models::load(&file, runtime));
+    let model = ModelFile::new(&artifacts).and_then(|file| models::load(&file, models::describe(&file)?, backend));
     model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
 }
 
@@ -159,21 +159,23 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
     model.allocate(blocks.len() as u32).expect("memory");
     let mut logits = Logits::default();
-    model.forward(&[Run { tokens, past: 0, blocks: &blocks, wanted: Wanted::All }], &mut logits).expect("computes");
+    model
+        .forward(&[SequenceChunk { tokens, past: 0, blocks: &blocks, logits: LogitsFor::All }], &mut logits)
+        .expect("computes");
     logits.rows().map(|row| row.to_vec()).collect()
 }
 
 #[track_caller]
 fn assert_logits(case: &Case, path: &Path, what: &str) {
-    RUNTIMES.into_iter().for_each(|runtime| assert_near(case, path, runtime, 3e-5, what));
+    BACKENDS.into_iter().for_each(|backend| assert_near(case, path, backend, 3e-5, what));
 }
 
 #[track_caller]
-fn assert_near(case: &Case, path: &Path, runtime: Runtime, tolerance: f32, what: &str) {
-    let rows = logits(load(path, runtime).as_mut(), &case.prompts[3]);
+fn assert_near(case: &Case, path: &Path, backend: Backend, tolerance: f32, what: &str) {
+    let rows = logits(load(path, backend).as_mut(), &case.prompts[3]);
     for (position, expected) in case.positions.iter().zip(&case.logits) {
         for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
-            let place = format!("{}, {runtime:?}, {what}, position {position}, logit {i}", case.name);
+            let place = format!("{}, {backend:?}, {what}, position {position}, logit {i}", case.name);
             assert!((found - expected).abs() <= tolerance, "{place}: {found} instead of {expected}");
         }
     }
@@ -200,9 +202,9 @@ fn files_in_parts_and_in_half_precision_say_the_same() {
 #[test]
 fn bf16_stays_near_f32() {
     for case in CASES.iter() {
-        let torch = Runtime::Torch(Placement { dtype: Kind::BFloat16, ..Placement::REFERENCE });
-        for runtime in [torch, Runtime::Cpu { precision: Precision::Bf16, threads: 2 }] {
-            assert_near(case, case.whole(&case.config, "F32").path(), runtime, 0.25, "computed in bf16");
+        let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
+        for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
+            assert_near(case, case.whole(&case.config, "F32").path(), backend, 0.25, "computed in bf16");
         }
     }
 }

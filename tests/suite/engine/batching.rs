@@ -8,7 +8,7 @@ use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
-use gen_svc::models::{Logits, Model, ModelShape, Run};
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
@@ -42,7 +42,7 @@ impl Model for Echo {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[Run<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         std::thread::sleep(self.pause);
         self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
         let mut rows = Vec::new();
@@ -50,7 +50,7 @@ impl Model for Echo {
             for (i, &token) in run.tokens.iter().enumerate() {
                 let position = run.past + i;
                 self.slots[slot(run.blocks, position)] = token;
-                if run.wanted().contains(&i) {
+                if run.logit_rows().contains(&i) {
                     let history = (0..=position).map(|position| self.slots[slot(run.blocks, position)]);
                     rows.extend(scores(history));
                 }
@@ -306,6 +306,24 @@ fn a_higher_priority_goes_first_and_who_gave_way_loses_nothing() {
     finish(submit(&engine, equal));
     assert_eq!(engine.gauges().preemptions, 1, "an equal priority takes nothing from anybody");
     finish(running);
+}
+
+/// The priority of a running request, that of a waiting one, and the preemptions that follow.
+const PREEMPTIONS: &[(i32, i32, u64)] = &[(5, 3, 0), (3, 3, 0), (-1, -2, 0), (0, 1, 1), (-2, -1, 1), (3, 4, 1)];
+
+#[test]
+fn a_running_request_is_preempted_by_a_higher_priority_only() {
+    for &(running, waiting, preemptions) in PREEMPTIONS {
+        let (engine, _) = paced(64, Duration::from_millis(1), |config| {
+            (config.max_running, config.event_buffer) = (1, 1000);
+        });
+        let with = |priority, which, tokens| GenerateRequest { priority, ..request(&prompt(which, 30), tokens) };
+        let first = submit(&engine, with(running, 1, 300));
+        wait_until("it generates", || engine.gauges().tokens > 3);
+        let second = submit(&engine, with(waiting, 2, 5));
+        [second, first].into_iter().for_each(|events| drop(finish(events)));
+        assert_eq!(engine.gauges().preemptions, preemptions, "{waiting} waits while {running} runs");
+    }
 }
 
 #[test]

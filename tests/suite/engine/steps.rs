@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Logits, Model, Run, Runtime, Wanted};
+use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, SequenceChunk};
 use gen_svc::output::Part;
 use gen_svc::output::reasoning::{MarkerSet, Markers};
-use gen_svc::request::{GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, StopOptions, Work};
-use gen_svc::weights::{ModelFile, Placement, quant};
+use gen_svc::request::{GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions};
+use gen_svc::serve::Server;
+use gen_svc::weights::{ModelFile, TorchTarget, quant};
+use tandem_common::status::Reason;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::artifacts::gguf::GgmlType;
 use tandem_model_files::digest::hex_sha256;
@@ -208,7 +209,8 @@ fn write_vocabulary(out: &mut Vec<u8>) {
 
 fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
     let artifacts = Artifacts::load(path)?;
-    models::load(&ModelFile::new(&artifacts)?, Runtime::Torch(Placement { device: Device::Cpu, dtype }))
+    let file = ModelFile::new(&artifacts)?;
+    models::load(&file, models::describe(&file)?, Backend::Torch(TorchTarget { device: Device::Cpu, dtype }))
 }
 
 fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
@@ -222,7 +224,7 @@ fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     model.allocate(blocks.len() as u32).expect("memory");
     let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
     for tokens in ids.chunks(piece) {
-        let run = Run { tokens, past, blocks: &blocks, wanted: Wanted::All };
+        let run = SequenceChunk { tokens, past, blocks: &blocks, logits: LogitsFor::All };
         model.forward(&[run], &mut logits).expect("computes");
         rows.extend(logits.rows().map(|row| row.to_vec()));
         past += tokens.len();
@@ -295,11 +297,12 @@ fn without_an_output_tensor_the_head_is_the_embedding_table() {
 }
 
 #[test]
-fn a_load_that_nobody_waits_for_is_given_up() {
-    let config = Config::new(default_model());
-    config.cancel_load.store(true, Ordering::Relaxed);
-    let error = Engine::start(config).expect_err("given up");
-    assert!(matches!(error, Error::Draining), "{error}");
+fn a_load_is_cancelled_once_the_server_drains() {
+    let server = Server::default();
+    server.lifecycle().drain();
+    let error = server.load(Config::new(default_model()), 1 << 20).expect_err("cancelled");
+    assert!(matches!(error, Error::LoadCancelled), "{error}");
+    assert_eq!(error.reason(), Reason::Draining);
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn a_folder_without_weights_is_refused_by_name() {
 // ---- the real model ----
 
 /// A prompt as an engine takes it, greedy.
-fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> Work {
+fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> PreparedRequest {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(max_new_tokens), ..StopOptions::default() },
@@ -607,11 +610,11 @@ fn draining_finishes_what_there_is_and_stopping_cancels_it() {
     let (mut running, mut waiting) =
         (submit(&engine, 300, None).expect("room"), submit(&engine, 4000, None).expect("room"));
     let mut last = submit(&engine, 5, None).expect("room");
-    engine.drain();
+    engine.lifecycle().drain();
     assert!(matches!(submit(&engine, 5, None), Err(Error::Draining)));
     assert_eq!(finish(&mut running).reason, FinishReason::Length);
     wait_until("the next one runs", || engine.gauges().queued == 1);
-    engine.stop();
+    engine.lifecycle().stop();
     assert_eq!(finish(&mut waiting).reason, FinishReason::Cancelled);
     assert!(matches!(refusal(&mut last), Error::Draining));
 }

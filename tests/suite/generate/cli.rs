@@ -102,6 +102,24 @@ fn a_bad_line_gets_its_error_and_the_run_goes_on() {
 }
 
 #[test]
+fn a_wrong_value_is_quoted_in_the_message_unless_it_is_long() {
+    let long = "x".repeat(41);
+    let cases = [
+        (json!("zero"), r#""zero""#.to_owned()),
+        (json!(long[1..]), format!("{:?}", &long[1..])),
+        (json!(long), "a string".to_owned()),
+        (json!([1]), "a list".to_owned()),
+        (json!({"a": 1}), "an object".to_owned()),
+        (json!(true), "true".to_owned()),
+    ];
+    let line = |(value, _): &(Value, String)| format!("{}\n", json!({"prompt": "a", "temperature": value}));
+    let answers = answers(&generate(&["--jsonl"], cases.iter().map(line).collect::<String>().as_bytes()));
+    let messages: Vec<_> = answers.iter().map(|answer| answer["error"]["message"].as_str().expect("one")).collect();
+    let expected = cases.map(|(_, quoted)| format!("must be a number, is {quoted}"));
+    assert_eq!(messages, expected);
+}
+
+#[test]
 fn a_prompt_longer_than_the_context_is_told_both_numbers() {
     let request = json!({"token_ids": vec![1; 9000]}).to_string();
     let output = generate(&["--jsonl"], request.as_bytes());

@@ -6,8 +6,9 @@ use crate::engine::batching::served;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
 use gen_svc::grpc;
-use gen_svc::models::{Logits, Model, ModelShape, Run};
-use gen_svc::serve::Control;
+use gen_svc::lifecycle::ServerState;
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
+use gen_svc::serve::{Control, Server};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
@@ -123,7 +124,7 @@ impl Model for Broken {
         Ok(())
     }
 
-    fn forward(&mut self, _runs: &[Run<'_>], _logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, _runs: &[SequenceChunk<'_>], _logits: &mut Logits) -> Result<(), Error> {
         panic!("as it is meant to");
     }
 }
@@ -156,7 +157,7 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
 }
 
 /// A server whose model is yet to be loaded.
-async fn loading(later: gen_svc::serve::Served) -> (Running, ControlServiceClient<Channel>) {
+async fn loading(server: Server) -> (Running, ControlServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let running = Running::start(move |served, stopped| async move {
@@ -165,28 +166,31 @@ async fn loading(later: gen_svc::serve::Served) -> (Running, ControlServiceClien
         };
         let security = Security::open(&SecurityArgs::default())?;
         let control = Control { listener, security: security.clone() };
-        gen_svc::serve::serve(later, (served, security), Some(control), &ServeArgs::default(), stopped).await
+        gen_svc::serve::serve(server, (served, security), Some(control), &ServeArgs::default(), stopped).await
     })
     .await;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     (running, ControlServiceClient::new(endpoint.connect().await.expect("it answers")))
 }
 
-async fn load() -> Engine {
+async fn load(server: &Server) -> Result<Engine, Error> {
+    let server = server.clone();
     let config = Config { threads: 1, ..Config::new(default_model()) };
-    tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic").expect("loads").0
+    let load = move || server.load(config, 1 << 20).map(|(engine, _)| engine);
+    tokio::task::spawn_blocking(load).await.expect("no panic")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing() {
-    let loaded = gen_svc::serve::Served::default();
-    let (running, mut control) = loading(loaded.clone()).await;
-    let config = loaded.loading(Config { threads: 1, ..Config::new(default_model()) });
+    let server = Server::default();
+    let (running, mut control) = loading(server.clone()).await;
     control.drain(pb::DrainRequest {}).await.expect("an answer");
-    let given_up = tokio::task::spawn_blocking(|| Engine::start(config)).await.expect("no panic");
-    assert!(matches!(given_up, Err(Error::Draining)), "{given_up:?}");
-    let engine = load().await;
-    assert!(!loaded.set(engine.clone(), 1 << 20));
+    let cancelled = load(&server).await;
+    assert!(matches!(cancelled, Err(Error::LoadCancelled)), "{cancelled:?}");
+    // A load that is done before it notices the drain.
+    let late = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
+    let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");
+    assert_eq!(server.lifecycle().state(), ServerState::Draining);
     assert_eq!(engine.reserve().expect_err("nothing new").reason(), Reason::Draining);
     drop(control);
     tokio::time::timeout(Duration::from_secs(20), running.ended()).await.expect("it ends");
@@ -194,8 +198,8 @@ async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again() {
-    let loaded = gen_svc::serve::Served::default();
-    let (running, mut control) = loading(loaded.clone()).await;
+    let server = Server::default();
+    let (running, mut control) = loading(server.clone()).await;
     let mut generate = GenerateServiceClient::new(running.channel().await);
     let mut health = HealthClient::new(running.channel().await);
     let request_of = || HealthCheckRequest { service: grpc::SERVICE_NAME.to_owned() };
@@ -203,19 +207,20 @@ async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again
     let failure = failed(&generate.generate(request(1)).await.expect_err("should be refused"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
     assert_eq!(health.check(request_of()).await.expect("known").into_inner().status(), ServingStatus::NotServing);
-    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
-    assert_eq!((server.state(), server.model), (pb::ServerState::Loading, None));
+    let state = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((state.state(), state.model), (pb::ServerState::Loading, None));
     let failure = failed(&control.get_load(pb::GetLoadRequest {}).await.expect_err("there is none"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
 
     let mut changes = health.watch(request_of()).await.expect("known").into_inner();
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::NotServing);
-    assert!(loaded.set(load().await, 1 << 20));
+    load(&server).await.expect("loads");
+    assert_eq!(server.lifecycle().state(), ServerState::Serving);
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
     drop(changes);
     cached_tokens(&mut generate).await;
-    let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
-    assert_eq!(server.state(), pb::ServerState::Serving);
+    let state = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(state.state(), pb::ServerState::Serving);
     running.stop().await;
 }
 

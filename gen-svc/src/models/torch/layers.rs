@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 use super::load::Loader;
 use crate::error::Error;
 use crate::models::decoder::{self, Matrix, Norm};
-use crate::weights::Placement;
+use crate::weights::TorchTarget;
 
 /// A matrix product, with or without bias.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl RmsNorm {
     pub(super) fn load(loader: &Loader<'_>, norm: &Norm) -> Result<Self, Error> {
         let weight = loader.vector(&format!("{}.weight", norm.name), norm.size)?;
         let weight = weight.f_add_scalar(f64::from(norm.offset))?;
-        let Placement { device, dtype } = loader.placement();
+        let TorchTarget { device, dtype } = loader.target();
         Ok(Self {
             weight: weight.f_to_device(device)?.f_to_kind(dtype)?,
             size: norm.size as i64,
@@ -80,15 +80,15 @@ pub(super) struct Rope {
 }
 
 impl Rope {
-    pub(super) fn new(rope: &decoder::Rope, placement: Placement) -> Result<Self, Error> {
+    pub(super) fn new(rope: &decoder::Rope, target: TorchTarget) -> Result<Self, Error> {
         let half = rope.frequencies.len();
         let signs = [vec![-rope.scale; half], vec![rope.scale; half]].concat();
         Ok(Self {
-            frequencies: Tensor::f_from_slice(&rope.frequencies.repeat(2))?.f_to_device(placement.device)?,
-            signs: Tensor::f_from_slice(&signs)?.f_to_device(placement.device)?,
+            frequencies: Tensor::f_from_slice(&rope.frequencies.repeat(2))?.f_to_device(target.device)?,
+            signs: Tensor::f_from_slice(&signs)?.f_to_device(target.device)?,
             half: half as i64,
             scale: f64::from(rope.scale),
-            dtype: placement.dtype,
+            dtype: target.dtype,
         })
     }
 

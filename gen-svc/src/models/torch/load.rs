@@ -5,18 +5,18 @@ use tch::{Kind, Tensor};
 
 use crate::error::Error;
 use crate::models::decoder::Matrix;
-use crate::weights::{ModelFile, Placement, RowOrder, Stored};
+use crate::weights::{ModelFile, RowOrder, Stored, TorchTarget};
 
 /// Reads a model's tensors, in its dtype and onto its device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loader<'a> {
     file: &'a ModelFile,
-    placement: Placement,
+    target: TorchTarget,
 }
 
 impl<'a> Loader<'a> {
-    pub(super) fn new(file: &'a ModelFile, placement: Placement) -> Self {
-        Self { file, placement }
+    pub(super) fn new(file: &'a ModelFile, target: TorchTarget) -> Self {
+        Self { file, target }
     }
 
     /// A matrix without its bias.
@@ -29,13 +29,13 @@ impl<'a> Loader<'a> {
         if matrix.bias {
             return self.tensor(&format!("{}.bias", matrix.name), &[matrix.rows]);
         }
-        Ok(Tensor::f_zeros([matrix.rows as i64], (self.placement.dtype, self.placement.device))?)
+        Ok(Tensor::f_zeros([matrix.rows as i64], (self.target.dtype, self.target.device))?)
     }
 
     /// A tensor of exactly this shape, in the model's dtype.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
         let tensor = read(&self.file.tensor(name, shape)?)?;
-        Ok(tensor.f_to_device(self.placement.device)?.f_to_kind(self.placement.dtype)?)
+        Ok(tensor.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?)
     }
 
     /// A vector of exactly this length in f32, still on the CPU.
@@ -43,8 +43,8 @@ impl<'a> Loader<'a> {
         Ok(Tensor::f_from_slice(&self.file.tensor(name, &[length])?.to_f32()?)?)
     }
 
-    pub(super) fn placement(&self) -> Placement {
-        self.placement
+    pub(super) fn target(&self) -> TorchTarget {
+        self.target
     }
 }
 

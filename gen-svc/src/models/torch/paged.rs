@@ -8,9 +8,9 @@ use tch::Tensor;
 use super::seen::{Seen, View};
 use crate::cache::BLOCK;
 use crate::error::Error;
-use crate::models::Run;
+use crate::models::SequenceChunk;
 use crate::models::decoder::Decoder;
-use crate::weights::Placement;
+use crate::weights::TorchTarget;
 
 /// What a model's keys and values are.
 #[derive(Debug, Clone, Copy)]
@@ -20,15 +20,15 @@ pub(super) struct KvShape {
     heads: i64,
     /// D.
     head_size: i64,
-    placement: Placement,
+    target: TorchTarget,
 }
 
 impl KvShape {
     /// Of a model, whose layers are all alike in this.
-    pub(super) fn of(decoder: &Decoder, placement: Placement) -> Self {
+    pub(super) fn of(decoder: &Decoder, target: TorchTarget) -> Self {
         let (heads, head_size) =
             decoder.layers.first().map_or((0, 0), |layer| (layer.attention.kv_heads, layer.attention.head_size));
-        Self { layers: decoder.layers.len(), heads: heads as i64, head_size: head_size as i64, placement }
+        Self { layers: decoder.layers.len(), heads: heads as i64, head_size: head_size as i64, target }
     }
 }
 
@@ -54,16 +54,16 @@ impl PagedKv {
 
     /// Memory of one block in all layers.
     pub(super) fn block_bytes(&self) -> u64 {
-        let KvShape { layers, heads, head_size, placement } = self.shape;
+        let KvShape { layers, heads, head_size, target } = self.shape;
         let numbers = 2 * layers as u64 * BLOCK as u64 * (heads * head_size) as u64;
-        numbers * placement.dtype.elt_size_in_bytes() as u64
+        numbers * target.dtype.elt_size_in_bytes() as u64
     }
 
     /// Makes room. The system gives the memory when it is first written.
     pub(super) fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
-        let KvShape { layers, heads, head_size, placement } = self.shape;
+        let KvShape { layers, heads, head_size, target } = self.shape;
         let slots = i64::from(blocks) * BLOCK as i64;
-        let empty = || Tensor::f_empty([slots, heads, head_size], (placement.dtype, placement.device));
+        let empty = || Tensor::f_empty([slots, heads, head_size], (target.dtype, target.device));
         let layer = |_| Ok(Layer { keys: empty()?, values: empty()? });
         self.layers = (0..layers).map(layer).collect::<Result<_, Error>>()?;
         Ok(())
@@ -114,7 +114,7 @@ struct Placed {
 
 impl Runs {
     /// For the runs of a call, in a model with these windows.
-    pub(super) fn new(runs: &[Run<'_>], windows: &[Option<i64>], placement: Placement) -> Result<Self, Error> {
+    pub(super) fn new(runs: &[SequenceChunk<'_>], windows: &[Option<i64>], target: TorchTarget) -> Result<Self, Error> {
         let mut positions: Vec<f32> = Vec::new();
         let mut slots: Vec<i64> = Vec::new();
         let mut placed = Vec::with_capacity(runs.len());
@@ -123,13 +123,13 @@ impl Runs {
             positions.extend((run.past..sequence.len()).map(|position| position as f32));
             slots.extend(&sequence[run.past..]);
             let (past, length) = (run.past as i64, run.tokens.len() as i64);
-            let sequence = Tensor::f_from_slice(&sequence)?.f_to_device(placement.device)?;
-            let seen = windows.iter().map(|&window| Seen::new(&sequence, past, length, window, placement));
+            let sequence = Tensor::f_from_slice(&sequence)?.f_to_device(target.device)?;
+            let seen = windows.iter().map(|&window| Seen::new(&sequence, past, length, window, target));
             placed.push(Placed { length, seen: seen.collect::<Result<_, _>>()? });
         }
         Ok(Self {
-            positions: Tensor::f_from_slice(&positions)?.f_to_device(placement.device)?,
-            slots: Tensor::f_from_slice(&slots)?.f_to_device(placement.device)?,
+            positions: Tensor::f_from_slice(&positions)?.f_to_device(target.device)?,
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(target.device)?,
             runs: placed,
         })
     }
@@ -140,7 +140,7 @@ impl Runs {
     }
 }
 
-fn slot(run: &Run<'_>, position: usize) -> i64 {
+fn slot(run: &SequenceChunk<'_>, position: usize) -> i64 {
     let block = run.blocks[position / BLOCK];
     i64::from(block.0) * BLOCK as i64 + (position % BLOCK) as i64
 }

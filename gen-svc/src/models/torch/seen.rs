@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 
 use super::layers::softcap;
 use crate::error::Error;
-use crate::weights::Placement;
+use crate::weights::TorchTarget;
 
 /// How a layer's queries look at keys.
 #[derive(Debug, Clone, Copy)]
@@ -47,16 +47,16 @@ impl Seen {
         past: i64,
         length: i64,
         window: Option<i64>,
-        placement: Placement,
+        target: TorchTarget,
     ) -> Result<Self, Error> {
         let first = window.map_or(0, |window| (past + 1 - window).max(0)); // that any of them sees
         let past = past - first;
         let count = past + length;
         let mask = match window {
             _ if length == 1 => Mask::Open,
-            Some(window) if window < count => Mask::Given(mask(length, past, Some(window), placement)?),
+            Some(window) if window < count => Mask::Given(mask(length, past, Some(window), target)?),
             _ if past == 0 => Mask::Causal,
-            _ => Mask::Given(mask(length, past, None, placement)?),
+            _ => Mask::Given(mask(length, past, None, target)?),
         };
         Ok(Self { slots: sequence.f_narrow(0, first, count)?, mask })
     }
@@ -103,8 +103,8 @@ impl Mask {
 }
 
 /// `[L, past + L]`, minus infinity where a token must not look: ahead, and further back than its window.
-fn mask(length: i64, past: i64, window: Option<i64>, placement: Placement) -> Result<Tensor, Error> {
-    let hidden = Tensor::f_full([length, past + length], f64::NEG_INFINITY, (placement.dtype, placement.device))?;
+fn mask(length: i64, past: i64, window: Option<i64>, target: TorchTarget) -> Result<Tensor, Error> {
+    let hidden = Tensor::f_full([length, past + length], f64::NEG_INFINITY, (target.dtype, target.device))?;
     let ahead = hidden.f_triu(past + 1)?;
     match window {
         None => Ok(ahead),

@@ -1,4 +1,4 @@
-//! A request and its failure as JSON, under flat keys.
+//! The JSON form of requests and failures, with flat keys.
 
 use serde_json::{Map, Value, json};
 
@@ -6,18 +6,21 @@ use crate::error::Error;
 use crate::grammar::Grammar;
 use crate::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 
-/// Paths in the contract, and what they are called here. The first that fits is replaced.
+/// Field paths of the protocol, and the flat keys that replace them. The first match is used.
 const KEYS: &[(&str, &str)] =
     &[("sampling.", ""), ("stop.stop_strings", "stop"), ("stop.", ""), ("token_ids.ids", "token_ids")];
+
+/// The longest string that an error message quotes.
+const MAX_QUOTED_BYTES: usize = 40;
 
 /// Reads a request.
 ///
 /// # Errors
-/// It is no JSON object, has an unknown key, or a value of the wrong type.
+/// The text is not a JSON object, or it has an unknown key or a value of the wrong type.
 pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
     let value: Value = serde_json::from_slice(text).map_err(|error| Error::Malformed { problem: error.to_string() })?;
     let Value::Object(object) = value else {
-        return Err(Error::Malformed { problem: "it is no object".into() });
+        return Err(Error::Malformed { problem: "must be a JSON object".into() });
     };
     let mut fields = Fields(object);
     let request = GenerateRequest {
@@ -49,7 +52,7 @@ pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
     Ok(request)
 }
 
-/// `{"error": {code, reason, message, field?}}`
+/// Returns the failure as `{"error": {code, reason, message, field?}}`.
 pub(super) fn failure(error: &Error) -> Value {
     let mut failure = error.failure().to_json();
     if let Some(Value::String(field)) = failure.get_mut("field") {
@@ -58,28 +61,25 @@ pub(super) fn failure(error: &Error) -> Value {
     json!({ "error": failure })
 }
 
+/// Returns the flat key of a field path.
 fn flat(path: &str) -> String {
-    let renamed = KEYS.iter().find_map(|(there, here)| Some(format!("{here}{}", path.strip_prefix(there)?)));
-    renamed.unwrap_or_else(|| path.to_owned())
+    let flat = KEYS.iter().find_map(|(nested, flat)| Some(format!("{flat}{}", path.strip_prefix(nested)?)));
+    flat.unwrap_or_else(|| path.to_owned())
 }
 
-/// What has not been read yet.
+/// The fields that are not read yet.
 struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// The value of a key, if it is there and not null.
+    /// Takes the value of a key. Null is treated as absent.
     fn take(&mut self, key: &str) -> Option<Value> {
         self.0.remove(key).filter(|value| !value.is_null())
     }
 
     fn read<T>(&mut self, key: &str, kind: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Error> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(value) => {
-                let wrong = || Error::invalid(key, format!("must be {kind}, is {}", described(&value)));
-                read(&value).ok_or_else(wrong).map(Some)
-            }
-        }
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let wrong = || Error::invalid(key, format!("must be {kind}, is {}", described(&value)));
+        read(&value).ok_or_else(wrong).map(Some)
     }
 
     fn float(&mut self, key: &str) -> Result<Option<f32>, Error> {
@@ -100,7 +100,7 @@ impl Fields {
         self.read(key, "a list of token ids", |value| value.as_array()?.iter().map(id).collect())
     }
 
-    /// An object of token ids and numbers.
+    /// Reads an object of token ids and numbers.
     fn bias(&mut self, key: &str) -> Result<Vec<(u32, f32)>, Error> {
         let id = |text: &String| text.parse().ok().filter(|id: &u32| id.to_string() == *text);
         let entry = |(text, bias): (&String, &Value)| Some((id(text)?, bias.as_f64()? as f32));
@@ -108,7 +108,7 @@ impl Fields {
         Ok(self.read(key, "an object of token ids and numbers", read)?.unwrap_or_default())
     }
 
-    /// An object with one of `json_schema`, `regex`, `lark` and `choice`.
+    /// Reads an object with one of `json_schema`, `regex`, `lark` and `choice`.
     fn grammar(&mut self) -> Result<Option<Grammar>, Error> {
         const KINDS: &str = "an object with json_schema, regex, lark or choice";
         self.read("grammar", KINDS, |value| {
@@ -141,26 +141,26 @@ impl Fields {
         match (text, self.integers("token_ids")?) {
             (Some(text), None) => Ok(Input::Text(text)),
             (None, Some(ids)) => Ok(Input::TokenIds(ids)),
-            (None, None) => Err(Error::invalid("prompt", "must be given, or token_ids")),
-            (Some(_), Some(_)) => Err(Error::invalid("token_ids", "must not be given together with prompt")),
+            (None, None) => Err(Error::invalid("prompt", "must be set, or token_ids")),
+            (Some(_), Some(_)) => Err(Error::invalid("token_ids", "must not be set together with prompt")),
         }
     }
 
-    /// Refuses a key that nobody has read.
+    /// Fails if a key is left, which is unknown then.
     fn end(self) -> Result<(), Error> {
         match self.0.keys().next() {
             None => Ok(()),
-            Some(key) => Err(Error::invalid(key, "is no key of a request")),
+            Some(key) => Err(Error::invalid(key, "is not a key of a request")),
         }
     }
 }
 
-/// A value in an error, unless it is long.
+/// Returns a value for an error message: itself, or its type if it may be long.
 fn described(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
-        Value::String(text) if text.len() > 40 => "a string".into(),
+        Value::String(text) if text.len() > MAX_QUOTED_BYTES => "a string".into(),
         short => short.to_string(),
     }
 }

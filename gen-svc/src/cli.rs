@@ -1,4 +1,4 @@
-//! `gen-svc generate`: requests from a file, without a server, through the same engine.
+//! `gen-svc generate`: runs requests from a file or standard input, without a server.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,10 +17,10 @@ use crate::request::{GenerateRequest, Returns};
 
 mod json;
 
-/// Loads the model, runs what the input asks for, and tells whether it could.
+/// Loads the model and runs the requests of the input. Returns failure if a single request failed.
 ///
 /// # Errors
-/// The model cannot be loaded, or the input or output fails.
+/// The model cannot be loaded, the input cannot be read, or the output cannot be written.
 pub fn run(args: Generate) -> anyhow::Result<ExitCode> {
     let config = Config::from(args.engine);
     let in_flight = config.max_running.clamp(1, config.max_queue.max(1));
@@ -41,7 +41,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// Writes the text as it comes. Usage goes to standard error.
+/// Runs one request. Writes its text as it is generated, and the usage to standard error.
 fn run_one(engine: &Engine, mut input: impl BufRead) -> anyhow::Result<ExitCode> {
     let mut request = Vec::new();
     input.read_to_end(&mut request)?;
@@ -62,7 +62,7 @@ fn run_one(engine: &Engine, mut input: impl BufRead) -> anyhow::Result<ExitCode>
     }
 }
 
-/// Writes one line for each, in order. Several run at once.
+/// Runs one request per line, `in_flight` at once. Writes one line for each, in order.
 fn run_lines(engine: &Engine, in_flight: usize, input: impl BufRead, output: &mut impl Write) -> io::Result<()> {
     thread::scope(|scope| {
         let mut running = VecDeque::new();
@@ -94,11 +94,11 @@ fn answer_line(engine: &Engine, line: &[u8]) -> Value {
     match answer(engine, line, |_| Ok(())) {
         Ok(output) => output.to_json(),
         Err(Interrupted::Failed(error)) => json::failure(&error),
-        Err(Interrupted::Output(_)) => unreachable!("the text goes nowhere"),
+        Err(Interrupted::Output(_)) => unreachable!("the text is not written"),
     }
 }
 
-/// Why there is no whole answer.
+/// Why a request has no complete output.
 enum Interrupted {
     Failed(Error),
     Output(io::Error),
@@ -110,7 +110,7 @@ impl From<Error> for Interrupted {
     }
 }
 
-/// What a request brought.
+/// The output of a request.
 struct Output {
     token_ids: Vec<u32>,
     text: String,
@@ -118,12 +118,12 @@ struct Output {
     summary: Summary,
 }
 
-/// Runs one request, and hands out its text as it comes.
+/// Runs one request, and passes its text to `write` as it is generated.
 fn answer(engine: &Engine, request: &[u8], write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
     let returns = Returns { token_ids: true, ..Returns::default() };
     let request = GenerateRequest { returns, ..json::request(request)? };
-    let work = request.prepare(engine.model())?;
-    collect(engine.submit(work, None)?, write)
+    let prepared = request.prepare(engine.model())?;
+    collect(engine.submit(prepared, None)?, write)
 }
 
 fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
@@ -168,7 +168,7 @@ impl Output {
         let (prefill, decode) = (timings.prefill.as_secs_f64(), timings.decode.as_secs_f64());
         let speed = completion_tokens.saturating_sub(1) as f64 / decode.max(1e-9);
         format!(
-            "{prompt_tokens} prompt + {completion_tokens} generated = {} tokens ({}); first after {prefill:.2} s, then \
+            "{prompt_tokens} prompt + {completion_tokens} generated = {} tokens ({}); prefill {prefill:.2} s, decode \
              {speed:.1} tokens/s; seed {seed}",
             prompt_tokens + completion_tokens,
             self.reason.name(),

@@ -1,0 +1,36 @@
+//! The blocks of one sequence.
+
+/// Positions, and so tokens, in a block.
+pub const BLOCK: usize = 16;
+
+/// The number of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// The blocks of one sequence, in the order of its positions.
+#[derive(Debug, Default)]
+pub struct BlockTable {
+    pub(super) blocks: Vec<BlockId>,
+    /// The first blocks that are in the prefix cache.
+    pub(super) committed: usize,
+}
+
+impl BlockTable {
+    /// Returns the blocks in the order of positions: block i has the positions from i * [`BLOCK`].
+    #[must_use]
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// Returns the positions that the blocks have room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.blocks.len() * BLOCK
+    }
+
+    /// Returns how many more blocks `positions` need.
+    #[must_use]
+    pub fn missing_blocks(&self, positions: usize) -> usize {
+        positions.div_ceil(BLOCK).saturating_sub(self.blocks.len())
+    }
+}

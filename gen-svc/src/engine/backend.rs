@@ -1,0 +1,110 @@
+//! Resolves the configured device, dtype and quantization to the backend that computes.
+
+use std::thread;
+
+use tch::{Cuda, Device, Kind};
+
+use super::config::{Config, DeviceChoice, DtypeChoice, Quantize};
+use crate::error::Error;
+use crate::models::{Backend, Precision};
+use crate::weights::TorchTarget;
+
+/// The names of a backend's settings, as the command line has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BackendNames {
+    pub(super) device: String,
+    pub(super) dtype: &'static str,
+    pub(super) quantization: &'static str,
+}
+
+/// Resolves the configured backend.
+///
+/// # Errors
+/// The device is not available, or does not support the dtype or the quantization.
+pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
+    let device = match config.device {
+        DeviceChoice::Cpu if config.reference => Device::Cpu,
+        DeviceChoice::Cpu => {
+            let precision = precision(config.dtype, config.quantize)?;
+            return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
+        }
+        DeviceChoice::Cuda(index) => cuda(index)?,
+    };
+    if let Some(quantize) = config.quantize.filter(|quantize| *quantize != Quantize::None) {
+        return Err(Error::QuantizeDevice { quantize: quantize.name() });
+    }
+    let dtype = match config.dtype {
+        DtypeChoice::F32 => Kind::Float,
+        DtypeChoice::Bf16 => Kind::BFloat16,
+        DtypeChoice::Auto if device == Device::Cpu => Kind::Float,
+        DtypeChoice::Auto => Kind::BFloat16,
+    };
+    Ok(Backend::Torch(TorchTarget { device, dtype }))
+}
+
+fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, Error> {
+    if let (Some(quantize), DtypeChoice::Bf16) = (quantize.filter(|quantize| *quantize != Quantize::None), dtype) {
+        return Err(Error::QuantizeDtype { quantize: quantize.name() });
+    }
+    Ok(match (quantize, dtype) {
+        (Some(Quantize::Int8), _) => Precision::Int8,
+        (Some(Quantize::Int4), _) => Precision::Int4,
+        (Some(Quantize::Keep), _) | (None, DtypeChoice::Auto) => Precision::Keep,
+        (_, DtypeChoice::Bf16) => Precision::Bf16,
+        (_, DtypeChoice::F32 | DtypeChoice::Auto) => Precision::F32,
+    })
+}
+
+/// Returns the number of compute threads: as configured, or one per core for 0.
+pub(super) fn threads(configured: usize) -> usize {
+    if configured == 0 { thread::available_parallelism().map_or(1, usize::from) } else { configured }
+}
+
+fn cuda(index: usize) -> Result<Device, Error> {
+    let device = DeviceChoice::Cuda(index).to_string();
+    if !Cuda::is_available() {
+        let problem = "no GPU, or a libtorch without CUDA (use --device cpu)".to_owned();
+        return Err(Error::Device { device, problem });
+    }
+    let count = Cuda::device_count();
+    if (index as i64) < count {
+        return Ok(Device::Cuda(index));
+    }
+    Err(Error::Device { device, problem: format!("the machine has {count} GPUs, counted from 0") })
+}
+
+/// Returns the names of a backend's settings.
+pub(super) fn names(backend: Backend) -> BackendNames {
+    match backend {
+        Backend::Torch(target) => {
+            let dtype = if target.dtype == Kind::BFloat16 { DtypeChoice::Bf16 } else { DtypeChoice::F32 };
+            BackendNames {
+                device: device(target.device).to_string(),
+                dtype: dtype.name(),
+                quantization: Quantize::None.name(),
+            }
+        }
+        Backend::Cpu { precision, .. } => {
+            let (dtype, quantization) = match precision {
+                Precision::F32 => (DtypeChoice::F32, Quantize::None),
+                Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),
+                Precision::Keep => (DtypeChoice::F32, Quantize::Keep),
+                Precision::Int8 => (DtypeChoice::F32, Quantize::Int8),
+                Precision::Int4 => (DtypeChoice::F32, Quantize::Int4),
+            };
+            BackendNames {
+                device: DeviceChoice::Cpu.to_string(),
+                dtype: dtype.name(),
+                quantization: quantization.name(),
+            }
+        }
+    }
+}
+
+/// Returns the choice that names a libtorch device.
+fn device(device: Device) -> DeviceChoice {
+    match device {
+        Device::Cuda(index) => DeviceChoice::Cuda(index),
+        _ => DeviceChoice::Cpu,
+    }
+}

@@ -1,0 +1,176 @@
+//! The configuration of the engine. Every default is stated here, once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The least capacity of an event channel: `Accepted`, a delta, and a slot for the summary.
+const MIN_EVENT_BUFFER: usize = 3;
+
+/// The configuration of an engine.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// A `.gguf` file, or a Hugging Face folder with safetensors.
+    pub model: PathBuf,
+    /// The model's id in requests. None: the file's stem, or the folder's name.
+    pub model_id: Option<String>,
+    /// The device that computes.
+    pub device: DeviceChoice,
+    /// The dtype of weights and activations.
+    pub dtype: DtypeChoice,
+    /// The quantization of the weights. None: the blocks of a GGUF are kept, unless a dtype is set.
+    pub quantize: Option<Quantize>,
+    /// Computes on the CPU with libtorch instead of the kernels.
+    pub reference: bool,
+    /// Compute threads. 0: one per core.
+    pub threads: usize,
+    /// Requests that may wait in the queue.
+    pub max_queue: usize,
+    /// Outputs that are generated at once.
+    pub max_running: usize,
+    /// Tokens that a prompt may have. None: as many as the context.
+    pub max_prompt_tokens: Option<usize>,
+    /// Prompt tokens computed in one step, for all requests together.
+    pub prefill_chunk: usize,
+    /// The size of the KV cache in bytes. None: a share of the free memory.
+    pub kv_memory: Option<u64>,
+    /// Events that may wait in a request's channel. At least 3.
+    pub event_buffer: usize,
+    /// The time after which a request is cancelled whose channel stays full.
+    pub reader_patience: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            model: PathBuf::new(),
+            model_id: None,
+            device: DeviceChoice::Cpu,
+            dtype: DtypeChoice::Auto,
+            quantize: None,
+            reference: false,
+            threads: 0,
+            max_queue: 256,
+            max_running: 64,
+            max_prompt_tokens: None,
+            prefill_chunk: 512,
+            kv_memory: None,
+            event_buffer: 64,
+            reader_patience: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Config {
+    /// Returns the default configuration for the model at `model`.
+    #[must_use]
+    pub fn new(model: PathBuf) -> Self {
+        Self { model, ..Self::default() }
+    }
+
+    /// Returns the limits of the engine. Each is at least 1.
+    pub(super) fn limits(&self) -> EngineLimits {
+        EngineLimits {
+            max_queue: self.max_queue.max(1),
+            max_running: self.max_running.max(1),
+            prefill_chunk: self.prefill_chunk.max(1),
+        }
+    }
+
+    /// Returns the capacity of a request's event channel, without the slots for the last events.
+    pub(super) fn event_capacity(&self) -> usize {
+        self.event_buffer.max(MIN_EVENT_BUFFER)
+    }
+}
+
+/// The limits of an engine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EngineLimits {
+    /// Requests that may wait in the queue.
+    pub max_queue: usize,
+    /// Outputs that are generated at once.
+    pub max_running: usize,
+    /// Prompt tokens computed in one step, for all requests together.
+    pub prefill_chunk: usize,
+}
+
+/// A configured device: `cpu`, `cuda` or `cuda:N`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The processor.
+    Cpu,
+    /// The GPU of this index.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let index = match text {
+            "cpu" => return Ok(Self::Cpu),
+            "cuda" => Some(0),
+            _ => text.strip_prefix("cuda:").and_then(|index| index.parse().ok()),
+        };
+        index.map(Self::Cuda).ok_or_else(|| format!("must be cpu, cuda or cuda:N, is {text:?}"))
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// A configured dtype.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DtypeChoice {
+    /// f32 on the CPU, with quantized blocks as stored; bf16 on a GPU.
+    Auto,
+    /// 32-bit floats, the reference.
+    F32,
+    /// bfloat16: half the memory, coarser rounding.
+    Bf16,
+}
+
+/// A configured quantization of the weights, on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantize {
+    /// No quantization: all weights have the dtype.
+    None,
+    /// 8 bits.
+    Int8,
+    /// 4 bits; 8 bits for the first and the last matrix.
+    Int4,
+    /// The blocks of a GGUF as stored.
+    Keep,
+}
+
+impl DtypeChoice {
+    /// Returns the value of `--dtype`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl Quantize {
+    /// Returns the value of `--quantize`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Keep => "keep",
+        }
+    }
+}

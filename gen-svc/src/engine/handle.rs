@@ -1,0 +1,210 @@
+//! The handle on the engine.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use opentelemetry::KeyValue;
+use tandem_common::telemetry::Span;
+use tokio::sync::{mpsc as events, oneshot};
+
+use super::command::{Command, Job};
+use super::config::{Config, EngineLimits};
+use super::event::Event;
+use super::metrics::{self, Gauges, attribute_count};
+use super::shared::{QueueSlot, Shared};
+use super::thread::EngineThread;
+use super::{load, memory};
+use crate::cache::{BLOCK, BlockPool};
+use crate::error::Error;
+use crate::lifecycle::{Lifecycle, ServerState};
+use crate::models::Model;
+use crate::request::{PreparedRequest, ServedModel};
+
+/// A handle on the engine. After the last one is dropped, running requests finish and the thread
+/// ends.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Starts the engine's thread, which loads the model. Returns when requests are accepted, with
+    /// the thread to join at the end.
+    ///
+    /// # Errors
+    /// The model cannot be loaded as configured.
+    pub fn start(config: Config) -> Result<(Self, JoinHandle<()>), Error> {
+        let lifecycle = Lifecycle::default();
+        let started = Self::start_loading(config, lifecycle.clone())?;
+        lifecycle.serve();
+        Ok(started)
+    }
+
+    /// Starts the engine's thread, with a model that `load` creates there.
+    ///
+    /// # Errors
+    /// The error of `load`, or the KV cache cannot be allocated.
+    pub fn start_with(
+        config: Config,
+        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
+    ) -> Result<(Self, JoinHandle<()>), Error> {
+        let lifecycle = Lifecycle::default();
+        let started = Self::start_loading_with(config, lifecycle.clone(), load)?;
+        lifecycle.serve();
+        Ok(started)
+    }
+
+    /// Starts the engine's thread under a server's lifecycle, which decides when requests are
+    /// accepted.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); [`Error::LoadCancelled`] if the server drains meanwhile.
+    pub(crate) fn start_loading(config: Config, lifecycle: Lifecycle) -> Result<(Self, JoinHandle<()>), Error> {
+        let cancelled = lifecycle.cancellation();
+        Self::start_loading_with(config, lifecycle, |config| load::load(config, cancelled))
+    }
+
+    /// Starts the engine's thread under a server's lifecycle, with a model that `load` creates
+    /// there.
+    ///
+    /// # Errors
+    /// As [`start_with`](Self::start_with).
+    pub(crate) fn start_loading_with(
+        config: Config,
+        lifecycle: Lifecycle,
+        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
+    ) -> Result<(Self, JoinHandle<()>), Error> {
+        let (loaded, result) = mpsc::channel();
+        let main = move || match load(&config).and_then(|(served, model)| build(&config, lifecycle, served, model)) {
+            Ok((engine, thread)) => {
+                let _ = loaded.send(Ok(engine));
+                thread.run();
+            }
+            Err(error) => {
+                let _ = loaded.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("engine".into()).spawn(main).map_err(Error::Thread)?;
+        let engine = result.recv().map_err(|_| Error::EngineFailed)??;
+        Ok((engine, thread))
+    }
+
+    /// Returns the model that the engine serves.
+    #[must_use]
+    pub fn model(&self) -> &ServedModel {
+        &self.shared.model
+    }
+
+    /// Returns the current gauges.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        self.shared.gauges()
+    }
+
+    /// Returns the limits.
+    #[must_use]
+    pub fn limits(&self) -> EngineLimits {
+        self.shared.limits
+    }
+
+    /// Returns the lifecycle that the engine observes, and ends by a failure.
+    #[must_use]
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.shared.lifecycle
+    }
+
+    /// Evicts all unreferenced blocks between two steps. Returns the number of evicted blocks.
+    ///
+    /// # Errors
+    /// The engine's thread has ended.
+    pub async fn flush_prefix_cache(&self) -> Result<usize, Error> {
+        let (reply, flushed) = oneshot::channel();
+        self.commands.send(Command::FlushPrefixCache(reply)).map_err(|_| self.lost())?;
+        flushed.await.map_err(|_| self.lost())
+    }
+
+    /// Takes a slot in the queue for a request that is still to be prepared.
+    ///
+    /// # Errors
+    /// The queue is full, or requests are not accepted.
+    pub fn reserve(&self) -> Result<QueueSlot, Error> {
+        self.shared.reserve()
+    }
+
+    /// Queues a request. Dropping the receiver cancels it. Its span is a child of the current one.
+    ///
+    /// # Errors
+    /// The queue is full, or requests are not accepted.
+    pub fn submit(
+        &self,
+        request: PreparedRequest,
+        deadline: Option<Instant>,
+    ) -> Result<events::Receiver<Event>, Error> {
+        self.submit_to(self.reserve()?, request, deadline)
+    }
+
+    /// Queues a request in a slot that was reserved before.
+    ///
+    /// # Errors
+    /// The engine's thread has ended.
+    pub fn submit_to(
+        &self,
+        slot: QueueSlot,
+        request: PreparedRequest,
+        deadline: Option<Instant>,
+    ) -> Result<events::Receiver<Event>, Error> {
+        let capacity = self.shared.event_capacity + 2 * request.sampling.n as usize + 1;
+        let (events, receiver) = events::channel(capacity);
+        let span = span(&self.shared.model, &request);
+        self.shared.metrics.request_arrived(!request.generated().is_empty());
+        let job = Job { request, deadline, submitted: Instant::now(), span, events, slot };
+        self.commands.send(Command::Generate(Box::new(job))).map_err(|_| self.lost())?;
+        Ok(receiver)
+    }
+
+    /// Returns the error of a request whose channel closed before its last event.
+    #[must_use]
+    pub fn lost(&self) -> Error {
+        if self.lifecycle().state() == ServerState::Draining { Error::Draining } else { Error::EngineFailed }
+    }
+}
+
+/// Allocates the KV cache, and creates the handle and the thread's state. The model's context is
+/// limited to the size of the cache.
+fn build(
+    config: &Config,
+    lifecycle: Lifecycle,
+    mut served: ServedModel,
+    mut model: Box<dyn Model>,
+) -> Result<(Engine, EngineThread), Error> {
+    let blocks = memory::blocks(config, &model.shape())?;
+    model.allocate(blocks)?;
+    let limit = blocks as usize * BLOCK;
+    if limit < served.context_length {
+        tracing::warn!(context = served.context_length, limit, "context limited by the KV cache");
+        served.context_length = limit;
+    }
+    let (commands, receiver) = mpsc::channel();
+    let shared = Arc::new(Shared::new(served, config, lifecycle));
+    let observed = Arc::downgrade(&shared);
+    metrics::observe(move || observed.upgrade().map(|shared| shared.gauges()));
+    let engine = Engine { commands, shared: Arc::clone(&shared) };
+    let thread = EngineThread::new(model, BlockPool::new(blocks), shared, receiver, config.reader_patience);
+    Ok((engine, thread))
+}
+
+/// Returns the span of a request in the engine, from the queue to the last token.
+fn span(model: &ServedModel, request: &PreparedRequest) -> Span {
+    Span::current().part("generation", || {
+        [
+            KeyValue::new("gen_ai.operation.name", "text_completion"),
+            KeyValue::new("gen_ai.provider.name", "tandem"),
+            KeyValue::new("gen_ai.request.model", model.id.clone()),
+            KeyValue::new("gen_ai.usage.input_tokens", attribute_count(request.prompt_tokens)),
+            KeyValue::new("tandem.resumed_tokens", attribute_count(request.generated().len())),
+        ]
+    })
+}
