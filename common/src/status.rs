@@ -50,34 +50,34 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// Names what is not there: a kind, such as `model`, and a name.
+    /// Adds the ResourceInfo of a missing resource: its kind, such as `model`, and its name.
     #[must_use]
-    pub fn on_resource(self, kind: &'static str, name: impl Into<String>) -> Self {
+    pub fn with_resource(self, kind: &'static str, name: impl Into<String>) -> Self {
         Self { resource: Some((kind, clip(name.into()))), ..self }
     }
 
     /// INVALID_ARGUMENT for one field of the request, such as `messages[2].role`.
     #[must_use]
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Reason::InvalidRequest, message).at(field)
+        Self::new(Reason::InvalidRequest, message).with_field(field)
     }
 
-    /// Names the request field that is to blame.
+    /// Adds the request field at fault; [`Failure::message`] puts it before the message.
     #[must_use]
-    pub fn at(mut self, field: impl Into<String>) -> Self {
+    pub fn with_field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(clip(field.into()));
         self
     }
 
-    /// Names the request field that it concerns, for a message that stands by itself.
+    /// Adds the request field at fault without repeating it in the message.
     #[must_use]
-    pub fn about(self, field: impl Into<String>) -> Self {
-        Self { is_about_field: true, ..self.at(field) }
+    pub fn with_context(self, field: impl Into<String>) -> Self {
+        Self { is_about_field: true, ..self.with_field(field) }
     }
 
-    /// Names the line of the chat template where it happened, counted from 1.
+    /// Adds the line of the chat template at fault, counted from 1.
     #[must_use]
-    pub fn on_line(self, line: u32) -> Self {
+    pub fn with_template_line(self, line: u32) -> Self {
         Self { line: Some(line), ..self }
     }
 
