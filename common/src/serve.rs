@@ -6,15 +6,17 @@ mod arrival;
 mod capacity;
 mod connections;
 mod deadline;
+mod error;
 mod health;
 mod later;
+mod listener;
 mod metrics;
+mod security;
 mod tls;
 mod tokens;
 mod typed_errors;
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,69 +37,17 @@ use capacity::Capacity;
 use later::later;
 use tokens::Admission;
 
-pub use args::{Security, SecurityArgs, ServeArgs};
+pub use args::{SecurityArgs, ServeArgs};
 pub use deadline::deadline;
+pub use error::ServeError;
 pub use health::Health;
-pub use later::Later;
-pub use metrics::metrics;
+pub use later::DeferredRoutes;
+pub use listener::{SecureListener, listen};
+pub use metrics::serve_metrics;
+pub use security::Security;
 
 /// Headers of a call, in bytes.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-
-/// Why a service could not be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The descriptors do not describe what reflection was asked to show.
-    #[error("reflection could not be built")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The server ended with an error.
-    #[error("the server failed")]
-    Transport(#[from] tonic::transport::Error),
-    /// Others could call.
-    #[error(
-        "{address} can be reached from elsewhere: give --token-file, or --tls-cert and --tls-key (for control, with --tls-client-ca), \
-         or, if something else protects it, --insecure"
-    )]
-    Unprotected {
-        /// Where it would listen.
-        address: SocketAddr,
-    },
-    /// The certificate, its key or the callers' authority make no sense.
-    #[error("TLS cannot be served")]
-    Tls {
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The file of tokens makes no sense.
-    #[error("--token-file cannot be used")]
-    Tokens {
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A server's task panicked.
-    #[error("the server panicked")]
-    Panicked(#[from] tokio::task::JoinError),
-    /// Signals cannot be received.
-    #[error("signals cannot be received")]
-    Signal(#[source] std::io::Error),
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// What was asked for.
-        address: SocketAddr,
-        /// Why not.
-        source: std::io::Error,
-    },
-}
-
-/// Opens a listening socket. Port 0 takes any free port.
-///
-/// # Errors
-/// The address is taken, or not this machine's, or others could reach it and nothing protects it.
-pub async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, ServeError> {
-    security.check(address)?;
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
-}
 
 /// A socket, and the gRPC services that are served there.
 #[derive(Debug)]
@@ -109,7 +59,7 @@ pub struct Endpoint {
     /// The services' full names.
     pub names: Vec<&'static str>,
     /// The services, once they are made.
-    pub routes: Later,
+    pub routes: DeferredRoutes,
 }
 
 /// Serves all endpoints until `shutdown`, then drains: health turns NOT_SERVING, no call is accepted any more, and calls in flight get
@@ -212,11 +162,6 @@ fn allow_many_files() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
-}
-
-/// Whether a call asks for health: that needs no credentials, and no place among the calls.
-fn is_health<B>(request: &Request<B>) -> bool {
-    request.uri().path().starts_with("/grpc.health.v1.Health/")
 }
 
 /// Reflection. It lists the services of an endpoint; who asks for another by name gets its description.

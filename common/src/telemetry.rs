@@ -27,8 +27,6 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-use crate::serve::{self, Security, ServeError};
-
 pub(crate) use call::Call;
 pub use call::{Traced, traced};
 pub use otlp::{ExportError, OtlpArgs};
@@ -104,7 +102,16 @@ pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
     metrics: Option<SdkMeterProvider>,
     logs: Option<SdkLoggerProvider>,
-    scraped: Option<(SocketAddr, Registry)>,
+    page: Option<MetricsPage>,
+}
+
+/// Metrics that are served over HTTP, as Prometheus scrapes them.
+#[derive(Debug)]
+pub(crate) struct MetricsPage {
+    /// The address to listen on.
+    pub(crate) address: SocketAddr,
+    /// The source of the metrics.
+    pub(crate) registry: Registry,
 }
 
 impl Telemetry {
@@ -117,8 +124,8 @@ impl Telemetry {
         let collector = otlp.collector(service)?;
         let traces = collector.traces()?;
         let logs = collector.logs()?;
-        let scraped = metrics_listen.map(|address| (address, Registry::new()));
-        let metrics = collector.metrics(scraped.as_ref().map(|(_, registry)| registry))?;
+        let page = metrics_listen.map(|address| MetricsPage { address, registry: Registry::new() });
+        let metrics = collector.metrics(page.as_ref().map(|page| &page.registry))?;
         let exported = match &logs {
             Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
             None => None,
@@ -129,19 +136,12 @@ impl Telemetry {
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());
         }
-        Ok(Self { traces, metrics, logs, scraped })
+        Ok(Self { traces, metrics, logs, page })
     }
 
-    /// Lets metrics be scraped, if they are to be, until the process ends.
-    ///
-    /// # Errors
-    /// The address is taken, or not this machine's, or others could reach it and nothing protects it.
-    pub async fn serve_metrics(&self, security: &Security) -> Result<Option<SocketAddr>, ServeError> {
-        let Some((address, registry)) = &self.scraped else { return Ok(None) };
-        let listener = serve::listen(*address, security).await?;
-        let address = listener.local_addr().map_err(|source| ServeError::Listen { address: *address, source })?;
-        serve::metrics(listener, security.clone(), registry.clone());
-        Ok(Some(address))
+    /// The metrics to serve over HTTP; None without `--metrics-listen`.
+    pub(crate) fn metrics_page(&self) -> Option<&MetricsPage> {
+        self.page.as_ref()
     }
 
     /// Tells what is still to be told, if the collector takes it within some seconds.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tandem_common::serve::{self, Endpoint, Health, Later, Security, ServeArgs, ServeError};
+use tandem_common::serve::{self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError};
 use tandem_common::telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio::sync::SetOnce;
@@ -22,7 +22,7 @@ use crate::grpc;
 #[derive(Debug, Clone, Default)]
 pub struct Served {
     engine: Arc<SetOnce<Engine>>,
-    routes: Later,
+    routes: DeferredRoutes,
     ending: Arc<SetOnce<()>>,
     cancel_load: Arc<AtomicBool>,
 }
@@ -71,7 +71,7 @@ impl Served {
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
-    let (address, served) = (generate.0.local_addr()?, Served::default());
+    let (address, served) = (generate.listener.local_addr()?, Served::default());
     let config = served.loading(args.engine.into());
 
     let loading = async {
@@ -103,18 +103,18 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
 }
 
 /// A socket for those who generate, and one for those who run the server, if they are to have one.
-async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<((TcpListener, Security), Option<Control>)> {
+async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureListener, Option<Control>)> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(args, &security).await?;
     let mut stdout = std::io::stdout();
-    if let Some(metrics) = telemetry.serve_metrics(&security).await? {
+    if let Some(metrics) = serve::serve_metrics(telemetry, &security).await? {
         writeln!(stdout, "gen-svc metrics listening on {metrics}")?;
     }
     if let Some(control) = &control {
         writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
     }
-    Ok(((listener, security), control))
+    Ok((SecureListener { listener, security }, control))
 }
 
 /// Ends the engine after the server: libtorch must not compute while the process is taken down.
@@ -156,7 +156,7 @@ impl Control {
 /// The server could not be built, or failed.
 pub async fn serve(
     served: Served,
-    (listener, security): (TcpListener, Security),
+    SecureListener { listener, security }: SecureListener,
     control: Option<Control>,
     args: &ServeArgs,
     shutdown: impl Future<Output = ()> + Send,
@@ -165,7 +165,7 @@ pub async fn serve(
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
         let control = Routes::new(grpc::control::server(served.clone(), args.max_message_bytes));
-        let routes = Later::new(SetOnce::from(control));
+        let routes = DeferredRoutes::new(SetOnce::from(control));
         endpoints.push(Endpoint { listener, security, names: vec![grpc::control::SERVICE_NAME], routes });
     }
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));

@@ -19,7 +19,7 @@ use render_svc::render::render;
 use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tandem_common::serve::{Later, Security, ServeArgs, ServeError};
+use tandem_common::serve::{DeferredRoutes, SecureListener, Security, ServeArgs, ServeError};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tandem_template::LocalTime;
@@ -462,7 +462,8 @@ pub async fn serve_library_before(library: Arc<Library>, generation: GenerationA
         let security = Security::open(&args.security)?;
         let renderer = Renderer::new(library, Limits::default());
         let routes = render_svc::serve::routes(renderer, runner, args.max_message_bytes);
-        render_svc::serve::serve((listener, security), &args, Later::new(SetOnce::from(routes)), stopped).await
+        let routes = DeferredRoutes::new(SetOnce::from(routes));
+        render_svc::serve::serve(SecureListener { listener, security }, &args, routes, stopped).await
     })
     .await
 }
@@ -525,7 +526,7 @@ impl Generation {
             let control = Control { listener: control_listener, security: security.clone() };
             let loaded = Served::default();
             loaded.set(served, args.max_message_bytes);
-            gen_svc::serve::serve(loaded, (listener, security), Some(control), &args, stopped).await
+            gen_svc::serve::serve(loaded, SecureListener { listener, security }, Some(control), &args, stopped).await
         })
         .await;
         Self { running, control, engine, tokenizer }

@@ -11,7 +11,7 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::serve::{Security, SecurityArgs, ServeArgs};
+use tandem_common::serve::{SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
 use tandem_tests::{Generation, Running, default_model};
 use tokio::net::TcpListener;
@@ -165,7 +165,8 @@ async fn loading(later: gen_svc::serve::Served) -> (Running, ControlServiceClien
         };
         let security = Security::open(&SecurityArgs::default())?;
         let control = Control { listener, security: security.clone() };
-        gen_svc::serve::serve(later, (served, security), Some(control), &ServeArgs::default(), stopped).await
+        let served = SecureListener { listener: served, security };
+        gen_svc::serve::serve(later, served, Some(control), &ServeArgs::default(), stopped).await
     })
     .await;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::is_health;
+use super::health::is_health;
 use crate::around::{Around, Keep, keep_with};
 use crate::status::{Failure, Reason};
 

@@ -1,5 +1,6 @@
 //! `grpc.health.v1` for a service and its parts.
 
+use http::Request;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
@@ -41,4 +42,9 @@ impl Health {
         let service = HealthService::from_health_reporter(self.reporter.clone());
         HealthServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
+}
+
+/// Whether a call asks for health: that needs no credentials, and no place among the calls.
+pub(super) fn is_health<B>(request: &Request<B>) -> bool {
+    request.uri().path().starts_with("/grpc.health.v1.Health/")
 }

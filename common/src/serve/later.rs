@@ -19,10 +19,10 @@ use crate::status::{Failure, Reason};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Where services are put once they are made.
-pub type Later = Arc<SetOnce<Routes>>;
+pub type DeferredRoutes = Arc<SetOnce<Routes>>;
 
 /// Sends calls there, but for those of gRPC's own services, which the wrapped one answers.
-pub(super) fn later<S>(routes: Later) -> impl Layer<S, Service = LaterService<S>> + Clone {
+pub(super) fn later<S>(routes: DeferredRoutes) -> impl Layer<S, Service = LaterService<S>> + Clone {
     layer_fn(move |inner| LaterService { inner, routes: Arc::clone(&routes) })
 }
 
@@ -30,7 +30,7 @@ pub(super) fn later<S>(routes: Later) -> impl Layer<S, Service = LaterService<S>
 #[derive(Debug, Clone)]
 pub(super) struct LaterService<S> {
     inner: S,
-    routes: Later,
+    routes: DeferredRoutes,
 }
 
 impl<S> Service<Request<Body>> for LaterService<S>

@@ -1,6 +1,7 @@
 //! Metrics, for those who scrape them: `GET /metrics` over HTTP/1.1 or HTTP/2, as text in Prometheus's format.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,15 +14,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use prometheus::{Registry, TextEncoder};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Bytes;
 
-use super::args::Security;
 use super::connections::incoming;
+use super::error::ServeError;
+use super::listener::{SecureListener, listen};
+use super::security::Security;
 use super::tokens::Admission;
+use crate::telemetry::Telemetry;
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -30,12 +33,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection may last; who scrapes makes another.
 const AGE: Duration = Duration::from_secs(600);
 
-/// Serves a registry until the process ends.
-pub fn metrics(listener: TcpListener, security: Security, registry: Registry) {
-    tokio::spawn(serve(listener, security, registry));
+/// Serves the telemetry's metrics over HTTP until the process ends. Returns the address that it listens on, or None without
+/// `--metrics-listen`.
+///
+/// # Errors
+/// Fails if the address is not available, or is not a loopback address and nothing protects it.
+pub async fn serve_metrics(telemetry: &Telemetry, security: &Security) -> Result<Option<SocketAddr>, ServeError> {
+    let Some(page) = telemetry.metrics_page() else { return Ok(None) };
+    let listener = listen(page.address, security).await?;
+    let address = listener.local_addr().map_err(|source| ServeError::Listen { address: page.address, source })?;
+    tokio::spawn(serve(SecureListener { listener, security: security.clone() }, page.registry.clone()));
+    Ok(Some(address))
 }
 
-async fn serve(listener: TcpListener, security: Security, registry: Registry) {
+async fn serve(SecureListener { listener, security }: SecureListener, registry: Registry) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = incoming(listener, places, security.tls.clone().map(|tls| tls.for_web()));
     while let Some(Ok(connection)) = connections.next().await {

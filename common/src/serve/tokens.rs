@@ -10,7 +10,7 @@ use subtle::{Choice, ConstantTimeEq as _};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::is_health;
+use super::health::is_health;
 use crate::around::Around;
 use crate::bearer::{Line, counts, lines};
 use crate::reload::{Cause, Reloaded};
