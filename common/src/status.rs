@@ -1,6 +1,8 @@
 //! One shape for every failure that a caller sees: on the wire a gRPC status with `google.rpc` details, on the command line
 //! a JSON object.
 
+mod code;
+mod errors_page;
 mod reason;
 
 use std::collections::HashMap;
@@ -10,7 +12,9 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-pub use reason::Reason;
+pub use code::code_name;
+pub use errors_page::errors_page;
+pub use reason::{Reason, RetryClass, UnknownReason};
 
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "tandem";
@@ -167,28 +171,4 @@ fn clip(mut text: String) -> String {
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// The code as gRPC spells it, such as `INVALID_ARGUMENT`.
-#[must_use]
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }

@@ -149,7 +149,7 @@ impl Call {
         self.code = Some(status.code());
         if status.code() != Code::Ok {
             let details = status.get_error_details();
-            self.reason = details.error_info().and_then(|info| Reason::named(&info.reason));
+            self.reason = details.error_info().and_then(|info| Reason::from_name(&info.reason));
         }
     }
 }
