@@ -2,48 +2,48 @@
 
 use std::net::SocketAddr;
 
-/// Why a service could not be served.
+/// Why a server could not start or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The descriptors do not describe what reflection was asked to show.
-    #[error("reflection could not be built")]
+    /// Reflection's descriptors are invalid.
+    #[error("cannot build reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The server ended with an error.
-    #[error("the server failed")]
+    #[error("server failed")]
     Transport(#[from] tonic::transport::Error),
-    /// Others could call.
+    /// Other machines can connect, and nothing protects the address.
     #[error(
-        "{address} can be reached from elsewhere: give --token-file, or --tls-cert and --tls-key (for control, with --tls-client-ca), \
-         or, if something else protects it, --insecure"
+        "{address} is reachable from other machines and not protected: set --token-file, or --tls-cert and --tls-key \
+         (for the admin API with --tls-client-ca), or --insecure if another component protects it"
     )]
     Unprotected {
-        /// Where it would listen.
+        /// The address to listen on.
         address: SocketAddr,
     },
-    /// The certificate, its key or the callers' authority make no sense.
-    #[error("TLS cannot be served")]
+    /// The certificate, its key or the client authorities are invalid.
+    #[error("cannot set up TLS")]
     Tls {
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The file of tokens makes no sense.
-    #[error("--token-file cannot be used")]
+    /// The token file is invalid.
+    #[error("cannot use --token-file")]
     Tokens {
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A server's task panicked.
-    #[error("the server panicked")]
+    /// The task of a server panicked.
+    #[error("server panicked")]
     Panicked(#[from] tokio::task::JoinError),
-    /// Signals cannot be received.
-    #[error("signals cannot be received")]
+    /// The signal handlers cannot be installed.
+    #[error("cannot install signal handlers")]
     Signal(#[source] std::io::Error),
-    /// The address cannot be listened on.
+    /// The address is not available.
     #[error("cannot listen on {address}")]
     Listen {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
 }

@@ -16,10 +16,10 @@ pub struct SecureListener {
     pub security: Security,
 }
 
-/// Opens a listening socket. Port 0 takes any free port.
+/// Opens a listening socket. Port 0 selects any free port.
 ///
 /// # Errors
-/// The address is taken, or not this machine's, or others could reach it and nothing protects it.
+/// Fails if the address is not available, or if it is not a loopback address and nothing protects it.
 pub async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, ServeError> {
     security.check(address)?;
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })

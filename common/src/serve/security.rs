@@ -8,7 +8,7 @@ use super::error::ServeError;
 use super::tls::Tls;
 use super::tokens::Tokens;
 
-/// What callers must show, and how connections are secured: as configured, with the files that this needs.
+/// The configured TLS and tokens, with the contents of their files.
 #[derive(Clone)]
 pub struct Security {
     args: SecurityArgs,
@@ -17,10 +17,10 @@ pub struct Security {
 }
 
 impl Security {
-    /// Reads the files, now and again.
+    /// Reads the files now, and reloads them when they change.
     ///
     /// # Errors
-    /// They cannot be read, or make no sense.
+    /// Fails if a file cannot be read or is invalid.
     pub fn open(args: &SecurityArgs) -> Result<Self, ServeError> {
         let tls = |source| ServeError::Tls { source };
         let tls = match (&args.tls_cert, &args.tls_key) {
@@ -28,22 +28,22 @@ impl Security {
             (Some(certificate), Some(key)) => {
                 Some(Tls::watch(certificate.clone(), key.clone(), args.tls_client_ca.clone()).map_err(tls)?)
             }
-            _ => return Err(tls("a certificate and its key are needed together".into())),
+            _ => return Err(tls("--tls-cert, --tls-key: both are required".into())),
         };
         let tokens = args.token_file.clone().map(Tokens::watch).transpose();
         Ok(Self { tls, tokens: tokens.map_err(|source| ServeError::Tokens { source })?, args: args.clone() })
     }
 
-    /// The same with other tokens.
+    /// Returns the same protection with other tokens.
     ///
     /// # Errors
-    /// The file cannot be read, or makes no sense.
+    /// Fails if the file cannot be read or is invalid.
     pub fn with_tokens(&self, file: PathBuf) -> Result<Self, ServeError> {
         let tokens = Some(Tokens::watch(file.clone()).map_err(|source| ServeError::Tokens { source })?);
         Ok(Self { args: SecurityArgs { token_file: Some(file), ..self.args.clone() }, tls: self.tls.clone(), tokens })
     }
 
-    /// Whether to listen on an address: on one that others can reach only if callers are known or connections secured.
+    /// Fails if the address is not a loopback address and neither TLS, tokens nor `--insecure` is set.
     pub(super) fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
         let is_protected = self.tls.is_some() || self.tokens.is_some();
         if address.ip().is_loopback() || is_protected || self.args.insecure {
@@ -53,13 +53,13 @@ impl Security {
         }
     }
 
-    /// Whether to listen there for those who run the service: on an address that others can reach only if callers are known.
+    /// Checks the address of an admin API.
     ///
     /// # Errors
-    /// Anyone could be a caller.
+    /// Fails if the address is not a loopback address and neither client certificates, tokens nor `--insecure` is set.
     pub fn check_operators(&self, address: SocketAddr) -> Result<(), ServeError> {
-        let knows_callers = self.args.tls_client_ca.is_some() || self.tokens.is_some();
-        if address.ip().is_loopback() || knows_callers || self.args.insecure {
+        let is_authenticated = self.args.tls_client_ca.is_some() || self.tokens.is_some();
+        if address.ip().is_loopback() || is_authenticated || self.args.insecure {
             Ok(())
         } else {
             Err(ServeError::Unprotected { address })
