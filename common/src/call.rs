@@ -1,4 +1,4 @@
-//! How a Tandem service calls another: over TLS, and with a bearer token, where that one asks for them.
+//! Outgoing calls from one Tandem service to another: TLS and bearer tokens.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,46 +9,47 @@ use sha2::{Digest as _, Sha256};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 
-use crate::bearer::{Line, counts, lines};
+use crate::bearer::{Line, is_unexpired, lines};
 use crate::reload::{Cause, Reloaded};
 
-/// What the other service asks for.
+/// The credentials for another service.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    /// PEM: who signs its certificate.
+    /// PEM file: the certificate authorities that may sign the other service's certificate.
     pub ca: Option<PathBuf>,
-    /// PEM: our certificate and its key.
+    /// PEM files: this client's certificate and its key.
     pub identity: Option<[PathBuf; 2]>,
-    /// The first token in it that has not expired is sent. It is read again when it changes.
+    /// Token file. Calls carry its first unexpired token. The file is reloaded when it changes.
     pub token_file: Option<PathBuf>,
 }
 
 /// Why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} cannot be used")]
+#[error("cannot use {what}")]
 pub struct CredentialsError {
     what: &'static str,
     source: Cause,
 }
 
 impl Credentials {
-    /// How to connect to one of the addresses behind a name, `http` or `https`; the certificate is that name's.
+    /// Returns the endpoint of one of a host's addresses. `name` is the `http` or `https` URI of the host; its certificate must
+    /// have that host's name.
     ///
     /// # Errors
-    /// A file cannot be read, or makes no sense.
+    /// Fails if a file cannot be read or is invalid, or if TLS files are given for an `http` URI.
     pub fn endpoint(&self, name: &Uri, address: SocketAddr) -> Result<Endpoint, CredentialsError> {
-        let failed = |source| CredentialsError { what: "TLS towards the other service", source };
+        let failed = |source| CredentialsError { what: "the TLS credentials for the other service", source };
         let is_secured = name.scheme_str() == Some("https");
         let scheme = if is_secured { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|error| failed(error.into()))?;
         let endpoint = endpoint.origin(name.clone()).tcp_nodelay(true);
         if !is_secured && (self.ca.is_some() || self.identity.is_some()) {
-            return Err(failed(format!("{name} is not secured: say https").into()));
+            return Err(failed(format!("{name} does not use TLS: use https").into()));
         }
         if is_secured { self.tls(name, endpoint).map_err(failed) } else { Ok(endpoint) }
     }
 
-    /// What the files for TLS hold, as a digest. None while one cannot be read.
+    /// Returns a digest of the TLS files, or None if one of them cannot be read.
     #[must_use]
     pub fn version(&self) -> Option<[u8; 32]> {
         let files = self.ca.iter().chain(self.identity.iter().flatten());
@@ -60,7 +61,7 @@ impl Credentials {
     }
 
     fn tls(&self, name: &Uri, endpoint: Endpoint) -> Result<Endpoint, Cause> {
-        let ca = self.ca.as_deref().ok_or("https needs to know who signs the certificate")?;
+        let ca = self.ca.as_deref().ok_or("https needs the file of its certificate authorities")?;
         let host = name.host().unwrap_or_default().trim_matches(['[', ']']);
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)).domain_name(host);
         if let Some([certificate, key]) = &self.identity {
@@ -69,18 +70,18 @@ impl Credentials {
         Ok(endpoint.tls_config(tls)?)
     }
 
-    /// The token to send, if there is one.
+    /// Returns the bearer token for calls, or None without a token file.
     ///
     /// # Errors
-    /// There is none in the file, or it cannot be read.
+    /// Fails if the file cannot be read or contains no token.
     pub fn token(&self) -> Result<Option<BearerToken>, CredentialsError> {
         let watch = |file| Reloaded::watch(vec![file], |contents| secrets(&contents[0])).map(BearerToken);
         let token = self.token_file.clone().map(watch).transpose();
-        token.map_err(|source| CredentialsError { what: "the token for the other service", source })
+        token.map_err(|source| CredentialsError { what: "the token file for the other service", source })
     }
 }
 
-/// The token that calls carry.
+/// The bearer token of outgoing calls.
 #[derive(Debug, Clone)]
 pub struct BearerToken(Arc<Reloaded<Vec<Secret>>>);
 
@@ -91,9 +92,9 @@ struct Secret {
 }
 
 impl BearerToken {
-    /// Puts it where the other service looks for it.
+    /// Adds the first unexpired token to a call's metadata.
     pub fn add_to(&self, metadata: &mut MetadataMap) {
-        if let Some(secret) = self.0.get().iter().find(|secret| counts(secret.until)) {
+        if let Some(secret) = self.0.get().iter().find(|secret| is_unexpired(secret.until)) {
             metadata.insert("authorization", secret.header.clone());
         }
     }
@@ -106,7 +107,7 @@ fn secrets(content: &[u8]) -> Result<Vec<Secret>, Cause> {
         Ok(Secret { header, until })
     };
     let secrets: Vec<_> = lines(content)?.into_iter().map(secret).collect::<Result<_, Cause>>()?;
-    if secrets.is_empty() { Err("there is no token in it".into()) } else { Ok(secrets) }
+    if secrets.is_empty() { Err("the file contains no token".into()) } else { Ok(secrets) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Cause> {

@@ -1,9 +1,10 @@
-//! What both Tandem services share: the contracts, status codes and reasons, serving, outgoing calls, telemetry.
+//! The parts that both Tandem services share: contracts, status codes and reasons, serving, outgoing calls, telemetry.
 
-mod around;
 mod bearer;
 pub mod call;
+mod call_layer;
 pub mod pb;
+pub mod random;
 mod reload;
 pub mod serve;
 pub mod status;

@@ -1,11 +1,11 @@
-//! The generated contracts and their descriptors, nothing else. The modules follow the proto packages.
+//! The generated contracts and their descriptors. The modules follow the proto packages.
 
 #![allow(missing_debug_implementations, unreachable_pub, missing_docs, clippy::all)]
 
-/// Every `.proto` of the project as an encoded `FileDescriptorSet`; what reflection serves.
+/// Every `.proto` of the project as an encoded `FileDescriptorSet`. Reflection serves it.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// What is said to a model.
+/// Conversations and their parts.
 pub mod chat {
     /// Package `tandem.chat.v1`.
     pub mod v1 {
@@ -13,7 +13,7 @@ pub mod chat {
     }
 }
 
-/// Conversations to prompts.
+/// Rendering of conversations into prompts.
 pub mod render {
     /// Package `tandem.render.v1`.
     pub mod v1 {
@@ -21,7 +21,7 @@ pub mod render {
     }
 }
 
-/// Prompts to tokens.
+/// Generation of tokens from prompts.
 pub mod generate {
     /// Package `tandem.generate.v1`.
     pub mod v1 {
@@ -29,7 +29,7 @@ pub mod generate {
     }
 }
 
-/// Conversations to answers.
+/// Tasks: rendering and generation in one call.
 pub mod task {
     /// Package `tandem.task.v1`.
     pub mod v1 {

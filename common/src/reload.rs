@@ -1,81 +1,84 @@
-//! What is made of files, and made again when they change.
+//! Values that are built from files and rebuilt when the files change.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fs, io};
 
+use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
 
 use crate::status::chain;
 
-/// How often files are looked at.
-const INTERVAL: Duration = Duration::from_secs(5);
+/// The time between two checks of the files.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a value could not be made.
+/// Why a value could not be built.
 pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Makes a value of the files' contents, in the order of their paths.
-type Make<T> = fn(&[Vec<u8>]) -> Result<T, Cause>;
+/// Builds a value from the files' contents, in the order of their paths.
+type Build<T> = fn(&[Vec<u8>]) -> Result<T, Cause>;
 
-/// A value made of files. While they cannot be read, or make no sense, the last one that did counts.
+/// A value built from files. If a reload fails, the previous value stays in use.
 pub(crate) struct Reloaded<T> {
     paths: Vec<PathBuf>,
-    make: Make<T>,
-    current: RwLock<Arc<T>>,
+    build: Build<T>,
+    current: ArcSwap<T>,
 }
 
 impl<T: Send + Sync + 'static> Reloaded<T> {
-    /// Reads the files now, and, as long as the value is in use, every five seconds.
-    pub(crate) fn watch(paths: Vec<PathBuf>, make: Make<T>) -> Result<Arc<Self>, Cause> {
+    /// Reads the files now, and checks them every five seconds as long as the value is in use.
+    pub(crate) fn watch(paths: Vec<PathBuf>, build: Build<T>) -> Result<Arc<Self>, Cause> {
         let contents = read(&paths)?;
-        let current = RwLock::new(Arc::new(make(&contents)?));
-        let reloaded = Arc::new(Self { paths, make, current });
+        let current = ArcSwap::from_pointee(build(&contents)?);
+        let reloaded = Arc::new(Self { paths, build, current });
         tokio::spawn(follow(Arc::downgrade(&reloaded), digests(&contents)));
         Ok(reloaded)
     }
 
+    /// Returns the current value.
     pub(crate) fn get(&self) -> Arc<T> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        self.current.load_full()
     }
 
-    /// What to compare with next time.
-    fn look(&self, before: Vec<[u8; 32]>) -> Vec<[u8; 32]> {
+    /// Rebuilds the value if the files' digests differ from `previous`. Returns the digests for the next check.
+    fn check(&self, previous: Vec<[u8; 32]>) -> Vec<[u8; 32]> {
         let contents = match read(&self.paths) {
             Ok(contents) => contents,
             Err(error) => {
-                tracing::error!(%error, "not read again, what was read before counts");
-                return before;
+                tracing::error!(%error, "reload failed; keeping the previous version");
+                return previous;
             }
         };
-        let now = digests(&contents);
-        if now != before {
-            match (self.make)(&contents) {
+        let digests = digests(&contents);
+        if digests != previous {
+            match (self.build)(&contents) {
                 Ok(value) => {
-                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
-                    tracing::info!(files = ?self.paths, "read again");
+                    self.current.store(Arc::new(value));
+                    tracing::info!(files = ?self.paths, "files reloaded");
                 }
                 Err(error) => {
-                    tracing::error!(files = ?self.paths, "what was read before counts: {}", chain(&*error));
+                    let error = chain(&*error);
+                    tracing::error!(files = ?self.paths, error, "reload failed; keeping the previous version");
                 }
             }
         }
-        now
+        digests
     }
 }
 
-async fn follow<T: Send + Sync + 'static>(reloaded: Weak<Reloaded<T>>, mut known: Vec<[u8; 32]>) {
+async fn follow<T: Send + Sync + 'static>(reloaded: Weak<Reloaded<T>>, mut digests: Vec<[u8; 32]>) {
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let Some(reloaded) = reloaded.upgrade() else { return };
-        match tokio::task::spawn_blocking(move || reloaded.look(known)).await {
-            Ok(now) => known = now,
+        match tokio::task::spawn_blocking(move || reloaded.check(digests)).await {
+            Ok(checked) => digests = checked,
             Err(_) => return,
         }
     }
 }
 
-/// What files held, without their secrets.
+/// Digests detect a change without keeping the files' secrets.
 fn digests(contents: &[Vec<u8>]) -> Vec<[u8; 32]> {
     contents.iter().map(|content| Sha256::digest(content).into()).collect()
 }

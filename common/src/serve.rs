@@ -1,130 +1,88 @@
-//! How a Tandem service is run: who may call, limits, health, reflection, typed transport errors, metrics to scrape, and a
-//! drain on shutdown.
+//! A gRPC server: protection, limits, health, reflection, typed transport errors, the metrics page, and drain on shutdown.
 
 mod args;
-mod arrival;
+mod body_timeout;
 mod capacity;
 mod connections;
 mod deadline;
+mod error;
 mod health;
-mod later;
+mod listener;
+mod message_limit;
 mod metrics;
+mod not_ready;
+mod security;
+mod shutdown;
 mod tls;
 mod tokens;
 mod typed_errors;
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
-use crate::around::around;
+use crate::call_layer::CallLayer;
 use crate::pb;
 use crate::telemetry::Call;
 use capacity::Capacity;
-use later::later;
+use deadline::CallTimeout;
+use not_ready::NotReadyLayer;
 use tokens::Admission;
 
-pub use args::{Security, SecurityArgs, ServeArgs};
+pub use args::{SecurityArgs, ServeArgs};
 pub use deadline::deadline;
+pub use error::ServeError;
 pub use health::Health;
-pub use later::Later;
-pub use metrics::metrics;
+pub use listener::{SecureListener, listen};
+pub use metrics::serve_metrics;
+pub use not_ready::DeferredRoutes;
+pub use security::Security;
+pub use shutdown::shutdown_signal;
 
-/// Headers of a call, in bytes.
+/// The limit of a call's headers.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// The time between two HTTP/2 pings on a connection.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// The time for the client's response to a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why a service could not be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The descriptors do not describe what reflection was asked to show.
-    #[error("reflection could not be built")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The server ended with an error.
-    #[error("the server failed")]
-    Transport(#[from] tonic::transport::Error),
-    /// Others could call.
-    #[error(
-        "{address} can be reached from elsewhere: give --token-file, or --tls-cert and --tls-key (for control, with --tls-client-ca), \
-         or, if something else protects it, --insecure"
-    )]
-    Unprotected {
-        /// Where it would listen.
-        address: SocketAddr,
-    },
-    /// The certificate, its key or the callers' authority make no sense.
-    #[error("TLS cannot be served")]
-    Tls {
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The file of tokens makes no sense.
-    #[error("--token-file cannot be used")]
-    Tokens {
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A server's task panicked.
-    #[error("the server panicked")]
-    Panicked(#[from] tokio::task::JoinError),
-    /// Signals cannot be received.
-    #[error("signals cannot be received")]
-    Signal(#[source] std::io::Error),
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// What was asked for.
-        address: SocketAddr,
-        /// Why not.
-        source: std::io::Error,
-    },
-}
-
-/// Opens a listening socket. Port 0 takes any free port.
-///
-/// # Errors
-/// The address is taken, or not this machine's, or others could reach it and nothing protects it.
-pub async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, ServeError> {
-    security.check(address)?;
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
-}
-
-/// A socket, and the gRPC services that are served there.
+/// A socket and the gRPC services behind it.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where callers connect.
+    /// The socket.
     pub listener: TcpListener,
-    /// Who may.
+    /// Its protection.
     pub security: Security,
     /// The services' full names.
     pub names: Vec<&'static str>,
-    /// The services, once they are made.
-    pub routes: Later,
+    /// The services, set once they are ready.
+    pub routes: DeferredRoutes,
 }
 
-/// Serves all endpoints until `shutdown`, then drains: health turns NOT_SERVING, no call is accepted any more, and calls in flight get
-/// [`ServeArgs::drain_seconds`] to finish. Health is SERVING once all services are made; calls to one that is not are refused. Limits are
-/// each endpoint's own.
+/// Serves all endpoints until `shutdown`, then drains.
+///
+/// Health is SERVING once the routes of all endpoints are set. Calls to an endpoint without routes are rejected. Each endpoint
+/// has its own limits. On shutdown health turns NOT_SERVING, new calls are rejected, and calls in progress have
+/// [`ServeArgs::drain_seconds`] to finish.
 ///
 /// # Errors
-/// [`ServeError`], when a server could not be built or failed.
+/// Fails with [`ServeError`] if a server could not be built or failed.
 pub async fn serve(
     endpoints: Vec<Endpoint>,
     args: &ServeArgs,
     health: Health,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    allow_many_files();
+    raise_file_limit();
     health.set(false).await;
     let (close, closed) = watch::channel(());
     let mut servers = JoinSet::new();
@@ -150,21 +108,22 @@ pub async fn serve(
     tracing::info!(seconds = args.drain_seconds, "draining");
     let _ = close.send(());
     health.end().await;
-    let drained = async {
-        while let Some(ended) = servers.join_next().await {
-            ended??;
-        }
-        Ok::<(), ServeError>(())
-    };
-    match tokio::time::timeout(Duration::from_secs(args.drain_seconds), drained).await {
+    match tokio::time::timeout(Duration::from_secs(args.drain_seconds), join(servers)).await {
         Ok(ended) => ended?,
-        Err(_) => tracing::warn!("calls still in flight after the drain time were cut"),
+        Err(_) => tracing::warn!(seconds = args.drain_seconds, "drain timed out; calls in progress were aborted"),
     }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Serves one endpoint until it is told to close.
+async fn join(mut servers: JoinSet<Result<(), ServeError>>) -> Result<(), ServeError> {
+    while let Some(ended) = servers.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Returns the future of one endpoint's server, which ends after a message on `closed`.
 fn server(
     endpoint: Endpoint,
     args: &ServeArgs,
@@ -172,8 +131,8 @@ fn server(
     mut closed: watch::Receiver<()>,
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
-    let calls = Capacity::new(args.max_calls);
-    let look = move |mut request: Request<Body>| {
+    let (capacity, max_message_bytes) = (Capacity::new(args.max_calls), args.max_message_bytes);
+    let admit = move |mut request: Request<Body>| {
         let admission = tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(&request));
         request.extensions_mut().insert(admission);
         request
@@ -183,43 +142,41 @@ fn server(
         None => Server::builder(),
     };
     let router = builder
-        .layer(MapRequestLayer::new(look))
-        .layer(around(|request: &mut Request<Body>| Call::answered(request, Admission::of(request).is_granted())))
+        .layer(MapRequestLayer::new(admit))
+        .layer(CallLayer::new(|request: &mut Request<Body>| {
+            Call::incoming(request, Admission::of(request).is_granted())
+        }))
         .layer(MapResponseLayer::new(typed_errors::typed))
-        .layer(around(|request: &mut Request<Body>| Admission::of(request)))
-        .layer(around(move |request: &mut Request<Body>| calls.take(request)))
-        .layer(around(|request: &mut Request<Body>| deadline::Limit::begin(request)))
-        .layer(MapRequestLayer::new(arrival::in_time))
-        .layer(later(routes))
+        .layer(CallLayer::new(|request: &mut Request<Body>| Admission::of(request)))
+        .layer(CallLayer::new(move |request: &mut Request<Body>| capacity.acquire(request)))
+        .layer(CallLayer::new(|request: &mut Request<Body>| CallTimeout::start(request)))
+        .layer(MapRequestLayer::new(body_timeout::with_body_timeout))
+        .layer(MapRequestLayer::new(move |request| message_limit::with_message_limit(max_message_bytes, request)))
+        .layer(NotReadyLayer::new(routes))
         .max_concurrent_streams(args.max_connection_calls)
         .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        .http2_keepalive_interval(Some(PING_INTERVAL))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .add_service(health.server())
         .add_service(reflection(&names)?.build_v1()?)
         .add_service(reflection(&names)?.build_v1alpha()?);
-    let connections = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
-    let incoming = connections::incoming(listener, connections, tls);
+    let permits = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
+    let incoming = connections::incoming(listener, permits, tls);
     let close = async move {
         let _ = closed.changed().await;
     };
     Ok(async move { Ok(router.serve_with_incoming_shutdown(incoming, close).await?) })
 }
 
-/// Connections are files to the system, which allows fewer than it could unless it is asked.
-fn allow_many_files() {
+/// Raises the limit of open files, which bounds the connections, to the maximum that the operating system allows.
+fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "limit of open files not raised");
     }
 }
 
-/// Whether a call asks for health: that needs no credentials, and no place among the calls.
-fn is_health<B>(request: &Request<B>) -> bool {
-    request.uri().path().starts_with("/grpc.health.v1.Health/")
-}
-
-/// Reflection. It lists the services of an endpoint; who asks for another by name gets its description.
+/// Builds reflection. It lists the services of one endpoint and describes every service by name.
 fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builder<'static>, ServeError> {
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
@@ -228,31 +185,4 @@ fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builde
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection");
     Ok(names.iter().fold(builder, |builder, name| builder.with_service_name(*name)))
-}
-
-/// Waits for SIGTERM or SIGINT. A SIGINT after that ends the process at once, whatever is in flight.
-///
-/// # Errors
-/// Signal handlers cannot be installed. They are installed before this returns, not when the future is first polled.
-pub fn shutdown_signal() -> Result<impl Future<Output = ()> + Send, ServeError> {
-    let install = |kind| signal(kind).map_err(ServeError::Signal);
-    let (mut terminate, mut interrupt) = (install(SignalKind::terminate())?, install(SignalKind::interrupt())?);
-    let (tell, told) = oneshot::channel();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        // Whoever waited may have found another reason to end.
-        let _ = tell.send(());
-        interrupt.recv().await;
-        tracing::warn!("interrupted again: ends at once");
-        // Not as `exit` does: what libtorch needs must not go while it computes.
-        let _ = kill_process(getpid(), Signal::KILL);
-        // The first process of a container cannot kill itself so.
-        std::process::abort();
-    });
-    Ok(async {
-        let _ = told.await;
-    })
 }

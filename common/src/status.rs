@@ -1,6 +1,7 @@
-//! One shape for every failure that a caller sees: on the wire a gRPC status with `google.rpc` details, on the command line
-//! a JSON object.
+//! Failures as callers see them: on the wire a gRPC status with `google.rpc` details, on the command line a JSON object.
 
+mod code;
+mod errors_page;
 mod reason;
 
 use std::collections::HashMap;
@@ -10,26 +11,29 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-pub use reason::Reason;
+pub use code::code_name;
+pub use errors_page::errors_page;
+pub use reason::{Reason, RetryClass, UnknownReason};
 
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "tandem";
 
-/// A failure as the caller sees it.
+/// A failure for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     code: Code,
     reason: Reason,
     message: String,
     field: Option<String>,
-    is_about_field: bool,
+    /// True if the field is not put before the message.
+    is_standalone: bool,
     line: Option<u32>,
     retry_after: Option<Duration>,
     resource: Option<(&'static str, String)>,
 }
 
 impl Failure {
-    /// The reason is for programs, the message for people.
+    /// Creates a failure with the code of its reason. Programs compare the reason; people read the message.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
@@ -37,91 +41,91 @@ impl Failure {
             reason,
             message: clip(message.into()),
             field: None,
-            is_about_field: false,
+            is_standalone: false,
             line: None,
             retry_after: None,
             resource: None,
         }
     }
 
-    /// With another code than the reason's own.
+    /// Replaces the reason's code.
     #[must_use]
     pub fn with_code(self, code: Code) -> Self {
         Self { code, ..self }
     }
 
-    /// Names what is not there: a kind, such as `model`, and a name.
+    /// Adds the ResourceInfo of a missing resource: its kind, such as `model`, and its name.
     #[must_use]
-    pub fn on_resource(self, kind: &'static str, name: impl Into<String>) -> Self {
+    pub fn with_resource(self, kind: &'static str, name: impl Into<String>) -> Self {
         Self { resource: Some((kind, clip(name.into()))), ..self }
     }
 
-    /// INVALID_ARGUMENT for one field of the request, such as `messages[2].role`.
+    /// Creates an INVALID_REQUEST failure for one request field, such as `messages[2].role`.
     #[must_use]
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Reason::InvalidRequest, message).at(field)
+        Self::new(Reason::InvalidRequest, message).with_field(field)
     }
 
-    /// Names the request field that is to blame.
+    /// Adds the request field at fault; [`Failure::message`] puts it before the message.
     #[must_use]
-    pub fn at(mut self, field: impl Into<String>) -> Self {
+    pub fn with_field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(clip(field.into()));
         self
     }
 
-    /// Names the request field that it concerns, for a message that stands by itself.
+    /// Adds the request field at fault without repeating it in the message.
     #[must_use]
-    pub fn about(self, field: impl Into<String>) -> Self {
-        Self { is_about_field: true, ..self.at(field) }
+    pub fn with_context(self, field: impl Into<String>) -> Self {
+        Self { is_standalone: true, ..self.with_field(field) }
     }
 
-    /// Names the line of the chat template where it happened, counted from 1.
+    /// Adds the line of the chat template at fault, counted from 1.
     #[must_use]
-    pub fn on_line(self, line: u32) -> Self {
+    pub fn with_template_line(self, line: u32) -> Self {
         Self { line: Some(line), ..self }
     }
 
-    /// Tells the caller when to try again.
+    /// Adds RetryInfo: the delay before the caller's next attempt.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// The gRPC code.
+    /// Returns the gRPC code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// The stable reason.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// The request field that it is about.
+    /// Returns the request field at fault.
     #[must_use]
     pub fn field(&self) -> Option<&str> {
         self.field.as_deref()
     }
 
-    /// The sentence for people, led by the field where there is one.
+    /// Returns the message, after the field from [`Failure::with_field`].
     #[must_use]
     pub fn message(&self) -> String {
         match &self.field {
-            Some(field) if !self.is_about_field => format!("{field}: {}", self.message),
+            Some(field) if !self.is_standalone => format!("{field}: {}", self.message),
             _ => self.message.clone(),
         }
     }
 
-    /// The line of the chat template where it happened.
+    /// Returns the line of the chat template at fault.
     #[must_use]
     pub fn line(&self) -> Option<u32> {
         self.line
     }
 
-    /// `{"code", "reason", "message", "field"?, "line"?}`, as the command line prints it.
+    /// Returns `{"code", "reason", "message", "field"?, "line"?}`, the form of the command line.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut object = json!({"code": code_name(self.code), "reason": self.reason.name(), "message": self.message});
@@ -152,43 +156,19 @@ impl From<Failure> for Status {
     }
 }
 
-/// Statuses travel in headers, which clients limit to 8 KiB or so; what callers sent may be in them, and is longer.
+/// Truncates text that may come from the caller: a status is sent in headers, which clients limit to about 8 KiB.
 fn clip(mut text: String) -> String {
-    const LIMIT: usize = 1024;
-    if text.len() > LIMIT {
-        text.truncate(text.floor_char_boundary(LIMIT));
+    const MAX_BYTES: usize = 1024;
+    if text.len() > MAX_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_BYTES));
         text.push('…');
     }
     text
 }
 
-/// An error and its causes, in one line.
+/// Returns an error and its causes in one line.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// The code as gRPC spells it, such as `INVALID_ARGUMENT`.
-#[must_use]
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }

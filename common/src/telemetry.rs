@@ -1,9 +1,11 @@
-//! What a service tells of itself: logs on standard error, so that standard output stays the program's own; traces, metrics and logs
-//! over OTLP, if there is a collector; metrics for whoever scrapes them. None of it says anything of what callers send but how much
-//! it is.
+//! Telemetry: logs on standard error, traces, metrics and logs exported over OTLP, and the registry of the metrics page.
+//!
+//! None of it contains prompt or answer text, only sizes and counts.
 
+mod args;
 mod call;
 mod lines;
+mod meter;
 mod otlp;
 mod span;
 
@@ -11,9 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
 use opentelemetry::global;
-use opentelemetry::metrics::Meter;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
@@ -27,141 +27,98 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-use crate::serve::{self, Security, ServeError};
-
+pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
 pub(crate) use call::Call;
 pub use call::{Traced, traced};
-pub use otlp::{ExportError, OtlpArgs};
+pub use meter::meter;
+pub use otlp::ExportError;
 pub use span::Span;
 
-/// Libraries that tell everyone how they build their tables, or each step of an export, and how much of it is shown. Filters that name
-/// them still count.
-const QUIET: [(&str, LevelFilter); 3] =
+/// Verbose libraries and their highest level, unless `--log` names them.
+const QUIET_LIBRARIES: [(&str, LevelFilter); 3] =
     [("tk_encode", LevelFilter::WARN), ("ptr_hash", LevelFilter::ERROR), ("opentelemetry", LevelFilter::WARN)];
-/// What an export does must not be exported.
+/// The exporter's own events must not be exported.
 const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
 
-/// How long the last of it may take to be told.
-const END: Duration = Duration::from_secs(3);
+/// The time for the last export.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How to log.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Logging")]
-pub struct LogArgs {
-    /// What to log: a level (error, warn, info, debug, trace), or directives such as `info,gen_svc=debug`.
-    #[arg(long, env = "TANDEM_LOG", default_value = "info", value_name = "FILTER")]
-    pub log: String,
-
-    /// How log lines look: text for people, json for collectors.
-    #[arg(long, env = "TANDEM_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
-    pub log_format: LogFormat,
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum LogFormat {
-    /// One line for people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// What a service tells of itself.
-#[derive(Debug, Clone, Args)]
-pub struct TelemetryArgs {
-    /// Logs.
-    #[command(flatten)]
-    pub log: LogArgs,
-
-    /// A collector.
-    #[command(flatten)]
-    pub otlp: OtlpArgs,
-
-    /// Where metrics can be scraped, as Prometheus does: http://ADDRESS/metrics. Secured as the service is: over https with its
-    /// certificate, for those who have a token. Default: nowhere.
-    #[arg(long, env = "TANDEM_METRICS_LISTEN", value_name = "ADDRESS", help_heading = "Telemetry")]
-    pub metrics_listen: Option<SocketAddr>,
-}
-
-/// Starts logging for the whole process. A second call changes nothing.
+/// Starts logging for the whole process. Later calls have no effect.
 ///
 /// # Errors
-/// A filter that does not parse.
+/// Fails if the filter is invalid.
 pub fn init(args: &LogArgs) -> Result<(), ParseError> {
     let _ = tracing_subscriber::registry().with(lines(args)?).try_init();
     Ok(())
 }
 
-/// What makes metrics. They count once [`Telemetry::start`] was called, if there is someone to tell.
-#[must_use]
-pub fn meter() -> Meter {
-    global::meter("tandem")
-}
-
-/// A service's telemetry, under way.
+/// The running telemetry of a service.
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
     metrics: Option<SdkMeterProvider>,
     logs: Option<SdkLoggerProvider>,
-    scraped: Option<(SocketAddr, Registry)>,
+    page: Option<MetricsPage>,
+}
+
+/// Metrics that are served over HTTP, as Prometheus scrapes them.
+#[derive(Debug)]
+pub(crate) struct MetricsPage {
+    /// The address to listen on.
+    pub(crate) address: SocketAddr,
+    /// The source of the metrics.
+    pub(crate) registry: Registry,
 }
 
 impl Telemetry {
-    /// Starts it for the whole process, on a tokio runtime. Metrics that were made before do not count.
+    /// Starts telemetry for the whole process, on a tokio runtime. Metrics created before are not recorded.
     ///
     /// # Errors
-    /// A filter that does not parse, or a collector that cannot be called as configured.
+    /// Fails if the log filter is invalid or an exporter cannot be built.
     pub fn start(service: &'static str, args: &TelemetryArgs) -> Result<Self, ExportError> {
         let TelemetryArgs { log, otlp, metrics_listen } = args;
         let collector = otlp.collector(service)?;
         let traces = collector.traces()?;
         let logs = collector.logs()?;
-        let scraped = metrics_listen.map(|address| (address, Registry::new()));
-        let metrics = collector.metrics(scraped.as_ref().map(|(_, registry)| registry))?;
+        let page = metrics_listen.map(|address| MetricsPage { address, registry: Registry::new() });
+        let metrics = collector.metrics(page.as_ref().map(|page| &page.registry))?;
         let exported = match &logs {
             Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
             None => None,
         };
-        // The process has one, for all tests that start a service in it.
+        // Fails for the second service in a process, as in tests, which then shares the first one's subscriber.
         let _ = tracing_subscriber::registry().with(lines(log)?).with(exported).try_init();
-        span::tell(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
+        span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());
         }
-        Ok(Self { traces, metrics, logs, scraped })
+        Ok(Self { traces, metrics, logs, page })
     }
 
-    /// Lets metrics be scraped, if they are to be, until the process ends.
-    ///
-    /// # Errors
-    /// The address is taken, or not this machine's, or others could reach it and nothing protects it.
-    pub async fn serve_metrics(&self, security: &Security) -> Result<Option<SocketAddr>, ServeError> {
-        let Some((address, registry)) = &self.scraped else { return Ok(None) };
-        let listener = serve::listen(*address, security).await?;
-        let address = listener.local_addr().map_err(|source| ServeError::Listen { address: *address, source })?;
-        serve::metrics(listener, security.clone(), registry.clone());
-        Ok(Some(address))
+    /// Returns the metrics to serve over HTTP, or None without `--metrics-listen`.
+    pub(crate) fn metrics_page(&self) -> Option<&MetricsPage> {
+        self.page.as_ref()
     }
 
-    /// Tells what is still to be told, if the collector takes it within some seconds.
+    /// Flushes pending telemetry, waiting at most [`FLUSH_TIMEOUT`].
     pub async fn end(self) {
         let end = move || {
-            // Side by side: each may take some seconds.
+            // In parallel, because each waits up to the timeout.
             std::thread::scope(|scope| {
-                scope.spawn(|| self.traces.as_ref().map(|traces| traces.shutdown_with_timeout(END)));
-                scope.spawn(|| self.metrics.as_ref().map(|metrics| metrics.shutdown_with_timeout(END)));
-                scope.spawn(|| self.logs.as_ref().map(|logs| logs.shutdown_with_timeout(END)));
+                scope.spawn(|| self.traces.as_ref().map(|traces| traces.shutdown_with_timeout(FLUSH_TIMEOUT)));
+                scope.spawn(|| self.metrics.as_ref().map(|metrics| metrics.shutdown_with_timeout(FLUSH_TIMEOUT)));
+                scope.spawn(|| self.logs.as_ref().map(|logs| logs.shutdown_with_timeout(FLUSH_TIMEOUT)));
             });
         };
         let _ = tokio::task::spawn_blocking(end).await;
     }
 }
 
+/// Builds the filter of `--log`, with the quiet libraries before it and `more` directives after it.
 fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
     let directives = args.log.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let most = directives.rev().find_map(|directive| directive.parse().ok()).unwrap_or(LevelFilter::ERROR);
-    let quiet = QUIET.map(|(library, level)| format!("{library}={}", level.min(most))).join(",");
+    let quiet = QUIET_LIBRARIES.map(|(library, level)| format!("{library}={}", level.min(most))).join(",");
     EnvFilter::builder().parse(format!("{quiet},{},{more}", args.log))
 }
 

@@ -266,11 +266,11 @@ impl Error {
     pub fn failure(&self) -> Failure {
         let reason = self.reason();
         match self {
-            Self::Invalid { field, problem } => Failure::new(reason, problem).at(field),
+            Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
             Self::PromptTooLong { field, .. } | Self::PromptOverLimit { field, .. } => {
-                Failure::new(reason, self.to_string()).at(*field)
+                Failure::new(reason, self.to_string()).with_field(*field)
             }
-            Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).on_resource("model", asked),
+            Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
             Self::QueueFull { .. }
             | Self::GrammarQueueFull { .. }
             | Self::Loading

@@ -1,9 +1,9 @@
 //! A request: as the caller states it, and as it will run once checked against the model and completed with its defaults.
 
 use std::fmt::Display;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
+use tandem_common::random::random_u64;
 use tandem_model_files::artifacts::GenerationDefaults;
 use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 
@@ -458,7 +458,7 @@ impl SamplingOptions {
             frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
             logit_bias: self.logit_bias,
             n: self.n.unwrap_or(1),
-            seed: self.seed.unwrap_or_else(random_seed),
+            seed: self.seed.unwrap_or_else(random_u64),
         }
     }
 }
@@ -655,9 +655,4 @@ fn check_tokenizer(model: &ServedModel, expected: Option<&str>) -> Result<(), Er
         }
         _ => Ok(()),
     }
-}
-
-/// Different on every call: the standard library seeds its hashers from the operating system's randomness.
-fn random_seed() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tandem_common::serve::{self, Endpoint, Health, Later, Security, ServeArgs, ServeError};
+use tandem_common::serve::{self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError};
 use tandem_common::telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio::sync::SetOnce;
@@ -29,7 +29,7 @@ const DRAIN_GRACE_SHARE: f64 = 0.9;
 pub struct Server {
     lifecycle: Lifecycle,
     engine: Arc<OnceLock<Engine>>,
-    routes: Later,
+    routes: DeferredRoutes,
 }
 
 impl Server {
@@ -94,7 +94,7 @@ impl Server {
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
-    let (address, server) = (generate.0.local_addr()?, Server::default());
+    let (address, server) = (generate.listener.local_addr()?, Server::default());
     let loading = load(server.clone(), args.engine.into(), args.serve.max_message_bytes, address);
     let serving = async {
         let ended = serve(server.clone(), generate, control, &args.serve, shutdown).await;
@@ -132,18 +132,18 @@ async fn load(
 }
 
 /// Opens the socket for generation, and the one for control if it is configured.
-async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<((TcpListener, Security), Option<Control>)> {
+async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureListener, Option<Control>)> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(args, &security).await?;
     let mut stdout = std::io::stdout();
-    if let Some(metrics) = telemetry.serve_metrics(&security).await? {
+    if let Some(metrics) = serve::serve_metrics(telemetry, &security).await? {
         writeln!(stdout, "gen-svc metrics listening on {metrics}")?;
     }
     if let Some(control) = &control {
         writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
     }
-    Ok(((listener, security), control))
+    Ok((SecureListener { listener, security }, control))
 }
 
 /// Ends the engine after the server: libtorch must not compute while the process exits.
@@ -186,7 +186,7 @@ impl Control {
 /// The server could not be built, or failed.
 pub async fn serve(
     server: Server,
-    (listener, security): (TcpListener, Security),
+    SecureListener { listener, security }: SecureListener,
     control: Option<Control>,
     args: &ServeArgs,
     shutdown: impl Future<Output = ()> + Send,
@@ -195,7 +195,7 @@ pub async fn serve(
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
         let control = grpc::control::server(lifecycle.clone(), engine, args.max_message_bytes);
-        let routes = Later::new(SetOnce::from(Routes::new(control)));
+        let routes = DeferredRoutes::new(SetOnce::from(Routes::new(control)));
         endpoints.push(Endpoint { listener, security, names: vec![grpc::control::SERVICE_NAME], routes });
     }
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));

@@ -165,33 +165,35 @@ impl From<&Error> for Failure {
         let message = error.to_string();
         match error {
             Error::ModelNotFound { model, .. } => {
-                Failure::new(Reason::ModelNotFound, message).at("model").on_resource("model", model)
+                Failure::new(Reason::ModelNotFound, message).with_field("model").with_resource("model", model)
             }
             Error::ModelNotNamed { .. } => Failure::invalid("model", message),
             Error::ModelNotLoaded { path, .. } => {
-                Failure::new(Reason::ModelNotLoaded, without_folder(&message, path)).at("model")
+                Failure::new(Reason::ModelNotLoaded, without_folder(&message, path)).with_field("model")
             }
             Error::AdapterNotFound { adapter, .. } => {
-                Failure::new(Reason::AdapterNotFound, message).at("adapter").on_resource("adapter", adapter)
+                Failure::new(Reason::AdapterNotFound, message).with_field("adapter").with_resource("adapter", adapter)
             }
-            Error::AdapterNotApplicable { .. } => Failure::new(Reason::AdapterNotApplicable, message).about("adapter"),
-            Error::Invalid(Invalid { reason, field, problem }) => Failure::new(*reason, problem).at(field),
+            Error::AdapterNotApplicable { .. } => {
+                Failure::new(Reason::AdapterNotApplicable, message).with_context("adapter")
+            }
+            Error::Invalid(Invalid { reason, field, problem }) => Failure::new(*reason, problem).with_field(field),
             Error::DanglingAttachment { field, id } => {
                 let message = format!("there is no attachment {id:?}");
-                Failure::new(Reason::DanglingAttachment, message).at(field)
+                Failure::new(Reason::DanglingAttachment, message).with_field(field)
             }
-            Error::TemplateNotFound { template, .. } => {
-                Failure::new(Reason::TemplateNotFound, message).at("template").on_resource("template", template)
-            }
-            Error::ControlTokensUnclear => Failure::new(Reason::ControlTokensUnclear, message).about("messages"),
+            Error::TemplateNotFound { template, .. } => Failure::new(Reason::TemplateNotFound, message)
+                .with_field("template")
+                .with_resource("template", template),
+            Error::ControlTokensUnclear => Failure::new(Reason::ControlTokensUnclear, message).with_context("messages"),
             Error::BatchResultsTooLarge { .. } => Failure::new(Reason::BatchResultsTooLarge, message),
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::Template(cause) => template_failure(cause),
             Error::NoTokenizer { path, .. } => {
-                Failure::new(Reason::NoTokenizer, without_folder(&message, path)).about("model")
+                Failure::new(Reason::NoTokenizer, without_folder(&message, path)).with_context("model")
             }
             Error::Tokenizer(TokenizerError::TooLong { .. }) => {
-                Failure::new(Reason::TextTooLong, message).about("text")
+                Failure::new(Reason::TextTooLong, message).with_context("text")
             }
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
@@ -199,8 +201,8 @@ impl From<&Error> for Failure {
             Error::GenerationUnavailable { .. } => {
                 Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
             }
-            Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).about("messages"),
-            Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).at("conversation"),
+            Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).with_context("messages"),
+            Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).with_field("conversation"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
             Error::Generation(status) => Failure::new(Reason::GenerationFailed, message).with_code(status.code()),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
@@ -253,12 +255,12 @@ fn template_failure(cause: &RenderError) -> Failure {
         RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),
         RenderError::Input { .. } => (Reason::InvalidRequest, "template_args"),
     };
-    let failure = Failure::new(reason, cause.to_string()).about(field);
+    let failure = Failure::new(reason, cause.to_string()).with_context(field);
     match cause {
         RenderError::Raised { line, .. } | RenderError::Runtime { line, .. } | RenderError::Limit { line, .. }
             if *line > 0 =>
         {
-            failure.on_line(*line)
+            failure.with_template_line(*line)
         }
         _ => failure,
     }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use tandem_common::pb::render::v1::registry_service_server::{self, RegistryServiceServer};
 use tandem_common::pb::render::v1::render_service_server::{self, RenderServiceServer};
 use tandem_common::pb::task::v1::task_service_server::{self, TaskServiceServer};
-use tandem_common::serve::{self, Endpoint, Health, Later, Security, ServeArgs, ServeError};
+use tandem_common::serve::{self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError};
 use tandem_common::status::chain;
 use tandem_common::telemetry::Telemetry;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::service::Routes;
 
@@ -30,13 +29,13 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let (address, mut stdout) = (listener.local_addr()?, std::io::stdout());
-    if let Some(metrics) = telemetry.serve_metrics(&security).await? {
+    if let Some(metrics) = serve::serve_metrics(telemetry, &security).await? {
         writeln!(stdout, "render-svc metrics listening on {metrics}")?;
     }
     let runner = TaskRunner::new(&args.generation)?;
-    let (sources, later) = (args.sources.into(), Later::default());
+    let (sources, later) = (args.sources.into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| Library::open(sources, Registry::default()));
-    let mut serving = pin!(serve((listener, security), &args.serve, Arc::clone(&later), shutdown));
+    let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, Arc::clone(&later), shutdown));
     let library = tokio::select! {
         ended = &mut serving => return Ok(ended?),
         loaded = loading => Arc::new(loaded??),
@@ -69,9 +68,9 @@ async fn rescan_on(mut hangups: Signal, library: Arc<Library>) {
 /// # Errors
 /// The server fails.
 pub async fn serve(
-    (listener, security): (TcpListener, Security),
+    SecureListener { listener, security }: SecureListener,
     args: &ServeArgs,
-    routes: Later,
+    routes: DeferredRoutes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     let names =

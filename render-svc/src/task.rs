@@ -5,7 +5,6 @@
 //! what is told twice is left out.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,6 +20,7 @@ use tandem_common::pb::generate::v1::{
 };
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{self as pb, RunTaskResponse, TaskFinished};
+use tandem_common::random::random_u64;
 use tandem_common::status::Reason;
 use tandem_common::telemetry::Span;
 use tandem_model_files::tokenizer::Encoding;
@@ -223,7 +223,7 @@ impl Run {
         };
         let (mut sampling, return_options) = (sampling.unwrap_or_default(), return_options.unwrap_or_default());
         // Another replica must draw the same random numbers.
-        sampling.seed.get_or_insert_with(|| RandomState::new().hash_one(()));
+        sampling.seed.get_or_insert_with(random_u64);
         Ok(Self {
             generation,
             meters,

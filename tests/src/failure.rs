@@ -1,5 +1,6 @@
 //! Typed failures, read as a client reads them.
 
+use tandem_common::status::{Reason, RetryClass};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -17,14 +18,12 @@ pub fn failed(status: &Status) -> Failed {
     let details = status.get_error_details();
     let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"));
     assert_eq!(info.domain, "tandem");
-    match info.reason.as_str() {
-        "MODEL_NOT_FOUND" | "ADAPTER_NOT_FOUND" | "TEMPLATE_NOT_FOUND" => {
-            assert!(details.resource_info().is_some(), "{status:?}")
-        }
-        "LOADING" | "OVERLOADED" | "QUEUE_FULL" | "GRAMMAR_QUEUE_FULL" | "DRAINING" | "GENERATION_UNAVAILABLE" => {
-            assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()), "{status:?}");
-        }
-        _ => {}
+    let reason = Reason::from_name(&info.reason).unwrap_or_else(|| panic!("unknown reason: {status:?}"));
+    if matches!(reason, Reason::ModelNotFound | Reason::AdapterNotFound | Reason::TemplateNotFound) {
+        assert!(details.resource_info().is_some(), "{status:?}");
+    }
+    if reason.retry_class() == RetryClass::Later {
+        assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()), "{status:?}");
     }
     let violations = details.bad_request().map(|bad| &bad.field_violations);
     let field = violations.and_then(|violations| violations.first()).map(|violation| violation.field.clone());

@@ -11,7 +11,7 @@ use render_svc::grpc::Renderer;
 use render_svc::limits::Limits;
 use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
-use tandem_common::serve::{Later, Security, ServeArgs, ServeError};
+use tandem_common::serve::{DeferredRoutes, SecureListener, Security, ServeArgs, ServeError};
 use tokio::net::TcpListener;
 use tokio::sync::{SetOnce, oneshot};
 use tokio::task::JoinHandle;
@@ -135,7 +135,8 @@ pub async fn serve_library_before(library: Arc<Library>, generation: GenerationA
         let security = Security::open(&args.security)?;
         let renderer = Renderer::new(library, Limits::default());
         let routes = render_svc::serve::routes(renderer, runner, args.max_message_bytes);
-        render_svc::serve::serve((listener, security), &args, Later::new(SetOnce::from(routes)), stopped).await
+        let routes = DeferredRoutes::new(SetOnce::from(routes));
+        render_svc::serve::serve(SecureListener { listener, security }, &args, routes, stopped).await
     })
     .await
 }

@@ -1,58 +1,61 @@
-//! How to serve, as the command line and the environment say.
+//! The arguments of serving, from the command line and the environment.
 
-use std::hash::{BuildHasher as _, RandomState};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::ServeError;
-use super::tls::Tls;
-use super::tokens::Tokens;
+use crate::random::random_u64;
 
-/// How to serve.
+/// Limits, drain and protection of a server.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Largest request message, in bytes. Images travel inside requests.
-    #[arg(long, env = "TANDEM_MAX_MESSAGE_BYTES", default_value_t = 32 << 20, value_name = "BYTES", help_heading = "Serving")]
+    /// Maximum size of a request message in bytes, images included
+    #[arg(
+        long,
+        env = "TANDEM_MAX_MESSAGE_BYTES",
+        default_value_t = Self::DEFAULT.max_message_bytes,
+        value_name = "BYTES",
+        help_heading = "Serving"
+    )]
     pub max_message_bytes: usize,
 
-    /// Calls that are worked on at once, in all connections; one more is refused at once. Health checks do not count.
+    /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are not counted
     #[arg(
         long,
         env = "TANDEM_MAX_CALLS",
-        default_value_t = 1024,
+        default_value_t = Self::DEFAULT.max_calls,
         value_parser = RangedU64ValueParser::<usize>::new().range(1..),
         value_name = "CALLS",
         help_heading = "Serving"
     )]
     pub max_calls: usize,
 
-    /// Calls that one connection may have open at once; its next ones wait in the caller.
+    /// Maximum number of concurrent calls per connection; further calls wait in the client
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTION_CALLS",
-        default_value_t = 256,
+        default_value_t = Self::DEFAULT.max_connection_calls,
         value_name = "CALLS",
         help_heading = "Serving"
     )]
     pub max_connection_calls: u32,
 
-    /// Connections; one more is closed at once.
+    /// Maximum number of connections; further connections are closed at once
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTIONS",
-        default_value_t = 4096,
+        default_value_t = Self::DEFAULT.max_connections,
         value_name = "CONNECTIONS",
         help_heading = "Serving"
     )]
     pub max_connections: usize,
 
-    /// After how long a connection takes no more calls, in seconds, up to a tenth more: what is under way on it goes on, and callers
-    /// connect again, to whichever services there are by then. A call that comes in that moment is not taken, which clients that retry
-    /// what was not taken do not notice. Default: never.
+    /// Maximum connection age in seconds, plus up to 10 % jitter [default: unlimited]
+    ///
+    /// Running calls finish, then clients reconnect. A call that arrives at that moment is not processed; clients with retries
+    /// repeat it.
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTION_AGE_SECONDS",
@@ -62,126 +65,78 @@ pub struct ServeArgs {
     )]
     pub max_connection_age_seconds: Option<u64>,
 
-    /// How long requests in flight may take to finish after SIGTERM, in seconds: less than those who stop it wait before they kill it,
-    /// which is 30 in Kubernetes. A second SIGINT kills it at once.
-    #[arg(long, env = "TANDEM_DRAIN_SECONDS", default_value_t = 25, value_name = "SECONDS", help_heading = "Serving")]
+    /// Shutdown grace period in seconds. Keep it below the orchestrator's own (Kubernetes: 30)
+    ///
+    /// Calls in progress may finish within it after SIGTERM. A second SIGINT ends the process at once.
+    #[arg(
+        long,
+        env = "TANDEM_DRAIN_SECONDS",
+        default_value_t = Self::DEFAULT.drain_seconds,
+        value_name = "SECONDS",
+        help_heading = "Serving"
+    )]
     pub drain_seconds: u64,
 
-    /// Who may call.
+    /// The protection of connections.
     #[command(flatten)]
     pub security: SecurityArgs,
 }
 
 impl ServeArgs {
-    /// Not the same for all services, or their callers would come all at once.
+    /// The defaults of the flags.
+    pub const DEFAULT: Self = Self {
+        max_message_bytes: 32 << 20,
+        max_calls: 1024,
+        max_connection_calls: 256,
+        max_connections: 4096,
+        max_connection_age_seconds: None,
+        drain_seconds: 25,
+        security: SecurityArgs::DEFAULT,
+    };
+
+    /// Returns the maximum connection age with jitter: without it all clients would reconnect at once.
     pub(super) fn max_connection_age(&self) -> Option<Duration> {
-        let jitter = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+        let jitter = random_u64() as f64 / u64::MAX as f64;
         self.max_connection_age_seconds.map(|seconds| Duration::from_secs(seconds).mul_f64(1.0 + 0.1 * jitter))
     }
 }
 
 impl Default for ServeArgs {
     fn default() -> Self {
-        Self {
-            max_message_bytes: 32 << 20,
-            max_calls: 1024,
-            max_connection_calls: 256,
-            max_connections: 4096,
-            max_connection_age_seconds: None,
-            drain_seconds: 25,
-            security: SecurityArgs::default(),
-        }
+        Self::DEFAULT
     }
 }
 
-/// Who may call, and how calls are kept from others. Files are looked at every five seconds, and read again when they have changed.
+/// TLS and tokens of a server. Files are checked every five seconds and reloaded when they have changed.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
-    /// Serve TLS with this certificate, PEM, its chain behind it. Read again when it changes, as are all files here.
+    /// PEM file of the TLS certificate, followed by its chain. Reloaded when it changes, as all files of this section
     #[arg(long, env = "TANDEM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
-    /// The certificate's key, PEM.
+    /// PEM file of the certificate's private key
     #[arg(long, env = "TANDEM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// Let in only callers with a certificate that one of these has signed, PEM.
+    /// PEM file of certificate authorities. Clients must have a certificate that one of them signed
     #[arg(long, env = "TANDEM_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
 
-    /// Let in only calls with one of these bearer tokens. A line is a token, and behind it, if it expires, when: TOKEN
-    /// 2027-01-31T00:00:00Z. Lines that start with # do not count. Put a new file in the old one's place rather than writing into it.
-    /// Health checks need no token.
+    /// File of accepted bearer tokens, one per line. Health checks need no token
+    ///
+    /// A token may be followed by its expiry time: TOKEN 2027-01-31T00:00:00Z. Lines that start with # are skipped. To change
+    /// the tokens, replace the file; do not write into it.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Listen where others can reach it, without TLS and without tokens: something else protects it.
+    /// Listen on a non-loopback address without TLS and tokens, because another component protects it
     #[arg(long, env = "TANDEM_INSECURE")]
     pub insecure: bool,
 }
 
-/// What callers must show, and how connections are secured: as configured, with the files that this needs.
-#[derive(Clone)]
-pub struct Security {
-    args: SecurityArgs,
-    pub(super) tls: Option<Tls>,
-    pub(super) tokens: Option<Tokens>,
-}
-
-impl Security {
-    /// Reads the files, now and again.
-    ///
-    /// # Errors
-    /// They cannot be read, or make no sense.
-    pub fn open(args: &SecurityArgs) -> Result<Self, ServeError> {
-        let tls = |source| ServeError::Tls { source };
-        let tls = match (&args.tls_cert, &args.tls_key) {
-            (None, None) if args.tls_client_ca.is_none() => None,
-            (Some(certificate), Some(key)) => {
-                Some(Tls::watch(certificate.clone(), key.clone(), args.tls_client_ca.clone()).map_err(tls)?)
-            }
-            _ => return Err(tls("a certificate and its key are needed together".into())),
-        };
-        let tokens = args.token_file.clone().map(Tokens::watch).transpose();
-        Ok(Self { tls, tokens: tokens.map_err(|source| ServeError::Tokens { source })?, args: args.clone() })
-    }
-
-    /// The same with other tokens.
-    ///
-    /// # Errors
-    /// The file cannot be read, or makes no sense.
-    pub fn with_tokens(&self, file: PathBuf) -> Result<Self, ServeError> {
-        let tokens = Some(Tokens::watch(file.clone()).map_err(|source| ServeError::Tokens { source })?);
-        Ok(Self { args: SecurityArgs { token_file: Some(file), ..self.args.clone() }, tls: self.tls.clone(), tokens })
-    }
-
-    /// Whether to listen on an address: on one that others can reach only if callers are known or connections secured.
-    pub(super) fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
-        let is_protected = self.tls.is_some() || self.tokens.is_some();
-        if address.ip().is_loopback() || is_protected || self.args.insecure {
-            Ok(())
-        } else {
-            Err(ServeError::Unprotected { address })
-        }
-    }
-
-    /// Whether to listen there for those who run the service: on an address that others can reach only if callers are known.
-    ///
-    /// # Errors
-    /// Anyone could be a caller.
-    pub fn check_operators(&self, address: SocketAddr) -> Result<(), ServeError> {
-        let knows_callers = self.args.tls_client_ca.is_some() || self.tokens.is_some();
-        if address.ip().is_loopback() || knows_callers || self.args.insecure {
-            Ok(())
-        } else {
-            Err(ServeError::Unprotected { address })
-        }
-    }
-}
-
-impl std::fmt::Debug for Security {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Security").field(&self.args).finish()
-    }
+impl SecurityArgs {
+    /// No protection.
+    const DEFAULT: Self =
+        Self { tls_cert: None, tls_key: None, tls_client_ca: None, token_file: None, insecure: false };
 }

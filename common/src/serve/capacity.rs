@@ -1,4 +1,4 @@
-//! How many calls are worked on at once. One more is refused before anything is done for it.
+//! The limit of concurrent calls. A call beyond it is rejected before any work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::is_health;
-use crate::around::{Around, Keep, keep_with};
+use super::health::is_health;
+use crate::call_layer::{BodyGuard, CallWork, on_body_end};
 use crate::status::{Failure, Reason};
 
-/// When a refused caller should try again.
-const RETRY: Duration = Duration::from_secs(1);
+/// RetryInfo of rejected calls.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Health checks at once.
-const HEALTH: usize = 1024;
+/// The limit of concurrent health checks.
+const MAX_HEALTH_CALLS: usize = 1024;
 
-/// Places for calls, and others for health checks.
+/// The permits for calls, and separate ones for health checks.
 #[derive(Debug, Clone)]
 pub(super) struct Capacity {
     calls: Arc<Semaphore>,
@@ -26,33 +26,33 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    pub(super) fn new(calls: usize) -> Self {
-        let calls = Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS)));
-        Self { calls, health: Arc::new(Semaphore::new(HEALTH)) }
+    pub(super) fn new(max_calls: usize) -> Self {
+        let calls = Arc::new(Semaphore::new(max_calls.min(Semaphore::MAX_PERMITS)));
+        Self { calls, health: Arc::new(Semaphore::new(MAX_HEALTH_CALLS)) }
     }
 
-    pub(super) fn take(&self, request: &Request<Body>) -> Place {
-        let places = if is_health(request) { &self.health } else { &self.calls };
-        Place(Arc::clone(places).try_acquire_owned().ok())
+    pub(super) fn acquire(&self, request: &Request<Body>) -> CallPermit {
+        let permits = if is_health(request) { &self.health } else { &self.calls };
+        CallPermit(Arc::clone(permits).try_acquire_owned().ok())
     }
 }
 
-/// A call's place, if there was one, which it has until its answer has ended.
+/// A call's permit, held until its response ends. None if the limit is reached.
 #[derive(Debug)]
-pub(super) struct Place(Option<OwnedSemaphorePermit>);
+pub(super) struct CallPermit(Option<OwnedSemaphorePermit>);
 
-impl Keep for OwnedSemaphorePermit {}
+impl BodyGuard for OwnedSemaphorePermit {}
 
-impl Around for Place {
-    async fn finish<E, F>(self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+impl CallWork for CallPermit {
+    async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         match self.0 {
-            Some(place) => Ok(keep_with(answer().await?, place)),
+            Some(permit) => Ok(on_body_end(call().await?, permit)),
             None => {
-                let message = "as many calls as the server takes at once are in progress";
-                let failure = Failure::new(Reason::Overloaded, message).retry_after(RETRY);
+                let message = "the server has reached its limit of concurrent calls (--max-calls)";
+                let failure = Failure::new(Reason::Overloaded, message).retry_after(RETRY_DELAY);
                 Ok(Status::from(failure).into_http())
             }
         }

@@ -1,4 +1,4 @@
-//! Connections, from the socket to the server: how many there may be, TLS, and how long a caller may say nothing.
+//! Accepted connections: their limit, TLS, and the timeout for their first bytes.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -16,25 +16,30 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::tls::Tls;
 
-/// How long a new connection may take to secure itself, and to say how it begins.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes with which HTTP/2 begins: the preface, and the header of a first frame.
-const BEGINNING: usize = 24 + 9;
-/// How long to wait when the system has no sockets left.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The time for the TLS handshake, and again for the first bytes of HTTP/2.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first bytes of HTTP/2: the preface and the header of the first frame.
+const PREFACE_BYTES: usize = 24 + 9;
+/// The delay after the operating system has run out of sockets.
+const SHORTAGE_DELAY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the stream is dropped; the socket is closed then. One more than `most` is closed at once.
+/// Accepts connections until the stream is dropped, which closes the socket. A connection without a permit is closed at once.
 pub(super) fn incoming(
     listener: TcpListener,
-    most: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     tls: Option<Tls>,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver): (_, Receiver<_>) = mpsc::channel(16);
-    tokio::spawn(accept(listener, most, tls, sender));
+    tokio::spawn(accept(listener, permits, tls, sender));
     ReceiverStream::new(receiver)
 }
 
-async fn accept(listener: TcpListener, most: Arc<Semaphore>, tls: Option<Tls>, sender: Sender<io::Result<Connection>>) {
+async fn accept(
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+    tls: Option<Tls>,
+    sender: Sender<io::Result<Connection>>,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -43,56 +48,57 @@ async fn accept(listener: TcpListener, most: Arc<Semaphore>, tls: Option<Tls>, s
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accept failed");
                 if is_shortage(&error) {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(SHORTAGE_DELAY).await;
                 }
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&most).try_acquire_owned() else {
-            tracing::debug!("one connection too many");
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            tracing::debug!("connection limit reached; connection closed");
             continue;
         };
         let (sender, tls) = (sender.clone(), tls.clone());
         tokio::spawn(async move {
-            if let Ok(Ok(connection)) = tokio::time::timeout(PATIENCE, connect(stream, tls, place)).await {
+            if let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(stream, tls, permit)).await {
                 let _ = sender.send(Ok(connection)).await;
             }
         });
     }
 }
 
-/// Whether the system has no room for another connection, whichever it is: ENOMEM, ENFILE, EMFILE, ENOBUFS.
+/// Returns true if the operating system has no resources for any connection: ENOMEM, ENFILE, EMFILE, ENOBUFS.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }
 
-async fn connect(stream: TcpStream, tls: Option<Tls>, place: OwnedSemaphorePermit) -> io::Result<Connection> {
+async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePermit) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     let info = stream.connect_info();
     let stream: Box<dyn Stream> = match tls {
         None => Box::new(stream),
         Some(tls) => Box::new(tls.acceptor().accept(stream).await.inspect_err(|error| {
-            tracing::debug!(%error, "a connection was not secured");
+            tracing::debug!(%error, "TLS handshake failed");
         })?),
     };
-    Ok(Connection { stream, info, said: 0, silence: Some(Box::pin(tokio::time::sleep(PATIENCE))), _place: place })
+    let timer = Some(Box::pin(tokio::time::sleep(HANDSHAKE_TIMEOUT)));
+    Ok(Connection { stream, info, received: 0, timer, _permit: permit })
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A caller's connection.
+/// A client's connection.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     info: TcpConnectInfo,
-    /// Bytes that were read, until they are enough to begin.
-    said: usize,
-    /// Until the caller has begun.
-    silence: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
+    /// The bytes read while the timer runs.
+    received: usize,
+    /// Runs until [`PREFACE_BYTES`] have arrived.
+    timer: Option<Pin<Box<Sleep>>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Connected for Connection {
@@ -111,13 +117,13 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = pin!(&mut self.stream).poll_read(context, buffer);
-        let Some(silence) = &mut self.silence else { return polled };
-        if polled.is_pending() && silence.as_mut().poll(context).is_ready() {
+        let Some(timer) = &mut self.timer else { return polled };
+        if polled.is_pending() && timer.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        self.said += buffer.filled().len() - before;
-        if self.said >= BEGINNING {
-            self.silence = None;
+        self.received += buffer.filled().len() - before;
+        if self.received >= PREFACE_BYTES {
+            self.timer = None;
         }
         polled
     }

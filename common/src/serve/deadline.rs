@@ -1,4 +1,4 @@
-//! The caller's deadline, as gRPC carries it.
+//! The caller's deadline, from gRPC's `grpc-timeout` header.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 
-use crate::around::Around;
+use crate::call_layer::CallWork;
 use crate::status::{Failure, Reason};
 
-/// How much sooner a call ends here than in tonic, which ends it as CANCELLED, without details: a tenth of its time, at most this.
-const MARGIN: Duration = Duration::from_millis(10);
+/// A call ends here before tonic ends it as CANCELLED without details: earlier by a tenth of its timeout, at most by this.
+const MAX_MARGIN: Duration = Duration::from_millis(10);
 
-/// When the caller stops waiting, from its `grpc-timeout`. None without one, and for one that is malformed.
+/// Returns the time when the caller stops waiting, or None without a `grpc-timeout` or with a malformed one.
 ///
 /// Format: at most eight digits and a unit (H, M, S, m, u, n), as in the gRPC over HTTP/2 specification.
 #[must_use]
@@ -42,29 +42,29 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Ends a call whose deadline passes before it has an answer. A stream, once it has begun, sees to its deadline itself.
+/// Ends a call that has no response before its deadline. A response stream that has begun enforces the deadline itself.
 #[derive(Debug)]
-pub(super) struct Limit(Option<Duration>);
+pub(super) struct CallTimeout(Option<Duration>);
 
-impl Limit {
-    pub(super) fn begin(request: &Request<Body>) -> Self {
-        Self(timeout(request.headers()).map(|time| time - MARGIN.min(time / 10)))
+impl CallTimeout {
+    pub(super) fn start(request: &Request<Body>) -> Self {
+        Self(timeout(request.headers()).map(|timeout| timeout - MAX_MARGIN.min(timeout / 10)))
     }
 }
 
-impl Around for Limit {
-    async fn finish<E, F>(self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+impl CallWork for CallTimeout {
+    async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         match self.0 {
-            None => answer().await,
-            Some(time) => tokio::time::timeout(time, answer()).await.unwrap_or_else(|_| Ok(late())),
+            None => call().await,
+            Some(timeout) => tokio::time::timeout(timeout, call()).await.unwrap_or_else(|_| Ok(deadline_exceeded())),
         }
     }
 }
 
-fn late() -> Response<Body> {
-    let failure = Failure::new(Reason::DeadlineExceeded, "the deadline passed before there was an answer");
+fn deadline_exceeded() -> Response<Body> {
+    let failure = Failure::new(Reason::DeadlineExceeded, "the deadline passed before the call had a response");
     Status::from(failure).into_http()
 }

@@ -1,13 +1,14 @@
-//! `grpc.health.v1` for a service and its parts.
+//! The standard health service, `grpc.health.v1`.
 
+use http::Request;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// Names of services are short, and whoever asks need not say who it is.
+/// A health check contains one service name. It needs no credentials, so its size is limited more than others'.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
-/// What health reports for this process: one status for all its services, NOT_SERVING until it is served.
+/// The health of this process: one status for all its services, NOT_SERVING until it is set.
 #[derive(Debug, Clone)]
 pub struct Health {
     names: Vec<&'static str>,
@@ -15,7 +16,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// `names` are the full names of the gRPC services that this process serves.
+    /// Creates the health of the gRPC services with these full names.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         Self { names: names.into_iter().collect(), reporter: HealthReporter::new() }
@@ -29,7 +30,7 @@ impl Health {
         }
     }
 
-    /// Ends all streams that watch.
+    /// Ends all Watch streams.
     pub(super) async fn end(&self) {
         let mut reporter = self.reporter.clone();
         for name in self.names.iter().copied().chain([""]) {
@@ -41,4 +42,14 @@ impl Health {
         let service = HealthService::from_health_reporter(self.reporter.clone());
         HealthServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
+}
+
+/// Returns true if the request is a health check. Health checks need no credentials and have their own call limit.
+pub(super) fn is_health<B>(request: &Request<B>) -> bool {
+    request.uri().path().starts_with("/grpc.health.v1.Health/")
+}
+
+/// Returns true if the request is for one of gRPC's own services: health or reflection.
+pub(super) fn is_grpc_service<B>(request: &Request<B>) -> bool {
+    request.uri().path().starts_with("/grpc.")
 }

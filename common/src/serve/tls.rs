@@ -1,4 +1,4 @@
-//! TLS, with certificates that are read again when they change.
+//! TLS, with certificates that are reloaded when they change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,24 +12,25 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::reload::{Cause, Reloaded};
 
-/// What new connections are secured with.
+/// The TLS configuration of new connections.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<Reloaded<ServerConfig>>,
-    /// What is spoken over them (ALPN).
+    /// The application protocols offered (ALPN).
     protocols: &'static [&'static [u8]],
 }
 
 impl Tls {
-    /// PEM files: our certificate with its chain, its key, and, if callers must have a certificate, who signs theirs.
+    /// Reads PEM files: the certificate with its chain, its key and, to require client certificates, the authorities that sign
+    /// them.
     pub(super) fn watch(certificate: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> Result<Self, Cause> {
         let files = [certificate, key].into_iter().chain(client_ca).collect();
         let config = Reloaded::watch(files, |contents| config(&contents[0], &contents[1], contents.get(2)))?;
         Ok(Self { config, protocols: &[b"h2"] })
     }
 
-    /// The same for whoever speaks HTTP.
-    pub(super) fn for_web(self) -> Self {
+    /// Offers HTTP/1.1 beside HTTP/2.
+    pub(super) fn with_http1(self) -> Self {
         Self { protocols: &[b"h2", b"http/1.1"], ..self }
     }
 
@@ -51,14 +52,14 @@ fn config(certificate: &[u8], key: &[u8], client_ca: Option<&Vec<u8>>) -> Result
         ),
     };
     let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("invalid private key: {error}"))?;
     Ok(builder.with_single_cert(chain, key)?)
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Cause> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match chain.map_err(|error| format!("the certificate: {error}"))? {
-        chain if chain.is_empty() => Err("there is no certificate in it".into()),
+    match chain.map_err(|error| format!("invalid certificate: {error}"))? {
+        chain if chain.is_empty() => Err("the file contains no certificate".into()),
         chain => Ok(chain),
     }
 }

@@ -1,4 +1,4 @@
-//! Bearer tokens: who may call.
+//! Bearer tokens of incoming calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,35 +10,35 @@ use subtle::{Choice, ConstantTimeEq as _};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::is_health;
-use crate::around::Around;
-use crate::bearer::{Line, counts, lines};
+use super::health::is_health;
+use crate::bearer::{Line, is_unexpired, lines};
+use crate::call_layer::CallWork;
 use crate::reload::{Cause, Reloaded};
 use crate::status::{Failure, Reason};
 
-/// The tokens that are let in.
+/// The accepted tokens.
 #[derive(Clone)]
 pub(super) struct Tokens(Arc<Reloaded<Vec<Token>>>);
 
-/// Kept as a digest: what is compared is of one length, and memory holds no secret.
+/// An accepted token, as its digest: all comparisons have the same length, and memory contains no secret.
 struct Token {
     sha256: [u8; 32],
     until: Option<SystemTime>,
 }
 
 impl Tokens {
-    /// Those of a file. At first there must be one; later a file without any lets nobody in.
+    /// Fails if the file has no token at start; if it becomes empty later, every call is rejected.
     pub(super) fn watch(file: PathBuf) -> Result<Self, Cause> {
         let tokens = Reloaded::watch(vec![file], |contents| parse(&contents[0]))?;
-        if tokens.get().is_empty() { Err("there is no token in it".into()) } else { Ok(Self(tokens)) }
+        if tokens.get().is_empty() { Err("the file contains no token".into()) } else { Ok(Self(tokens)) }
     }
 
-    /// What becomes of a call.
+    /// Checks a gRPC call. Health checks need no token.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Admission {
         if is_health(request) { Admission::Granted } else { self.admit(request.headers()) }
     }
 
-    /// What becomes of a call with such headers, whatever is asked for.
+    /// Checks the headers of a request, for any path.
     pub(super) fn admit(&self, headers: &HeaderMap) -> Admission {
         match bearer(headers) {
             None => Admission::Missing,
@@ -47,13 +47,13 @@ impl Tokens {
         }
     }
 
-    /// Looks at all tokens, whichever it is, so that time tells nothing.
+    /// Returns true if the token is accepted. Compares with every token, so that the time reveals nothing.
     fn has(&self, token: &[u8]) -> bool {
         let sha256 = Sha256::digest(token);
-        let known = self.0.get().iter().fold(Choice::from(0), |known, token| {
-            known | token.sha256.ct_eq(&sha256) & Choice::from(u8::from(counts(token.until)))
+        let accepted = self.0.get().iter().fold(Choice::from(0), |accepted, token| {
+            accepted | token.sha256.ct_eq(&sha256) & Choice::from(u8::from(is_unexpired(token.until)))
         });
-        known.into()
+        accepted.into()
     }
 }
 
@@ -67,17 +67,17 @@ fn parse(content: &[u8]) -> Result<Vec<Token>, Cause> {
     Ok(lines(content)?.into_iter().map(token).collect())
 }
 
-/// Whether a call is let in.
+/// The result of the token check.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Admission {
     Granted,
     Missing,
-    /// Unknown or expired; which, is not told.
+    /// Unknown or expired. Callers cannot distinguish the two.
     Invalid,
 }
 
 impl Admission {
-    /// Of a call that was looked at; any other is not let in.
+    /// Returns the result that the server stored in the request. Without one the call is rejected.
     pub(super) fn of<B>(request: &Request<B>) -> Self {
         request.extensions().get().copied().unwrap_or(Self::Missing)
     }
@@ -87,15 +87,15 @@ impl Admission {
     }
 }
 
-impl Around for Admission {
-    async fn finish<E, F>(self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+impl CallWork for Admission {
+    async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         let (reason, message) = match self {
-            Self::Granted => return answer().await,
-            Self::Missing => (Reason::CredentialsMissing, "calls need a header `authorization: Bearer TOKEN`"),
-            Self::Invalid => (Reason::CredentialsInvalid, "the bearer token is not one that is let in"),
+            Self::Granted => return call().await,
+            Self::Missing => (Reason::CredentialsMissing, "missing header `authorization: Bearer TOKEN`"),
+            Self::Invalid => (Reason::CredentialsInvalid, "the bearer token is unknown or has expired"),
         };
         Ok(Status::from(Failure::new(reason, message)).into_http())
     }

@@ -1,26 +1,38 @@
-//! Why requests fail: the one table of reasons. `proto/ERRORS.md` is made of it.
+//! The table of error reasons: wire name, gRPC code, retry class and meaning. `proto/ERRORS.md` is generated from it.
+
+use std::str::FromStr;
 
 use tonic::Code;
 
+/// What a caller should do about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryClass {
+    /// Do not retry: the same request is expected to fail again, at every replica.
+    Never,
+    /// Retry after RetryInfo.retry_delay, or at another replica without delay.
+    Later,
+    /// Retry at another replica: this one answers no request until it is restarted.
+    OtherReplica,
+}
+
+/// No reason has the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown error reason")]
+pub struct UnknownReason;
+
 macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $code:ident;)+) => {
-        /// Why a request failed: stable, and what programs should test.
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $code:ident, $retry:ident;)+) => {
+        /// Why a request failed. Stable: programs compare it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason {
             $($(#[doc = $doc])+ $name,)+
         }
 
         impl Reason {
-            /// All there are.
+            /// Every reason, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The one of that name.
-            #[must_use]
-            pub fn named(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|reason| reason.name() == name)
-            }
-
-            /// As it is on the wire, UPPER_SNAKE.
+            /// Returns the name on the wire, in UPPER_SNAKE.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -28,7 +40,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// The gRPC code that it comes with.
+            /// Returns the gRPC code of failures with this reason.
             #[must_use]
             pub fn code(self) -> Code {
                 match self {
@@ -36,7 +48,15 @@ macro_rules! reasons {
                 }
             }
 
-            /// What it means, and what to do.
+            /// Returns what a caller should do about failures with this reason.
+            #[must_use]
+            pub fn retry_class(self) -> RetryClass {
+                match self {
+                    $(Self::$name => RetryClass::$retry,)+
+                }
+            }
+
+            /// Returns the text for people: the cause and, where there is one, the remedy.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {
@@ -47,111 +67,127 @@ macro_rules! reasons {
     };
 }
 
+impl Reason {
+    /// Returns the reason with a wire name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.name() == name)
+    }
+}
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(name: &str) -> Result<Self, UnknownReason> {
+        Self::from_name(name).ok_or(UnknownReason)
+    }
+}
+
 reasons! {
-    /// A field of the request is not acceptable; BadRequest names it.
-    InvalidRequest = "INVALID_REQUEST", InvalidArgument;
-    /// The message is not of its type.
-    MalformedMessage = "MALFORMED_MESSAGE", InvalidArgument;
-    /// A content block of a kind that is not known.
-    UnknownBlock = "UNKNOWN_BLOCK", InvalidArgument;
-    /// A block refers to an attachment that is not there.
-    DanglingAttachment = "DANGLING_ATTACHMENT", InvalidArgument;
-    /// The text is longer than can be tokenized.
-    TextTooLong = "TEXT_TOO_LONG", InvalidArgument;
-    /// The rendered prompt has more bytes than the server allows (`--max-prompt-bytes`).
-    PromptTooLarge = "PROMPT_TOO_LARGE", InvalidArgument;
-    /// More images in a conversation than the server allows (`--max-images`).
-    TooManyImages = "TOO_MANY_IMAGES", InvalidArgument;
-    /// An image has more pixels than the server allows (`--max-image-pixels`).
-    ImageTooLarge = "IMAGE_TOO_LARGE", InvalidArgument;
-    /// The prompt is longer than the model's context; the message has both numbers.
-    PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument;
-    /// The prompt has more tokens than the server takes (`--max-prompt-tokens`); the message has both numbers.
-    PromptOverLimit = "PROMPT_OVER_LIMIT", InvalidArgument;
-    /// With control_tokens LITERAL: which control tokens of the prompt are the caller's cannot be told.
-    ControlTokensUnclear = "CONTROL_TOKENS_UNCLEAR", InvalidArgument;
-    /// The chat template refused the conversation, in its own words.
-    TemplateRaised = "TEMPLATE_RAISED", InvalidArgument;
+    /// A field of the request is invalid; BadRequest names it.
+    InvalidRequest = "INVALID_REQUEST", InvalidArgument, Never;
+    /// The request body is not a valid protobuf message of the method's type.
+    MalformedMessage = "MALFORMED_MESSAGE", InvalidArgument, Never;
+    /// A content block has an unknown type.
+    UnknownBlock = "UNKNOWN_BLOCK", InvalidArgument, Never;
+    /// A content block refers to an attachment that the request does not declare.
+    DanglingAttachment = "DANGLING_ATTACHMENT", InvalidArgument, Never;
+    /// The text is longer than the tokenizer can encode.
+    TextTooLong = "TEXT_TOO_LONG", InvalidArgument, Never;
+    /// The rendered prompt has more bytes than `--max-prompt-bytes`.
+    PromptTooLarge = "PROMPT_TOO_LARGE", InvalidArgument, Never;
+    /// The conversation has more images than `--max-images`.
+    TooManyImages = "TOO_MANY_IMAGES", InvalidArgument, Never;
+    /// An image has more pixels than `--max-image-pixels`.
+    ImageTooLarge = "IMAGE_TOO_LARGE", InvalidArgument, Never;
+    /// The prompt does not fit into the model's context; the message has both lengths in tokens.
+    PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument, Never;
+    /// The prompt has more tokens than `--max-prompt-tokens`; the message has both numbers.
+    PromptOverLimit = "PROMPT_OVER_LIMIT", InvalidArgument, Never;
+    /// With control_tokens LITERAL: the service cannot determine which control tokens come from user text.
+    ControlTokensUnclear = "CONTROL_TOKENS_UNCLEAR", InvalidArgument, Never;
+    /// The chat template rejected the conversation; the message is the template's own.
+    TemplateRaised = "TEMPLATE_RAISED", InvalidArgument, Never;
     /// The chat template failed on the conversation.
-    TemplateFailed = "TEMPLATE_FAILED", InvalidArgument;
-    /// The chat template takes more time, memory or output for the conversation than is allowed.
-    TemplateLimit = "TEMPLATE_LIMIT", InvalidArgument;
-    /// There is no such model; ResourceInfo names it.
-    ModelNotFound = "MODEL_NOT_FOUND", NotFound;
-    /// There is no such adapter; ResourceInfo names it.
-    AdapterNotFound = "ADAPTER_NOT_FOUND", NotFound;
-    /// The model has no template of that name; ResourceInfo names it.
-    TemplateNotFound = "TEMPLATE_NOT_FOUND", NotFound;
-    /// This server has no such method.
-    UnknownMethod = "UNKNOWN_METHOD", Unimplemented;
-    /// The model's files cannot be used.
-    ModelNotLoaded = "MODEL_NOT_LOADED", FailedPrecondition;
-    /// The adapter that the request names cannot serve the model.
-    AdapterNotApplicable = "ADAPTER_NOT_APPLICABLE", FailedPrecondition;
+    TemplateFailed = "TEMPLATE_FAILED", InvalidArgument, Never;
+    /// The chat template exceeded its limit of steps, memory or output on the conversation.
+    TemplateLimit = "TEMPLATE_LIMIT", InvalidArgument, Never;
+    /// No model has this name; ResourceInfo contains the name.
+    ModelNotFound = "MODEL_NOT_FOUND", NotFound, Never;
+    /// No adapter has this name; ResourceInfo contains the name.
+    AdapterNotFound = "ADAPTER_NOT_FOUND", NotFound, Never;
+    /// The model has no chat template with this name; ResourceInfo contains the name.
+    TemplateNotFound = "TEMPLATE_NOT_FOUND", NotFound, Never;
+    /// The server does not have this method.
+    UnknownMethod = "UNKNOWN_METHOD", Unimplemented, Never;
+    /// The model's files cannot be loaded.
+    ModelNotLoaded = "MODEL_NOT_LOADED", FailedPrecondition, Never;
+    /// The adapter that the request names does not support the model.
+    AdapterNotApplicable = "ADAPTER_NOT_APPLICABLE", FailedPrecondition, Never;
     /// The model has no tokenizer.
-    NoTokenizer = "NO_TOKENIZER", FailedPrecondition;
-    /// The token ids were made by another tokenizer than the server's.
-    TokenizerMismatch = "TOKENIZER_MISMATCH", FailedPrecondition;
-    /// The model, or the task, takes no images.
-    ImagesNotSupported = "IMAGES_NOT_SUPPORTED", FailedPrecondition;
-    /// The render service was started without a generation service.
-    NoGenerationService = "NO_GENERATION_SERVICE", FailedPrecondition;
-    /// The call has no credentials.
-    CredentialsMissing = "CREDENTIALS_MISSING", Unauthenticated;
-    /// The call's credentials are unknown, or have expired.
-    CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated;
-    /// The server works on as many calls as it takes; RetryInfo says when to come again.
-    Overloaded = "OVERLOADED", ResourceExhausted;
-    /// As many requests wait as may; RetryInfo says when to come again.
-    QueueFull = "QUEUE_FULL", ResourceExhausted;
-    /// As many grammars are being compiled as may; RetryInfo says when to come again.
-    GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted;
-    /// The message is larger than the server takes.
-    MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted;
-    /// The results of a batch take more memory than they may; those before are there.
-    BatchResultsTooLarge = "BATCH_RESULTS_TOO_LARGE", ResourceExhausted;
-    /// The deadline passed.
-    DeadlineExceeded = "DEADLINE_EXCEEDED", DeadlineExceeded;
-    /// The deadline passed before the request's turn came.
-    DeadlineInQueue = "DEADLINE_IN_QUEUE", DeadlineExceeded;
-    /// The request's message did not arrive in time.
-    RequestTooSlow = "REQUEST_TOO_SLOW", DeadlineExceeded;
-    /// The server is not ready yet; RetryInfo says when to come again.
-    Loading = "LOADING", Unavailable;
-    /// The server ends, and takes nothing new on; RetryInfo says when to come again, to another.
-    Draining = "DRAINING", Unavailable;
-    /// No generation service can be reached; RetryInfo says when to come again.
-    GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable;
-    /// The engine has broken down; the server has to be started again.
-    EngineFailed = "ENGINE_FAILED", Internal;
-    /// The model could not be computed.
-    ModelFailed = "MODEL_FAILED", Internal;
+    NoTokenizer = "NO_TOKENIZER", FailedPrecondition, Never;
+    /// The token ids come from another tokenizer than the server's.
+    TokenizerMismatch = "TOKENIZER_MISMATCH", FailedPrecondition, Never;
+    /// The model or the task does not support images.
+    ImagesNotSupported = "IMAGES_NOT_SUPPORTED", FailedPrecondition, Never;
+    /// The render service was started without a generation service (`--generate`).
+    NoGenerationService = "NO_GENERATION_SERVICE", FailedPrecondition, Never;
+    /// The call has no bearer token.
+    CredentialsMissing = "CREDENTIALS_MISSING", Unauthenticated, Never;
+    /// The call's bearer token is unknown or has expired.
+    CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never;
+    /// The server has reached `--max-calls`; retry after RetryInfo.retry_delay.
+    Overloaded = "OVERLOADED", ResourceExhausted, Later;
+    /// The request queue is full; retry after RetryInfo.retry_delay.
+    QueueFull = "QUEUE_FULL", ResourceExhausted, Later;
+    /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
+    GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later;
+    /// The request message has more bytes than `--max-message-bytes`.
+    MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never;
+    /// The batch exceeded its result limit; earlier results are included.
+    BatchResultsTooLarge = "BATCH_RESULTS_TOO_LARGE", ResourceExhausted, Never;
+    /// The deadline passed before the response was complete.
+    DeadlineExceeded = "DEADLINE_EXCEEDED", DeadlineExceeded, Never;
+    /// The deadline passed while the request was in the queue.
+    DeadlineInQueue = "DEADLINE_IN_QUEUE", DeadlineExceeded, Never;
+    /// The request message did not arrive within the read timeout.
+    RequestTooSlow = "REQUEST_TOO_SLOW", DeadlineExceeded, Never;
+    /// The server is still loading; retry after RetryInfo.retry_delay.
+    Loading = "LOADING", Unavailable, Later;
+    /// The server is shutting down; retry on another replica.
+    Draining = "DRAINING", Unavailable, Later;
+    /// No generation service can be reached; retry after RetryInfo.retry_delay.
+    GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable, Later;
+    /// The engine has failed; the server must be restarted. Retry on another replica.
+    EngineFailed = "ENGINE_FAILED", Internal, OtherReplica;
+    /// The computation of the model failed.
+    ModelFailed = "MODEL_FAILED", Internal, Never;
     /// The tokenizer failed.
-    TokenizerFailed = "TOKENIZER_FAILED", Internal;
-    /// A grammar failed while it was followed.
-    GrammarFailed = "GRAMMAR_FAILED", Internal;
-    /// A defect of the server.
-    Internal = "INTERNAL", Internal;
-    /// The generation service answered with an error; on the wire that error is passed on as it is.
-    GenerationFailed = "GENERATION_FAILED", Unknown;
-    /// What the transport itself says, with a code of its own.
-    Transport = "TRANSPORT", Unknown;
+    TokenizerFailed = "TOKENIZER_FAILED", Internal, Never;
+    /// The grammar failed during generation.
+    GrammarFailed = "GRAMMAR_FAILED", Internal, Never;
+    /// The server has a defect; its log contains the cause.
+    Internal = "INTERNAL", Internal, Never;
+    /// The generation service returned an error. On the wire that error is passed through unchanged, with its own reason.
+    GenerationFailed = "GENERATION_FAILED", Unknown, Never;
+    /// The gRPC transport rejected the call, with its own code and message.
+    Transport = "TRANSPORT", Unknown, Never;
     /// At start: the model's files cannot be read.
-    ModelUnreadable = "MODEL_UNREADABLE", FailedPrecondition;
-    /// At start: the model is of a kind that is not supported.
-    ModelUnsupported = "MODEL_UNSUPPORTED", FailedPrecondition;
-    /// At start: the model's files lack a tensor, or one has another shape.
-    ModelIncomplete = "MODEL_INCOMPLETE", FailedPrecondition;
-    /// At start: the device does not have what is asked for.
-    DeviceUnsupported = "DEVICE_UNSUPPORTED", FailedPrecondition;
-    /// At start: there is no such device.
-    DeviceUnavailable = "DEVICE_UNAVAILABLE", FailedPrecondition;
-    /// At start: settings exclude each other.
-    SettingsConflict = "SETTINGS_CONFLICT", FailedPrecondition;
-    /// At start: the weights take more memory than there is.
-    MemoryTooSmall = "MEMORY_TOO_SMALL", FailedPrecondition;
-    /// At start: there is too little memory for keys and values.
-    KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition;
-    /// At start: a thread could not be started.
-    ThreadFailed = "THREAD_FAILED", Internal;
+    ModelUnreadable = "MODEL_UNREADABLE", FailedPrecondition, Never;
+    /// At start: the model's architecture, a setting or a tensor type is not supported.
+    ModelUnsupported = "MODEL_UNSUPPORTED", FailedPrecondition, Never;
+    /// At start: a tensor is missing from the model's files or has another shape.
+    ModelIncomplete = "MODEL_INCOMPLETE", FailedPrecondition, Never;
+    /// At start: the device does not support a setting.
+    DeviceUnsupported = "DEVICE_UNSUPPORTED", FailedPrecondition, Never;
+    /// At start: the device does not exist or is not available.
+    DeviceUnavailable = "DEVICE_UNAVAILABLE", FailedPrecondition, Never;
+    /// At start: two settings exclude each other.
+    SettingsConflict = "SETTINGS_CONFLICT", FailedPrecondition, Never;
+    /// At start: the weights need more memory than is free.
+    MemoryTooSmall = "MEMORY_TOO_SMALL", FailedPrecondition, Never;
+    /// At start: too little memory is left for the KV cache.
+    KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition, Never;
+    /// At start: the operating system did not start a thread.
+    ThreadFailed = "THREAD_FAILED", Internal, Never;
 }

@@ -1,7 +1,6 @@
-//! What is told of every call, by who answers it and by who makes it: a span, a measurement and, of those that are answered, a log line.
-//! It ends with the trailers of the answer, or when the caller goes away.
+//! Span, metrics and access log for every server and client call. They end with the response's trailers or when the caller cancels.
 //!
-//! Names and attributes are those of OpenTelemetry's conventions for gRPC. Traces go from service to service as W3C Trace Context says.
+//! Names and attributes follow OpenTelemetry's conventions for gRPC. Trace context propagates as W3C Trace Context.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -18,25 +17,26 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use tower::Layer as _;
 
-use super::{Span, meter};
-use crate::around::{Around, AroundService, Keep, around, keep_with};
+use super::meter::meter;
+use super::span::Span;
+use crate::call_layer::{BodyGuard, CallLayer, CallService, CallWork, on_body_end};
 use crate::pb;
 use crate::status::{Reason, code_name};
 
-/// What vendors of tracing tell each other. More of it than the specification asks to be passed on is not.
-const STATE: &str = "tracestate";
-const MAX_STATE: usize = 512;
+/// The header of tracing vendors' own data. A longer one than the specification requires is not propagated.
+const STATE_HEADER: &str = "tracestate";
+const MAX_STATE_BYTES: usize = 512;
 
-/// Stands for all methods that there are not.
+/// The method name of calls to unknown methods.
 const OTHER: &str = "_OTHER";
 
-/// Upper bounds, in seconds: those of the conventions, and some below them and above.
-const SECONDS: [f64; 20] = [
+/// The upper bounds of the histograms' buckets: those of the conventions, and some below and above them.
+const BOUNDS_SECONDS: [f64; 20] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     30.0, 60.0,
 ];
 
-/// The methods of the project, such as `tandem.render.v1.RenderService/Render`.
+/// The known methods, such as `tandem.render.v1.RenderService/Render`.
 static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let files = FileDescriptorSet::decode(pb::DESCRIPTORS).unwrap_or_default().file;
     let methods = |file: prost_types::FileDescriptorProto| {
@@ -51,65 +51,71 @@ static METHODS: LazyLock<HashSet<String>> = LazyLock::new(|| {
 
 static DURATIONS: LazyLock<[Histogram<f64>; 2]> = LazyLock::new(|| {
     [
-        duration("rpc.server.call.duration", "How long calls took to answer, to the end of the answer."),
-        duration("rpc.client.call.duration", "How long calls to other services took, to the end of the answer."),
+        duration("rpc.server.call.duration", "Duration of incoming calls, to the end of the response."),
+        duration("rpc.client.call.duration", "Duration of outgoing calls, to the end of the response."),
     ]
 });
 
 fn duration(name: &'static str, description: &'static str) -> Histogram<f64> {
-    meter().f64_histogram(name).with_unit("s").with_description(description).with_boundaries(SECONDS.to_vec()).build()
+    meter()
+        .f64_histogram(name)
+        .with_unit("s")
+        .with_description(description)
+        .with_boundaries(BOUNDS_SECONDS.to_vec())
+        .build()
 }
 
-/// A channel whose calls are told of, and carry the trace that they belong to.
-pub type Traced = AroundService<fn(&mut Request<Body>) -> Call, Channel>;
+/// A channel with telemetry of its calls, which propagate the trace context.
+pub type Traced = CallService<fn(&mut Request<Body>) -> Call, Channel>;
 
-/// Makes it of a channel.
+/// Adds telemetry to a channel.
 #[must_use]
 pub fn traced(channel: Channel) -> Traced {
-    around(Call::made as fn(&mut Request<Body>) -> Call).layer(channel)
+    CallLayer::new(Call::outgoing as fn(&mut Request<Body>) -> Call).layer(channel)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// Ours to answer.
+    /// An incoming call.
     Server,
-    /// Ours to make.
+    /// An outgoing call.
     Client,
-    /// One of gRPC's own services, which look at us all the time: only logged.
-    Unremarkable,
+    /// An incoming call to one of gRPC's own services, such as a health check: only logged.
+    Infrastructure,
 }
 
-/// A call under way.
+/// The telemetry of a call in progress.
 #[derive(Debug)]
 pub struct Call {
     side: Side,
     method: &'static str,
     span: Span,
     start: Instant,
-    /// The last status seen; without one the caller went away.
+    /// The last observed status; None at the end means that the caller cancelled.
     code: Option<Code>,
     reason: Option<Reason>,
 }
 
 impl Call {
-    /// One that is ours to answer, from a caller that is let in, or not. It belongs to the trace that its headers name.
-    pub(crate) fn answered(request: &mut Request<Body>, is_let_in: bool) -> Self {
+    /// Starts the telemetry of an incoming call, as part of the trace in its headers. `is_authorized` is false for a caller
+    /// without valid credentials.
+    pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool) -> Self {
         if request.uri().path().starts_with("/grpc.") {
-            return Self::new(Side::Unremarkable, OTHER, Span::none());
+            return Self::new(Side::Infrastructure, OTHER, Span::none());
         }
-        let state = request.headers().get_all(STATE).iter().map(|value| value.len()).sum::<usize>();
-        if state > MAX_STATE {
-            request.headers_mut().remove(STATE);
+        let state = request.headers().get_all(STATE_HEADER).iter().map(|value| value.len()).sum::<usize>();
+        if state > MAX_STATE_BYTES {
+            request.headers_mut().remove(STATE_HEADER);
         }
         let method = method(request);
-        let span = Span::answer(method, request.headers(), is_let_in, || attributes(method));
+        let span = Span::server(method, request.headers(), is_authorized, || attributes(method));
         Self::new(Side::Server, method, span)
     }
 
-    /// One to another service, which gets to know the trace.
-    fn made(request: &mut Request<Body>) -> Self {
+    /// Starts the telemetry of an outgoing call and propagates the trace context.
+    fn outgoing(request: &mut Request<Body>) -> Self {
         let method = method(request);
-        let span = Span::call(method, || attributes(method));
+        let span = Span::client(method, || attributes(method));
         span.add_to(request.headers_mut());
         Self::new(Side::Client, method, span)
     }
@@ -118,7 +124,7 @@ impl Call {
         Self { side, method, span, start: Instant::now(), code: None, reason: None }
     }
 
-    /// Whether it is to blame on who answered it; to who made it, any failure is one.
+    /// Returns true if the call's span counts as failed: for a server, on codes of its own faults; for a client, on any failure.
     fn is_error(&self, code: Code) -> bool {
         let is_servers = matches!(
             code,
@@ -145,16 +151,16 @@ impl Call {
         histogram.record(self.start.elapsed().as_secs_f64(), &attributes[..count]);
     }
 
-    fn see(&mut self, status: &Status) {
+    fn observe(&mut self, status: &Status) {
         self.code = Some(status.code());
         if status.code() != Code::Ok {
             let details = status.get_error_details();
-            self.reason = details.error_info().and_then(|info| Reason::named(&info.reason));
+            self.reason = details.error_info().and_then(|info| Reason::from_name(&info.reason));
         }
     }
 }
 
-/// The method that a request is for, if it is one of the project's.
+/// Returns the method of a request, or [`OTHER`] for an unknown one.
 fn method(request: &Request<Body>) -> &'static str {
     METHODS.get(request.uri().path().trim_start_matches('/')).map_or(OTHER, String::as_str)
 }
@@ -163,16 +169,16 @@ fn attributes(method: &'static str) -> [KeyValue; 2] {
     [KeyValue::new("rpc.system.name", "grpc"), KeyValue::new("rpc.method", method)]
 }
 
-impl Around for Call {
-    async fn finish<E, F>(mut self, answer: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
+impl CallWork for Call {
+    async fn run<E, F>(mut self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         let span = self.span.clone();
-        match span.around(async move { answer().await }).await {
+        match span.around(async move { call().await }).await {
             Ok(response) => {
-                self.see_trailers(response.headers());
-                Ok(keep_with(response, self))
+                self.on_trailers(response.headers());
+                Ok(on_body_end(response, self))
             }
             Err(error) => {
                 self.code = Some(Code::Unavailable);
@@ -182,21 +188,21 @@ impl Around for Call {
     }
 }
 
-impl Keep for Call {
-    fn see_trailers(&mut self, trailers: &HeaderMap) {
+impl BodyGuard for Call {
+    fn on_trailers(&mut self, trailers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(trailers) {
-            self.see(&status);
+            self.observe(&status);
         }
     }
 
-    fn see_error(&mut self, error: &Status) {
-        self.see(error);
+    fn on_error(&mut self, error: &Status) {
+        self.observe(error);
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let is_answered = self.code.is_some();
+        let is_complete = self.code.is_some();
         let code = self.code.unwrap_or(Code::Cancelled);
         let name = code_name(code);
         let reason = self.reason.map(Reason::name);
@@ -209,15 +215,15 @@ impl Drop for Call {
         if self.is_error(code) {
             self.span.fail();
         }
-        if self.side != Side::Unremarkable {
+        if self.side != Side::Infrastructure {
             self.measure(name, error);
         }
         let milliseconds = self.start.elapsed().as_micros() as f64 / 1e3;
-        let (method, code) = (self.method, if is_answered { name } else { "CANCELLED_BY_CALLER" });
+        let (method, code) = (self.method, if is_complete { name } else { "CANCELLED_BY_CALLER" });
         match self.side {
             Side::Server => tracing::info!(method, code, reason, milliseconds, "call"),
-            Side::Client => tracing::debug!(method, code, reason, milliseconds, "call to another service"),
-            Side::Unremarkable => tracing::debug!(code, milliseconds, "call to gRPC's own services"),
+            Side::Client => tracing::debug!(method, code, reason, milliseconds, "outgoing call"),
+            Side::Infrastructure => tracing::debug!(code, milliseconds, "infrastructure call"),
         }
         self.span.end();
     }

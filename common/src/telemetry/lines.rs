@@ -1,4 +1,4 @@
-//! Log lines, with the ids of the trace that they belong to.
+//! The format of log lines, with the ids of their trace.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, json};
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::LogFormat;
+use super::args::LogFormat;
 
-/// How events become lines.
+/// Formats events as lines.
 #[derive(Debug)]
 pub(super) struct Lines(pub(super) LogFormat);
 

@@ -1,8 +1,7 @@
-//! Traces, metrics and logs for a collector, over OTLP (the OpenTelemetry protocol) on gRPC.
+//! Export of traces, metrics and logs to a collector, over OTLP (the OpenTelemetry protocol) on gRPC.
 
 use std::path::PathBuf;
 
-use clap::Args;
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{
     Compression, ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig as _,
@@ -14,58 +13,39 @@ use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use prometheus::Registry;
-use tonic::transport::{Certificate, ClientTlsConfig, Uri};
+use tonic::transport::{Certificate, ClientTlsConfig};
 use tracing_subscriber::filter::ParseError;
 
-/// A collector, and what it gets.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Telemetry")]
-pub struct OtlpArgs {
-    /// Where traces, metrics and logs go: a collector that takes OTLP over gRPC. Default: nowhere. The environment variables of
-    /// OpenTelemetry that say how (OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_*, OTEL_METRIC_EXPORT_INTERVAL, OTEL_RESOURCE_ATTRIBUTES) count.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "http[s]://HOST:PORT")]
-    pub otlp_endpoint: Option<Uri>,
+use super::args::OtlpArgs;
+use crate::random::random_u64;
 
-    /// Who signs the collector's certificate, PEM. Needed for https.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", value_name = "FILE")]
-    pub otlp_ca: Option<PathBuf>,
-
-    /// What collectors call this service. Default: its own name.
-    #[arg(long, env = "OTEL_SERVICE_NAME", value_name = "NAME")]
-    pub service_name: Option<String>,
-
-    /// Of the traces that begin here, the share that is told of, from 0 to 1. Whether others are, is for who began them. It counts without
-    /// a collector too: the services that are called from here may have one.
-    #[arg(long, env = "TANDEM_TRACE_RATIO", default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
-    pub trace_ratio: f64,
-}
-
-/// Why telemetry cannot be had.
+/// Why telemetry cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// `--log` makes no sense.
-    #[error("--log cannot be used")]
+    /// `--log` is not a valid filter.
+    #[error("cannot use --log")]
     Filter(#[from] ParseError),
-    /// The collector cannot be called.
-    #[error("--otlp-endpoint cannot be used")]
+    /// An exporter cannot be built.
+    #[error("cannot use --otlp-endpoint")]
     Exporter(#[from] ExporterBuildError),
-    /// The collector's authority cannot be read.
-    #[error("--otlp-ca {} cannot be read", path.display())]
+    /// The file of the collector's authorities cannot be read.
+    #[error("cannot read --otlp-ca {}", path.display())]
     Authority {
-        /// What was asked for.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// https without an authority.
-    #[error("--otlp-endpoint is https: give --otlp-ca, who signs its certificate")]
+    /// The endpoint is https, without an authority.
+    #[error("--otlp-endpoint is https: set --otlp-ca")]
     NoAuthority,
-    /// Metrics cannot be made ready to be scraped.
-    #[error("metrics cannot be scraped")]
+    /// The reader of the metrics page cannot be built.
+    #[error("cannot export metrics to Prometheus")]
     Scraping(#[from] opentelemetry_sdk::error::OTelSdkError),
 }
 
 impl OtlpArgs {
+    /// Returns the collector for a service with this name.
     pub(super) fn collector(&self, service: &'static str) -> Result<Collector, ExportError> {
         let is_secured = self.otlp_endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
         let tls = match &self.otlp_ca {
@@ -78,7 +58,7 @@ impl OtlpArgs {
             _ => None,
         };
         let name = self.service_name.clone().unwrap_or_else(|| service.to_owned());
-        let instance = format!("{:016x}", rand());
+        let instance = format!("{:016x}", random_u64());
         let resource = Resource::builder_empty()
             .with_attributes([
                 KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
@@ -93,20 +73,7 @@ impl OtlpArgs {
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share @ 0.0..=1.0) => Ok(share),
-        _ => Err("give a number from 0 to 1".to_owned()),
-    }
-}
-
-/// A number that no other process is likely to have drawn.
-fn rand() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(std::process::id())
-}
-
-/// Where telemetry goes, if anywhere.
+/// The destination of exports. Without an endpoint nothing is exported.
 #[derive(Debug)]
 pub(super) struct Collector {
     endpoint: Option<String>,
@@ -115,7 +82,7 @@ pub(super) struct Collector {
     resource: Resource,
 }
 
-/// An exporter of a kind, to the collector.
+/// Builds an exporter for one signal.
 macro_rules! exporter {
     ($kind:ident, $collector:expr, $endpoint:expr) => {{
         let builder =
@@ -128,7 +95,7 @@ macro_rules! exporter {
 }
 
 impl Collector {
-    /// None if nobody is to be told.
+    /// Returns the trace exporter, or None without an endpoint.
     pub(super) fn traces(&self) -> Result<Option<SdkTracerProvider>, ExportError> {
         let Some(endpoint) = &self.endpoint else { return Ok(None) };
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(self.ratio)));
@@ -136,16 +103,16 @@ impl Collector {
         Ok(Some(builder.with_batch_exporter(exporter!(SpanExporter, self, endpoint)).build()))
     }
 
-    /// None if nobody is to be told.
-    pub(super) fn metrics(&self, scraped: Option<&Registry>) -> Result<Option<SdkMeterProvider>, ExportError> {
-        if self.endpoint.is_none() && scraped.is_none() {
+    /// Returns the metric exporters: to the collector, and to the registry of the metrics page. None without both.
+    pub(super) fn metrics(&self, page: Option<&Registry>) -> Result<Option<SdkMeterProvider>, ExportError> {
+        if self.endpoint.is_none() && page.is_none() {
             return Ok(None);
         }
         let mut builder = SdkMeterProvider::builder().with_resource(self.resource.clone());
         if let Some(endpoint) = &self.endpoint {
             builder = builder.with_reader(PeriodicReader::builder(exporter!(MetricExporter, self, endpoint)).build());
         }
-        if let Some(registry) = scraped {
+        if let Some(registry) = page {
             let exporter =
                 opentelemetry_prometheus::exporter().scope_info_enabled(false).with_registry(registry.clone());
             builder = builder.with_reader(exporter.build()?);
@@ -153,7 +120,7 @@ impl Collector {
         Ok(Some(builder.build()))
     }
 
-    /// None if nobody is to be told.
+    /// Returns the log exporter, or None without an endpoint.
     pub(super) fn logs(&self) -> Result<Option<SdkLoggerProvider>, ExportError> {
         let Some(endpoint) = &self.endpoint else { return Ok(None) };
         let builder = SdkLoggerProvider::builder().with_resource(self.resource.clone());

@@ -1,5 +1,4 @@
-//! Spans: what the work on a call is made of, for a collector. Without one, and in traces that are not told of, there is only a pair of
-//! ids per call that we answer, its caller's if it has one: log lines carry them, and the next service gets to know them.
+//! Spans of the work on a call, for a collector. Unsampled traces keep only the trace context, for logs and downstream calls.
 
 use std::sync::OnceLock;
 
@@ -15,45 +14,46 @@ use opentelemetry_sdk::trace::{
     IdGenerator as _, RandomIdGenerator, Sampler, SamplingDecision, SdkTracer, ShouldSample as _,
 };
 
-/// Makes spans, once there is a collector to tell of them.
+/// Creates spans. Unset without a collector.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
-/// Of the traces that begin here, the share that is told of, by whoever is on their way.
-static RATIO: OnceLock<f64> = OnceLock::new();
+/// The sampling ratio of traces that start here.
+static SAMPLING_RATIO: OnceLock<f64> = OnceLock::new();
 
-/// From now on spans are made by `tracer`, if there is one. The first call counts: a process has one.
-pub(super) fn tell(tracer: Option<SdkTracer>, ratio: f64) {
-    if RATIO.set(ratio).is_ok()
+/// Installs the tracer and the sampling ratio of the process. Later calls have no effect.
+pub(super) fn install(tracer: Option<SdkTracer>, ratio: f64) {
+    if SAMPLING_RATIO.set(ratio).is_ok()
         && let Some(tracer) = tracer
     {
         let _ = TRACER.set(tracer);
     }
 }
 
-/// A piece of work. It ends when the last of its clones is dropped, or before.
+/// The span of a piece of work. It ends when its last clone is dropped, or explicitly before.
 #[derive(Debug, Clone)]
 pub struct Span(Context);
 
 impl Span {
-    /// That of no work.
+    /// Returns a span without a trace.
     #[must_use]
     pub fn none() -> Self {
         Self(Context::new())
     }
 
-    /// That of the work that this thread is doing.
+    /// Returns the span that this thread has entered.
     #[must_use]
     pub fn current() -> Self {
         Self(Context::current())
     }
 
-    /// A part of this work. If nobody is told of the whole, its parts are not told apart.
+    /// Starts a child span. Returns the parent itself if the trace is not sampled.
     #[must_use]
     pub fn part<const N: usize>(&self, name: &'static str, attributes: impl FnOnce() -> [KeyValue; N]) -> Self {
         self.part_of_kind(SpanKind::Internal, name, attributes)
     }
 
-    /// The answer to a call. It belongs to the trace that the call's headers name; is it not to be trusted, it is told to nobody.
-    pub(super) fn answer<const N: usize>(
+    /// Starts the span of an incoming call, in the trace that the call's headers name. If the peer is untrusted, the span is not
+    /// exported.
+    pub(super) fn server<const N: usize>(
         name: &'static str,
         headers: &HeaderMap,
         is_trusted: bool,
@@ -64,12 +64,12 @@ impl Span {
         match TRACER.get() {
             Some(tracer) if is_trusted => build(tracer, SpanKind::Server, name, attributes(), &parent),
             None if is_trusted && context.is_valid() => Self(parent),
-            _ => begun(context.is_valid().then_some(context.trace_id()), is_trusted),
+            _ => unexported(context.is_valid().then_some(context.trace_id()), is_trusted),
         }
     }
 
-    /// A call to another service.
-    pub(super) fn call<const N: usize>(name: &'static str, attributes: impl FnOnce() -> [KeyValue; N]) -> Self {
+    /// Starts the span of an outgoing call.
+    pub(super) fn client<const N: usize>(name: &'static str, attributes: impl FnOnce() -> [KeyValue; N]) -> Self {
         Self::current().part_of_kind(SpanKind::Client, name, attributes)
     }
 
@@ -87,48 +87,48 @@ impl Span {
         }
     }
 
-    /// Tells the service that a request goes to.
+    /// Adds the trace context to the headers of an outgoing call.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         TraceContextPropagator::new().inject_context(&self.0, &mut HeadersMut(headers));
     }
 
-    /// Adds what is known by now.
+    /// Sets an attribute.
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
         self.0.span().set_attribute(KeyValue::new(key, value));
     }
 
-    /// It failed.
+    /// Marks the span as failed.
     pub fn fail(&self) {
         self.0.span().set_status(Status::error(""));
     }
 
-    /// It ends now, whoever still holds it.
+    /// Ends the span, even if clones of it remain.
     pub(super) fn end(&self) {
         self.0.span().end();
     }
 
-    /// What this thread does is part of it, until the guard is dropped.
+    /// Makes this the thread's current span until the guard is dropped.
     pub fn enter(&self) -> ContextGuard {
         self.0.clone().attach()
     }
 
-    /// Does a part of it.
+    /// Runs `work` with this as the thread's current span.
     pub fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.enter();
         work()
     }
 
-    /// What the future does is part of it.
+    /// Wraps a future so that this is the current span while it is polled.
     pub fn around<F>(&self, future: F) -> WithContext<F> {
         future.with_context(self.0.clone())
     }
 }
 
-/// Ids alone, of a trace that begins here, or goes on without its parts being told.
-fn begun(trace: Option<TraceId>, is_trusted: bool) -> Span {
+/// Returns a span with a new id that is not exported, in `trace` or in a new trace.
+fn unexported(trace: Option<TraceId>, is_trusted: bool) -> Span {
     let ids = RandomIdGenerator::default();
     let trace = trace.unwrap_or_else(|| ids.new_trace_id());
-    let ratio = if is_trusted { RATIO.get().copied().unwrap_or(0.0) } else { 0.0 };
+    let ratio = if is_trusted { SAMPLING_RATIO.get().copied().unwrap_or(0.0) } else { 0.0 };
     let sampler = Sampler::TraceIdRatioBased(ratio);
     let sampled = sampler.should_sample(None, trace, "", &SpanKind::Server, &[], &[]).decision;
     let flags = TraceFlags::default().with_sampled(sampled == SamplingDecision::RecordAndSample);
@@ -163,7 +163,7 @@ struct HeadersMut<'a>(&'a mut HeaderMap);
 
 impl Injector for HeadersMut<'_> {
     fn set(&mut self, key: &str, value: String) {
-        // An empty one says nothing.
+        // The propagator sets an empty `tracestate`.
         if value.is_empty() {
             return;
         }

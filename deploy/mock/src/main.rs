@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::serve::Server;
-use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs};
+use tandem_common::serve::{self, SecureListener, Security, SecurityArgs, ServeArgs};
 
 /// Serves gen-svc's API over a model that costs nothing and answers with random letters.
 #[derive(Debug, Parser)]
@@ -40,6 +40,6 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = serve::shutdown_signal()?;
     writeln!(std::io::stdout(), "gen-svc-mock listening on {}", listener.local_addr()?)?;
     let server = Server::of(engine, ServeArgs::default().max_message_bytes);
-    gen_svc::serve::serve(server, (listener, security), None, &ServeArgs::default(), shutdown).await?;
+    gen_svc::serve::serve(server, SecureListener { listener, security }, None, &ServeArgs::default(), shutdown).await?;
     Ok(())
 }

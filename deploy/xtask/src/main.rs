@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod chat;
 mod ci;
+mod errors;
 mod files;
 mod layout;
 mod services;
@@ -45,6 +46,7 @@ enum Command {
     Test(test::Args),
     Bench(bench::Args),
     Ci(ci::Args),
+    Errors(errors::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,5 +67,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args),
         Command::Ci(args) => ci::run(&layout, &args),
+        Command::Errors(_) => errors::run(&layout),
     }
 }

@@ -54,7 +54,7 @@ fn f16_block(block: &[u8], out: &mut [f32]) {
 }
 
 fn bf16_block(block: &[u8], out: &mut [f32]) {
-    out[0] = f32::from_bits(u32::from(u16::from_le_bytes([block[0], block[1]])) << 16);
+    out[0] = half::bf16::from_le_bytes([block[0], block[1]]).to_f32();
 }
 
 /// Scale, then 16 bytes: the low halves are the first 16 values.
@@ -165,13 +165,7 @@ fn q6_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The half-precision number at the start of `bytes`. Exact.
+/// Returns the half-precision number at the start of `bytes`. Exact.
 fn f16(bytes: &[u8]) -> f32 {
-    let half = u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-    let (sign, exponent, fraction) = (half >> 15 << 31, half >> 10 & 31, half & 1023);
-    match exponent {
-        0 => f32::from_bits(sign | (fraction as f32 * 2.0_f32.powi(-24)).to_bits()),
-        31 => f32::from_bits(sign | 255 << 23 | fraction << 13),
-        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
-    }
+    half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }

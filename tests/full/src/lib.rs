@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
 use gen_svc::serve::{Control, Server};
-use tandem_common::serve::{Security, ServeArgs};
+use tandem_common::serve::{SecureListener, Security, ServeArgs};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tandem_tests::{Running, default_model};
@@ -67,7 +67,7 @@ impl Generation {
             let security = Security::open(&args.security)?;
             let control = Control { listener: control_listener, security: security.clone() };
             let server = Server::of(served, args.max_message_bytes);
-            gen_svc::serve::serve(server, (listener, security), Some(control), &args, stopped).await
+            gen_svc::serve::serve(server, SecureListener { listener, security }, Some(control), &args, stopped).await
         })
         .await;
         Self { running, control, engine, tokenizer }

@@ -1,42 +1,40 @@
 //! The table of reasons that clients read is the one that the services are made of.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
-use tandem_common::status::{Reason, code_name};
+use tandem_common::status::{Reason, RetryClass, UnknownReason, errors_page};
 use tandem_tests::repository;
 use tonic::Code;
 
-const HEAD: &str = "\
-# Why requests fail
-
-Every failure is a gRPC status with `google.rpc` details: always one `ErrorInfo` with domain `tandem` and one of these reasons, which are
-stable and what programs should test; for a field of the request, `BadRequest` with its path; where coming again may help, `RetryInfo`;
-for what is not there, `ResourceInfo`. A gen-svc whose model cannot be served says one of them and ends.
-
-| reason | code | meaning |
-|---|---|---|
-";
-
-fn document() -> String {
-    Reason::ALL.iter().fold(HEAD.to_owned(), |mut text, reason| {
-        let code = match reason {
-            Reason::GenerationFailed | Reason::Transport => "any",
-            _ => code_name(reason.code()),
-        };
-        writeln!(text, "| `{}` | {code} | {} |", reason.name(), reason.meaning()).expect("memory");
-        text
-    })
+#[test]
+fn the_documented_reasons_are_those_of_the_services() {
+    let found = std::fs::read_to_string(repository().join("proto/ERRORS.md")).expect("proto/ERRORS.md is readable");
+    assert!(found == errors_page(), "proto/ERRORS.md is out of date: run `cargo xtask errors`");
 }
 
 #[test]
-fn the_documented_reasons_are_those_of_the_services() {
-    let file = repository().join("proto/ERRORS.md");
-    if std::env::var_os("TANDEM_WRITE_ERRORS").is_some() {
-        std::fs::write(&file, document()).expect("a file");
+fn a_reason_is_found_by_its_name() {
+    for reason in Reason::ALL {
+        assert_eq!(Reason::from_name(reason.name()), Some(*reason));
+        assert_eq!(reason.name().parse(), Ok(*reason));
     }
-    let found = std::fs::read_to_string(&file).expect("a file");
-    assert!(found == document(), "proto/ERRORS.md is out of date: run this test with TANDEM_WRITE_ERRORS=1");
+    assert_eq!(Reason::from_name("queue_full"), None);
+    assert_eq!("".parse::<Reason>(), Err(UnknownReason));
+}
+
+#[test]
+fn the_retry_class_separates_rejections_from_failures_and_from_a_failed_replica() {
+    let of = |class| Reason::ALL.iter().copied().filter(|reason| reason.retry_class() == class).collect::<Vec<_>>();
+    let later = [
+        Reason::Overloaded,
+        Reason::QueueFull,
+        Reason::GrammarQueueFull,
+        Reason::Loading,
+        Reason::Draining,
+        Reason::GenerationUnavailable,
+    ];
+    assert_eq!(of(RetryClass::Later), later);
+    assert_eq!(of(RetryClass::OtherReplica), [Reason::EngineFailed]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::serve::{Security, SecurityArgs, ServeArgs};
+use tandem_common::serve::{SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
 use tandem_tests::failure::failed;
 use tandem_tests::{Running, default_model};
@@ -166,7 +166,14 @@ async fn loading(server: Server) -> (Running, ControlServiceClient<Channel>) {
         };
         let security = Security::open(&SecurityArgs::default())?;
         let control = Control { listener, security: security.clone() };
-        gen_svc::serve::serve(server, (served, security), Some(control), &ServeArgs::default(), stopped).await
+        gen_svc::serve::serve(
+            server,
+            SecureListener { listener: served, security },
+            Some(control),
+            &ServeArgs::default(),
+            stopped,
+        )
+        .await
     })
     .await;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");

@@ -2,8 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use super::classic::Classic;
 use super::fast::Fast;
@@ -62,7 +64,7 @@ impl Pending {
 
 /// Builds it when it is its turn, unless the tokenizer is no more by then.
 fn build(shared: &Weak<Shared>, classic: &Weak<Classic>) {
-    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = BUILDING.lock();
     if let (Some(shared), Some(classic)) = (shared.upgrade(), classic.upgrade()) {
         shared.build(classic);
     }
