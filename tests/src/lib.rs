@@ -9,12 +9,14 @@ use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};
 use gen_svc::serve::{Control, Served};
-use render_svc::adapters::{Dialect, Input, Registry};
+use render_svc::adapter::{Dialect, Input};
+use render_svc::adapters::Registry;
 use render_svc::args::GenerationArgs;
-use render_svc::chat::Conversation;
-use render_svc::grpc::Renderer;
+use render_svc::catalog::{ModelCatalog, ModelTable, ServedModel, Sources};
+use render_svc::cli;
+use render_svc::conversation::Conversation;
+use render_svc::executor::Executor;
 use render_svc::limits::Limits;
-use render_svc::models::{Library, Model, Models, Sources};
 use render_svc::render::render;
 use render_svc::task::TaskRunner;
 use serde::{Deserialize, Serialize};
@@ -211,9 +213,9 @@ impl AdapterRequest {
 /// # Panics
 /// The request cannot be read.
 #[must_use]
-pub fn answer(models: &Models, request: &Value) -> Value {
-    let job = render_svc::json::request(&request.to_string(), LocalTime::EPOCH);
-    render_svc::json::answer(job.and_then(|job| render(models, &Registry::default(), job)))
+pub fn answer(models: &ModelTable, request: &Value) -> Value {
+    let job = cli::json::request(&request.to_string(), LocalTime::EPOCH);
+    cli::json::answer(job.and_then(|job| render(models, job, &Limits::default())))
 }
 
 /// A `tokenizer.json` of bytes and these tokens, each with whether it is special; the first has the id 256.
@@ -322,8 +324,8 @@ impl ModelFolder {
     /// # Panics
     /// It does not load.
     #[must_use]
-    pub fn models(&self) -> Models {
-        Model::load(&self.path()).expect("the model loads").into()
+    pub fn models(&self) -> ModelTable {
+        ServedModel::load(&self.path()).expect("the model loads").into()
     }
 
     /// Writes the model. The folder lives as long as this.
@@ -413,7 +415,7 @@ impl Running {
 /// A model does not load.
 pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
-    serve_library(Library::open(sources, Registry::default()).expect("the models load").into(), generation).await
+    serve_library(ModelCatalog::open(sources, Registry::default()).expect("the models load").into(), generation).await
 }
 
 /// The default model alone.
@@ -421,9 +423,9 @@ pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) 
 /// # Panics
 /// It does not load.
 #[must_use]
-pub fn default_library() -> Arc<Library> {
+pub fn default_library() -> Arc<ModelCatalog> {
     let sources = Sources { models: vec![default_model()], config: None };
-    Library::open(sources, Registry::default()).expect("the model loads").into()
+    ModelCatalog::open(sources, Registry::default()).expect("the model loads").into()
 }
 
 /// A render service for these models, served in this way.
@@ -432,7 +434,7 @@ pub fn default_library() -> Arc<Library> {
 /// A model does not load.
 pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
-    let library = Library::open(sources, Registry::default()).expect("the models load").into();
+    let library = ModelCatalog::open(sources, Registry::default()).expect("the models load").into();
     serve_library_as(library, None, args).await
 }
 
@@ -440,11 +442,11 @@ pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
 ///
 /// # Panics
 /// No port is free.
-pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>) -> Running {
+pub async fn serve_library(library: Arc<ModelCatalog>, generation: Option<SocketAddr>) -> Running {
     serve_library_as(library, generation, ServeArgs::default()).await
 }
 
-async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
+async fn serve_library_as(library: Arc<ModelCatalog>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
     let generate = generation.iter().map(|address| format!("http://{address}").parse().expect("an address")).collect();
     serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
 }
@@ -453,15 +455,15 @@ async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>,
 ///
 /// # Panics
 /// The credentials cannot be used.
-pub async fn serve_library_before(library: Arc<Library>, generation: GenerationArgs, args: ServeArgs) -> Running {
+pub async fn serve_library_before(library: Arc<ModelCatalog>, generation: GenerationArgs, args: ServeArgs) -> Running {
     let runner = TaskRunner::new(&generation).expect("credentials");
     Running::start(move |listener, stopped| async move {
         let stopped = async move {
             let _ = stopped.await;
         };
         let security = Security::open(&args.security)?;
-        let renderer = Renderer::new(library, Limits::default());
-        let routes = render_svc::serve::routes(renderer, runner, args.max_message_bytes);
+        let executor = Executor::new(library, Limits::default());
+        let routes = render_svc::serve::routes(executor, runner, args.max_message_bytes);
         render_svc::serve::serve((listener, security), &args, Later::new(SetOnce::from(routes)), stopped).await
     })
     .await
