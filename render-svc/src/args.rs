@@ -1,4 +1,4 @@
-//! The command line and the environment; nothing else reads either.
+//! The command line and the environment. No other module reads them or derives clap.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,27 +10,27 @@ use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
 
 use crate::capabilities::Capabilities;
+use crate::catalog::Sources;
+use crate::cli;
 use crate::limits::Limits;
-use crate::models::Sources;
 
-/// Turns conversations into the exact prompts that models must be fed.
+/// Turns conversations into the exact prompts of models.
 #[derive(Debug, Parser)]
 #[command(name = "render-svc", version, disable_help_subcommand = true)]
 pub struct Args {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve rendering, and tasks in front of a generation service, over gRPC.
     ///
-    /// Prints `render-svc listening on ADDRESS` once requests are served, after `render-svc metrics listening on ADDRESS` where they are;
-    /// while models are loaded, health says NOT_SERVING and calls are refused. Logs go to standard error. SIGTERM ends it after what runs
-    /// has finished. SIGHUP makes it look for models again: new ones are served, changed ones are read again, requests in flight go on
-    /// with what they have. Example:
+    /// Prints `render-svc metrics listening on ADDRESS` if metrics are served, and `render-svc listening on ADDRESS` once requests are
+    /// served. While models load, health reports NOT_SERVING and calls are rejected. Logs go to standard error. SIGTERM shuts it down
+    /// after running requests have finished. SIGHUP reloads new and changed models; running requests keep their models. Example:
     /// render-svc serve --models models/ --generate http://127.0.0.1:50052
     Serve(Box<Serve>),
     /// Render requests from a file or standard input, without a server.
@@ -41,14 +41,14 @@ pub enum Command {
     /// Example:
     /// echo '{"model": "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
-    Render(Render),
+    Render(RenderArgs),
 }
 
 /// `render-svc serve`
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("sources").args(["models", "config"]).required(true).multiple(true)))]
 pub struct Serve {
-    /// Where the models are.
+    /// The models.
     #[command(flatten)]
     pub sources: SourceArgs,
 
@@ -56,7 +56,7 @@ pub struct Serve {
     #[command(flatten)]
     pub generation: GenerationArgs,
 
-    /// Where to listen. Port 0 takes any free one.
+    /// Address to listen on. Port 0 selects a free port.
     #[arg(
         long,
         env = "TANDEM_RENDER_LISTEN",
@@ -66,15 +66,15 @@ pub struct Serve {
     )]
     pub listen: SocketAddr,
 
-    /// What a conversation may ask for.
+    /// The limits of a conversation.
     #[command(flatten)]
-    pub limits: Limits,
+    pub limits: LimitArgs,
 
     /// The server.
     #[command(flatten)]
     pub serve: ServeArgs,
 
-    /// What it tells of itself.
+    /// Logs, metrics and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
 }
@@ -140,16 +140,51 @@ impl GenerationArgs {
     }
 }
 
-/// Where models are.
+/// The limits of one conversation.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// Maximum steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched.
+    /// Every byte of the conversation adds 16. Real templates need far less than the default; a hostile one stops within 2 seconds.
+    #[arg(long, env = "TANDEM_MAX_TEMPLATE_STEPS", default_value_t = Limits::DEFAULT.max_template_steps, value_name = "STEPS")]
+    pub max_template_steps: u64,
+
+    /// Maximum bytes of values that a chat template holds at once. Every byte of the conversation adds 8. With LITERAL control tokens a
+    /// conversation may be rendered a second time, with four bytes per letter.
+    #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Limits::DEFAULT.max_template_bytes, value_name = "BYTES")]
+    pub max_template_bytes: u64,
+
+    /// Maximum bytes of the prompt.
+    #[arg(long, env = "TANDEM_MAX_PROMPT_BYTES", default_value_t = Limits::DEFAULT.max_prompt_bytes, value_name = "BYTES")]
+    pub max_prompt_bytes: u64,
+
+    /// Maximum images in a conversation.
+    #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = Limits::DEFAULT.max_images, value_name = "IMAGES")]
+    pub max_images: usize,
+
+    /// Maximum pixels of an image: width times height, from its header. Images that the request does not contain, or whose header has
+    /// no size, are not checked.
+    #[arg(long, env = "TANDEM_MAX_IMAGE_PIXELS", default_value_t = Limits::DEFAULT.max_image_pixels, value_name = "PIXELS")]
+    pub max_image_pixels: u64,
+}
+
+impl From<LimitArgs> for Limits {
+    fn from(args: LimitArgs) -> Self {
+        let LimitArgs { max_template_steps, max_template_bytes, max_prompt_bytes, max_images, max_image_pixels } = args;
+        Self { max_template_steps, max_template_bytes, max_prompt_bytes, max_images, max_image_pixels }
+    }
+}
+
+/// The sources of models.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SourceArgs {
     /// A model, or a folder of models; a model is a .gguf file or a Hugging Face folder. Weights are not needed. May be repeated.
     #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<PathBuf>,
 
-    /// A TOML file that lists models and says what their own files do not. Each is a table `[[models]]` with path (relative to the
-    /// file) and, all optional, id, aliases (a list), adapter (pinned for every request) and capabilities (a list that replaces what is
-    /// inferred of the template, such as ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]).
+    /// A TOML file of models and their settings. Each model is a table `[[models]]` with path (relative to the file) and, all optional,
+    /// id, aliases (a list), adapter (pinned for every request) and capabilities (a list that replaces the inferred ones, such as
+    /// ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]).
     #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -162,28 +197,36 @@ impl From<SourceArgs> for Sources {
 
 /// `render-svc render`
 #[derive(Debug, clap::Args)]
-pub struct Render {
-    /// The request, or with --jsonl one request per line. `-` is standard input.
+pub struct RenderArgs {
+    /// File with the request, or with --jsonl one request per line. `-` is standard input.
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
 
     /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, warnings, token_ids?, offsets?} or {error}.
-    /// Without it, the prompt is written, byte for byte.
+    /// Without it, the exact bytes of the prompt are written.
     #[arg(long)]
     pub jsonl: bool,
 
-    /// What the model's template can take, for requests that do not say so themselves: SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS,
-    /// SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING, or none of them (""). Replaces what is inferred.
+    /// Capabilities of the model's template, for requests without capabilities: SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS,
+    /// SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING, or none of them (""). Replaces the inferred ones.
     #[arg(long, value_name = "NAMES", value_parser = capabilities)]
     pub capabilities: Option<Capabilities>,
 
-    /// Where the models are that requests may name by id.
+    /// The models that requests may name by id.
     #[command(flatten)]
     pub sources: SourceArgs,
 
     /// Logs.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+impl From<RenderArgs> for cli::Config {
+    fn from(args: RenderArgs) -> Self {
+        // The log is set up before the command runs.
+        let RenderArgs { input, jsonl: is_jsonl, capabilities, sources, log: _ } = args;
+        Self { input, is_jsonl, capabilities, sources: sources.into() }
+    }
 }
 
 /// Reads names of capabilities between commas.

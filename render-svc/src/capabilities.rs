@@ -1,15 +1,11 @@
 //! What a model's template can take, inferred once per model, and the rewriting of conversations to that.
 
-mod normalize;
-
-pub use normalize::{Change, Normalized, Rewrite, normalize};
-
 use std::ops::BitOr;
 
 use serde_json::{Value, json};
 use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
-use crate::chat::Object;
+use crate::conversation::Object;
 
 /// What a model's template can take. All false means that nothing is known, not that nothing is supported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

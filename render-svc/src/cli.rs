@@ -1,5 +1,7 @@
 //! The `render` command: JSON requests in, prompts out, without a server.
 
+pub mod json;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -9,21 +11,35 @@ use std::sync::Arc;
 use tandem_model_files::artifacts::is_model;
 
 use crate::adapters::Registry;
-use crate::args::Render;
 use crate::capabilities::Capabilities;
+use crate::catalog::{ModelCatalog, ModelTable, ServedModel, Sources};
 use crate::clock;
+use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::json;
-use crate::models::{Library, Model, Models};
-use crate::render::{Output, RenderJob, Rendered, render};
+use crate::job::RenderJob;
+use crate::limits::Limits;
+use crate::render::{Output, Rendered, render};
+
+/// The input and output of the command, and the models that it renders for.
+#[derive(Debug)]
+pub struct Config {
+    /// File of requests; `-` is standard input.
+    pub input: PathBuf,
+    /// True for one request per line, each answered with one line of JSON.
+    pub is_jsonl: bool,
+    /// The capabilities for requests that contain none.
+    pub capabilities: Option<Capabilities>,
+    /// The models that requests may name by id.
+    pub sources: Sources,
+}
 
 /// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of JSON for HF messages.
 ///
 /// # Errors
 /// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the request fails.
-pub fn run(args: &Render, out: impl Write) -> anyhow::Result<()> {
-    match render_all(args, out) {
-        // Whoever read the answers has had enough.
+pub fn run(config: Config, out: impl Write) -> anyhow::Result<()> {
+    match render_all(config, out) {
+        // The reader of the output closed it.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         result => result,
     }
@@ -33,17 +49,18 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-fn render_all(args: &Render, out: impl Write) -> anyhow::Result<()> {
-    let library = Library::open(args.sources.clone().into(), Registry::default())?;
-    let mut renderer = Renderer { library, by_path: HashMap::new(), capabilities: args.capabilities };
+fn render_all(config: Config, out: impl Write) -> anyhow::Result<()> {
+    let Config { input, is_jsonl, capabilities, sources } = config;
+    let catalog = ModelCatalog::open(sources, Registry::default())?;
+    let mut runner = RequestRunner { catalog, by_path: HashMap::new(), capabilities };
     let mut out = BufWriter::new(out);
-    let mut input = open(&args.input)?;
-    if args.jsonl {
-        lines(&mut renderer, input, &mut out)?;
+    let mut input = open(&input)?;
+    if is_jsonl {
+        lines(&mut runner, input, &mut out)?;
     } else {
         let mut text = String::new();
         input.read_to_string(&mut text)?;
-        one(&mut renderer, &text, &mut out)?;
+        one(&mut runner, &text, &mut out)?;
     }
     Ok(out.flush()?)
 }
@@ -57,8 +74,8 @@ fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-fn one(renderer: &mut Renderer, text: &str, out: &mut impl Write) -> anyhow::Result<()> {
-    let rendered = renderer.render(text)?;
+fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    let rendered = runner.render(text)?;
     for warning in &rendered.warnings {
         tracing::warn!(path = warning.path, "{}", warning.text);
     }
@@ -69,16 +86,16 @@ fn one(renderer: &mut Renderer, text: &str, out: &mut impl Write) -> anyhow::Res
     Ok(())
 }
 
-/// One request per line; an answer for each, in order. A line that is not UTF-8 gets an error too.
-fn lines(renderer: &mut Renderer, input: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
+/// Answers each line, in order. A line that is not UTF-8 gets an error.
+fn lines(runner: &mut RequestRunner, input: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
     for line in input.split(b'\n') {
         let line = line?;
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         let result = match str::from_utf8(&line) {
-            Ok(text) => renderer.render(text),
-            Err(e) => Err(crate::chat::Invalid::new("request", e.to_string()).into()),
+            Ok(text) => runner.render(text),
+            Err(e) => Err(Invalid::new("request", e.to_string()).into()),
         };
         if let Err(error @ (Error::ModelNotLoaded { .. } | Error::NoTokenizer { .. })) = &result {
             tracing::warn!(%error, "request failed"); // with the paths, which the answer leaves out
@@ -89,26 +106,27 @@ fn lines(renderer: &mut Renderer, input: impl BufRead, out: &mut impl Write) -> 
 }
 
 /// Renders requests whose `model` is an id of a loaded model, or a path.
-struct Renderer {
-    library: Library,
-    by_path: HashMap<PathBuf, Arc<Models>>,
-    /// For requests that name none.
+struct RequestRunner {
+    catalog: ModelCatalog,
+    /// One table for each model that was named by its path.
+    by_path: HashMap<PathBuf, Arc<ModelTable>>,
+    /// The capabilities for requests that contain none.
     capabilities: Option<Capabilities>,
 }
 
-impl Renderer {
+impl RequestRunner {
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
         let mut job = json::request(text, clock::now())?;
         job.options.capabilities = job.options.capabilities.or(self.capabilities);
         let models = self.models_for(&mut job)?;
-        render(&models, self.library.registry(), job)
+        render(&models, job, &Limits::default())
     }
 
-    /// The table that holds the job's model. A path is loaded once, and is its own table.
-    fn models_for(&mut self, job: &mut RenderJob) -> Result<Arc<Models>, Error> {
+    /// Returns the table with the job's model. A path is loaded once, and has a table of one model.
+    fn models_for(&mut self, job: &mut RenderJob) -> Result<Arc<ModelTable>, Error> {
         let path = PathBuf::from(&job.model);
-        let models = self.library.models();
+        let models = self.catalog.models();
         if models.entry(&job.model).is_ok() || !is_model(&path) {
             return Ok(models);
         }
@@ -117,7 +135,7 @@ impl Renderer {
             return Ok(Arc::clone(models));
         }
         let not_loaded = |cause| Error::ModelNotLoaded { path: path.clone(), cause: Arc::new(cause) };
-        let model = Model::load(&path).map_err(not_loaded)?;
-        Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(model.into()))))
+        let served = ServedModel::load(&path).map_err(not_loaded)?;
+        Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(served.into()))))
     }
 }

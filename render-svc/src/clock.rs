@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use tandem_template::LocalTime;
 
-use crate::chat::Invalid;
+use crate::conversation::Invalid;
 
 /// The service's clock, in UTC.
 #[must_use]

@@ -19,85 +19,10 @@ use serde_json::Value;
 use tandem_model_files::tokenizer::{AddedToken, Tokenizer};
 use tandem_template::{Marks, RenderError};
 
-use crate::adapters::Kind;
-use crate::chat::{Conversation, Object};
+use crate::adapter::{KnownNames, NameLists};
+use crate::conversation::{Conversation, Object};
 use crate::error::Error;
-use crate::models::Templates;
-
-/// The roles that formats write themselves.
-const ROLES: &[&str] = &[
-    "system",
-    "developer",
-    "user",
-    "assistant",
-    "model",
-    "tool",
-    "function",
-    "ipython",
-    "latest_reminder",
-    "direct_search_results",
-];
-
-/// The types of blocks that formats write something for.
-const TYPES: &[&str] = &[
-    "text",
-    "image",
-    "image_url",
-    "input_image",
-    "audio",
-    "input_audio",
-    "audio_url",
-    "video",
-    "video_url",
-    "tool_use",
-    "tool_result",
-    "function",
-];
-
-/// Fields of messages and blocks that are looked up around a template, which itself finds marked names too.
-const TEMPLATE_FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_content", "thinking", "reasoning"];
-
-/// Fields that the built-in formats and the encoders of families look up, at any depth.
-const FIELDS: &[&str] = &[
-    "role",
-    "content",
-    "type",
-    "text",
-    "reasoning_content",
-    "thinking",
-    "reasoning",
-    "name",
-    "id",
-    "function",
-    "arguments",
-    "description",
-    "parameters",
-    "properties",
-    "required",
-    "nullable",
-    "items",
-    "enum",
-    "response",
-    "input",
-    "tools",
-    "tool_calls",
-    "tool_call_id",
-    "tool_use_id",
-    "tool_responses",
-    "response_format",
-    "task",
-    "wo_eos",
-    "attachment_id",
-    "base64",
-    "data",
-    "url",
-    "path",
-    "image",
-    "image_url",
-    "audio",
-    "input_audio",
-    "video",
-];
+use crate::model::Templates;
 
 /// The elements of HTML whose tags are text wherever no format writes them.
 const HTML: &[&str] = &[
@@ -147,11 +72,11 @@ const BRACKETS: &[char] = &['<', '>', '[', ']', '{', '}', '|', '｜'];
 /// The control tokens of one model's prompts: its special tokens, what its templates or its adapter write, and every other added
 /// token that is written like one, in brackets. The rest of a vocabulary is text: white space, words, and the tags of HTML.
 #[derive(Debug)]
-pub struct ControlTokens {
+pub struct ControlTokenFinder {
     finder: AhoCorasick,
 }
 
-impl ControlTokens {
+impl ControlTokenFinder {
     /// Those of a model with this tokenizer and these templates, whose adapter writes `markup`.
     ///
     /// # Errors
@@ -182,7 +107,7 @@ impl ControlTokens {
         &self,
         prompt: &str,
         conversation: &Conversation,
-        kind: Kind,
+        known_names: &KnownNames,
         render: impl FnOnce(&Conversation, Marks) -> Result<String, Error>,
     ) -> Result<Vec<Range<usize>>, Error> {
         let mut found = self.in_text(prompt);
@@ -190,10 +115,7 @@ impl ControlTokens {
             return Ok(found);
         }
         let marks = unused_marks(conversation).ok_or(Error::ControlTokensUnclear)?;
-        let marking = match kind {
-            Kind::Template => Marking { marks, fields: TEMPLATE_FIELDS, fields_within: &[] },
-            Kind::Family | Kind::Format => Marking { marks, fields: FIELDS, fields_within: FIELDS },
-        };
+        let marking = Marking { marks, names: *known_names };
         let rendered = render(&marking.conversation(conversation), marks).map_err(|error| match error {
             Error::Template(RenderError::Limit { .. }) => error,
             _ => Error::ControlTokensUnclear,
@@ -222,10 +144,8 @@ fn is_html(text: &str) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Marking {
     marks: Marks,
-    /// The fields of messages and blocks that stay as they are.
-    fields: &'static [&'static str],
-    /// Those of all objects in them and of everything else.
-    fields_within: &'static [&'static str],
+    /// The names that stay as they are.
+    names: KnownNames,
 }
 
 impl Marking {
@@ -240,8 +160,9 @@ impl Marking {
         }
     }
 
+    /// Returns the marking of nested objects.
     fn within(self) -> Self {
-        Self { fields: self.fields_within, ..self }
+        Self { names: KnownNames { fields: self.names.nested_fields, ..self.names }, ..self }
     }
 
     /// A message's blocks are marked as messages are.
@@ -270,19 +191,23 @@ impl Marking {
     }
 
     fn field(self, key: &str, value: &Value) -> (String, Value) {
-        if !self.fields.contains(&key) {
+        if !is_in(self.names.fields, key) {
             return (self.marks.marked(key), self.within().value(value));
         }
         let is_usual = match (key, value.as_str()) {
-            ("role", Some(role)) => ROLES.contains(&role),
-            ("type", Some(kind)) => TYPES.contains(&kind),
+            ("role", Some(role)) => is_in(self.names.roles, role),
+            ("type", Some(kind)) => is_in(self.names.types, kind),
             _ => false,
         };
         (key.to_owned(), if is_usual { value.clone() } else { self.within().value(value) })
     }
 }
 
-/// A rendering whose marks were taken off.
+fn is_in(lists: NameLists, name: &str) -> bool {
+    lists.iter().any(|list| list.contains(&name))
+}
+
+/// A rendering without its marks.
 #[derive(Debug, Default)]
 struct Unmarked {
     text: String,

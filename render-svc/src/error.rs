@@ -8,8 +8,7 @@ use tandem_model_files::tokenizer::TokenizerError;
 use tandem_template::{Limit, RenderError};
 use tonic::{Code, Status};
 
-use crate::chat::Invalid;
-use crate::models::LoadError;
+use crate::conversation::Invalid;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +33,7 @@ pub enum Error {
         /// Where they are.
         path: PathBuf,
         /// Why not.
-        cause: Arc<LoadError>,
+        cause: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// No adapter of that name.
     #[error("there is no adapter {adapter:?}; there are {}", known.join(", "))]

@@ -1,27 +1,29 @@
-//! render-svc: from a conversation to what a model must be fed. Stateless; knows nothing of tensors.
+//! render-svc: turns conversations into exact prompts. It is stateless and contains no tensor code.
 
+pub mod adapter;
 pub mod adapters;
 pub mod args;
-pub mod calls;
 pub mod capabilities;
-pub mod chat;
+pub mod catalog;
 pub mod cli;
 pub mod clock;
 pub mod control_tokens;
+pub mod conversation;
 pub mod error;
+pub mod executor;
 pub mod generation;
 pub mod grpc;
-pub mod hf_messages;
-pub mod json;
+pub mod job;
 pub mod limits;
 pub mod marked_json;
-pub mod media;
-pub mod meters;
-pub mod models;
-pub mod origins;
+pub mod metrics;
+pub mod model;
 pub mod output_spec;
+pub mod prepare;
 pub mod python;
 pub mod render;
+pub mod resolve;
 pub mod serve;
 pub mod task;
-pub mod tools;
+pub mod tokenize;
+pub mod warning;

@@ -1,4 +1,4 @@
-//! What one conversation may ask for.
+//! The limits of one conversation, and the check of its images.
 
 use std::io::Cursor;
 
@@ -7,38 +7,25 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tandem_common::status::Reason;
 
-use crate::chat::{Conversation, Invalid, blocks, is_image};
-use crate::media::{Media, MediaKind, Source};
+use crate::conversation::media::{Media, MediaKind, Source};
+use crate::conversation::{Conversation, Invalid, blocks, is_image};
 
-/// Letters of base64 at the start of an image in which its size is looked for; a multiple of four.
-const HEADER: usize = 1 << 20;
+/// Letters of base64 at the start of an image in which its size is searched; a multiple of four.
+const HEADER_LETTERS: usize = 1 << 20;
 
-/// What one conversation may ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Limits")]
+/// The limits of one conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps that a chat template may compute: operations, rounds of loops, and one for every 32 bytes of text that is copied or
-    /// searched. Every byte of the conversation adds 16. The default is far more than any real template needs; a hostile one is
-    /// stopped within a second or two.
-    #[arg(long, env = "TANDEM_MAX_TEMPLATE_STEPS", default_value_t = Self::DEFAULT.max_template_steps, value_name = "STEPS")]
+    /// Steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched. Every
+    /// byte of the conversation adds 16.
     pub max_template_steps: u64,
-
-    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds 8. Where control tokens are LITERAL
-    /// a conversation may be rendered once more, with letters of four bytes.
-    #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Self::DEFAULT.max_template_bytes, value_name = "BYTES")]
+    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds 8.
     pub max_template_bytes: u64,
-
     /// Bytes of the prompt.
-    #[arg(long, env = "TANDEM_MAX_PROMPT_BYTES", default_value_t = Self::DEFAULT.max_prompt_bytes, value_name = "BYTES")]
     pub max_prompt_bytes: u64,
-
     /// Images in a conversation.
-    #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = Self::DEFAULT.max_images, value_name = "IMAGES")]
     pub max_images: usize,
-
-    /// Pixels of an image, width times height, as its header says. An image that is not sent along, or whose header tells no size, is
-    /// left to the model's processor.
-    #[arg(long, env = "TANDEM_MAX_IMAGE_PIXELS", default_value_t = Self::DEFAULT.max_image_pixels, value_name = "PIXELS")]
+    /// Pixels of an image: width times height, from its header.
     pub max_image_pixels: u64,
 }
 
@@ -49,7 +36,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    const DEFAULT: Self = Self {
+    /// The default limits.
+    pub const DEFAULT: Self = Self {
         max_template_steps: 30_000_000,
         max_template_bytes: 256 << 20,
         max_prompt_bytes: 128 << 20,
@@ -57,7 +45,7 @@ impl Limits {
         max_image_pixels: 128 << 20,
     };
 
-    /// Those of a conversation that is rendered at once: a few milliseconds at most.
+    /// Returns the limits of a conversation that is rendered on a connection thread: a few milliseconds at most.
     #[must_use]
     pub fn short(self) -> Self {
         Self {
@@ -68,7 +56,7 @@ impl Limits {
         }
     }
 
-    /// For a chat template. With `marks`, letters take more bytes.
+    /// Returns the limits of a chat template. Letters with marks take more bytes.
     #[must_use]
     pub fn template(&self, has_marks: bool) -> tandem_template::Limits {
         let widest = if has_marks { char::MAX.len_utf8() as u64 } else { 1 };
@@ -82,7 +70,7 @@ impl Limits {
     /// Checks the images of a conversation.
     ///
     /// # Errors
-    /// The first that is too large, or one too many, by path.
+    /// The first image that is too large or exceeds the number of images, by path.
     pub fn check_images(&self, conversation: &Conversation) -> Result<(), Invalid> {
         let mut count = 0;
         for (i, message) in conversation.messages.iter().enumerate() {
@@ -91,7 +79,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Checks the images among blocks, and among those of the tools' results there.
+    /// Checks the images among blocks and in tool results among them.
     fn check_blocks(&self, found: &[Value], parent: &str, count: &mut usize) -> Result<(), Invalid> {
         for (j, block) in found.iter().enumerate() {
             let field = format!("{parent}.content[{j}]");
@@ -120,16 +108,16 @@ impl Limits {
     }
 }
 
-/// An image's width and height in pixels, if it is sent along and its header tells them.
+/// Returns an image's width and height in pixels, if the request contains the image and its header contains them.
 fn size(image: &Value) -> Option<[u64; 2]> {
     let Source::Base64(base64) = Media::read(image, MediaKind::Image).ok()?.source else { return None };
     let letters = base64.bytes().filter(|letter| !letter.is_ascii_whitespace());
-    let mut letters: Vec<u8> = letters.take(HEADER).collect();
+    let mut letters: Vec<u8> = letters.take(HEADER_LETTERS).collect();
     letters.truncate(letters.len() / 4 * 4);
     let header = STANDARD.decode(letters).ok()?;
     let size = imagesize::reader_size(Cursor::new(&header)).ok()?;
     let [width, height] = [size.width as u64, size.height as u64];
-    // A bitmap from the top down has a negative height.
+    // A bitmap that is stored from the top down has a negative height.
     let is_negative = header.starts_with(b"BM") && height > u64::from(u32::MAX / 2);
     Some([width, if is_negative { (1 << 32) - height } else { height }])
 }

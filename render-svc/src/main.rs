@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(args) => run_server(*args),
         Command::Render(args) => {
-            telemetry::init(&args.log).map_err(Into::into).and_then(|()| cli::run(&args, io::stdout().lock()))
+            telemetry::init(&args.log).map_err(Into::into).and_then(|()| cli::run(args.into(), io::stdout().lock()))
         }
     };
     match ended {
@@ -36,7 +36,7 @@ fn run_server(args: Serve) -> anyhow::Result<()> {
         telemetry.end().await;
         ended
     });
-    // Models that are still being loaded are of no use any more.
+    // Cancels the loading of models, if it still runs.
     runtime.shutdown_background();
     ended
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tandem_template::{Marks, marks};
 
-use crate::chat::Object;
+use crate::conversation::Object;
 
 /// The object that the text is, if it is one.
 #[must_use]

@@ -16,14 +16,15 @@ use tonic::service::Routes;
 
 use crate::adapters::Registry;
 use crate::args::Serve;
-use crate::grpc::{RenderApi, Renderer, TaskApi};
-use crate::models::{Library, Rescan};
+use crate::catalog::{ModelCatalog, ReloadOutcome};
+use crate::executor::Executor;
+use crate::grpc::{RenderApi, TaskApi};
 use crate::task::TaskRunner;
 
-/// Listens, loads the models, says so, and serves until SIGTERM.
+/// Listens, loads the models, prints the address, and serves until SIGTERM.
 ///
 /// # Errors
-/// A model does not load, the address cannot be had, or the server failed.
+/// No model can be loaded, the address is not available, or the server failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     let (shutdown, hangups) = (serve::shutdown_signal()?, signal(SignalKind::hangup())?);
     let security = Security::open(&args.serve.security)?;
@@ -34,31 +35,33 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     }
     let runner = TaskRunner::new(&args.generation)?;
     let (sources, later) = (args.sources.into(), DeferredRoutes::default());
-    let loading = tokio::task::spawn_blocking(|| Library::open(sources, Registry::default()));
+    let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
     let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, Arc::clone(&later), shutdown));
-    let library = tokio::select! {
+    let catalog = tokio::select! {
         ended = &mut serving => return Ok(ended?),
         loaded = loading => Arc::new(loaded??),
     };
-    let rescans = tokio::spawn(rescan_on(hangups, Arc::clone(&library)));
-    // Nobody else makes them.
-    let _ = later.set(routes(Renderer::new(library, args.limits), runner, args.serve.max_message_bytes));
+    let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
+    // The routes are set only here, so that setting them cannot fail.
+    let _ = later.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
     writeln!(stdout, "render-svc listening on {address}")?;
     serving.await?;
-    rescans.abort();
+    reloads.abort();
     Ok(())
 }
 
-/// Looks for models again at every SIGHUP.
-async fn rescan_on(mut hangups: Signal, library: Arc<Library>) {
+/// Reloads the models at every SIGHUP.
+async fn reload_on(mut hangups: Signal, catalog: Arc<ModelCatalog>) {
     while hangups.recv().await.is_some() {
-        let library = Arc::clone(&library);
-        match tokio::task::spawn_blocking(move || library.rescan()).await {
-            Ok(Ok(Rescan { loaded, kept, removed, failed })) => {
-                tracing::info!(?loaded, kept = kept.len(), ?removed, ?failed, "models rescanned");
+        let catalog = Arc::clone(&catalog);
+        match tokio::task::spawn_blocking(move || catalog.reload()).await {
+            Ok(Ok(ReloadOutcome { loaded, kept, removed, failed })) => {
+                tracing::info!(?loaded, kept = kept.len(), ?removed, ?failed, "models reloaded");
             }
-            Ok(Err(error)) => tracing::error!("models not rescanned, all stay as they are: {}", chain(&error)),
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "models not rescanned"),
+            Ok(Err(error)) => {
+                tracing::error!("model reload failed, the table of models is unchanged: {}", chain(&error))
+            }
+            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "model reload failed"),
         }
     }
 }
@@ -79,10 +82,10 @@ pub async fn serve(
     serve::serve(vec![endpoint], args, Health::new(names), shutdown).await
 }
 
-/// The services, over what renders and what runs tasks.
+/// Returns the services over this executor and this runner of tasks.
 #[must_use]
-pub fn routes(renderer: Renderer, runner: TaskRunner, max_message_bytes: usize) -> Routes {
-    let api = RenderApi::new(renderer);
+pub fn routes(executor: Executor, runner: TaskRunner, max_message_bytes: usize) -> Routes {
+    let api = RenderApi::new(executor);
     let mut routes = Routes::builder();
     routes
         .add_service(RenderServiceServer::new(api.clone()).max_decoding_message_size(max_message_bytes))

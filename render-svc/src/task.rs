@@ -31,11 +31,11 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use crate::args::GenerationArgs;
-use crate::chat::Invalid;
+use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::generation::{Generation, Lease, PrefixKey};
 use crate::grpc::convert;
-use crate::meters::{self, TaskMeters};
+use crate::metrics::{self, TaskMetrics};
 use crate::render::{Output, Rendered};
 
 /// How often a task may go on elsewhere, in all, and without a new token in between: what it asks may be what breaks a replica.
@@ -53,7 +53,7 @@ const EVENTS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct TaskRunner {
     generation: Option<Arc<Generation>>,
-    meters: TaskMeters,
+    meters: TaskMetrics,
 }
 
 /// A rendered conversation and how to answer it.
@@ -110,8 +110,8 @@ impl TaskRunner {
     /// The credentials cannot be used.
     pub fn new(args: &GenerationArgs) -> Result<Self, CredentialsError> {
         let generation = Generation::new(args)?.map(Arc::new);
-        generation.iter().for_each(|generation| meters::observe(&Arc::downgrade(generation)));
-        Ok(Self { generation, meters: TaskMeters::default() })
+        generation.iter().for_each(|generation| metrics::observe(&Arc::downgrade(generation)));
+        Ok(Self { generation, meters: TaskMetrics::default() })
     }
 
     /// Starts a task; the answer streams.
@@ -141,7 +141,7 @@ impl TaskRunner {
 /// One task under way.
 struct Run {
     generation: Arc<Generation>,
-    meters: TaskMeters,
+    meters: TaskMetrics,
     /// What further calls belong to.
     span: Span,
     /// As it was sent first.
@@ -212,7 +212,7 @@ enum Step {
 }
 
 impl Run {
-    fn new(generation: Arc<Generation>, task: Task, meters: TaskMeters) -> Result<Self, Error> {
+    fn new(generation: Arc<Generation>, task: Task, meters: TaskMetrics) -> Result<Self, Error> {
         let Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, output_spec, deadline } =
             task;
         if sampling.as_ref().and_then(|sampling| sampling.n).is_some_and(|n| n > 1) {

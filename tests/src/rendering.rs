@@ -1,9 +1,10 @@
 //! Rendering without a server: an adapter's input, and the answer of the command line.
 
-use render_svc::adapters::{Dialect, Input, Registry};
-use render_svc::chat::Conversation;
+use render_svc::adapter::{Dialect, Input};
+use render_svc::catalog::ModelTable;
+use render_svc::cli;
+use render_svc::conversation::Conversation;
 use render_svc::limits::Limits;
-use render_svc::models::Models;
 use render_svc::render::render;
 use serde_json::Value;
 use tandem_template::LocalTime;
@@ -58,7 +59,7 @@ impl AdapterRequest {
 /// # Panics
 /// The request cannot be read.
 #[must_use]
-pub fn answer(models: &Models, request: &Value) -> Value {
-    let job = render_svc::json::request(&request.to_string(), LocalTime::EPOCH);
-    render_svc::json::answer(job.and_then(|job| render(models, &Registry::default(), job)))
+pub fn answer(models: &ModelTable, request: &Value) -> Value {
+    let job = cli::json::request(&request.to_string(), LocalTime::EPOCH);
+    cli::json::answer(job.and_then(|job| render(models, job, &Limits::default())))
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use render_svc::adapters::Registry;
 use render_svc::args::GenerationArgs;
-use render_svc::grpc::Renderer;
+use render_svc::catalog::{ModelCatalog, Sources};
+use render_svc::executor::Executor;
 use render_svc::limits::Limits;
-use render_svc::models::{Library, Sources};
 use render_svc::task::TaskRunner;
 use tandem_common::serve::{DeferredRoutes, SecureListener, Security, ServeArgs, ServeError};
 use tokio::net::TcpListener;
@@ -86,7 +86,7 @@ impl Running {
 /// A model does not load.
 pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
-    serve_library(Library::open(sources, Registry::default()).expect("the models load").into(), generation).await
+    serve_library(ModelCatalog::open(sources, Registry::default()).expect("the models load").into(), generation).await
 }
 
 /// The default model alone.
@@ -94,9 +94,9 @@ pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) 
 /// # Panics
 /// It does not load.
 #[must_use]
-pub fn default_library() -> Arc<Library> {
+pub fn default_library() -> Arc<ModelCatalog> {
     let sources = Sources { models: vec![default_model()], config: None };
-    Library::open(sources, Registry::default()).expect("the model loads").into()
+    ModelCatalog::open(sources, Registry::default()).expect("the model loads").into()
 }
 
 /// A render service for these models, served in this way.
@@ -105,7 +105,7 @@ pub fn default_library() -> Arc<Library> {
 /// A model does not load.
 pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
-    let library = Library::open(sources, Registry::default()).expect("the models load").into();
+    let library = ModelCatalog::open(sources, Registry::default()).expect("the models load").into();
     serve_library_as(library, None, args).await
 }
 
@@ -113,11 +113,11 @@ pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
 ///
 /// # Panics
 /// No port is free.
-pub async fn serve_library(library: Arc<Library>, generation: Option<SocketAddr>) -> Running {
+pub async fn serve_library(library: Arc<ModelCatalog>, generation: Option<SocketAddr>) -> Running {
     serve_library_as(library, generation, ServeArgs::default()).await
 }
 
-async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
+async fn serve_library_as(library: Arc<ModelCatalog>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
     let generate = generation.iter().map(|address| format!("http://{address}").parse().expect("an address")).collect();
     serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
 }
@@ -126,15 +126,15 @@ async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>,
 ///
 /// # Panics
 /// The credentials cannot be used.
-pub async fn serve_library_before(library: Arc<Library>, generation: GenerationArgs, args: ServeArgs) -> Running {
+pub async fn serve_library_before(library: Arc<ModelCatalog>, generation: GenerationArgs, args: ServeArgs) -> Running {
     let runner = TaskRunner::new(&generation).expect("credentials");
     Running::start(move |listener, stopped| async move {
         let stopped = async move {
             let _ = stopped.await;
         };
         let security = Security::open(&args.security)?;
-        let renderer = Renderer::new(library, Limits::default());
-        let routes = render_svc::serve::routes(renderer, runner, args.max_message_bytes);
+        let executor = Executor::new(library, Limits::default());
+        let routes = render_svc::serve::routes(executor, runner, args.max_message_bytes);
         let routes = DeferredRoutes::new(SetOnce::from(routes));
         render_svc::serve::serve(SecureListener { listener, security }, &args, routes, stopped).await
     })

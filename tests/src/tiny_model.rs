@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use render_svc::models::{Model, Models};
+use render_svc::catalog::{ModelTable, ServedModel};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -112,8 +112,8 @@ impl ModelFolder {
     /// # Panics
     /// It does not load.
     #[must_use]
-    pub fn models(&self) -> Models {
-        Model::load(&self.path()).expect("the model loads").into()
+    pub fn models(&self) -> ModelTable {
+        ServedModel::load(&self.path()).expect("the model loads").into()
     }
 
     /// Writes the model. The folder lives as long as this.

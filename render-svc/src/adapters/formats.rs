@@ -2,53 +2,32 @@
 //! turn; one renderer writes them all. Tools are described in the system prompt; calls and results are tagged text.
 
 use serde_json::{Value, json};
-use tandem_template::ArgumentsShape;
 
-use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
-use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};
+use crate::adapter::{Adapter, AdapterOutput, Input, Match};
+use crate::conversation::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
 use crate::marked_json;
-use crate::models::Model;
+use crate::model::Model;
 use crate::python;
+use crate::warning::{Warning, WarningCode, ignored};
 
-pub(super) const CHATML: Adapter = Adapter {
-    name: CHATML_FORMAT.name,
-    description: "turns between <|im_start|> and <|im_end|>, tools described in the system prompt",
-    serves: |model| CHATML_FORMAT.serves(model),
-    kind: Kind::Format,
-    stops_at_images: Conversation::has_images,
-    markup: MARKUP,
-    turn_ends: CHATML_FORMAT.turn_ends,
-    arguments: ArgumentsShape::Either,
-    leaves_bos_to_tokenizer: false,
-    render: |_, input| CHATML_FORMAT.render(input),
-};
+pub(super) const CHATML: Adapter = CHATML_FORMAT.adapter(
+    "turns between <|im_start|> and <|im_end|>, tools described in the system prompt",
+    |model| CHATML_FORMAT.matches(model),
+    |_, input| CHATML_FORMAT.render(input),
+);
 
-pub(super) const LLAMA3: Adapter = Adapter {
-    name: LLAMA3_FORMAT.name,
-    description: "turns under header tokens, ended by <|eot_id|>, tools described in the system prompt",
-    serves: |model| LLAMA3_FORMAT.serves(model),
-    kind: Kind::Format,
-    stops_at_images: Conversation::has_images,
-    markup: MARKUP,
-    turn_ends: LLAMA3_FORMAT.turn_ends,
-    arguments: ArgumentsShape::Either,
-    leaves_bos_to_tokenizer: false,
-    render: |_, input| LLAMA3_FORMAT.render(input),
-};
+pub(super) const LLAMA3: Adapter = LLAMA3_FORMAT.adapter(
+    "turns under header tokens, ended by <|eot_id|>, tools described in the system prompt",
+    |model| LLAMA3_FORMAT.matches(model),
+    |_, input| LLAMA3_FORMAT.render(input),
+);
 
-pub(super) const TAGGED: Adapter = Adapter {
-    name: TAGGED_FORMAT.name,
-    description: "turns under <|role|> lines, ended by <|end|>, tools described in the system prompt",
-    serves: |model| TAGGED_FORMAT.serves(model),
-    kind: Kind::Format,
-    stops_at_images: Conversation::has_images,
-    markup: MARKUP,
-    turn_ends: TAGGED_FORMAT.turn_ends,
-    arguments: ArgumentsShape::Either,
-    leaves_bos_to_tokenizer: false,
-    render: |_, input| TAGGED_FORMAT.render(input),
-};
+pub(super) const TAGGED: Adapter = TAGGED_FORMAT.adapter(
+    "turns under <|role|> lines, ended by <|end|>, tools described in the system prompt",
+    |model| TAGGED_FORMAT.matches(model),
+    |_, input| TAGGED_FORMAT.render(input),
+);
 
 /// What the tools section and the calls are written with, beside the turn markers.
 const MARKUP: &[&str] = &["<tool_call>", "</tool_call>", "<tool_result>", "</tool_result>"];
@@ -101,19 +80,30 @@ const BY_FILE_NAME: &[(&str, &str)] =
     &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
 
 impl Format {
-    fn serves(&self, model: &Model) -> Verdict {
+    /// Returns the row of this format.
+    const fn adapter(
+        &self,
+        description: &'static str,
+        matches: fn(&Model) -> Match,
+        render: fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>,
+    ) -> Adapter {
+        let turn_ends = self.turn_ends;
+        Adapter { markup: MARKUP, turn_ends, ..Adapter::new(self.name, description, matches, render) }
+    }
+
+    fn matches(&self, model: &Model) -> Match {
         if !model.templates.is_empty() {
-            return Verdict::Passes("the model ships a chat template".to_owned());
+            return Match::NotSelected("the model ships a chat template".to_owned());
         }
         let name = model.artifacts.name.rsplit('/').next().unwrap_or_default().to_lowercase();
         match BY_FILE_NAME.iter().find(|(part, _)| name.contains(part)) {
             Some((part, format)) if *format == self.name => {
-                Verdict::Serves(format!("the model ships no chat template, and its name holds {part:?}"))
+                Match::Selected(format!("the model ships no chat template, and its name holds {part:?}"))
             }
-            None if self.is_chatml_by_tokenizer(model) => Verdict::Guesses(format!(
+            None if self.is_chatml_by_tokenizer(model) => Match::Guessed(format!(
                 "the model ships no chat template, its name {name:?} names no format, and its tokenizer has {CHATML_START}"
             )),
-            _ => Verdict::Passes(format!("the name {name:?} does not tell that it is the model's format")),
+            _ => Match::NotSelected(format!("the name {name:?} does not tell that it is the model's format")),
         }
     }
 
@@ -123,7 +113,7 @@ impl Format {
         self.name == CHATML_FORMAT.name && has_start()
     }
 
-    fn render(&self, input: &Input<'_>) -> Result<Rendering, Error> {
+    fn render(&self, input: &Input<'_>) -> Result<AdapterOutput, Error> {
         let turns = turns(input.conversation)?;
         let mut prompt = self.start.to_owned();
         for (i, turn) in turns.iter().enumerate() {
@@ -137,7 +127,7 @@ impl Format {
         }
         let mut warnings = ignored(self.name, input.conversation, IGNORED);
         warnings.extend(lost_parameters(input.conversation));
-        Ok(Rendering { prompt, attachments: Vec::new(), warnings })
+        Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
     }
 
     fn open(&self, role: &str, prompt: &mut String) {

@@ -5,8 +5,8 @@
 //! travels beside the text. What the template drops without a word (a block it does not know, content that is a number) is an
 //! error here, or a warning for a tool's result of no call. A tool may be given without its `function` object.
 
+mod attachments;
 mod declarations;
-mod media;
 mod path;
 mod prompt;
 mod turns;
@@ -16,24 +16,34 @@ use serde_json::Value;
 use tandem_template::ArgumentsShape;
 
 use self::prompt::{Options, Prompt};
-use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
-use crate::chat::{Conversation, Invalid};
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
+use crate::conversation::{self, Conversation, Invalid, media};
 use crate::error::Error;
-use crate::models::Model;
+use crate::model::Model;
 use crate::python;
+use crate::warning::{Warning, WarningCode, ignored};
 
 pub(super) const GEMMA4: Adapter = Adapter {
-    name: "gemma-4",
-    description: "Gemma 4's turns: tools, calls and results in its own notation, media as markers with ordered attachments",
-    serves,
     kind: Kind::Family,
     stops_at_images: |_| false,
     markup: MARKUP,
     turn_ends: &[TURN_TOKENS[1]],
+    reasoning: Some(("<|channel>", "<channel|>")),
     arguments: ArgumentsShape::Object,
-    leaves_bos_to_tokenizer: false,
-    render,
+    known_names: KnownNames {
+        roles: &[conversation::ROLES, &["model"]],
+        ..KnownNames::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, media::FIELDS, FIELDS])
+    },
+    ..Adapter::new(
+        "gemma-4",
+        "Gemma 4's turns: tools, calls and results in its own notation, media as markers with ordered attachments",
+        matches,
+        render,
+    )
 };
+
+/// Fields that only this encoder looks up, in schemas and in messages.
+const FIELDS: &[&str] = &["nullable", "items", "enum", "response", "tool_responses"];
 
 const MARKUP: &[&str] = &[
     "<|turn>",
@@ -62,14 +72,14 @@ const EMPTY_THOUGHT_SOURCES: [&str; 2] = ["<|channel>thought\\n<channel|>", "<|c
 /// The template_args that mean something here.
 const KNOWN_ARGS: [&str; 4] = ["enable_thinking", "preserve_thinking", "attachments", "bos_token"];
 
-fn serves(model: &Model) -> Verdict {
+fn matches(model: &Model) -> Match {
     let architecture = model.artifacts.architecture.as_deref().unwrap_or_default();
     if architecture.starts_with("gemma4") {
-        Verdict::Serves(format!("the model's type is {architecture}"))
+        Match::Selected(format!("the model's type is {architecture}"))
     } else if own_template(model).is_some() {
-        Verdict::Serves("the model's chat template has Gemma 4's turn tokens".to_owned())
+        Match::Selected("the model's chat template has Gemma 4's turn tokens".to_owned())
     } else {
-        Verdict::Passes("neither the model's type nor its chat template is Gemma 4's".to_owned())
+        Match::NotSelected("neither the model's type nor its chat template is Gemma 4's".to_owned())
     }
 }
 
@@ -79,14 +89,14 @@ fn own_template(model: &Model) -> Option<&str> {
     sources.find(|source| TURN_TOKENS.iter().all(|token| source.contains(token)))
 }
 
-fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let options = options(model, input);
     let Prompt { text, attachments, warnings } = match input.continue_final_message {
         true => continued(input.conversation, &options)?,
         false => prompt::write(input.conversation, &options)?,
     };
     let warnings = self::warnings(input.conversation).into_iter().chain(warnings).collect();
-    Ok(Rendering { prompt: text, attachments, warnings })
+    Ok(AdapterOutput { prompt: text, attachments, warnings })
 }
 
 fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {

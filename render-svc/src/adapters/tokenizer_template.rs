@@ -3,36 +3,42 @@
 mod reserved;
 mod warnings;
 
-use tandem_template::{self, ArgumentsShape};
-
-use super::{Adapter, Input, Kind, Rendering, Verdict};
-use crate::chat::Conversation;
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
+use crate::conversation;
 use crate::error::Error;
-use crate::models::Model;
+use crate::model::Model;
 
 pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
-    name: "tokenizer-template",
-    description: "the chat template that ships with the model, rendered as transformers renders it",
-    serves,
     kind: Kind::Template,
-    stops_at_images: Conversation::has_images,
-    markup: &[],
-    turn_ends: &[],
-    arguments: ArgumentsShape::Either,
-    leaves_bos_to_tokenizer: false,
-    render,
+    known_names: KnownNames { nested_fields: &[], roles: &[conversation::ROLES, ROLES], ..FIELDS },
+    ..Adapter::new(
+        "tokenizer-template",
+        "the chat template that ships with the model, rendered as transformers renders it",
+        matches,
+        render,
+    )
 };
 
-fn serves(model: &Model) -> Verdict {
-    match model.templates.is_empty() {
-        false => Verdict::Serves("the model ships a chat template".to_owned()),
-        true => Verdict::Cannot("the model ships no chat template".to_owned()),
+/// The fields that are looked up around a template. The template itself finds tainted names too.
+const FIELDS: KnownNames = KnownNames::with(&[conversation::FIELDS]);
+
+/// Roles that templates of some models write, beside those of every format.
+const ROLES: &[&str] = &["model", "ipython", "latest_reminder", "direct_search_results"];
+
+fn matches(model: &Model) -> Match {
+    if model.templates.is_empty() {
+        Match::Incompatible("the model ships no chat template".to_owned())
+    } else {
+        Match::Selected("the model ships a chat template".to_owned())
     }
 }
 
-fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let conversation = input.conversation;
-    let template = &model.templates.choose(input.template, conversation.tools.is_some())?.template;
+    let template = match input.template {
+        Some(resolved) => &resolved.template,
+        None => &model.templates.choose(None, conversation.tools.is_some())?.template,
+    };
     let args = reserved::left_out(&conversation.template_args);
     let applied = template.apply(
         &tandem_template::Input {
@@ -48,5 +54,5 @@ fn render(model: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
         },
         &input.limits.template(input.marks.is_some()),
     )?;
-    Ok(Rendering { prompt: applied.text, attachments: Vec::new(), warnings: warnings::of(template, conversation) })
+    Ok(AdapterOutput { prompt: applied.text, attachments: Vec::new(), warnings: warnings::of(template, conversation) })
 }

@@ -1,31 +1,53 @@
-//! Between the contracts and the domain. Whole messages are taken apart, so that a new field does not compile until someone has
-//! decided what it does.
+//! Conversion between the contracts and the domain. Messages are destructured completely, so that a new field fails to compile until
+//! its meaning is decided.
 
 mod chat;
 mod response;
 
+use prost::Message as _;
 use tandem_common::pb::chat::v1 as pb_chat;
 use tandem_common::pb::render::v1 as pb;
 
 use response::CAPABILITY;
-pub(super) use response::{adapter_info, model_info, offsets, rendered, result, template};
+pub(super) use response::{adapter_info, model_info, rendered, result, template, tokenized};
 pub(crate) use response::{fingerprint, output_spec, resolution, warning};
 
-use crate::adapters::Dialect;
+use crate::adapter::Dialect;
 use crate::capabilities::Capabilities;
-use crate::chat::{Conversation, Invalid};
 use crate::clock;
-use crate::limits::Limits;
-use crate::render::{ControlTokens, Normalization, RenderJob, RenderOptions};
+use crate::conversation::{Conversation, Invalid};
+use crate::executor::Cost;
+use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
+use crate::tokenize::TokenizeJob;
 
-pub(super) fn render_job(request: pb::RenderRequest) -> Result<RenderJob, Invalid> {
-    let pb::RenderRequest { model, conversation, options, return_token_ids, return_offsets } = request;
-    let conversation = self::conversation(conversation)?;
-    let options = render_options(options.unwrap_or_default())?;
-    Ok(RenderJob { model, conversation, options, return_token_ids, return_offsets })
+/// Maximum size in bytes of a request that is expected to render in a fraction of a millisecond.
+const MAX_SHORT_REQUEST_BYTES: usize = 4 << 10;
+
+impl TryFrom<pb::RenderRequest> for RenderJob {
+    type Error = Invalid;
+
+    fn try_from(request: pb::RenderRequest) -> Result<Self, Invalid> {
+        let pb::RenderRequest { model, conversation, options, return_token_ids, return_offsets } = request;
+        let conversation = conversation_of(conversation)?;
+        let options = render_options(options.unwrap_or_default())?;
+        Ok(Self { model, conversation, options, return_token_ids, return_offsets })
+    }
 }
 
-pub(super) fn conversation(conversation: Option<pb_chat::Conversation>) -> Result<Conversation, Invalid> {
+/// Returns the expected cost of rendering and tokenizing a request.
+pub(super) fn cost(request: &pb::RenderRequest) -> Cost {
+    let control_tokens = request.options.as_ref().map_or(0, |options| options.control_tokens);
+    let is_plain = !request.return_offsets && control_tokens != i32::from(pb::ControlTokens::Literal);
+    if is_plain && request.encoded_len() <= MAX_SHORT_REQUEST_BYTES { Cost::Short } else { Cost::Long }
+}
+
+pub(super) fn tokenize_job(request: pb::TokenizeRequest) -> Result<TokenizeJob, Invalid> {
+    let pb::TokenizeRequest { model, text, add_special_tokens, return_offsets, control_tokens } = request;
+    let control_tokens = self::control_tokens(control_tokens)?;
+    Ok(TokenizeJob { model, text, add_special_tokens, return_offsets, control_tokens })
+}
+
+pub(super) fn conversation_of(conversation: Option<pb_chat::Conversation>) -> Result<Conversation, Invalid> {
     conversation.map_or_else(|| Ok(Conversation::default()), chat::conversation)
 }
 
@@ -47,10 +69,9 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         now: render_time.as_deref().map_or_else(|| Ok(clock::now()), clock::parse)?,
         normalization: self::normalization(normalization)?,
         template,
-        control_tokens: self::control_tokens("control_tokens", control_tokens)?,
+        control_tokens: self::control_tokens(control_tokens)?,
         capabilities: capabilities.map(self::capabilities).transpose()?,
         dialect: Dialect::Contract,
-        limits: Limits::default(),
     })
 }
 
@@ -62,11 +83,11 @@ fn normalization(number: i32) -> Result<Normalization, Invalid> {
     }
 }
 
-pub(super) fn control_tokens(field: &str, number: i32) -> Result<ControlTokens, Invalid> {
+fn control_tokens(number: i32) -> Result<ControlTokenPolicy, Invalid> {
     match pb::ControlTokens::try_from(number) {
-        Ok(pb::ControlTokens::Unspecified | pb::ControlTokens::Tokens) => Ok(ControlTokens::Tokens),
-        Ok(pb::ControlTokens::Literal) => Ok(ControlTokens::Literal),
-        Err(_) => Err(unknown(field, number)),
+        Ok(pb::ControlTokens::Unspecified | pb::ControlTokens::Tokens) => Ok(ControlTokenPolicy::Tokens),
+        Ok(pb::ControlTokens::Literal) => Ok(ControlTokenPolicy::Literal),
+        Err(_) => Err(unknown("control_tokens", number)),
     }
 }
 

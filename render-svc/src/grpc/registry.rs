@@ -1,4 +1,4 @@
-//! `RegistryService`: models, adapters, and which of them go together.
+//! `RegistryService`: models, adapters, and the adapter of each model.
 
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_server::RegistryService;
@@ -6,19 +6,19 @@ use tonic::{Request, Response, Status};
 
 use super::{RenderApi, convert};
 use crate::error::Error;
-use crate::render;
+use crate::resolve;
 
 #[tonic::async_trait]
 impl RegistryService for RenderApi {
     async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
-        let models = self.renderer.library.models();
+        let models = self.executor.catalog().models();
         let models = models.entries().map(|(id, entry)| convert::model_info(id, entry)).collect();
         Ok(Response::new(pb::ListModelsResponse { models }))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
         let pb::GetModelRequest { model } = request.into_inner();
-        let models = self.renderer.library.models();
+        let models = self.executor.catalog().models();
         let (id, entry) = models.entry(&model)?;
         Ok(Response::new(pb::GetModelResponse { model: Some(convert::model_info(id, entry)) }))
     }
@@ -27,7 +27,7 @@ impl RegistryService for RenderApi {
         &self,
         _: Request<pb::ListAdaptersRequest>,
     ) -> Result<Response<pb::ListAdaptersResponse>, Status> {
-        let adapters = self.renderer.library.registry().adapters().iter().map(convert::adapter_info).collect();
+        let adapters = self.executor.catalog().registry().adapters().iter().map(convert::adapter_info).collect();
         Ok(Response::new(pb::ListAdaptersResponse { adapters }))
     }
 
@@ -36,9 +36,9 @@ impl RegistryService for RenderApi {
         request: Request<pb::ExplainResolutionRequest>,
     ) -> Result<Response<pb::ExplainResolutionResponse>, Status> {
         let pb::ExplainResolutionRequest { model, adapter, conversation } = request.into_inner();
-        let conversation = convert::conversation(conversation).map_err(Error::from)?;
-        let model = self.renderer.model(&model)?;
-        let resolution = render::explain(&model, self.renderer.library.registry(), adapter.as_deref(), &conversation)?;
+        let conversation = convert::conversation_of(conversation).map_err(Error::from)?;
+        let models = self.executor.catalog().models();
+        let resolution = resolve::explain(models.get(&model)?, adapter.as_deref(), &conversation)?;
         Ok(Response::new(pb::ExplainResolutionResponse { resolution: Some(convert::resolution(&resolution)) }))
     }
 }

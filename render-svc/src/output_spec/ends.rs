@@ -1,10 +1,10 @@
-//! Tokens that end a turn or a text, for models whose files name only one of them.
+//! Tokens that end a turn or a text, for models whose files contain only one of them.
 
-use super::Vocabulary;
+use super::vocabulary::Vocabulary;
 
-/// What models end with, by a special token that only tokenizers of their families have. A tokenizer config names one eos token; which
-/// others the makers end generation at stands in their generation configs, which a GGUF file and many folders lack.
-const FAMILIES: &[(&str, &[&str])] = &[
+/// The end tokens of tokenizer families, each family identified by a special token that only its tokenizers have. A tokenizer config
+/// names one eos token. The others are in generation configs, which GGUF files and many folders lack.
+const TOKENIZER_FAMILIES: &[(&str, &[&str])] = &[
     // ChatML: Qwen, SmolLM2, Yi, InternLM.
     ("<|im_start|>", &["<|im_end|>", "<|endoftext|>"]),
     // Kimi.
@@ -31,8 +31,8 @@ const FAMILIES: &[(&str, &[&str])] = &[
     ("<|return|>", &["<|return|>", "<|call|>", "<|endoftext|>"]),
 ];
 
-/// Returns the ids of the special tokens that the tokenizer's families end with.
+/// Returns the ids of the special tokens that end turns in the tokenizer's family.
 pub(super) fn of_families(vocabulary: &Vocabulary<'_>) -> Vec<u32> {
-    let families = FAMILIES.iter().filter(|(mark, _)| vocabulary.special_id(mark).is_some());
+    let families = TOKENIZER_FAMILIES.iter().filter(|(mark, _)| vocabulary.special_id(mark).is_some());
     families.flat_map(|(_, ends)| ends.iter()).filter_map(|text| vocabulary.special_id(text)).collect()
 }

@@ -1,4 +1,4 @@
-//! Any bytes as a request: JSON text for the command line, or a `RenderRequest` of the contract, rendered by a few models.
+//! Any bytes as a request: JSON text for the command line, or a `RenderRequest` of the contract, rendered by every adapter.
 
 #![no_main]
 
@@ -8,10 +8,12 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use render_svc::adapters::Registry;
-use render_svc::grpc::{RenderApi, Renderer};
-use render_svc::json;
-use render_svc::models::{Library, Sources};
+use render_svc::adapters::{ADAPTERS, Registry};
+use render_svc::catalog::{ModelCatalog, Sources};
+use render_svc::cli::json;
+use render_svc::executor::Executor;
+use render_svc::grpc::RenderApi;
+use render_svc::limits::Limits;
 use render_svc::render::render;
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
@@ -20,45 +22,52 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::Request;
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
-/// Folder, file in it, its text: one model per family, one with a template of its own, one with nothing.
-const MODELS: [(&str, &str, &str); 4] = [
-    ("gemma", "config.json", r#"{"model_type": "gemma4"}"#),
-    ("deepseek", "config.json", r#"{"model_type": "deepseek_v32"}"#),
-    ("tools", "chat_template.jinja", include_str!("../../differential/templates/tools.jinja")),
-    ("plain", "config.json", r#"{"model_type": "unheard-of"}"#),
-];
+/// Folder and chat template: one model with a template of its own, one without.
+const MODELS: [(&str, Option<&str>); 2] =
+    [("tools", Some(include_str!("../../differential/templates/tools.jinja"))), ("bare", None)];
 
-static LIBRARY: LazyLock<Arc<Library>> = LazyLock::new(|| {
+static CATALOG: LazyLock<Arc<ModelCatalog>> = LazyLock::new(|| {
     let root = std::env::temp_dir().join(format!("tandem-fuzz-{}", std::process::id()));
     let models = MODELS.iter().map(|model| write_model(&root, model)).collect();
-    let library = Library::open(Sources { models, config: None }, Registry::default()).expect("the models load");
+    let sources = Sources { models, config: None };
+    let catalog = ModelCatalog::open(sources, Registry::default()).expect("the models load");
     fs::remove_dir_all(&root).expect("the models can be removed");
-    Arc::new(library)
+    Arc::new(catalog)
 });
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Builder::new_current_thread().build().expect("a runtime"));
 
-fn write_model(root: &Path, (name, file, text): &(&str, &str, &str)) -> std::path::PathBuf {
+fn write_model(root: &Path, (name, template): &(&str, Option<&str>)) -> std::path::PathBuf {
     let folder = root.join(name);
     fs::create_dir_all(&folder).expect("a folder for the model");
     fs::write(folder.join("tokenizer_config.json"), "{}").expect("a file of the model");
-    fs::write(folder.join(file), text).expect("a file of the model");
+    if let Some(template) = template {
+        fs::write(folder.join("chat_template.jinja"), template).expect("a file of the model");
+    }
     folder
+}
+
+/// Each model with its own adapter, and with every adapter pinned.
+fn targets() -> impl Iterator<Item = (&'static str, Option<String>)> {
+    let adapters = || ADAPTERS.iter().map(|adapter| Some(adapter.name.to_owned()));
+    MODELS.into_iter().flat_map(move |(model, _)| adapters().chain([None]).map(move |adapter| (model, adapter)))
 }
 
 fn as_json(text: &str) {
     let Ok(mut job) = json::request(text, NOW) else { return };
-    for (model, ..) in MODELS {
+    for (model, adapter) in targets() {
         model.clone_into(&mut job.model);
-        let _ = json::answer(render(&LIBRARY.models(), LIBRARY.registry(), job.clone()));
+        job.options.adapter = adapter;
+        let _ = json::answer(render(&CATALOG.models(), job.clone(), &Limits::default()));
     }
 }
 
 fn as_contract(data: &[u8]) {
     let Ok(mut request) = RenderRequest::decode(data) else { return };
-    let api = RenderApi::new(Renderer::new(Arc::clone(&LIBRARY)));
-    for (model, ..) in MODELS {
+    let api = RenderApi::new(Executor::new(Arc::clone(&CATALOG), Limits::default()));
+    for (model, adapter) in targets() {
         model.clone_into(&mut request.model);
+        request.options.get_or_insert_default().adapter = adapter;
         let _ = RUNTIME.block_on(api.render(Request::new(request.clone())));
     }
 }

@@ -1,5 +1,9 @@
 //! RegistryService: adapters in order, and why a model has the one it has.
 
+use std::collections::BTreeSet;
+
+use render_svc::adapter::Kind;
+use render_svc::adapters::ADAPTERS;
 use tandem_common::pb::chat::v1::image_block::Source;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
@@ -28,18 +32,22 @@ async fn adapters_are_listed_in_order_of_precedence() {
     let (_service, mut client) = serve(&[&ModelFolder::new("tiny")]).await;
     let adapters = client.list_adapters(pb::ListAdaptersRequest {}).await.expect("lists").into_inner().adapters;
     let listed: Vec<_> = adapters.iter().map(|adapter| (adapter.name.as_str(), adapter.kind())).collect();
-    let expected = [
-        ("deepseek-v3.2", pb::AdapterKind::Family),
-        ("deepseek-v4", pb::AdapterKind::Family),
-        ("gemma-4", pb::AdapterKind::Family),
-        ("tokenizer-template", pb::AdapterKind::Template),
-        ("chatml", pb::AdapterKind::Format),
-        ("llama3", pb::AdapterKind::Format),
-        ("tagged", pb::AdapterKind::Format),
-        ("plain", pb::AdapterKind::Format),
-    ];
+    let kind = |kind| match kind {
+        Kind::Family => pb::AdapterKind::Family,
+        Kind::Template => pb::AdapterKind::Template,
+        Kind::Format => pb::AdapterKind::Format,
+    };
+    let expected: Vec<_> = ADAPTERS.iter().map(|adapter| (adapter.name, kind(adapter.kind))).collect();
     assert_eq!(listed, expected);
     assert!(adapters.iter().all(|adapter| !adapter.description.is_empty()));
+    assert!(ADAPTERS.is_sorted_by_key(|adapter| adapter.kind), "families come first, then templates, then formats");
+    assert_eq!(ADAPTERS.last().map(|adapter| adapter.name), Some("plain"), "the last adapter matches every model");
+}
+
+#[test]
+fn every_adapter_has_a_name_of_its_own() {
+    let names: BTreeSet<_> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
+    assert_eq!(names.len(), ADAPTERS.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +57,8 @@ async fn the_resolution_names_the_rule_and_why_earlier_ones_did_not_match() {
     assert_eq!(resolution.adapter, "chatml");
     assert!(resolution.reason.contains("\"qwen\""), "{}", resolution.reason);
     let rejected: Vec<_> = resolution.rejected.iter().map(|rejected| rejected.adapter.as_str()).collect();
-    assert_eq!(rejected, ["deepseek-v3.2", "deepseek-v4", "gemma-4", "tokenizer-template"]);
+    let before = ADAPTERS.iter().map(|adapter| adapter.name).take_while(|name| *name != "chatml");
+    assert_eq!(rejected, before.collect::<Vec<_>>());
     assert!(resolution.rejected.iter().all(|rejected| !rejected.reason.is_empty()));
 }
 

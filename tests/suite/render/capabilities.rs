@@ -1,7 +1,8 @@
 //! What templates can take, and how conversations are rewritten to that.
 
-use render_svc::capabilities::{Capabilities, Change, Normalized, infer, normalize};
-use render_svc::chat::Conversation;
+use render_svc::capabilities::{Capabilities, infer};
+use render_svc::conversation::Conversation;
+use render_svc::prepare::normalize::{Change, Normalized, normalize};
 use serde_json::{Value, json};
 
 const SYSTEM: &str = "SUPPORTS_SYSTEM_ROLE";

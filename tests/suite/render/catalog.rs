@@ -1,10 +1,10 @@
-//! The models of a server: folders, configuration, rescans, and models that do not load.
+//! The models of a server: folders, configuration, reloads, and models that do not load.
 
 use std::fs;
 use std::path::Path;
 
 use render_svc::adapters::Registry;
-use render_svc::models::{Library, Rescan, Sources};
+use render_svc::catalog::{ModelCatalog, ReloadOutcome, Sources};
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -37,19 +37,19 @@ fn configured(folder: &TempDir, config: &str) -> Sources {
     Sources { models: Vec::new(), config: Some(path) }
 }
 
-fn open(sources: Sources) -> Library {
-    Library::open(sources, Registry::default()).expect("the models load")
+fn open(sources: Sources) -> ModelCatalog {
+    ModelCatalog::open(sources, Registry::default()).expect("the models load")
 }
 
 #[track_caller]
 fn refused(sources: Sources, words: &[&str]) {
-    let error = Library::open(sources, Registry::default()).expect_err("must not load");
+    let error = ModelCatalog::open(sources, Registry::default()).expect_err("must not load");
     let message = chain(&error);
     assert!(words.iter().all(|word| message.contains(word)), "{message}");
 }
 
-fn ids(library: &Library) -> Vec<String> {
-    library.models().entries().map(|(id, _)| id.to_owned()).collect()
+fn ids(catalog: &ModelCatalog) -> Vec<String> {
+    catalog.models().entries().map(|(id, _)| id.to_owned()).collect()
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -57,50 +57,50 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_rescan_finds_new_models_drops_removed_ones_and_reads_changed_ones_again() {
+fn a_reload_finds_new_models_drops_removed_ones_and_reads_changed_ones_again() {
     let folder = folder();
     ["a", "b", "c"].iter().for_each(|name| write(folder.path(), name, "1"));
-    let library = open(sources(&folder));
-    let before = library.models();
+    let catalog = open(sources(&folder));
+    let before = catalog.models();
     fs::remove_dir_all(folder.path().join("a")).expect("it is there");
     write(folder.path(), "b", "other");
     write(folder.path(), "d", "1");
     let expected =
-        Rescan { loaded: names(&["b", "d"]), kept: names(&["c"]), removed: names(&["a"]), failed: Vec::new() };
-    assert_eq!(library.rescan().expect("rescans"), expected);
-    assert_eq!(ids(&library), ["b", "c", "d"]);
+        ReloadOutcome { loaded: names(&["b", "d"]), kept: names(&["c"]), removed: names(&["a"]), failed: Vec::new() };
+    assert_eq!(catalog.reload().expect("reloads"), expected);
+    assert_eq!(ids(&catalog), ["b", "c", "d"]);
     // Whoever took the table before goes on with it.
     assert!(before.get("a").is_ok());
-    let same = |id| std::ptr::eq(&**before.get(id).expect("known"), &**library.models().get(id).expect("known"));
+    let same = |id| std::ptr::eq(&**before.get(id).expect("known"), &**catalog.models().get(id).expect("known"));
     assert!(same("c") && !same("b"));
 }
 
 #[test]
-fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_rescan() {
+fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_reload() {
     let folder = folder();
     write(folder.path(), "a", "1");
     write(folder.path(), "b", "{% broken %}");
-    let library = open(sources(&folder));
-    assert!(library.models().get("b").is_err());
+    let catalog = open(sources(&folder));
+    assert!(catalog.models().get("b").is_err());
     write(folder.path(), "a", "{% broken, too %}");
     write(folder.path(), "b", "2");
-    let rescan = library.rescan().expect("rescans");
-    assert_eq!((rescan.loaded, rescan.failed), (names(&["b"]), names(&["a"])));
-    assert!(library.models().get("a").is_ok() && library.models().get("b").is_ok());
-    let models = library.models();
+    let reloaded = catalog.reload().expect("reloads");
+    assert_eq!((reloaded.loaded, reloaded.failed), (names(&["b"]), names(&["a"])));
+    assert!(catalog.models().get("a").is_ok() && catalog.models().get("b").is_ok());
+    let models = catalog.models();
     assert!(models.entry("a").expect("known").1.problem.is_some(), "that it is an earlier state is told");
-    assert_eq!(library.rescan().expect("rescans").failed, names(&["a"]), "and told again");
+    assert_eq!(catalog.reload().expect("reloads").failed, names(&["a"]), "and told again");
 }
 
 #[test]
 fn the_last_model_may_go_and_come_again() {
     let folder = folder();
     write(folder.path(), "a", "1");
-    let library = open(sources(&folder));
+    let catalog = open(sources(&folder));
     fs::remove_dir_all(folder.path().join("a")).expect("it is there");
-    assert_eq!(library.rescan().expect("rescans").removed, names(&["a"]));
+    assert_eq!(catalog.reload().expect("reloads").removed, names(&["a"]));
     write(folder.path(), "b", "1");
-    assert_eq!(library.rescan().expect("rescans").loaded, names(&["b"]));
+    assert_eq!(catalog.reload().expect("reloads").loaded, names(&["b"]));
 }
 
 #[test]
@@ -113,10 +113,10 @@ fn a_tokenizer_that_cannot_be_used_hinders_ids_and_nothing_else() {
     let folder = folder();
     write(folder.path(), "a", "1");
     fs::write(folder.path().join("a/tokenizer.json"), "nonsense").expect("a file");
-    let library = open(sources(&folder));
-    let models = library.models();
+    let catalog = open(sources(&folder));
+    let models = catalog.models();
     let model = models.get("a").expect("loads");
-    assert!(model.tokenizer_problem().is_some_and(|problem| problem.contains("tokenizer.json")));
+    assert!(model.model.tokenizer_problem().is_some_and(|problem| problem.contains("tokenizer.json")));
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn files_that_never_end_are_refused() {
 }
 
 #[test]
-fn a_rescan_that_cannot_be_done_changes_nothing() {
+fn a_reload_that_cannot_be_done_changes_nothing() {
     let folder = folder();
     write(folder.path(), "a", "1");
-    let library = open(configured(&folder, "[[models]]\npath = 'a'"));
+    let catalog = open(configured(&folder, "[[models]]\npath = 'a'"));
     fs::write(folder.path().join("models.toml"), "models = 7").expect("a file");
-    assert!(library.rescan().is_err());
-    assert_eq!(ids(&library), ["a"]);
+    assert!(catalog.reload().is_err());
+    assert_eq!(ids(&catalog), ["a"]);
 }
 
 #[test]
@@ -157,15 +157,15 @@ fn the_configuration_names_models_and_pins_adapters() {
     let folder = folder();
     write(folder.path(), "some-folder", "1");
     let config = "[[models]]\npath = 'some-folder'\nid = 'org/model'\naliases = ['m', 'latest']\nadapter = 'tagged'";
-    let library = open(configured(&folder, config));
-    assert_eq!(ids(&library), ["org/model"]);
+    let catalog = open(configured(&folder, config));
+    assert_eq!(ids(&catalog), ["org/model"]);
     for name in ["org/model", "m", "latest", ""] {
-        let models = library.models();
+        let models = catalog.models();
         let model = models.get(name).expect("known");
-        assert_eq!(model.id, "org/model");
-        let choice = model.choice().expect("an adapter");
+        assert_eq!(model.model.id, "org/model");
+        let resolution = &model.adapter.resolution;
         assert_eq!(
-            (choice.adapter.name, choice.resolution.reason.as_str()),
+            (model.adapter.adapter().name, resolution.reason.as_str()),
             ("tagged", "pinned by the model's settings")
         );
     }

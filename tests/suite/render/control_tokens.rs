@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use render_svc::adapters::Registry;
-use render_svc::models::{Model, Models};
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli::json;
+use render_svc::clock;
+use render_svc::limits::Limits;
 use render_svc::render::{Output, render};
-use render_svc::{clock, json};
 use serde_json::{Map, Value, json};
 use tandem_model_files::tokenizer::Encoding;
-use tandem_template::{ChatTemplate, Input, Limits, LocalTime, Marks, RenderError};
+use tandem_template::{ChatTemplate, Input, LocalTime, Marks, RenderError};
 use tandem_tests::corpus::{read, request};
 use tandem_tests::{byte_tokenizer, corpus, repository};
 use tempfile::TempDir;
@@ -36,26 +37,26 @@ fn tokenizer() -> Value {
 }
 
 /// A model with this template, and the vocabulary above.
-fn model(template: &str) -> Models {
+fn model(template: &str) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     let config = json!({"chat_template": template, "eos_token": "<|im_end|>"});
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).expect("a file");
-    Model::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a sound model").into()
 }
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
 
 /// The answer to a request with LITERAL control tokens.
-fn answer(models: &Models, mut request: Value) -> Value {
+fn answer(models: &ModelTable, mut request: Value) -> Value {
     request["control_tokens"] = "literal".into();
     let job = json::request(&request.to_string(), clock::now()).expect("a request");
-    json::answer(render(models, &Registry::default(), job))
+    json::answer(render(models, job, &Limits::default()))
 }
 
 /// The prompt of a request, and its ids.
 #[track_caller]
-fn rendered(models: &Models, request: Value) -> (String, Vec<u32>) {
+fn rendered(models: &ModelTable, request: Value) -> (String, Vec<u32>) {
     let answer = answer(models, request);
     let prompt = answer["prompt"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
     (prompt, serde_json::from_value(answer["token_ids"].clone()).expect("ids"))
@@ -66,11 +67,11 @@ fn rendered(models: &Models, request: Value) -> (String, Vec<u32>) {
 fn check(template: &str, request: Value, control: &[u32]) {
     let models = model(template);
     let plain = json::request(&request.to_string(), clock::now()).expect("a request");
-    let plain = render(&models, &Registry::default(), plain);
+    let plain = render(&models, plain, &Limits::default());
     let Output::Prompt { text: expected, .. } = plain.expect("renders").output else { panic!("no prompt") };
     let (prompt, ids) = rendered(&models, request);
     assert_eq!(prompt, expected);
-    let tokenizer = models.get("").expect("one model").tokenizer.clone().expect("a tokenizer");
+    let tokenizer = models.get("").expect("one model").model.tokenizer.clone().expect("a tokenizer");
     assert_eq!(tokenizer.decode(&ids, false).expect("text"), prompt);
     let found: Vec<u32> = ids.into_iter().filter(|&id| id >= START).collect();
     assert_eq!(found, control, "{prompt:?}");
@@ -95,7 +96,7 @@ fn without_literal_they_are_tokens() {
     request["return"] = json!(["token_ids"]);
     let job = json::request(&request.to_string(), clock::now()).expect("a request");
     let Output::Prompt { tokens: Some(Encoding { ids, .. }), .. } =
-        render(&models, &Registry::default(), job).expect("renders").output
+        render(&models, job, &Limits::default()).expect("renders").output
     else {
         panic!("no ids")
     };
@@ -335,11 +336,11 @@ fn an_answer_of_a_tool_in_a_users_message_is_known_by_its_tags() {
 }
 
 /// A model of a family, and the vocabulary above.
-fn family(model_type: &str) -> Models {
+fn family(model_type: &str) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     std::fs::write(folder.path().join("config.json"), json!({"model_type": model_type}).to_string()).expect("a file");
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).expect("a file");
-    Model::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a sound model").into()
 }
 
 #[test]
@@ -546,7 +547,7 @@ fn applied(
         marks: Some(marks),
     };
     let template = ChatTemplate::compile(&source).expect("a template");
-    Ok(template.apply(&input, &Limits::default())?.text)
+    Ok(template.apply(&input, &tandem_template::Limits::default())?.text)
 }
 
 #[test]
@@ -608,7 +609,7 @@ fn files(folder: &Path) -> Vec<(String, Value)> {
 }
 
 /// A real tokenizer with one of the corpus's templates.
-fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> Models {
+fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     let template = std::fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a template");
     let mut config = json!({"chat_template": template});
@@ -618,5 +619,5 @@ fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> Models {
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
     let real = repository().join(format!(".tandem/tokenizers/{name}/tokenizer.json"));
     std::os::unix::fs::symlink(real, folder.path().join("tokenizer.json")).expect("a link");
-    Model::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a sound model").into()
 }

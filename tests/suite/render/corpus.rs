@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use render_svc::adapters::Registry;
-use render_svc::json;
-use render_svc::models::{Model, Models};
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli::json;
+use render_svc::limits::Limits;
 use render_svc::render::render;
 use serde_json::{Value, json};
 use tandem_template::LocalTime;
@@ -25,7 +25,7 @@ fn every_template_renders_every_conversation_as_transformers_does() {
         let goldens = read(&corpus.join(format!("goldens/{slug}.json")));
         for (id, golden) in goldens["cases"].as_object().expect("cases") {
             let job = json::request(&request(&corpus, id).to_string(), NOW).expect("a request");
-            let answer = json::answer(render(&models, &Registry::default(), job));
+            let answer = json::answer(render(&models, job, &Limits::default()));
             cases += 1;
             if !is_right(&answer, golden) {
                 wrong.push(format!("{slug} {id}\n  {answer}\n  {golden}"));
@@ -46,7 +46,7 @@ fn is_right(answer: &Value, golden: &Value) -> bool {
     }
 }
 
-fn model(corpus: &Path, entry: &Value, slug: &str) -> Models {
+fn model(corpus: &Path, entry: &Value, slug: &str) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     let template = std::fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a template");
     let mut config = json!({"chat_template": template});
@@ -54,5 +54,5 @@ fn model(corpus: &Path, entry: &Value, slug: &str) -> Models {
         config[token] = entry[token].clone();
     }
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
-    Model::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a sound model").into()
 }

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use render_svc::adapters::{self, Registry, WarningCode};
-use render_svc::chat::{Invalid, Object};
+use render_svc::adapter::AdapterOutput;
+use render_svc::catalog::{ModelTable, ServedModel};
 use render_svc::clock;
+use render_svc::conversation::{Conversation, Invalid, Object};
 use render_svc::error::Error;
-use render_svc::models::{Model, Models};
+use render_svc::limits::Limits;
+use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
 use tandem_model_files::digest::hex_sha256;
@@ -16,15 +18,15 @@ const V32: &str = "deepseek_v32";
 const V4: &str = "deepseek_v4";
 
 /// A model of which only the config is known.
-fn model(name: &str, config: &Value) -> Model {
+fn model(name: &str, config: &Value) -> ServedModel {
     let folder = ModelFolder::new(name).with_template("{{ messages }}");
     let path = folder.path();
     std::fs::write(path.join("config.json"), config.to_string()).expect("a file");
-    Model::load(&path).expect("the model loads")
+    ServedModel::load(&path).expect("the model loads")
 }
 
-fn render(model: &Model, request: &Value) -> Result<adapters::Rendering, Error> {
-    (model.choice()?.adapter.render)(model, &AdapterRequest::new(request).input())
+fn render(model: &ServedModel, request: &Value) -> Result<AdapterOutput, Error> {
+    (model.adapter.adapter().render)(&model.model, &AdapterRequest::new(request).input())
 }
 
 fn prompt(architecture: &str, request: &Value) -> String {
@@ -460,9 +462,9 @@ fn response(architecture: &str, mut request: Value, adapter: Option<&str>) -> Va
     if let Some(adapter) = adapter {
         request["adapter"] = json!(adapter);
     }
-    let models: Models = model("tiny", &json!({"model_type": architecture})).into();
-    let job = render_svc::json::request(&request.to_string(), clock::now()).expect("a request");
-    render_svc::json::answer(render_svc::render::render(&models, &Registry::default(), job))
+    let models: ModelTable = model("tiny", &json!({"model_type": architecture})).into();
+    let job = render_svc::cli::json::request(&request.to_string(), clock::now()).expect("a request");
+    render_svc::cli::json::answer(render_svc::render::render(&models, job, &Limits::default()))
 }
 
 #[test]
@@ -504,6 +506,39 @@ fn an_image_without_data_in_a_tools_result_stays_with_the_encoder() {
         let mut both = said("tool", &placeholder);
         both["messages"][0]["content"] = json!([{"type": "image", "base64": "QUJD"}]);
         assert!(response(architecture, both, None)["prompt"].is_null());
+    }
+}
+
+#[test]
+fn images_stop_the_encoder_unless_it_writes_a_text_for_them() {
+    let (text, image) = (json!({"type": "text", "text": "a"}), json!({"type": "image", "base64": "QUJD"}));
+    let bare = json!({"type": "image"});
+    let cases = [
+        ("user", json!("a"), false),
+        ("user", json!([text]), false),
+        ("user", json!([image]), true),
+        ("user", json!([text, bare]), true),
+        ("assistant", json!([bare]), true),
+        ("tool", json!("a"), false),
+        ("tool", json!([text]), false),
+        ("tool", json!([image]), true),
+        ("tool", json!([bare]), false),
+        ("tool", json!([text, bare]), false),
+        ("tool", json!([bare, image]), true),
+        ("user", json!([{"type": "tool_result", "tool_use_id": "a", "content": [bare]}]), true),
+    ];
+    for architecture in [V32, V4] {
+        let served = model("tiny", &json!({"model_type": architecture}));
+        let stops = served.adapter.adapter().stops_at_images;
+        let of = |messages: Vec<Value>| stops(&Conversation { messages, ..Conversation::default() });
+        assert!(!of(vec![]));
+        for (role, content, expected) in &cases {
+            let message = json!({"role": role, "content": content});
+            assert_eq!(of(vec![message.clone()]), *expected, "{architecture} {message}");
+            assert_eq!(of(vec![user("Go."), message.clone()]), *expected, "{architecture}: after text, {message}");
+            let placeholder = json!({"role": "tool", "content": [bare]});
+            assert_eq!(of(vec![placeholder, message.clone()]), *expected, "{architecture}: after an image, {message}");
+        }
     }
 }
 
@@ -729,7 +764,7 @@ fn what_the_official_encoders_refuse_is_refused_by_field() {
 
 #[test]
 fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
-    let chosen = |name: &str, config: Value| model(name, &config).choice().expect("an adapter").adapter.name;
+    let chosen = |name: &str, config: Value| model(name, &config).adapter.adapter().name;
     assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v32"})), "deepseek-v3.2");
     assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v4"})), "deepseek-v4");
     assert_eq!(chosen("DeepSeek-V3.2", json!({"model_type": "llama"})), "tokenizer-template");
@@ -739,8 +774,9 @@ fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
 #[test]
 fn a_family_is_known_by_the_control_tokens_of_its_template() {
     let chosen = |template: &str| {
-        let model = Model::load(&ModelFolder::new("tiny").with_template(template).path()).expect("the model loads");
-        model.choice().expect("an adapter").adapter.name
+        let model =
+            ServedModel::load(&ModelFolder::new("tiny").with_template(template).path()).expect("the model loads");
+        model.adapter.adapter().name
     };
     assert_eq!(chosen("{{ '<｜DSML｜function_calls>' }}"), "deepseek-v3.2");
     assert_eq!(chosen("{{ '<｜DSML｜tool_calls>' }}"), "deepseek-v4");
@@ -750,8 +786,8 @@ fn a_family_is_known_by_the_control_tokens_of_its_template() {
 #[test]
 fn a_family_is_known_by_its_repository() {
     let folder = ModelFolder::new("models--Deepseek-AI--deepseek-v3.2/snapshots/1").with_template("{{ messages }}");
-    let model = Model::load(&folder.path()).expect("the model loads");
-    assert_eq!(model.choice().expect("an adapter").adapter.name, "deepseek-v3.2");
+    let model = ServedModel::load(&folder.path()).expect("the model loads");
+    assert_eq!(model.adapter.adapter().name, "deepseek-v3.2");
 }
 
 /// The cases beside the repository, where there are any.
@@ -778,7 +814,7 @@ fn different(path: &Path, architecture: &str) -> Vec<String> {
 }
 
 /// What a case holds besides messages and outcome are the encoder's arguments.
-fn is_equal(model: &Model, case: &Value) -> bool {
+fn is_equal(model: &ServedModel, case: &Value) -> bool {
     const NO_ARGUMENTS: &[&str] = &["id", "messages", "ok", "error", "class", "message"];
     let mut args: Object = case.as_object().expect("a case").clone();
     args.retain(|key, _| !NO_ARGUMENTS.contains(&key.as_str()));

@@ -1,15 +1,18 @@
 //! The built-in formats for models without a template: markers, tools, and which model gets which.
 
-use render_svc::adapters::{ADAPTERS, Rendering, WarningCode};
-use render_svc::chat::Invalid;
+use render_svc::adapter::AdapterOutput;
+use render_svc::adapters::ADAPTERS;
+use render_svc::catalog::ServedModel;
+use render_svc::conversation::Invalid;
 use render_svc::error::Error;
-use render_svc::models::Model;
+use render_svc::model::Model;
+use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
 use tandem_tests::{AdapterRequest, ModelFolder};
 
 const FORMATS: [&str; 3] = ["chatml", "llama3", "tagged"];
 
-fn render(format: &str, request: &Value) -> Result<Rendering, Error> {
+fn render(format: &str, request: &Value) -> Result<AdapterOutput, Error> {
     let adapter = ADAPTERS.iter().find(|adapter| adapter.name == format).expect("the format");
     let model = Model::load(&ModelFolder::new("tiny").path()).expect("the model loads");
     (adapter.render)(&model, &AdapterRequest::new(request).input())
@@ -222,14 +225,14 @@ fn a_file_name_tells_the_format() {
     ];
     for (name, expected) in cases {
         let folder = ModelFolder::new(name);
-        let model = Model::load(&folder.path()).expect("the model loads");
-        assert_eq!(model.choice().expect("an adapter").adapter.name, expected, "{name}");
+        let model = ServedModel::load(&folder.path()).expect("the model loads");
+        assert_eq!(model.adapter.adapter().name, expected, "{name}");
     }
 }
 
 #[test]
 fn a_template_wins_over_the_file_name() {
     let folder = ModelFolder::new("qwen3").with_template("{{ messages }}");
-    let model = Model::load(&folder.path()).expect("the model loads");
-    assert_eq!(model.choice().expect("an adapter").adapter.name, "tokenizer-template");
+    let model = ServedModel::load(&folder.path()).expect("the model loads");
+    assert_eq!(model.adapter.adapter().name, "tokenizer-template");
 }

@@ -5,11 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use render_svc::adapters::{Attachment, MediaSource, Registry};
-use render_svc::media::MediaKind;
-use render_svc::models::{Model, Models};
+use render_svc::adapter::{Attachment, MediaSource};
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli::json;
+use render_svc::clock;
+use render_svc::conversation::media::MediaKind;
+use render_svc::limits::Limits;
 use render_svc::render::{Output, Rendered, render};
-use render_svc::{clock, json};
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1::image_block::Source;
 use tandem_common::pb::render::v1 as pb;
@@ -20,30 +22,30 @@ use tandem_tests::{ModelFolder, render_service};
 use tempfile::TempDir;
 
 /// A model of which nothing is known but its type.
-static GEMMA4: LazyLock<Models> = LazyLock::new(|| model(&[("config.json", json!({"model_type": "gemma4"}))]));
+static GEMMA4: LazyLock<ModelTable> = LazyLock::new(|| model(&[("config.json", json!({"model_type": "gemma4"}))]));
 
 /// A model folder of these files.
-fn model(files: &[(&str, Value)]) -> Models {
+fn model(files: &[(&str, Value)]) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     for (name, json) in files {
         fs::write(folder.path().join(name), json.to_string()).expect("a file");
     }
-    Model::load(folder.path()).expect("a sound folder").into()
+    ServedModel::load(folder.path()).expect("a sound folder").into()
 }
 
-fn try_rendered(models: &Models, request: &str) -> Result<Rendered, render_svc::error::Error> {
-    render(models, &Registry::default(), json::request(request, clock::now())?)
+fn try_rendered(models: &ModelTable, request: &str) -> Result<Rendered, render_svc::error::Error> {
+    render(models, json::request(request, clock::now())?, &Limits::default())
 }
 
 #[track_caller]
-fn rendered(models: &Models, request: &str) -> Rendered {
+fn rendered(models: &ModelTable, request: &str) -> Rendered {
     let rendered = try_rendered(models, request).expect("renders");
-    assert_eq!(rendered.resolution.adapter, "gemma-4");
+    assert_eq!(rendered.resolution.adapter, Some("gemma-4"));
     rendered
 }
 
 #[track_caller]
-fn prompt(models: &Models, request: &str) -> (String, Vec<Attachment>) {
+fn prompt(models: &ModelTable, request: &str) -> (String, Vec<Attachment>) {
     match rendered(models, request).output {
         Output::Prompt { text, attachments, .. } => (text, attachments),
         Output::HfMessages(_) => panic!("no prompt"),
@@ -887,7 +889,7 @@ fn only_the_larger_variants_are_fed_an_empty_thought() {
 fn a_model_is_recognised_by_its_type_or_by_its_templates_tokens() {
     let adapter = |files: &[(&str, Value)]| {
         let rendered = try_rendered(&model(files), HI).expect("renders");
-        rendered.resolution.adapter
+        rendered.resolution.adapter.expect("it is rendered as text")
     };
     assert_eq!(adapter(&[("config.json", json!({"model_type": "gemma4_text"}))]), "gemma-4");
     assert_eq!(adapter(&[("tokenizer_config.json", json!({"chat_template": "<|turn> <turn|>"}))]), "gemma-4");
@@ -1024,7 +1026,7 @@ fn read(path: &Path) -> Value {
 }
 
 /// Whether the adapter makes of a conversation what the golden says.
-fn is_right(models: &Models, conversation: &Value, golden: &Value) -> bool {
+fn is_right(models: &ModelTable, conversation: &Value, golden: &Value) -> bool {
     let mut request = conversation.as_object().expect("an object").clone();
     request.retain(|key, _| !matches!(key.as_str(), "id" | "tags"));
     let answer = json::answer(try_rendered(models, &Value::Object(request).to_string()));

@@ -1,37 +1,35 @@
 //! A new family is one file and one line. This is the file; the line is in `registry`.
 
-use render_svc::adapters::{ADAPTERS, Adapter, Input, Kind, Registry, Rendering, Verdict};
-use render_svc::chat::{Content, content};
+use render_svc::adapter::{Adapter, AdapterOutput, Input, Kind, Match};
+use render_svc::adapters::{ADAPTERS, Registry};
+use render_svc::catalog::{ModelCatalog, Sources};
+use render_svc::conversation::{Content, content};
 use render_svc::error::Error;
-use render_svc::models::{Library, Model, Sources};
+use render_svc::model::Model;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tandem_template::ArgumentsShape;
 use tandem_tests::conversations::{conversation, prompt, request, text};
 use tandem_tests::{ModelFolder, serve_library};
 
 /// Shouts whatever the last message says.
 const SHOUT: Adapter = Adapter {
-    name: "shout",
-    description: "the last message, in capitals",
-    serves: |model| match model.artifacts.name.as_str() {
-        "shouter" => Verdict::Serves("the model shouts".to_owned()),
-        name => Verdict::Passes(format!("{name:?} does not shout")),
-    },
     kind: Kind::Family,
     stops_at_images: |_| false,
-    markup: &[],
-    turn_ends: &[],
-    arguments: ArgumentsShape::Either,
-    leaves_bos_to_tokenizer: false,
-    render: shout,
+    ..Adapter::new("shout", "the last message, in capitals", is_shouter, shout)
 };
 
-fn shout(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+fn is_shouter(model: &Model) -> Match {
+    match model.artifacts.name.as_str() {
+        "shouter" => Match::Selected("the model shouts".to_owned()),
+        name => Match::NotSelected(format!("{name:?} does not shout")),
+    }
+}
+
+fn shout(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let last = input.conversation.messages.last().map(content);
     let Some(Content::Text(text)) = last else { panic!("the test says something") };
-    Ok(Rendering { prompt: text.to_uppercase(), attachments: Vec::new(), warnings: Vec::new() })
+    Ok(AdapterOutput { prompt: text.to_uppercase(), attachments: Vec::new(), warnings: Vec::new() })
 }
 
 fn registry() -> Registry {
@@ -42,8 +40,8 @@ fn registry() -> Registry {
 async fn a_new_family_is_one_file_and_one_line() {
     let (shouter, other) = (ModelFolder::new("shouter"), ModelFolder::new("other").with_template("a template"));
     let sources = Sources { models: vec![shouter.path(), other.path()], config: None };
-    let library = Library::open(sources, registry()).expect("the models load");
-    let service = serve_library(library.into(), None).await;
+    let catalog = ModelCatalog::open(sources, registry()).expect("the models load");
+    let service = serve_library(catalog.into(), None).await;
 
     let mut render = RenderServiceClient::new(service.channel().await);
     let hello = |model: &str| pb::RenderRequest {

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use render_svc::adapters::ADAPTERS;
-use render_svc::models::{Model, Models};
+use render_svc::catalog::{ModelTable, ServedModel};
 use render_svc::output_spec::tool_calls;
 use render_svc::output_spec::{OutputSpec, Reasoning};
 use serde_json::Value;
@@ -12,11 +11,9 @@ use tandem_template::ChatTemplate;
 use tandem_tests::{ModelFolder, corpus};
 
 /// Those of a model's own adapter, or of the one that is pinned.
-fn spec(models: &Models, pinned: Option<&str>) -> OutputSpec {
-    let model = models.get("").expect("one model");
-    let pinned = pinned.map(|name| *ADAPTERS.iter().find(|adapter| adapter.name == name).expect("an adapter"));
-    let adapter = pinned.unwrap_or_else(|| model.choice().expect("a choice").adapter);
-    OutputSpec::clone(&model.output_spec(&adapter))
+fn spec(models: &ModelTable, pinned: Option<&str>) -> OutputSpec {
+    let adapter = models.get("").expect("one model").resolve(pinned).expect("an adapter");
+    OutputSpec::clone(&adapter.format.output_spec())
 }
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
@@ -94,7 +91,7 @@ fn tokens_that_the_model_cannot_generate_are_in_no_spec() {
     let path = model.path();
     let with_layer_of = |size: u32| {
         std::fs::write(path.join("config.json"), format!(r#"{{"vocab_size": {size}}}"#)).expect("a file");
-        let spec = spec(&Model::load(&path).expect("loads").into(), Some("chatml"));
+        let spec = spec(&ServedModel::load(&path).expect("loads").into(), Some("chatml"));
         (spec.eos_token_ids, spec.passed_token_ids)
     };
     assert_eq!(with_layer_of(260), (vec![257, 258], vec![259]));

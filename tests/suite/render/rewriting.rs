@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use render_svc::catalog::ServedModel;
 use render_svc::error::without_folder;
-use render_svc::models::Model;
-use render_svc::origins::{Origins, Source, ToolOrigin};
+use render_svc::prepare::origins::{Origins, Source, ToolOrigin};
 use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, answer};
 use tempfile::TempDir;
@@ -306,8 +306,8 @@ fn a_path_names_a_repository() {
     std::fs::create_dir(&blob).expect("a folder");
     std::fs::write(blob.join("tokenizer_config.json"), "{}").expect("a file");
     std::os::unix::fs::symlink(&blob, &named).expect("a link");
-    let model = Model::load(&named).expect("loads");
-    assert_eq!(model.choice().expect("a choice").adapter.name, "deepseek-v3.2");
+    let model = ServedModel::load(&named).expect("loads");
+    assert_eq!(model.adapter.adapter().name, "deepseek-v3.2");
 }
 
 #[test]

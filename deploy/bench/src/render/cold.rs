@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use render_svc::adapters::Registry;
-use render_svc::json;
-use render_svc::models::{Model, Models};
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli::json;
+use render_svc::limits::Limits;
 use render_svc::render::render;
 use tandem_template::LocalTime;
 
@@ -20,9 +20,9 @@ pub(crate) async fn measure(tokenizers: &Path, mut peer: Option<&mut Transformer
     folders.sort();
     for folder in folders.iter().filter(|folder| has_template(folder)) {
         let start = Instant::now();
-        let models = Models::from(Model::load(folder)?);
+        let models = ModelTable::from(ServedModel::load(folder)?);
         let request = r#"{"messages": [{"role": "user", "content": "Hello"}]}"#;
-        render(&models, &Registry::default(), json::request(request, LocalTime::EPOCH)?)?;
+        render(&models, json::request(request, LocalTime::EPOCH)?, &Limits::default())?;
         let ours = start.elapsed();
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let theirs = match peer.as_deref_mut() {

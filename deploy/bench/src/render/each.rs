@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use render_svc::adapters::Registry;
-use render_svc::json;
-use render_svc::models::{Model, Models};
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli::json;
+use render_svc::limits::Limits;
 use render_svc::render::{Output, render};
 use tandem_template::LocalTime;
 
@@ -15,16 +15,16 @@ use super::transformers::Transformers;
 use crate::stats::{Times, ratio, show};
 
 /// Tandem's models for a set, one table each.
-pub(crate) fn load(set: &Set) -> Vec<Option<Models>> {
-    let load = |i: usize| Model::load(&set.folder.path().join(i.to_string())).ok().map(Models::from);
+pub(crate) fn load(set: &Set) -> Vec<Option<ModelTable>> {
+    let load = |i: usize| ServedModel::load(&set.folder.path().join(i.to_string())).ok().map(ModelTable::from);
     (0..set.models.len()).map(load).collect()
 }
 
 /// What Tandem makes of a request; none where it fails.
-pub(crate) fn tandem(models: &[Option<Models>], set: &Set, case: usize) -> Option<String> {
+pub(crate) fn tandem(models: &[Option<ModelTable>], set: &Set, case: usize) -> Option<String> {
     let case = &set.cases[case];
     let job = json::request(&case.request, LocalTime::EPOCH).ok()?;
-    match render(models[case.model].as_ref()?, &Registry::default(), job).ok()?.output {
+    match render(models[case.model].as_ref()?, job, &Limits::default()).ok()?.output {
         Output::Prompt { text, .. } => Some(text),
         Output::HfMessages(_) => None,
     }

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
 
-use crate::chat::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
-use crate::{media, python};
+use crate::conversation::media;
+use crate::conversation::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
+use crate::python;
 
 /// A message as an encoder takes it.
 #[derive(Debug)]

@@ -1,16 +1,18 @@
 //! `deepseek-v3.2`: DeepSeek-V3.2, whose tool results follow the call in the assistant's own turn.
 
-use super::blocks::{Item, expanded};
-use super::{
-    ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
-    turns, warnings,
-};
 use tandem_template::ArgumentsShape;
 
-use crate::adapters::{Adapter, Input, Kind, Rendering};
-use crate::chat::Invalid;
+use super::blocks::{Item, expanded};
+use super::calls::{Call, dsml_block};
+use super::identity::{self, Identity};
+use super::images::{stops_at_images, warnings};
+use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
+use super::settings::Settings;
+use super::turns::{Turn, check_continued, messages, turns};
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames};
+use crate::conversation::{self, Invalid};
 use crate::error::Error;
-use crate::models::Model;
+use crate::model::Model;
 use crate::python;
 
 const IDENTITY: Identity = Identity {
@@ -20,19 +22,24 @@ const IDENTITY: Identity = Identity {
 };
 
 pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
-    name: "deepseek-v3.2",
-    description: "DeepSeek-V3.2's own encoder: tools and calls in DSML, thinking kept or dropped as its makers do",
-    serves: |model| super::serves(model, &IDENTITY),
     kind: Kind::Family,
-    stops_at_images: super::stops_at_images,
-    markup: super::MARKUP,
+    stops_at_images,
+    markup: MARKUP,
     turn_ends: &[EOS],
+    reasoning: Some((THINK, THINK_END)),
     arguments: ArgumentsShape::Text,
-    leaves_bos_to_tokenizer: false,
-    render,
+    known_names: KNOWN_NAMES,
+    ..Adapter::new(
+        "deepseek-v3.2",
+        "DeepSeek-V3.2's own encoder: tools and calls in DSML, thinking kept or dropped as its makers do",
+        |model| identity::matches(model, &IDENTITY),
+        render,
+    )
 };
 
-fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+const KNOWN_NAMES: KnownNames = KnownNames::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, FIELDS]);
+
+fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let conversation = input.conversation;
     let said = expanded("messages", &conversation.messages)?;
     let asked = said.last().is_some_and(|last| last.message["role"] == "user");
@@ -43,7 +50,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     for i in context.len()..encoder.turns.len() {
         encoder.write(i, &mut prompt)?;
     }
-    Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
+    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
 }
 
 struct Encoder<'a> {

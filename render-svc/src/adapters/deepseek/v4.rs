@@ -7,30 +7,40 @@ use tandem_template::{ArgumentsShape, marks};
 
 use super::arguments::{Json, Unreadable};
 use super::blocks::{Item, checked, expanded_around_tools};
-use super::{
-    ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
-    turns, warnings,
-};
-use crate::adapters::{Adapter, Dialect, Input, Kind, Rendering};
-use crate::chat::{Invalid, Object};
+use super::calls::{Call, dsml_block};
+use super::identity::{self, Identity};
+use super::images::{stops_at_images, warnings};
+use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
+use super::settings::{self, Settings};
+use super::turns::{Turn, check_continued, messages, turns};
+use crate::adapter::{Adapter, AdapterOutput, Dialect, Input, Kind, KnownNames};
+use crate::conversation::{self, Invalid, Object};
 use crate::error::Error;
-use crate::models::Model;
+use crate::model::Model;
 use crate::python;
 
 const IDENTITY: Identity =
     Identity { architectures: &["deepseek_v4", "deepseek4"], repository: None, has_function_calls: false };
 
 pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
-    name: "deepseek-v4",
-    description: "DeepSeek-V4's own encoder: DSML, reasoning effort, results as parts of the user's turn",
-    serves: |model| super::serves(model, &IDENTITY),
     kind: Kind::Family,
-    stops_at_images: super::stops_at_images,
-    markup: super::MARKUP,
+    stops_at_images,
+    markup: MARKUP,
     turn_ends: &[EOS],
+    reasoning: Some((THINK, THINK_END)),
     arguments: ArgumentsShape::Text,
-    leaves_bos_to_tokenizer: false,
-    render,
+    known_names: KNOWN_NAMES,
+    ..Adapter::new(
+        "deepseek-v4",
+        "DeepSeek-V4's own encoder: DSML, reasoning effort, results as parts of the user's turn",
+        |model| identity::matches(model, &IDENTITY),
+        render,
+    )
+};
+
+const KNOWN_NAMES: KnownNames = KnownNames {
+    roles: &[conversation::ROLES, &["latest_reminder", "direct_search_results"]],
+    ..KnownNames::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, FIELDS])
 };
 
 const REMINDER: &str = "<｜latest_reminder｜>";
@@ -67,7 +77,7 @@ const EFFORTS: &[(&str, &str)] = &[
     ),
 ];
 
-fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
+fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let conversation = input.conversation;
     let settings = Settings::read(&conversation.template_args, true)?;
     let effort = effort(&conversation.template_args)?;
@@ -85,7 +95,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<Rendering, Error> {
     for i in first..encoder.messages.len() {
         encoder.write(i, &mut prompt)?;
     }
-    Ok(Rendering { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
+    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
 }
 
 fn effort(args: &Object) -> Result<&'static str, Invalid> {
@@ -352,7 +362,7 @@ fn kept(messages: &[Message<'_>]) -> Vec<bool> {
 }
 
 fn known((path, task): Task<'_>) -> Result<(&'static str, &'static str), Invalid> {
-    let known = TASKS.iter().find(|(name, _)| super::reads(task, name));
+    let known = TASKS.iter().find(|(name, _)| settings::reads(task, name));
     known.copied().ok_or_else(|| {
         let names: Vec<_> = TASKS.iter().map(|(name, _)| *name).collect();
         Invalid::new(path, format!("must be one of {}", names.join(", ")))

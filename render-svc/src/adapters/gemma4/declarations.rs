@@ -4,7 +4,7 @@ use serde_json::Value;
 use tandem_template::marks;
 
 use super::values::{self, Keys, write_quoted, write_separated};
-use crate::chat::{Invalid, Object};
+use crate::conversation::{Invalid, Object};
 use crate::python::{is_true, text};
 
 /// Keys that describe a schema. They are skipped where a schema without `properties` is read as its own properties.

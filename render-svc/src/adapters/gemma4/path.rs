@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::chat::Invalid;
+use crate::conversation::Invalid;
 
 /// The path of a message or of a block in it, written out only when it is needed.
 #[derive(Debug, Clone, Copy)]

@@ -9,10 +9,11 @@ use tandem_template::marks;
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};
 use super::values::{self, Keys};
-use crate::adapters::{Attachment, Warning};
-use crate::chat::Conversation;
+use crate::adapter::Attachment;
+use crate::conversation::Conversation;
+use crate::conversation::media::MediaKind;
 use crate::error::Error;
-use crate::media::MediaKind;
+use crate::warning::Warning;
 
 /// What the prompt depends on besides the conversation.
 #[derive(Debug)]

@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use serde_json::Value;
 use tandem_template::marks;
 
-use super::media::Attachments;
+use super::attachments::Attachments;
 use super::path::Path;
-use crate::adapters::{Attachment, Warning, WarningCode};
-use crate::chat::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
+use crate::adapter::Attachment;
+use crate::conversation::media;
+use crate::conversation::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
+use crate::marked_json;
 use crate::python::is_true;
-use crate::{marked_json, media};
+use crate::warning::{Warning, WarningCode};
 
 /// What a result is of if nothing names its tool.
 const UNKNOWN: &str = "unknown";
@@ -267,7 +269,7 @@ impl<'a> Reader<'a> {
     }
 
     fn parts(&mut self, message: &'a Value, path: Path<'_>) -> Result<Vec<Part<'a>>, Error> {
-        match chat::content(message) {
+        match conversation::content(message) {
             Content::Null => Ok(Vec::new()),
             Content::Text(text) => Ok(vec![Part::Text(text)]),
             Content::Blocks(blocks) => {
@@ -280,7 +282,7 @@ impl<'a> Reader<'a> {
 
     fn part(&mut self, block: &'a Value, i: usize, message: Path<'_>) -> Result<Part<'a>, Error> {
         let path = Path::Item(&message, "content", i);
-        match chat::kind(block) {
+        match conversation::kind(block) {
             Some("tool_use") => Ok(Part::Call(self.tool_use(block, path)?)),
             Some("tool_result") => Ok(Part::Result(self.tool_result(block, path)?)),
             _ => self.text_or_media(block, i, message),
@@ -289,7 +291,7 @@ impl<'a> Reader<'a> {
 
     fn text_or_media(&self, block: &'a Value, i: usize, parent: Path<'_>) -> Result<Part<'a>, Error> {
         let path = Path::Item(&parent, "content", i);
-        match chat::kind(block) {
+        match conversation::kind(block) {
             Some("text") => Ok(Part::Text(block_text(block, i).map_err(|e| e.within(&parent.to_string()))?)),
             _ => match media::kind(block) {
                 Some(kind) => Ok(Part::Media(self.attachments.shown_by(block, kind, path)?)),
@@ -315,7 +317,7 @@ impl<'a> Reader<'a> {
         if called.is_none() {
             self.warn_unpaired(path, name);
         }
-        let (body, media) = match chat::content(block) {
+        let (body, media) = match conversation::content(block) {
             Content::Other(body) => (Cow::Borrowed(body), Vec::new()),
             _ => self.response_body(block, path)?,
         };
@@ -340,7 +342,7 @@ impl<'a> Reader<'a> {
     }
 
     fn response_body(&self, holder: &'a Value, path: Path<'_>) -> Result<Body<'a>, Error> {
-        let body = match chat::content(holder) {
+        let body = match conversation::content(holder) {
             Content::Blocks(blocks) => return self.response_blocks(blocks, path),
             Content::Null | Content::Text(_) => &holder["content"],
             Content::Other(Value::Object(_)) => {
@@ -366,8 +368,8 @@ impl<'a> Reader<'a> {
 
 /// Whether a tool message is a list of `tool_result` blocks, rather than the result itself.
 fn holds_results(message: &Value) -> bool {
-    let blocks = chat::blocks(message);
-    !blocks.is_empty() && blocks.iter().all(|block| chat::kind(block) == Some("tool_result"))
+    let blocks = conversation::blocks(message);
+    !blocks.is_empty() && blocks.iter().all(|block| conversation::kind(block) == Some("tool_result"))
 }
 
 /// A typed result can only hold an object as text, so text that is one counts as one.

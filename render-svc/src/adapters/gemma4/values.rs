@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tandem_template::marks;
 
-use crate::chat::Object;
+use crate::conversation::Object;
 use crate::python;
 
 /// What stands around strings: a token of its own, which no text can imitate once it is tokenized.

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::adapters::{Warning, WarningCode};
-use crate::chat::Object;
+use crate::conversation::Object;
+use crate::warning::{Warning, WarningCode};
 
 /// The parameters of `apply_chat_template` in transformers 5.23 and what it passes to the template itself, each with the request's
 /// field for it, where there is one.

@@ -4,8 +4,8 @@ use serde_json::Value;
 use tandem_template::{ArgumentsShape, ChatTemplate};
 
 use super::reserved;
-use crate::adapters::{Warning, WarningCode};
-use crate::chat::Conversation;
+use crate::conversation::Conversation;
+use crate::warning::{Warning, WarningCode};
 
 /// Warns of tools, documents and arguments that the template never reads, and of tool calls whose arguments have another type than
 /// it wants.

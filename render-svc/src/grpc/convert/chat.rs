@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
 
-use crate::chat::{Conversation, Invalid, Object};
+use crate::conversation::{Conversation, Invalid, Object};
 
 pub(super) fn conversation(conversation: chat::Conversation) -> Result<Conversation, Invalid> {
     let chat::Conversation { messages, tools, documents, template_args_json } = conversation;

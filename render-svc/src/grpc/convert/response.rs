@@ -1,4 +1,4 @@
-//! What callers get: renderings, models, adapters and templates as messages of the contract.
+//! Renderings, models, adapters and templates as messages of the contract.
 
 use std::ops::Range;
 
@@ -10,13 +10,15 @@ use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::Encoding;
 use tandem_template::{ArgumentsShape, ChatTemplate, CompileError};
 
-use crate::adapters::{Adapter, Attachment, Kind, MediaSource, Resolution, Warning, WarningCode};
+use crate::adapter::{Adapter, Attachment, Kind, MediaSource};
 use crate::capabilities::{self, Capabilities};
+use crate::catalog::{CatalogEntry, Resolution, ServedModel};
+use crate::conversation::media::MediaKind;
 use crate::error::{Error, without_folder};
-use crate::media::MediaKind;
-use crate::models::{Entry, Model};
+use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{Output, Rendered};
+use crate::warning::{Warning, WarningCode};
 
 pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
     let timings = pb::RenderTimings {
@@ -51,12 +53,16 @@ fn output(output: Output) -> pb::render_response::Output {
     }
 }
 
-pub(in crate::grpc) fn offsets(offsets: Option<Vec<Range<usize>>>) -> Vec<pb::TokenOffset> {
+pub(in crate::grpc) fn tokenized(encoding: Encoding) -> pb::TokenizeResponse {
+    pb::TokenizeResponse { token_ids: encoding.ids, offsets: offsets(encoding.offsets) }
+}
+
+fn offsets(offsets: Option<Vec<Range<usize>>>) -> Vec<pb::TokenOffset> {
     let offset = |range: Range<usize>| pb::TokenOffset { start: place(range.start), end: place(range.end) };
     offsets.into_iter().flatten().map(offset).collect()
 }
 
-/// Texts are far shorter than 4 GiB: messages are.
+/// Converts a position in a text. Messages, and so texts, are far shorter than 4 GiB.
 fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
@@ -89,7 +95,7 @@ pub(crate) fn resolution(resolution: &Resolution) -> pb::Resolution {
         reason: reason.clone(),
     };
     pb::Resolution {
-        adapter: resolution.adapter.to_owned(),
+        adapter: resolution.adapter.unwrap_or_default().to_owned(),
         reason: resolution.reason.clone(),
         rejected: resolution.rejected.iter().map(rejected).collect(),
     }
@@ -117,7 +123,7 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
 pub(crate) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {
     pb::Fingerprint {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        adapter: rendered.resolution.adapter.to_owned(),
+        adapter: rendered.resolution.adapter.unwrap_or_default().to_owned(),
         template_sha256: rendered.template_sha256.as_deref().unwrap_or_default().to_owned(),
         tokenizer_sha256: tokenizer_sha256(&rendered.model),
         prompt_sha256: rendered.prompt_sha256().unwrap_or_default(),
@@ -166,7 +172,7 @@ fn reasoning_markers(reasoning: &Reasoning) -> generate::ReasoningMarkers {
     }
 }
 
-/// What became of one request of a batch.
+/// Converts the result of one request of a batch.
 pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>) -> pb::RenderResult {
     use pb::render_result::Outcome;
     let outcome = match result {
@@ -233,14 +239,15 @@ pub(in crate::grpc) fn adapter_info(adapter: &Adapter) -> pb::AdapterInfo {
     pb::AdapterInfo { name: adapter.name.to_owned(), description: adapter.description.to_owned(), kind: kind.into() }
 }
 
-pub(in crate::grpc) fn model_info(id: &str, entry: &Entry) -> pb::ModelInfo {
-    let info = entry.model.as_ref().map(|model| loaded_model(model)).unwrap_or_default();
+pub(in crate::grpc) fn model_info(id: &str, entry: &CatalogEntry) -> pb::ModelInfo {
+    let info = entry.model.as_ref().map(|served| loaded_model(served)).unwrap_or_default();
     let problem = entry.problem.as_ref().map(|error| without_folder(&chain(error.as_ref()), &entry.path));
     let problem = problem.unwrap_or_default();
     pb::ModelInfo { id: id.to_owned(), aliases: entry.aliases.clone(), problem, ..info }
 }
 
-fn loaded_model(model: &Model) -> pb::ModelInfo {
+fn loaded_model(served: &ServedModel) -> pb::ModelInfo {
+    let model = &served.model;
     let special = |(name, text): (&String, &Value)| {
         let text = text.as_str()?;
         let id = model.tokenizer.as_ref().ok().and_then(|tokenizer| tokenizer.token_to_id(text));
@@ -250,7 +257,7 @@ fn loaded_model(model: &Model) -> pb::ModelInfo {
         id: String::new(),
         architecture: model.artifacts.architecture.clone().unwrap_or_default(),
         context_length: model.artifacts.context_length.unwrap_or_default(),
-        adapter: model.choice().map(|choice| choice.adapter.name.to_owned()).unwrap_or_default(),
+        adapter: served.adapter.adapter().name.to_owned(),
         special_tokens: model.special_tokens.iter().filter_map(special).collect(),
         tokenizer_sha256: tokenizer_sha256(model),
         template_sha256: model.artifacts.templates.sha256("default").unwrap_or_default(),
@@ -262,7 +269,7 @@ fn loaded_model(model: &Model) -> pb::ModelInfo {
     }
 }
 
-/// What the names of capabilities begin with in the contract.
+/// Prefix of the names of capabilities in the contract.
 pub(super) const CAPABILITY: &str = "CAPABILITY_";
 
 fn capabilities(capabilities: Capabilities) -> Vec<i32> {

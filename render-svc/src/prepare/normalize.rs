@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::Capabilities;
-use crate::chat::{Content, Conversation, Object, content};
-use crate::origins::Source;
+use super::origins::Source;
+use crate::capabilities::Capabilities;
+use crate::conversation::{Content, Conversation, Object, content};
 
 /// A change to messages.
 #[derive(Debug, Clone, PartialEq, Eq)]

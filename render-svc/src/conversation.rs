@@ -1,13 +1,41 @@
-//! The domain: a conversation as the JSON that every chat template is written against, with typed views over it. Key order and
-//! number spelling are kept, since both reach the prompt. Knows nothing of tonic.
+//! A conversation as the JSON that chat templates are written against, with typed views over it.
+//!
+//! Key order and number spelling are kept, because both reach the prompt. This module imports nothing of tonic or protobuf.
+
+pub mod media;
 
 use serde_json::{Map, Value};
 use tandem_common::status::Reason;
 
-use crate::media::{self, MediaKind};
+use self::media::MediaKind;
 
 /// A JSON object that keeps its key order.
 pub type Object = Map<String, Value>;
+
+/// Fields of messages and blocks.
+pub const FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_content", "thinking", "reasoning"];
+
+/// Fields of tools, of their calls and of the results.
+pub const TOOL_FIELDS: &[&str] = &[
+    "tool_calls",
+    "function",
+    "name",
+    "id",
+    "arguments",
+    "description",
+    "parameters",
+    "properties",
+    "required",
+    "input",
+    "tool_call_id",
+    "tool_use_id",
+];
+
+/// Roles of messages in every format.
+pub const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function"];
+
+/// Types of blocks and of tools, without those of media.
+pub const TYPES: &[&str] = &["text", "tool_use", "tool_result", "function"];
 
 /// All that a prompt is made from.
 #[derive(Debug, Clone, Default, PartialEq)]

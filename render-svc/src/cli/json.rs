@@ -9,13 +9,14 @@ use tandem_common::status::Failure;
 use tandem_model_files::tokenizer::Encoding;
 use tandem_template::LocalTime;
 
-use crate::adapters::{Attachment, Dialect, MediaSource, Warning};
+use crate::adapter::{Attachment, Dialect, MediaSource};
 use crate::capabilities::Capabilities;
-use crate::chat::{Conversation, Invalid, Object};
 use crate::clock;
+use crate::conversation::{Conversation, Invalid, Object};
 use crate::error::Error;
-use crate::limits::Limits;
-use crate::render::{ControlTokens, Normalization, Output, RenderJob, RenderOptions, Rendered};
+use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
+use crate::render::{Output, Rendered};
+use crate::warning::Warning;
 
 /// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
 #[derive(Debug, Deserialize)]
@@ -55,10 +56,9 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         now: request.render_time.as_deref().map_or(Ok(now), clock::parse)?,
         normalization: request.normalization.map_or(Normalization::Capability, Policy::domain),
         template: request.template,
-        control_tokens: request.control_tokens.map_or(ControlTokens::Tokens, Spelling::domain),
+        control_tokens: request.control_tokens.map_or(ControlTokenPolicy::Tokens, Spelling::domain),
         capabilities: request.capabilities.map(|names| capabilities(&names)).transpose()?,
         dialect: Dialect::HuggingFace,
-        limits: Limits::default(),
     };
     let conversation = Conversation {
         messages: request.messages.unwrap_or_default(),
@@ -152,10 +152,10 @@ enum Spelling {
 }
 
 impl Spelling {
-    fn domain(self) -> ControlTokens {
+    fn domain(self) -> ControlTokenPolicy {
         match self {
-            Self::Tokens => ControlTokens::Tokens,
-            Self::Literal => ControlTokens::Literal,
+            Self::Tokens => ControlTokenPolicy::Tokens,
+            Self::Literal => ControlTokenPolicy::Literal,
         }
     }
 }
@@ -217,7 +217,7 @@ fn rendered_json(rendered: Rendered) -> Value {
             answer.insert("hf_messages".to_owned(), messages.into());
         }
     }
-    answer.insert("adapter".to_owned(), rendered.resolution.adapter.into());
+    answer.insert("adapter".to_owned(), rendered.resolution.adapter.unwrap_or_default().into());
     answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
     Value::Object(answer)
 }

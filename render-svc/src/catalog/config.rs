@@ -1,4 +1,4 @@
-//! The models' configuration: a TOML file that names models, and says what their own files do not.
+//! The configuration of models: a TOML file that lists models with settings that their own files do not contain.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::LoadError;
+use super::error::CatalogError;
 use crate::capabilities::Capabilities;
 
-/// What is said of a model beside its own files.
+/// Settings of a model beside its own files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// What requests call it; default: the file's name without `.gguf`, or the folder's.
+    /// The name that requests use. Default: the file's name without `.gguf`, or the folder's name.
     pub id: Option<String>,
     /// Other ids that requests may use.
     pub aliases: Vec<String>,
-    /// The adapter that renders for it, instead of the one that the registry resolves.
+    /// The adapter that renders for it, instead of the first one that matches.
     pub adapter: Option<String>,
-    /// What its template can take, in place of what is inferred.
+    /// What its template supports, in place of the inferred capabilities.
     pub capabilities: Option<Capabilities>,
 }
 
@@ -27,13 +27,13 @@ pub struct Settings {
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    models: Vec<Listed>,
+    models: Vec<ConfigRow>,
 }
 
-/// A model: [`Settings`] and where it lies.
+/// A model: its path and [`Settings`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+struct ConfigRow {
     path: PathBuf,
     id: Option<String>,
     #[serde(default)]
@@ -55,7 +55,7 @@ impl TryFrom<Vec<String>> for CapabilityNames {
     }
 }
 
-impl Listed {
+impl ConfigRow {
     fn settings(self, folder: &Path) -> (PathBuf, Settings) {
         let Self { path, id, aliases, adapter, capabilities } = self;
         let capabilities = capabilities.map(|CapabilityNames(capabilities)| capabilities);
@@ -70,13 +70,13 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Reads the file. Its paths are relative to its folder.
+    /// Reads the file at `path`. Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// It cannot be read, is no TOML, has an unknown key, lists a path twice, or gives an empty id.
-    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
-        let text = fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-        let refused = |problem: String| LoadError::Config { path: path.to_owned(), problem };
+    /// The file cannot be read, is not TOML, has an unknown key, lists a path twice, or contains an empty id.
+    pub(super) fn read(path: &Path) -> Result<Self, CatalogError> {
+        let text = fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
+        let refused = |problem: String| CatalogError::Config { path: path.to_owned(), problem };
         let file: File = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let listed = file.models.into_iter().map(|model| model.settings(folder)).collect();
@@ -100,12 +100,12 @@ impl Config {
         None
     }
 
-    /// The paths that it lists.
+    /// Returns the listed paths.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.listed.iter().map(|(path, _)| path.as_path())
     }
 
-    /// What it says of the model at `path`.
+    /// Returns the settings of the model at `path`; the default if it is not listed.
     pub(super) fn settings(&self, path: &Path) -> Settings {
         let path = key(path);
         let found = self.listed.iter().find(|(listed, _)| key(listed) == path);
@@ -113,7 +113,7 @@ impl Config {
     }
 }
 
-/// The same for two spellings of one path.
+/// Returns the same key for two spellings of one path.
 fn key(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::chat::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
-use crate::media::{self, Media, MediaKind, Source};
+use crate::conversation::media::{self, Media, MediaKind, Source};
+use crate::conversation::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
 
 /// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`, or with `url` or
 /// `path`; sound and video likewise, also inside tool results. Plain text and all other keys stay as they are.

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::path::Path;
-use crate::adapters::{Attachment, MediaSource};
-use crate::chat::{self, Invalid, Object};
+use crate::adapter::{Attachment, MediaSource};
+use crate::conversation::media::{Media, MediaKind, Source};
+use crate::conversation::{self, Invalid, Object};
 use crate::error::Error;
-use crate::media::{Media, MediaKind, Source};
 
 /// What the conversation declares for its blocks to refer to, by id.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<'a> Attachments<'a> {
         let Some(attachment) = self.0.get(id) else {
             return Err(Error::DanglingAttachment { field: format!("{path}.attachment_id"), id: id.to_owned() });
         };
-        match chat::kind(attachment) {
+        match conversation::kind(attachment) {
             Some(declared) if declared != kind.name() => {
                 let problem = format!("attachment {id:?} is declared as {declared:?}, not as {:?}", kind.name());
                 Err(path.invalid("attachment_id", &problem).into())

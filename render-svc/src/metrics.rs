@@ -1,4 +1,4 @@
-//! What is measured of rendering and of tasks.
+//! The metrics of rendering and of tasks.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use tandem_common::telemetry::meter;
 use crate::generation::Generation;
 use crate::render::Rendered;
 
-/// Upper bounds, in seconds: from a short conversation to the longest that templates are given time for.
-const SECONDS: [f64; 17] = [
+/// Upper bounds in seconds, from a short conversation to the longest rendering that the limits allow.
+const BOUNDS_SECONDS: [f64; 17] = [
     0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05,
     0.1, 0.25, 1.0, 5.0,
 ];
 
-/// Of rendering.
+/// Metrics of rendering.
 #[derive(Debug, Clone)]
-pub struct RenderMeters {
+pub struct RenderMetrics {
     stages: Histogram<f64>,
     warnings: Counter<u64>,
 }
 
-impl Default for RenderMeters {
+impl Default for RenderMetrics {
     fn default() -> Self {
         let stages = meter()
             .f64_histogram("tandem.render.duration")
             .with_unit("s")
             .with_description("How long a stage took: the wait for a core, the rendering, the tokenizing.")
-            .with_boundaries(SECONDS.to_vec())
+            .with_boundaries(BOUNDS_SECONDS.to_vec())
             .build();
         let warnings = meter()
             .u64_counter("tandem.render.warnings")
@@ -40,21 +40,18 @@ impl Default for RenderMeters {
     }
 }
 
-impl RenderMeters {
-    /// Work began after such a wait for a core.
+impl RenderMetrics {
+    /// Records the wait of a request for a core.
     pub fn waited(&self, time: Duration) {
         self.stages.record(time.as_secs_f64(), &[KeyValue::new("stage", "wait")]);
     }
 
-    /// A conversation was rendered.
+    /// Records a rendered conversation.
     pub fn rendered(&self, rendered: &Rendered) {
         for warning in &rendered.warnings {
             self.warnings.add(1, &[KeyValue::new("code", warning.code.name())]);
         }
-        let adapter = match rendered.resolution.adapter {
-            "" => "hf_messages",
-            name => name,
-        };
+        let adapter = rendered.resolution.adapter.unwrap_or("hf_messages");
         for (stage, time) in [("render", rendered.render_time), ("tokenize", rendered.tokenize_time)] {
             if !time.is_zero() {
                 let attributes = [KeyValue::new("stage", stage), KeyValue::new("adapter", adapter)];
@@ -64,13 +61,13 @@ impl RenderMeters {
     }
 }
 
-/// Of tasks.
+/// Metrics of tasks.
 #[derive(Debug, Clone)]
-pub struct TaskMeters {
+pub struct TaskMetrics {
     resumed: Counter<u64>,
 }
 
-impl Default for TaskMeters {
+impl Default for TaskMetrics {
     fn default() -> Self {
         let resumed = meter()
             .u64_counter("tandem.task.resumed")
@@ -81,7 +78,7 @@ impl Default for TaskMeters {
     }
 }
 
-impl TaskMeters {
+impl TaskMetrics {
     /// An answer goes on elsewhere.
     pub fn resumed(&self) {
         self.resumed.add(1, &[]);

@@ -1,84 +1,95 @@
-//! The conversation as an adapter is to get it: normalized to what the model's template can take, and checked.
+//! The conversation as an adapter gets it: normalized to what the model's template supports, and checked.
+
+mod calls;
+pub mod hf_messages;
+pub mod normalize;
+pub mod origins;
+mod tools;
 
 use serde_json::Value;
 
-use super::{Normalization, RenderOptions};
-use crate::adapters::{Choice, Dialect, Kind, Warning, WarningCode};
-use crate::calls;
-use crate::capabilities::{self, Capabilities, Change, Normalized, Rewrite};
-use crate::chat::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
+use self::normalize::{Change, Normalized, Rewrite};
+use self::origins::{Origins, ToolOrigin};
+use crate::adapter::{Dialect, Kind};
+use crate::capabilities::Capabilities;
+use crate::catalog::ResolvedAdapter;
+use crate::conversation::media::{self, MediaKind};
+use crate::conversation::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
 use crate::error::Error;
-use crate::media::{self, MediaKind};
-use crate::models::Model;
-use crate::origins::Origins;
-use crate::tools;
+use crate::job::{Normalization, RenderOptions};
+use crate::resolve::ResolvedRender;
+use crate::warning::{Warning, WarningCode, option_ignored};
 
 /// A conversation that is ready to be rendered.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub struct Prepared {
+    /// The conversation.
     pub conversation: Conversation,
-    /// With the request's paths.
+    /// Warnings, with paths of the request.
     pub warnings: Vec<Warning>,
+    /// The places in the request of what was rewritten.
     pub origins: Origins,
 }
 
 /// Prepares a conversation for the adapter that renders it as text.
-pub(super) fn for_text(
+///
+/// # Errors
+/// A message or block that the adapter cannot render, by path.
+pub fn for_prompt(
     conversation: Conversation,
     options: &RenderOptions,
-    choice: &Choice,
-    model: &Model,
+    resolved: &ResolvedRender<'_>,
 ) -> Result<Prepared, Error> {
-    let adapter = &choice.adapter;
-    if adapter.kind != Kind::Family {
-        conversation.check_not_empty()?;
-    }
-    let mut warnings: Vec<_> = guess_warning(choice).into_iter().chain(image_warning(choice, &conversation)).collect();
-    let mut prepared = rewritten(conversation, options, choice, model, Blocks::Joined)?;
-    if adapter.kind == Kind::Template && options.normalization == Normalization::Capability {
-        let tools = prepared.conversation.tools.is_some();
-        let template = model.templates.choose(options.template.as_deref(), tools)?;
+    let adapter = resolved.adapter();
+    let mut warnings: Vec<_> = guess_warning(&resolved.adapter).into_iter().collect();
+    warnings.extend(image_warning(&resolved.adapter, &conversation));
+    let mut prepared = rewritten(conversation, options, resolved, Blocks::Joined)?;
+    if let Some(template) = resolved.template()
+        && options.normalization == Normalization::Capability
+    {
         check_blocks(&prepared.conversation, template.template.literal_text())
             .map_err(|invalid| prepared.origins.invalid(invalid))?;
     }
     if options.template.is_some() && adapter.kind != Kind::Template {
         let why = format!("the {} adapter has no templates to choose from", adapter.name);
-        warnings.push(super::option_ignored("template", &why));
+        warnings.push(option_ignored("template", &why));
     }
     prepared.warnings.splice(..0, warnings);
     Ok(prepared)
 }
 
 /// Prepares a conversation whose messages become HF messages.
-pub(super) fn for_hf(
+///
+/// # Errors
+/// A message that cannot be normalized, by path.
+pub fn for_hf(
     conversation: Conversation,
     options: &RenderOptions,
-    choice: &Choice,
-    model: &Model,
+    resolved: &ResolvedRender<'_>,
 ) -> Result<Prepared, Error> {
-    rewritten(conversation, options, choice, model, Blocks::Kept)
+    rewritten(conversation, options, resolved, Blocks::Kept)
 }
 
-/// What becomes of lists of nothing but text blocks.
+/// What becomes of lists that contain only text blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Blocks {
     Joined,
     Kept,
 }
 
-/// Rewrites the conversation as the policy says. Encoders of families and the policy NONE take messages as they are.
+/// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get messages as they are.
 fn rewritten(
     mut conversation: Conversation,
     options: &RenderOptions,
-    choice: &Choice,
-    model: &Model,
+    resolved: &ResolvedRender<'_>,
     lists: Blocks,
 ) -> Result<Prepared, Error> {
-    let is_asked_for = options.normalization == Normalization::Capability;
-    let is_family = choice.adapter.kind == Kind::Family;
-    let reads_input_schema = || choice.adapter.kind == Kind::Template && model.templates.mention("input_schema");
+    let (model, adapter) = (resolved.model, resolved.adapter());
+    let is_normalized = options.normalization == Normalization::Capability;
+    let is_family = adapter.kind == Kind::Family;
+    let reads_input_schema = || adapter.kind == Kind::Template && model.templates.mention("input_schema");
     let mut shadowed = Vec::new();
-    let tools = match conversation.tools.as_mut().filter(|_| (is_asked_for || is_family) && !reads_input_schema()) {
+    let tools = match conversation.tools.as_mut().filter(|_| (is_normalized || is_family) && !reads_input_schema()) {
         Some(tools) => {
             let origins = tools::rewrite(tools);
             shadowed.extend(tools::warnings(tools));
@@ -87,9 +98,9 @@ fn rewritten(
         None => Vec::new(),
     };
     if is_family && options.dialect == Dialect::Contract && lists == Blocks::Joined {
-        calls::convert_arguments(&mut conversation.messages, choice.adapter.arguments);
+        calls::convert_arguments(&mut conversation.messages, adapter.arguments);
     }
-    if is_family || !is_asked_for {
+    if is_family || !is_normalized {
         return Ok(Prepared { conversation, warnings: shadowed, origins: Origins { messages: Vec::new(), tools } });
     }
     if lists == Blocks::Joined {
@@ -101,12 +112,8 @@ fn rewritten(
     Ok(prepared)
 }
 
-fn normalized(
-    conversation: Conversation,
-    capabilities: Capabilities,
-    tools: Vec<crate::origins::ToolOrigin>,
-) -> Prepared {
-    let Normalized { conversation, rewrites, sources } = capabilities::normalize(conversation, capabilities);
+fn normalized(conversation: Conversation, capabilities: Capabilities, tools: Vec<ToolOrigin>) -> Prepared {
+    let Normalized { conversation, rewrites, sources } = normalize::normalize(conversation, capabilities);
     let warnings = rewrites.iter().map(rewrite_warning).collect();
     Prepared { conversation, warnings, origins: Origins { messages: sources, tools } }
 }
@@ -127,7 +134,7 @@ fn join_text_blocks(message: &mut Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A block of a type that is no string of the template would be printed as Python prints an object.
+/// Fails if the template contains no string with the type of a block. It would print that block as Python prints an object.
 fn check_blocks(conversation: &Conversation, literals: &str) -> Result<(), Invalid> {
     let is_known =
         |block: &Value| kind(block).is_some_and(|kind| kind == "text" || literals.split('\0').any(|l| l == kind));
@@ -148,22 +155,23 @@ fn rewrite_warning(rewrite: &Rewrite) -> Warning {
     Warning { code, path: rewrite.path(), text: rewrite.to_string() }
 }
 
-/// Warns of a format that was chosen because nothing identifies the model's own.
-fn guess_warning(choice: &Choice) -> Option<Warning> {
+/// Warns of a format that was selected although nothing identifies the model's own.
+fn guess_warning(choice: &ResolvedAdapter) -> Option<Warning> {
     choice.is_guess.then(|| Warning {
         code: WarningCode::FormatGuessed,
         path: "model".to_owned(),
-        text: format!("{}: rendered as {}; pin an adapter to confirm", choice.resolution.reason, choice.adapter.name),
+        text: format!("{}: rendered as {}; pin an adapter to confirm", choice.resolution.reason, choice.adapter().name),
     })
 }
 
-/// Warns of images whose data a pinned adapter does not put into the prompt. Families refuse or attach them themselves.
-fn image_warning(choice: &Choice, conversation: &Conversation) -> Option<Warning> {
-    let path = conversation.first_image().filter(|_| choice.adapter.kind != Kind::Family)?;
+/// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or attach images themselves.
+fn image_warning(choice: &ResolvedAdapter, conversation: &Conversation) -> Option<Warning> {
+    let path = conversation.first_image().filter(|_| choice.adapter().kind != Kind::Family)?;
     let count = conversation.messages.iter().map(image_count).sum::<usize>();
     let text = format!(
         "images whose data is not in the prompt: {count}; adapter {:?}, {}, renders text only",
-        choice.adapter.name, choice.resolution.reason
+        choice.adapter().name,
+        choice.resolution.reason
     );
     Some(Warning { code: WarningCode::ImagesIgnored, path, text })
 }

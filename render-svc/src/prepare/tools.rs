@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::adapters::{Warning, WarningCode};
-use crate::chat::Object;
-use crate::origins::ToolOrigin;
+use super::origins::ToolOrigin;
+use crate::conversation::Object;
+use crate::warning::{Warning, WarningCode};
 
 const PARAMETERS: &str = "parameters";
 
@@ -15,12 +15,12 @@ const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
 /// Rewrites tools that call their parameters otherwise. All others stay as they are.
 ///
 /// Returns for each tool how its shape was changed.
-pub fn rewrite(tools: &mut Value) -> Vec<ToolOrigin> {
+pub(super) fn rewrite(tools: &mut Value) -> Vec<ToolOrigin> {
     tools.as_array_mut().into_iter().flatten().map(rewrite_tool).collect()
 }
 
 /// Warns of each schema beside the parameters of a tool, which nothing reads.
-pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
+pub(super) fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     let tools = tools.as_array().into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
         let (path, function) = tool.get("function").map_or(("", tool), |function| (".function", function));

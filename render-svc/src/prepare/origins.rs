@@ -1,8 +1,9 @@
 //! Where the parts of a rewritten conversation stand in the request, so that errors and warnings name the caller's own fields.
 
-use crate::adapters::{Attachment, Warning};
-use crate::chat::Invalid;
+use crate::adapter::Attachment;
+use crate::conversation::Invalid;
 use crate::error::Error;
+use crate::warning::Warning;
 
 /// Where the parts of a rewritten conversation stand in the request. The default is a conversation that was not rewritten.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -31,6 +31,23 @@ const TYPES: &[(&str, MediaKind)] = &[
     ("video_url", MediaKind::Video),
 ];
 
+/// The types of media blocks.
+pub const TYPE_NAMES: &[&str] = &type_names();
+
+const fn type_names() -> [&'static str; TYPES.len()] {
+    let mut names = [""; TYPES.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = TYPES[i].0;
+        i += 1;
+    }
+    names
+}
+
+/// Fields of media blocks that hold data or refer to it.
+pub const FIELDS: &[&str] =
+    &["attachment_id", "base64", "data", "url", "path", "image", "image_url", "audio", "input_audio", "video"];
+
 impl MediaKind {
     /// As the type of a block.
     #[must_use]

@@ -1,0 +1,58 @@
+//! Tool calls in DSML.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::arguments::{self, Json};
+use crate::conversation::Invalid;
+use crate::python;
+
+/// A tool call of the assistant.
+pub(super) struct Call<'a> {
+    path: String,
+    name: String,
+    pub(super) arguments: &'a Value,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new((path, call): (String, &'a Value)) -> Result<Self, Invalid> {
+        let path = format!("{path}.function");
+        let field = |key: &str| {
+            let value = call.get("function").and_then(|function| function.get(key));
+            value.ok_or_else(|| Invalid::new(format!("{path}.{key}"), "must be set"))
+        };
+        Ok(Self { name: python::text(field("name")?), arguments: field("arguments")?, path })
+    }
+
+    /// Returns the arguments if they are the JSON text of an object.
+    pub(super) fn parse(&self) -> Result<Vec<(String, Json)>, arguments::Unreadable> {
+        self.arguments.as_str().map_or(Err(arguments::Unreadable::NotJson), arguments::parse)
+    }
+
+    pub(super) fn unreadable(&self, why: arguments::Unreadable) -> Invalid {
+        Invalid::new(format!("{}.arguments", self.path), why.problem())
+    }
+
+    pub(super) fn dsml(&self, arguments: &[(String, Json)]) -> String {
+        let parameters: Vec<_> = arguments.iter().map(|(name, value)| parameter(name, value)).collect();
+        format!("<｜DSML｜invoke name=\"{}\">\n{}\n</｜DSML｜invoke>", self.name, parameters.join("\n"))
+    }
+}
+
+/// Writes one argument: a string as it is, every other value as JSON.
+fn parameter(name: &str, value: &Json) -> String {
+    let (is_string, value) = match value {
+        Json::Text(text) => (true, Cow::Borrowed(text)),
+        other => (false, Cow::Owned(other.dump())),
+    };
+    format!("<｜DSML｜parameter name=\"{name}\" string=\"{is_string}\">{value}</｜DSML｜parameter>")
+}
+
+/// Returns the block with the calls of one message; empty if there are none.
+pub(super) fn dsml_block(name: &str, calls: &[String]) -> String {
+    match calls {
+        [] => String::new(),
+        calls => format!("\n\n<｜DSML｜{name}>\n{}\n</｜DSML｜{name}>", calls.join("\n")),
+    }
+}

@@ -1,0 +1,130 @@
+//! The messages of a conversation with their paths and tools.
+
+use serde_json::Value;
+
+use super::blocks::Item;
+use super::calls::Call;
+use crate::adapter::Input;
+use crate::conversation::{Conversation, Invalid, Object};
+use crate::python;
+
+/// A message and its path in the request.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    pub(super) path: &'a str,
+    /// True if the request has it as a block of a message.
+    is_block: bool,
+    pub(super) role: &'a str,
+    /// None for a message that the encoder adds.
+    fields: Option<&'a Object>,
+    /// Declared in the message or, for the first system message, with the conversation; each with its path.
+    pub(super) tools: Vec<(String, &'a Value)>,
+}
+
+/// Returns the conversation's messages. The first system message declares its tools; if there is none, one is added.
+pub(super) fn turns<'a>(said: &'a [Item<'a>], conversation: &'a Conversation) -> Result<Vec<Turn<'a>>, Invalid> {
+    let mut turns = messages(said)?;
+    let tools = listed("tools", conversation.tools.as_ref())?;
+    if tools.is_empty() {
+        return Ok(turns);
+    }
+    match turns.iter_mut().find(|turn| turn.role == "system") {
+        Some(system) => system.tools.extend(tools),
+        None => turns.insert(0, Turn { path: "tools", is_block: false, role: "system", fields: None, tools }),
+    }
+    Ok(turns)
+}
+
+pub(super) fn messages<'a>(items: &'a [Item<'a>]) -> Result<Vec<Turn<'a>>, Invalid> {
+    items.iter().map(Turn::new).collect()
+}
+
+/// Returns a list's items, each with its path. A value that is false in Python is an empty list.
+fn listed<'a>(path: &str, list: Option<&'a Value>) -> Result<Vec<(String, &'a Value)>, Invalid> {
+    match list {
+        Some(Value::Array(items)) => {
+            Ok(items.iter().enumerate().map(|(i, item)| (format!("{path}[{i}]"), item)).collect())
+        }
+        Some(other) if python::is_true(other) => Err(Invalid::new(path, "must be a list")),
+        _ => Ok(Vec::new()),
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn new(item: &'a Item<'a>) -> Result<Self, Invalid> {
+        let path = item.path.as_str();
+        let Some(fields) = item.message.as_object() else { return Err(Invalid::new(path, "must be an object")) };
+        let tools = listed(&format!("{path}.tools"), fields.get("tools"))?;
+        let role = fields.get("role").and_then(Value::as_str).unwrap_or_default();
+        Ok(Self { path, is_block: item.is_block, role, fields: Some(fields), tools })
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.fields?.get(key)
+    }
+
+    /// Returns the value, unless it is false in Python.
+    pub(super) fn given(&self, key: &str) -> Option<&'a Value> {
+        self.get(key).filter(|value| python::is_true(value))
+    }
+
+    /// Returns the value as Python prints it; `None` for a missing one.
+    pub(super) fn printed(&self, key: &str) -> String {
+        self.get(key).map_or_else(|| "None".to_owned(), python::text)
+    }
+
+    /// Returns the value as Python prints it; an empty text for a value that is false in Python.
+    pub(super) fn printed_or_empty(&self, key: &str) -> String {
+        self.given(key).map(python::text).unwrap_or_default()
+    }
+
+    pub(super) fn invalid(&self, key: &str, problem: impl Into<String>) -> Invalid {
+        Invalid::new(format!("{}.{key}", self.path), problem)
+    }
+
+    /// Returns an error about the position of the message.
+    pub(super) fn misplaced(&self, problem: impl Into<String>) -> Invalid {
+        match self.is_block {
+            true => Invalid::new(self.path, problem),
+            false => self.invalid("role", problem),
+        }
+    }
+
+    pub(super) fn unknown_role(&self) -> Invalid {
+        self.invalid("role", format!("this model knows no role {}", self.get("role").unwrap_or(&Value::Null)))
+    }
+
+    /// Returns the functions that the message declares, one JSON schema per line; None if there are none.
+    pub(super) fn schemas(&self) -> Result<Option<String>, Invalid> {
+        let missing = |path: &str| Invalid::new(format!("{path}.function"), "must be set");
+        let schema =
+            |(path, tool): &(String, &Value)| Ok(python::json(tool.get("function").ok_or_else(|| missing(path))?));
+        let schemas: Vec<_> = self.tools.iter().map(schema).collect::<Result<_, Invalid>>()?;
+        Ok((!schemas.is_empty()).then(|| schemas.join("\n")))
+    }
+
+    /// Returns the section that demands answers of a JSON schema.
+    pub(super) fn response_format(&self) -> Option<String> {
+        const HEAD: &str = "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
+        self.given("response_format").map(|schema| format!("{HEAD}{}", python::json(schema)))
+    }
+
+    pub(super) fn calls(&self) -> Result<Vec<Call<'a>>, Invalid> {
+        let calls = listed(&format!("{}.tool_calls", self.path), self.get("tool_calls"))?;
+        calls.into_iter().map(Call::new).collect()
+    }
+
+    pub(super) fn call_count(&self) -> usize {
+        self.get("tool_calls").and_then(Value::as_array).map_or(0, Vec::len)
+    }
+}
+
+/// Fails if a message is to be continued that is not the assistant's.
+pub(super) fn check_continued(input: &Input<'_>, last: Option<&Turn<'_>>) -> Result<(), Invalid> {
+    match last {
+        Some(turn) if input.continue_final_message && turn.role != "assistant" => {
+            Err(Invalid::new("continue_final_message", "needs a final message of the assistant"))
+        }
+        _ => Ok(()),
+    }
+}

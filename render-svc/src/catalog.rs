@@ -1,0 +1,159 @@
+//! The models of a server: loaded at start and reloaded on request. Running requests keep the table that they started with.
+
+mod config;
+mod error;
+mod prompt_format;
+mod served_model;
+mod sources;
+mod stamp;
+mod table;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tandem_common::status::chain;
+
+use self::config::Config;
+use self::stamp::Stamp;
+use crate::adapters::Registry;
+use crate::model::default_id;
+
+pub use config::Settings;
+pub use error::CatalogError;
+pub use prompt_format::PromptFormat;
+pub use served_model::{Resolution, ResolvedAdapter, ServedModel};
+pub use sources::Sources;
+pub use table::{CatalogEntry, ModelTable};
+
+/// The models of a server. A reload replaces the table; requests use the table that is current when they arrive.
+#[derive(Debug)]
+pub struct ModelCatalog {
+    sources: Sources,
+    registry: Registry,
+    table: RwLock<Arc<ModelTable>>,
+    /// Serializes reloads.
+    reloading: Mutex<()>,
+}
+
+/// The ids of models by what a reload did with them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReloadOutcome {
+    /// Loaded for the first time, or again.
+    pub loaded: Vec<String>,
+    /// Unchanged.
+    pub kept: Vec<String>,
+    /// No longer in any source.
+    pub removed: Vec<String>,
+    /// Could not be loaded. A model that was loaded before stays in its earlier state.
+    pub failed: Vec<String>,
+}
+
+impl ModelCatalog {
+    /// Loads every model. A model that cannot be loaded beside others is logged, and requests for it get the reason.
+    ///
+    /// # Errors
+    /// A source cannot be read, two models have the same id, or no model can be loaded.
+    pub fn open(sources: Sources, registry: Registry) -> Result<Self, CatalogError> {
+        let catalog = Self { sources, registry, table: RwLock::default(), reloading: Mutex::default() };
+        catalog.reload()?;
+        match catalog.models().entries().map(|(_, entry)| &entry.model).min_by_key(|model| model.is_err()) {
+            Some(Err(problem)) => Err(CatalogError::NoneLoaded(Arc::clone(problem))),
+            None if !catalog.sources.models.is_empty() => {
+                Err(CatalogError::NotAModel { path: catalog.sources.models[0].clone() })
+            }
+            _ => Ok(catalog),
+        }
+    }
+
+    /// Returns the current table of models.
+    #[must_use]
+    pub fn models(&self) -> Arc<ModelTable> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the adapters.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Searches the sources again and loads new and changed models. A model that can no longer be loaded stays in its earlier state.
+    ///
+    /// # Errors
+    /// A source cannot be read, or two models have the same id. The table then stays as it is.
+    pub fn reload(&self) -> Result<ReloadOutcome, CatalogError> {
+        let _one = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let (table, outcome) = self.reloaded(&self.models())?;
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        Ok(outcome)
+    }
+
+    fn reloaded(&self, before: &ModelTable) -> Result<(ModelTable, ReloadOutcome), CatalogError> {
+        let config = self.sources.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        let (mut after, mut outcome) = (ModelTable::default(), ReloadOutcome::default());
+        for path in self.sources.paths(&config)? {
+            let settings = config.settings(&path);
+            let (change, id, entry) = self.reload_entry(path, settings, before);
+            change.list_in(&mut outcome).push(id.clone());
+            after.add(id, entry)?;
+        }
+        let gone = before.entries().filter(|(id, _)| after.entry(id).is_err());
+        outcome.removed = gone.map(|(id, _)| id.to_owned()).collect();
+        Ok((after, outcome))
+    }
+
+    /// Returns the model at `path` under its id: the earlier entry if nothing changed, else a new one.
+    fn reload_entry(&self, path: PathBuf, settings: Settings, before: &ModelTable) -> (Change, String, CatalogEntry) {
+        let stamp = Stamp::of(&path, &settings);
+        let known = before.entries().find(|(_, entry)| entry.path == path);
+        if let Some((id, entry)) = known.filter(|(_, entry)| entry.stamp == stamp) {
+            return (Change::Kept, id.to_owned(), entry.clone());
+        }
+        let id = settings.id.clone().unwrap_or_else(|| default_id(&path));
+        let loaded = ServedModel::load_with(&path, &settings, &self.registry);
+        let entry =
+            |model, problem| CatalogEntry { path: path.clone(), aliases: settings.aliases, stamp, model, problem };
+        match loaded {
+            Ok(served) => {
+                log_loaded(&id, &served);
+                (Change::Loaded, id, entry(Ok(Arc::new(served)), None))
+            }
+            Err(error) => {
+                tracing::error!(path = %path.display(), "model not loaded: {}", chain(&error));
+                let error = Arc::new(error);
+                match known.filter(|(_, entry)| entry.model.is_ok()) {
+                    Some((id, earlier)) => {
+                        (Change::Failed, id.to_owned(), CatalogEntry { problem: Some(error), ..earlier.clone() })
+                    }
+                    None => (Change::Failed, id, entry(Err(Arc::clone(&error)), Some(error))),
+                }
+            }
+        }
+    }
+}
+
+fn log_loaded(id: &str, served: &ServedModel) {
+    let model = &served.model;
+    tracing::info!(model = id, tokenizer = model.tokenizer.is_ok(), "model loaded");
+    if let Some(problem) = model.tokenizer_problem() {
+        tracing::warn!(model = id, "the tokenizer cannot be used: {problem}");
+    }
+}
+
+/// What a reload did with a model.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Loaded,
+    Kept,
+    Failed,
+}
+
+impl Change {
+    fn list_in(self, outcome: &mut ReloadOutcome) -> &mut Vec<String> {
+        match self {
+            Self::Loaded => &mut outcome.loaded,
+            Self::Kept => &mut outcome.kept,
+            Self::Failed => &mut outcome.failed,
+        }
+    }
+}

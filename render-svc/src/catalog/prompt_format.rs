@@ -1,0 +1,47 @@
+//! One adapter applied to one model, with the facts that follow from the pair.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::adapter::Adapter;
+use crate::control_tokens::ControlTokenFinder;
+use crate::error::Error;
+use crate::model::Model;
+use crate::output_spec::OutputSpec;
+
+/// An adapter's prompts for one model: their control tokens, and how the model's output is read. Both are computed at first use.
+#[derive(Debug)]
+pub struct PromptFormat {
+    /// The adapter.
+    pub adapter: Adapter,
+    model: Arc<Model>,
+    /// The output specification of the model under any adapter.
+    model_output: Arc<OutputSpec>,
+    output_spec: OnceLock<Arc<OutputSpec>>,
+    control_tokens: OnceLock<ControlTokenFinder>,
+}
+
+impl PromptFormat {
+    pub(super) fn new(adapter: Adapter, model: Arc<Model>, model_output: Arc<OutputSpec>) -> Self {
+        Self { adapter, model, model_output, output_spec: OnceLock::new(), control_tokens: OnceLock::new() }
+    }
+
+    /// Returns how the model's output for these prompts is read.
+    #[must_use]
+    pub fn output_spec(&self) -> Arc<OutputSpec> {
+        let made = || Arc::new(self.model_output.with_adapter(&self.adapter, &self.model));
+        Arc::clone(self.output_spec.get_or_init(made))
+    }
+
+    /// Returns the control tokens of these prompts.
+    ///
+    /// # Errors
+    /// The model has no tokenizer, or too many control tokens to search for.
+    pub fn control_tokens(&self) -> Result<&ControlTokenFinder, Error> {
+        if let Some(made) = self.control_tokens.get() {
+            return Ok(made);
+        }
+        let Model { templates, .. } = &*self.model;
+        let made = ControlTokenFinder::new(self.model.tokenizer()?, templates, self.adapter.markup)?;
+        Ok(self.control_tokens.get_or_init(|| made))
+    }
+}

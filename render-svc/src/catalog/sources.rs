@@ -1,0 +1,47 @@
+//! The places where a server's models are, and the search for models in them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tandem_model_files::artifacts::is_model;
+
+use super::config::Config;
+use super::error::CatalogError;
+
+/// The places where models are searched.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// Each a model, or a folder of models.
+    pub models: Vec<PathBuf>,
+    /// A TOML file with a list of `[[models]]`: path, id, aliases, adapter, capabilities.
+    pub config: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Returns the path of every model once; those of the configuration come first.
+    pub(super) fn paths(&self, config: &Config) -> Result<Vec<PathBuf>, CatalogError> {
+        let mut paths: Vec<PathBuf> = config.paths().map(Path::to_owned).collect();
+        for source in &self.models {
+            paths.extend(models_at(source)?);
+        }
+        let mut seen = HashSet::new();
+        paths.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+        Ok(paths)
+    }
+}
+
+/// Returns `path` itself if it is a model, else the models in that folder.
+fn models_at(path: &Path) -> Result<Vec<PathBuf>, CatalogError> {
+    if is_model(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = |source| CatalogError::Read { path: path.to_owned(), source };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        found.push(entry.map_err(failed)?.path());
+    }
+    found.retain(|path| is_model(path));
+    found.sort();
+    Ok(found)
+}

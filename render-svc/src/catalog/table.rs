@@ -1,0 +1,106 @@
+//! The table of a server's models, by id and alias.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::error::CatalogError;
+use super::served_model::ServedModel;
+use super::stamp::Stamp;
+use crate::error::Error;
+
+/// Every model of the server at one point in time. It never changes; a reload makes a new table.
+#[derive(Debug, Default)]
+pub struct ModelTable {
+    by_id: BTreeMap<String, CatalogEntry>,
+    /// Ids by alias.
+    aliases: BTreeMap<String, String>,
+}
+
+/// A model, or the reason why it could not be loaded.
+#[derive(Debug, Clone)]
+pub struct CatalogEntry {
+    /// Path of its files.
+    pub path: PathBuf,
+    /// Other ids that requests may use.
+    pub aliases: Vec<String>,
+    /// The state of the files that it was loaded from.
+    pub(super) stamp: Stamp,
+    /// The reason why the newest state of its files could not be loaded.
+    pub problem: Option<Arc<CatalogError>>,
+    /// The model, from the newest state of its files that could be loaded. Requests for the model get the error.
+    pub model: Result<Arc<ServedModel>, Arc<CatalogError>>,
+}
+
+impl From<ServedModel> for ModelTable {
+    /// Creates a table of one model.
+    fn from(served: ServedModel) -> Self {
+        let (path, id) = (served.model.artifacts.path.clone(), served.model.id.clone());
+        let model = Ok(Arc::new(served));
+        let entry = CatalogEntry { path, aliases: Vec::new(), stamp: Stamp::default(), problem: None, model };
+        Self { by_id: BTreeMap::from([(id, entry)]), aliases: BTreeMap::new() }
+    }
+}
+
+impl ModelTable {
+    /// Adds a model under its id and aliases.
+    ///
+    /// # Errors
+    /// Another model has one of them.
+    pub(super) fn add(&mut self, id: String, entry: CatalogEntry) -> Result<(), CatalogError> {
+        for name in entry.aliases.iter().chain([&id]) {
+            if let Ok((_, other)) = self.entry(name) {
+                let (first, second) = (other.path.clone(), entry.path);
+                return Err(CatalogError::DuplicateId { id: name.clone(), first, second });
+            }
+        }
+        self.aliases.extend(entry.aliases.iter().map(|alias| (alias.clone(), id.clone())));
+        self.by_id.insert(id, entry);
+        Ok(())
+    }
+
+    /// Returns the model of that id or alias. An empty id selects the only model.
+    ///
+    /// # Errors
+    /// There is none, it could not be loaded, or the id is empty and there are several.
+    pub fn get(&self, id: &str) -> Result<&Arc<ServedModel>, Error> {
+        let (_, entry) = self.entry(id)?;
+        let not_loaded = |cause: &Arc<CatalogError>| {
+            let (path, cause) = (entry.path.clone(), Arc::clone(cause));
+            Error::ModelNotLoaded { path, cause }
+        };
+        entry.model.as_ref().map_err(not_loaded)
+    }
+
+    /// Returns every loaded model.
+    pub fn loaded(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
+        self.by_id.values().filter_map(|entry| entry.model.as_ref().ok())
+    }
+
+    /// Returns every model by id, including those that could not be loaded.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &CatalogEntry)> {
+        self.by_id.iter().map(|(id, entry)| (id.as_str(), entry))
+    }
+
+    /// Returns the id and entry for an id or alias. An empty id selects the only entry.
+    ///
+    /// # Errors
+    /// There is none, or the id is empty and there are several.
+    pub fn entry(&self, id: &str) -> Result<(&str, &CatalogEntry), Error> {
+        if id.is_empty() {
+            let mut entries = self.entries();
+            return match (entries.next(), entries.next()) {
+                (Some(only), None) => Ok(only),
+                _ => Err(Error::ModelNotNamed { known: self.ids() }),
+            };
+        }
+        let id_of = |alias: &str| self.aliases.get(alias).map(String::as_str);
+        let found = self.by_id.get_key_value(id).or_else(|| self.by_id.get_key_value(id_of(id)?));
+        let found = found.map(|(id, entry)| (id.as_str(), entry));
+        found.ok_or_else(|| Error::ModelNotFound { model: id.to_owned(), known: self.ids() })
+    }
+
+    fn ids(&self) -> Vec<String> {
+        self.by_id.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,256 @@
+//! The render pool: runs the work of requests on as many threads as there are cores, within the server's limits.
+//!
+//! A long conversation never blocks the threads that serve connections. A short one is rendered at once on such a thread, because
+//! handing it over takes about as long as rendering it; if it exceeds the limits of short ones, it is rendered again in the pool.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use tandem_common::telemetry::Span;
+use tandem_model_files::tokenizer::Encoding;
+use tandem_template::{ChatTemplate, CompileError, RenderError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::catalog::ModelCatalog;
+use crate::conversation::Invalid;
+use crate::error::Error;
+use crate::job::RenderJob;
+use crate::limits::Limits;
+use crate::metrics::RenderMetrics;
+use crate::render::{Rendered, render};
+use crate::tokenize::{TokenizeJob, detokenize, tokenize};
+use crate::warning::Warning;
+
+/// Maximum number of requests in a batch.
+const MAX_BATCH_REQUESTS: usize = 1024;
+/// Maximum size of a batch's results in bytes.
+const MAX_BATCH_RESULT_BYTES: usize = 256 << 20;
+/// Maximum number of warnings of a request that are logged.
+const MAX_LOGGED_WARNINGS: usize = 8;
+/// Maximum logged bytes of a warning's path, which can contain names from the caller.
+const MAX_LOGGED_PATH_BYTES: usize = 256;
+
+/// The expected cost of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// A fraction of a millisecond.
+    Short,
+    /// Unknown.
+    Long,
+}
+
+/// Renders, tokenizes and compiles for every transport.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    catalog: Arc<ModelCatalog>,
+    limits: Limits,
+    cores: Arc<Semaphore>,
+    metrics: RenderMetrics,
+}
+
+impl Executor {
+    /// Creates a pool for these models.
+    #[must_use]
+    pub fn new(catalog: Arc<ModelCatalog>, limits: Limits) -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        Self { catalog, limits, cores: Arc::new(Semaphore::new(cores)), metrics: RenderMetrics::default() }
+    }
+
+    /// Returns the models and adapters.
+    #[must_use]
+    pub fn catalog(&self) -> &ModelCatalog {
+        &self.catalog
+    }
+
+    /// Reads and renders a request, and passes the result to `answer`, all on one thread.
+    ///
+    /// # Errors
+    /// The request is invalid, or does not render.
+    pub async fn render<R, T>(
+        &self,
+        request: R,
+        cost: Cost,
+        answer: impl FnOnce(Rendered) -> T + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        R: TryInto<RenderJob, Error = Invalid> + Clone + Send + 'static,
+        T: Send + 'static,
+    {
+        if cost == Cost::Short
+            && let Some(rendered) = self.render_short(request.clone())
+        {
+            return rendered.map(answer);
+        }
+        self.render_in_pool(request, answer).await
+    }
+
+    /// Renders the requests of a batch, and returns the results in their order. `size` measures a result in bytes.
+    ///
+    /// # Errors
+    /// The batch has too many requests.
+    pub async fn render_batch<R, T>(
+        &self,
+        requests: Vec<R>,
+        answer: fn(Rendered) -> T,
+        size: fn(&T) -> usize,
+    ) -> Result<Vec<Result<T, Error>>, Error>
+    where
+        R: TryInto<RenderJob, Error = Invalid> + Send + 'static,
+        T: Send + 'static,
+    {
+        if requests.len() > MAX_BATCH_REQUESTS {
+            return Err(Error::BatchTooLarge { limit: MAX_BATCH_REQUESTS, found: requests.len() });
+        }
+        let budget = Arc::new(ResultBudget::default());
+        // Dropping the set, as when the caller cancels, cancels every request that has not started.
+        let mut set = JoinSet::new();
+        for (i, request) in requests.into_iter().enumerate() {
+            let (this, budget) = (self.clone(), Arc::clone(&budget));
+            let render = async move { (i, this.render_within(request, answer, size, &budget).await) };
+            set.spawn(Span::current().around(render));
+        }
+        let mut results = Vec::with_capacity(set.len());
+        while let Some(done) = set.join_next().await {
+            results.push(done?);
+        }
+        results.sort_by_key(|(i, _)| *i);
+        Ok(results.into_iter().map(|(_, result)| result).collect())
+    }
+
+    /// Renders one request of a batch in the pool, since many short requests together are long.
+    async fn render_within<R, T>(
+        &self,
+        request: R,
+        answer: fn(Rendered) -> T,
+        size: fn(&T) -> usize,
+        budget: &ResultBudget,
+    ) -> Result<T, Error>
+    where
+        R: TryInto<RenderJob, Error = Invalid> + Send + 'static,
+        T: Send + 'static,
+    {
+        budget.check()?;
+        let result = self.render_in_pool(request, answer).await?;
+        budget.take(size(&result))?;
+        Ok(result)
+    }
+
+    /// Tokenizes a text.
+    ///
+    /// # Errors
+    /// The model does not exist or has no tokenizer, or the text is too long.
+    pub async fn tokenize(&self, job: TokenizeJob) -> Result<Encoding, Error> {
+        let served = Arc::clone(self.catalog.models().get(&job.model)?);
+        self.run(move || tokenize(&served.model, &job)).await?
+    }
+
+    /// Returns the text of token ids.
+    ///
+    /// # Errors
+    /// The model does not exist or has no tokenizer, or an id is not in its vocabulary.
+    pub async fn detokenize(&self, model: &str, token_ids: Vec<u32>, skip_special: bool) -> Result<String, Error> {
+        let served = Arc::clone(self.catalog.models().get(model)?);
+        self.run(move || detokenize(&served.model, &token_ids, skip_special)).await?
+    }
+
+    /// Compiles a chat template, and passes the result to `answer`.
+    ///
+    /// # Errors
+    /// A defect of the service.
+    pub async fn compile_template<T: Send + 'static>(
+        &self,
+        source: String,
+        answer: fn(Result<ChatTemplate, CompileError>) -> T,
+    ) -> Result<T, Error> {
+        self.run(move || answer(ChatTemplate::compile(&source))).await
+    }
+
+    /// Runs `work` in the pool once a core is free.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let start = Instant::now();
+        let span = Span::current();
+        let wait = span.part("wait", || []);
+        let core = Arc::clone(&self.cores).acquire_owned().await;
+        drop(wait);
+        self.metrics.waited(start.elapsed());
+        let work = move || {
+            let _core = core;
+            span.in_scope(work)
+        };
+        Ok(tokio::task::spawn_blocking(work).await?)
+    }
+
+    async fn render_in_pool<R, T>(
+        &self,
+        request: R,
+        answer: impl FnOnce(Rendered) -> T + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        R: TryInto<RenderJob, Error = Invalid> + Send + 'static,
+        T: Send + 'static,
+    {
+        let this = self.clone();
+        self.run(move || Ok(answer(this.render_here(request, &this.limits)?))).await?
+    }
+
+    /// Renders a short request on this thread. None if it exceeds the limits of short requests.
+    fn render_short(&self, request: impl TryInto<RenderJob, Error = Invalid>) -> Option<Result<Rendered, Error>> {
+        let limits = self.limits.short();
+        // A request that panics is rendered again in the pool, where the panic becomes an error.
+        let rendered = catch_unwind(AssertUnwindSafe(|| self.render_here(request, &limits))).ok()?;
+        if matches!(rendered, Err(Error::Template(RenderError::Limit { .. }) | Error::PromptTooLarge { .. })) {
+            return None;
+        }
+        self.metrics.waited(Duration::ZERO);
+        Some(rendered)
+    }
+
+    fn render_here(
+        &self,
+        request: impl TryInto<RenderJob, Error = Invalid>,
+        limits: &Limits,
+    ) -> Result<Rendered, Error> {
+        let rendered = render(&self.catalog.models(), request.try_into()?, limits)?;
+        self.metrics.rendered(&rendered);
+        log_warnings(&rendered);
+        Ok(rendered)
+    }
+}
+
+/// The bytes that the results of a batch take.
+#[derive(Debug, Default)]
+struct ResultBudget {
+    used: AtomicUsize,
+}
+
+impl ResultBudget {
+    const EXCEEDED: Error = Error::BatchResultsTooLarge { limit: MAX_BATCH_RESULT_BYTES };
+
+    /// Fails if the results exceed the limit already.
+    fn check(&self) -> Result<(), Error> {
+        if self.used.load(Ordering::Relaxed) > MAX_BATCH_RESULT_BYTES { Err(Self::EXCEEDED) } else { Ok(()) }
+    }
+
+    /// Adds a result. Fails if the results then exceed the limit.
+    fn take(&self, bytes: usize) -> Result<(), Error> {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if used > MAX_BATCH_RESULT_BYTES { Err(Self::EXCEEDED) } else { Ok(()) }
+    }
+}
+
+/// Logs the code, path and model of each warning. The text can contain caller text, so it is not logged.
+fn log_warnings(rendered: &Rendered) {
+    let model = rendered.model.id.as_str();
+    for Warning { code, path, .. } in rendered.warnings.iter().take(MAX_LOGGED_WARNINGS) {
+        let path = &path[..path.floor_char_boundary(MAX_LOGGED_PATH_BYTES)];
+        tracing::warn!(code = code.name(), ?path, model, "render warning");
+    }
+    let others = rendered.warnings.len().saturating_sub(MAX_LOGGED_WARNINGS);
+    if others > 0 {
+        tracing::warn!(others, model, "further render warnings of this request are not logged");
+    }
+}

@@ -1,0 +1,182 @@
+//! The facts of one model folder or GGUF file, apart from weights: templates, special tokens, tokenizer, capabilities.
+
+mod templates;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tandem_common::status::chain;
+use tandem_model_files::artifacts::{Artifacts, ArtifactsError};
+use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
+use tandem_template::CompileError;
+
+pub use templates::{NamedTemplate, Templates};
+
+use crate::capabilities::{self, Capabilities, LeadingSystem};
+use crate::conversation::Object;
+use crate::error::Error;
+
+/// A model without its weights.
+#[derive(Debug)]
+pub struct Model {
+    /// The name that requests use.
+    pub id: String,
+    /// The contents of its files.
+    pub artifacts: Artifacts,
+    /// Its chat templates, compiled; empty if one of them does not compile.
+    pub templates: Templates,
+    /// The template that does not compile, if any.
+    pub template_error: Option<LoadError>,
+    /// Named special tokens and their text, as templates see them.
+    pub special_tokens: Object,
+    /// Its tokenizer, or the reason why it has none. Rendering needs none.
+    pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
+    /// What its template supports.
+    pub capabilities: Capabilities,
+    /// The last two parts of its path, as given and with links followed.
+    repositories: Vec<String>,
+}
+
+/// The reason why the files of a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The model's files cannot be read.
+    #[error(transparent)]
+    Artifacts(#[from] ArtifactsError),
+    /// A chat template does not compile.
+    #[error("the chat template {name:?} of {} does not compile", path.display())]
+    Template {
+        /// Path of the model.
+        path: PathBuf,
+        /// Name of the template.
+        name: String,
+        /// The problem in its source.
+        source: CompileError,
+    },
+}
+
+impl Model {
+    /// Loads the model at `path`, a GGUF file or a Hugging Face folder, with its default id and inferred capabilities.
+    ///
+    /// # Errors
+    /// Its files cannot be read.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        Self::load_as(path, None, None)
+    }
+
+    /// Loads the model at `path` with the given id and capabilities. The default id is the file's name without `.gguf`, or the
+    /// folder's name. By default capabilities are inferred.
+    ///
+    /// # Errors
+    /// Its files cannot be read.
+    pub fn load_as(path: &Path, id: Option<String>, capabilities: Option<Capabilities>) -> Result<Self, LoadError> {
+        let artifacts = Artifacts::load(path)?;
+        let failed = |(name, source)| LoadError::Template { path: path.to_owned(), name, source };
+        let (templates, template_error) = match Templates::compile(&artifacts) {
+            Ok(templates) => (templates, None),
+            Err(error) => (Templates::default(), Some(failed(error))),
+        };
+        let named = artifacts.special_tokens.named.iter();
+        let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
+        let inferred = || inferred_capabilities(&artifacts, &templates, &special_tokens);
+        Ok(Self {
+            id: id.unwrap_or_else(|| default_id(path)),
+            capabilities: capabilities.unwrap_or_else(inferred),
+            tokenizer: artifacts.tokenizer().map_err(Arc::new),
+            repositories: repositories(&artifacts.path),
+            artifacts,
+            templates,
+            template_error,
+            special_tokens,
+        })
+    }
+
+    /// Returns the model's tokenizer.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        self.tokenizer.as_ref().map_err(|problem| Error::NoTokenizer {
+            model: self.id.clone(),
+            path: self.artifacts.path.clone(),
+            problem: chain(problem),
+        })
+    }
+
+    /// Returns the problem of a tokenizer that exists and cannot be used.
+    #[must_use]
+    pub fn tokenizer_problem(&self) -> Option<String> {
+        match &self.tokenizer {
+            Err(error) if !is_missing(error) => Some(chain(error)),
+            _ => None,
+        }
+    }
+
+    /// Returns true if it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`: by its id, its name, or the last two
+    /// parts of its path, in any case.
+    #[must_use]
+    pub fn is_repository(&self, repository: &str) -> bool {
+        let names = [&self.id, &self.artifacts.name];
+        names.into_iter().chain(&self.repositories).any(|name| name.eq_ignore_ascii_case(repository))
+    }
+}
+
+/// Returns what the model's templates support: the default one, and tools and reasoning of the others. The built-in formats, which
+/// render for models without templates, support system messages.
+fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_tokens: &Object) -> Capabilities {
+    let Artifacts { templates, name, architecture, .. } = artifacts;
+    let mut inferred = capabilities::infer(templates.get("default"), name, architecture.as_deref());
+    for source in templates.names().filter_map(|name| templates.get(name)) {
+        let of_this = capabilities::infer(Some(source), "", None);
+        inferred.supports_tool_calls |= of_this.supports_tool_calls;
+        inferred.supports_reasoning |= of_this.supports_reasoning;
+    }
+    inferred.supports_system_role |= templates.is_empty() && !inferred.is_empty();
+    let default = compiled.choose(None, false).ok().map(|named| &named.template);
+    let undecided = default.filter(|template| !capabilities::says_it_takes_system(template.source()));
+    match undecided.map(|template| capabilities::leading_system(template, special_tokens)) {
+        Some(LeadingSystem::Shown) => inferred.supports_system_role = true,
+        Some(LeadingSystem::Rejected) => {
+            (inferred.supports_system_role, inferred.rejects_system_role) = (false, true);
+        }
+        Some(LeadingSystem::Unknown) | None => {}
+    }
+    inferred
+}
+
+/// Returns the last two parts of a path, as given and with links followed, each joined by a slash.
+fn repositories(path: &Path) -> Vec<String> {
+    let paths = [std::path::absolute(path), path.canonicalize()];
+    paths.into_iter().flatten().flat_map(|path| of_model_or_file(&path)).filter_map(|path| last_two(&path)).collect()
+}
+
+/// Returns a folder itself, or a GGUF file without its extension and the folder that contains it.
+fn of_model_or_file(path: &Path) -> Vec<PathBuf> {
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        [Some(path.with_extension("")), path.parent().map(Path::to_owned)].into_iter().flatten().collect()
+    } else {
+        vec![path.to_owned()]
+    }
+}
+
+fn last_two(path: &Path) -> Option<String> {
+    let mut parts = path.components().rev().map(|part| part.as_os_str().to_string_lossy());
+    let (name, owner) = (parts.next()?, parts.next()?);
+    Some(format!("{owner}/{name}"))
+}
+
+/// Returns true if there is no tokenizer, rather than a broken one.
+fn is_missing(error: &TokenizerError) -> bool {
+    matches!(error, TokenizerError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}
+
+/// Returns a GGUF file's name without its extension, or a folder's name.
+#[must_use]
+pub fn default_id(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    match name.rsplit_once('.') {
+        Some((stem, extension)) if extension.eq_ignore_ascii_case("gguf") => stem.to_owned(),
+        _ => name.into_owned(),
+    }
+}

@@ -1,0 +1,36 @@
+//! The markers around a model's reasoning.
+
+use super::vocabulary::Vocabulary;
+use crate::model::Model;
+
+/// The markers around reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reasoning {
+    /// The ids of the first and the last marker.
+    Tokens(u32, u32),
+    /// The texts of both markers, each of several tokens.
+    Text(&'static str, &'static str),
+}
+
+/// Pairs of markers that tokenizers and chat templates contain.
+const PAIRS: &[(&str, &str)] = &[
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|channel>", "<channel|>"),
+    ("<reasoning>", "</reasoning>"),
+];
+
+/// Returns a pair that the tokenizer has as tokens, else one that a template writes as text, else the usual one of a model with
+/// reasoning.
+pub(super) fn of_model(model: &Model, vocabulary: &Vocabulary<'_>) -> Option<Reasoning> {
+    let tokens = |(start, end): &(&str, &str)| Some(Reasoning::Tokens(vocabulary.id(start)?, vocabulary.id(end)?));
+    let is_written = |(_, end): &&(&str, &str)| model.templates.write(end);
+    let text = || {
+        let written = PAIRS.iter().find(is_written);
+        let pair = written.or_else(|| PAIRS.first().filter(|_| model.capabilities.supports_reasoning));
+        pair.map(|(start, end)| Reasoning::Text(start, end))
+    };
+    PAIRS.iter().find_map(tokens).or_else(text)
+}

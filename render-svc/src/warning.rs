@@ -1,0 +1,117 @@
+//! Warnings: what a caller may not expect of a rendering, without failing the request.
+
+use std::collections::BTreeMap;
+
+use crate::conversation::Conversation;
+
+/// A warning about one field of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The kind of the warning.
+    pub code: WarningCode,
+    /// The request field, such as `messages[1].content[0]`.
+    pub path: String,
+    /// For people.
+    pub text: String,
+}
+
+/// Kinds of warnings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarningCode {
+    /// The adapter cannot show tools to the model.
+    ToolsIgnored,
+    /// The adapter reads no template_args.
+    TemplateArgsIgnored,
+    /// The adapter cannot show documents to the model.
+    DocumentsIgnored,
+    /// Consecutive messages became one.
+    MessagesMerged,
+    /// System messages became user messages.
+    SystemRewritten,
+    /// The model's template never reads this argument.
+    TemplateArgUnknown,
+    /// The arguments of a tool call are text where the template wants an object, or the reverse.
+    ToolArgumentsType,
+    /// The option has no effect for this adapter or output.
+    OptionIgnored,
+    /// Nothing identifies the model's format: the likeliest one was selected.
+    FormatGuessed,
+    /// The data of images is not in the prompt of a pinned adapter.
+    ImagesIgnored,
+    /// The argument is a parameter of apply_chat_template, not a variable of templates.
+    TemplateArgReserved,
+    /// The parameters of a tool have a shape that the adapter cannot show.
+    ToolParametersIgnored,
+    /// A tool result answers no call: it is omitted, or shown under another name.
+    ToolResultUnpaired,
+}
+
+impl WarningCode {
+    /// Returns the name that the contracts use.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToolsIgnored => "TOOLS_IGNORED",
+            Self::TemplateArgsIgnored => "TEMPLATE_ARGS_IGNORED",
+            Self::DocumentsIgnored => "DOCUMENTS_IGNORED",
+            Self::MessagesMerged => "MESSAGES_MERGED",
+            Self::SystemRewritten => "SYSTEM_REWRITTEN",
+            Self::TemplateArgUnknown => "TEMPLATE_ARG_UNKNOWN",
+            Self::ToolArgumentsType => "TOOL_ARGUMENTS_TYPE",
+            Self::OptionIgnored => "OPTION_IGNORED",
+            Self::FormatGuessed => "FORMAT_GUESSED",
+            Self::ImagesIgnored => "IMAGES_IGNORED",
+            Self::TemplateArgReserved => "TEMPLATE_ARG_RESERVED",
+            Self::ToolParametersIgnored => "TOOL_PARAMETERS_IGNORED",
+            Self::ToolResultUnpaired => "TOOL_RESULT_UNPAIRED",
+        }
+    }
+}
+
+/// The most warnings of one code that a rendering returns.
+const MAX_WARNINGS_PER_CODE: usize = 16;
+
+/// Keeps the first [`MAX_WARNINGS_PER_CODE`] warnings of each code. The last kept one states the number of omitted warnings.
+#[must_use]
+pub fn bounded(warnings: Vec<Warning>) -> Vec<Warning> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut kept: Vec<Warning> = Vec::with_capacity(warnings.len().min(MAX_WARNINGS_PER_CODE));
+    for warning in warnings {
+        let count = counts.entry(warning.code.name()).or_default();
+        *count += 1;
+        if *count <= MAX_WARNINGS_PER_CODE {
+            kept.push(warning);
+        }
+    }
+    for (code, count) in counts.into_iter().filter(|(_, count)| *count > MAX_WARNINGS_PER_CODE) {
+        if let Some(last) = kept.iter_mut().rfind(|warning| warning.code.name() == code) {
+            last.text.push_str(&format!("; further warnings of this code: {}", count - MAX_WARNINGS_PER_CODE));
+        }
+    }
+    kept
+}
+
+/// Returns a warning for each given part of the conversation that `name` cannot show to the model.
+///
+/// `codes` selects among tools, documents and template_args.
+#[must_use]
+pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -> Vec<Warning> {
+    let given = [
+        (WarningCode::ToolsIgnored, "tools", conversation.has_tools()),
+        (WarningCode::DocumentsIgnored, "documents", conversation.has_documents()),
+        (WarningCode::TemplateArgsIgnored, "template_args", !conversation.template_args.is_empty()),
+    ];
+    let ignored = given.into_iter().filter(|(code, _, is_given)| *is_given && codes.contains(code));
+    let warning = |(code, path, _): (WarningCode, &str, bool)| Warning {
+        code,
+        path: path.to_owned(),
+        text: format!("{name} cannot show {path} to the model: ignored"),
+    };
+    ignored.map(warning).collect()
+}
+
+/// Returns a warning that an option has no effect.
+#[must_use]
+pub fn option_ignored(option: &str, why: &str) -> Warning {
+    Warning { code: WarningCode::OptionIgnored, path: option.to_owned(), text: format!("{why}: ignored") }
+}
