@@ -5,12 +5,12 @@
 
 use std::marker::PhantomData;
 
-use crate::Kernels;
 use crate::buffer::Buffer;
 use crate::disjoint::Disjoint;
 use crate::element::{F16, F32, Written};
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
 use crate::isa::{Isa, LANES, Work};
+use crate::kernels::Kernels;
 
 /// Positions of a block.
 pub const POSITIONS: usize = 16;

@@ -6,71 +6,27 @@
 
 mod finish;
 mod floats;
+mod formats;
 mod integers;
+mod product;
+mod tile;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
 use std::ops::Range;
 
-use crate::Kernels;
-use crate::act::Activation;
+pub use product::{After, Input, Layer, Linear, Product};
+
 use crate::disjoint::Disjoint;
 use crate::element::{Bf16, F16, F32};
-use crate::error::{Error, expect, expect_below, expect_multiple};
+use crate::error::Error;
 use crate::isa::{LANES, Level};
+use crate::kernels::Kernels;
 use crate::pack::{BlockFormat, Format, Matrix};
 use crate::quantize::Int8Rows;
-use finish::Finish;
+use finish::{Finish, Outputs};
 use floats::Floats;
-
-/// Rows to multiply: \[tokens\]\[columns\].
-#[derive(Debug, Clone, Copy)]
-pub struct Input<'a> {
-    pub floats: &'a [f32],
-    pub columns: usize,
-    /// The same rows, quantized. Needed when one of the matrices [needs integers](Format::needs_integers).
-    pub integers: Option<&'a Int8Rows>,
-}
-
-/// A matrix, and what is added to its outputs.
-#[derive(Debug, Clone, Copy)]
-pub struct Linear<'a> {
-    pub matrix: &'a Matrix,
-    /// \[rows of the matrix\].
-    pub bias: Option<&'a [f32]>,
-}
-
-/// What a product's outputs are made of.
-#[derive(Debug, Clone, Copy)]
-pub enum Layer<'a> {
-    Linear(Linear<'a>),
-    /// activation(gate) * up, element by element. Both have the same sizes.
-    Gated {
-        gate: Linear<'a>,
-        up: Linear<'a>,
-        activation: Activation,
-    },
-}
-
-/// Where outputs go.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum After<'a> {
-    /// Into the place of what was there.
-    Store,
-    /// Times `scale`, onto what was there.
-    Add { scale: f32 },
-    /// Token t's times `scales[t]`, onto row `rows[t]` of the output, which has any number of rows: an expert's share.
-    Scatter { rows: &'a [u32], scales: &'a [f32] },
-}
-
-/// One product of a call: several can share their input.
-#[derive(Debug)]
-pub struct Product<'a> {
-    pub layer: Layer<'a>,
-    pub after: After<'a>,
-    /// \[tokens\]\[rows of the matrix\], but for [`After::Scatter`].
-    pub out: &'a mut [f32],
-}
+use tile::{Tile, cut};
 
 /// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache; half as many with floats,
 /// of which more panels are taken together.
@@ -81,8 +37,6 @@ const KEPT: [usize; 3] = [PANELS, 4 * FEW, 2 * TOKENS];
 const PANELS: usize = 4;
 /// Tokens that are few.
 const FEW: usize = 16;
-/// Results that are kept: \[panels\]\[tokens\]\[lanes\].
-type Tile = [[f32; LANES]];
 
 impl Kernels {
     /// Computes all products of one input. Outputs are written only if every shape is right.
@@ -108,80 +62,9 @@ impl Kernels {
     }
 }
 
-impl Input<'_> {
-    fn tokens(&self) -> Result<usize, Error> {
-        expect_multiple("input", self.columns.max(1), self.floats.len())?;
-        let tokens = self.floats.len() / self.columns.max(1);
-        if let Some(integers) = self.integers {
-            expect("columns of quantized input", self.columns, integers.columns())?;
-            expect("rows of quantized input", tokens, integers.rows())?;
-        }
-        Ok(tokens)
-    }
-}
-
-impl Product<'_> {
-    fn check(&self, input: &Input<'_>, tokens: usize) -> Result<(), Error> {
-        for linear in self.layer.linears().into_iter().flatten() {
-            linear.check(input)?;
-            expect("rows of a gate and its values", self.layer.rows(), linear.matrix.rows())?;
-        }
-        match self.after {
-            After::Scatter { rows, scales } => self.check_scatter(tokens, rows, scales),
-            After::Store | After::Add { .. } => expect("output", tokens * self.layer.rows(), self.out.len()),
-        }
-    }
-
-    fn check_scatter(&self, tokens: usize, rows: &[u32], scales: &[f32]) -> Result<(), Error> {
-        expect("rows to scatter to", tokens, rows.len())?;
-        expect("scales of scattered rows", tokens, scales.len())?;
-        expect_multiple("output", self.layer.rows(), self.out.len())?;
-        let limit = self.out.len() / self.layer.rows();
-        rows.iter().try_for_each(|row| expect_below("row to scatter to", limit, *row as usize))
-    }
-}
-
-impl Linear<'_> {
-    fn check(&self, input: &Input<'_>) -> Result<(), Error> {
-        expect("columns of a matrix and its input", self.matrix.columns(), input.columns)?;
-        if let Some(bias) = self.bias {
-            expect("bias", self.matrix.rows(), bias.len())?;
-        }
-        let missing = self.matrix.format().needs_integers() && input.integers.is_none();
-        if missing { Err(Error::NotQuantized) } else { Ok(()) }
-    }
-}
-
-impl<'a> Layer<'a> {
-    fn linears(&self) -> [Option<Linear<'a>>; 2] {
-        match *self {
-            Self::Linear(linear) => [Some(linear), None],
-            Self::Gated { gate, up, .. } => [Some(gate), Some(up)],
-        }
-    }
-
-    fn rows(&self) -> usize {
-        match self {
-            Self::Linear(linear) | Self::Gated { gate: linear, .. } => linear.matrix.rows(),
-        }
-    }
-
-    fn needs_integers(&self) -> bool {
-        self.linears().into_iter().flatten().any(|linear| linear.matrix.format().needs_integers())
-    }
-
-    fn bytes(&self) -> usize {
-        self.linears().into_iter().flatten().map(|linear| linear.matrix.bytes()).sum()
-    }
-}
-
 /// A product, cut into tasks.
 struct Job<'a> {
-    layer: Layer<'a>,
-    after: After<'a>,
-    /// \[tokens\]\[rows\]; a task writes the rows of its panels.
-    out: Disjoint<'a, f32>,
-    rows: usize,
+    outputs: Outputs<'a>,
     panels_per_task: usize,
     first_task: usize,
 }
@@ -196,34 +79,27 @@ impl<'a> Job<'a> {
         let first_task = *tasks;
         *tasks += panels.div_ceil(panels_per_task);
         let out = Disjoint::new(product.out);
-        Self { layer: product.layer, after: product.after, out, rows, panels_per_task, first_task }
+        let outputs = Outputs { layer: product.layer, after: product.after, out, rows };
+        Self { outputs, panels_per_task, first_task }
     }
 
     /// `N` results of each matrix are kept at a time.
     fn compute<const N: usize>(&self, level: Level, input: &Input<'_>, tokens: usize, task: usize) {
+        let Outputs { layer, rows, .. } = &self.outputs;
         let first = task * self.panels_per_task;
-        let panels = first..(first + self.panels_per_task).min(self.rows.div_ceil(LANES));
+        let panels = first..(first + self.panels_per_task).min(rows.div_ceil(LANES));
         let mut tiles = [[[0.0; LANES]; N]; 2];
-        let most = if self.layer.needs_integers() { TOKENS } else { TOKENS / 2 };
+        let most = if layer.needs_integers() { TOKENS } else { TOKENS / 2 };
         for tokens in cut(0..tokens, most) {
             for panels in cut(panels.clone(), N / tokens.len()) {
-                for (linear, tile) in self.layer.linears().into_iter().flatten().zip(&mut tiles) {
+                for (linear, tile) in layer.linears().into_iter().flatten().zip(&mut tiles) {
                     compute_tile(level, linear.matrix, panels.clone(), input, tokens.clone(), tile);
                 }
-                level.run(Finish {
-                    job: self,
-                    panels,
-                    tokens: tokens.clone(),
-                    tiles: tiles.each_ref().map(|tile| &tile[..]),
-                });
+                let tiles = tiles.each_ref().map(|tile| &tile[..]);
+                level.run(Finish { outputs: &self.outputs, panels, tokens: tokens.clone(), tiles });
             }
         }
     }
-}
-
-/// Consecutive ranges of at most `length`.
-fn cut(range: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
-    range.clone().step_by(length).map(move |start| start..(start + length).min(range.end))
 }
 
 /// Products of some panels with some tokens: \[panels\]\[tokens\]\[lanes\].
@@ -248,7 +124,7 @@ fn compute_tile(
 }
 
 fn compute_blocks(level: Level, format: BlockFormat, call: integers::Call<'_>) {
-    use integers::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+    use formats::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
     match format {
         BlockFormat::Q4_0 => compute_known::<Q4_0>(level, call),
         BlockFormat::Q4_1 => compute_known::<Q4_1>(level, call),
@@ -261,7 +137,7 @@ fn compute_blocks(level: Level, format: BlockFormat, call: integers::Call<'_>) {
     }
 }
 
-fn compute_known<K: integers::Known>(level: Level, call: integers::Call<'_>) {
+fn compute_known<K: formats::Known>(level: Level, call: integers::Call<'_>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(amx) = level.tiles().filter(|_| call.x.has_tiles()) {
         return tiles::compute::<K>(amx, call);

@@ -1,8 +1,8 @@
 //! Root mean square normalization of rows.
 
-use crate::Kernels;
 use crate::error::{Error, expect, expect_multiple};
 use crate::isa::{Isa, LANES, Work};
+use crate::kernels::Kernels;
 
 /// y = x / sqrt(mean(x²) + epsilon) * (offset + weight).
 #[derive(Debug, Clone, Copy)]

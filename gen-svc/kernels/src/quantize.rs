@@ -5,11 +5,9 @@ use std::array::from_fn;
 use crate::disjoint::Disjoint;
 use crate::error::{Error, expect_multiple};
 use crate::half::f32_to_f16;
-use crate::isa::{Isa, LANES, Level, Work};
+use crate::isa::{BLOCK, Isa, LANES, Level, TILE_ROWS, Work};
+use crate::kernels::Kernels;
 use crate::pool::Team;
-
-/// Columns that share a scale.
-pub(crate) const BLOCK: usize = 32;
 
 /// Rows of activations in 8-bit integers with a scale per 32 columns. Kept between steps, so that it allocates only to grow.
 #[derive(Debug, Default)]
@@ -32,8 +30,6 @@ pub(crate) struct Tile {
     pub(crate) factors: [Factors; TILE_ROWS],
 }
 
-/// Rows of a tile.
-pub(crate) const TILE_ROWS: usize = 16;
 /// Rows from which on multiplying tiles is faster.
 const TILED_ROWS: usize = 8;
 
@@ -102,6 +98,13 @@ impl Int8Rows {
             });
         }
         Ok(())
+    }
+}
+
+impl Kernels {
+    /// Quantizes `x`, \[rows\]\[columns\], into `out`.
+    pub fn quantize(&self, x: &[f32], columns: usize, out: &mut Int8Rows) -> Result<(), Error> {
+        out.fill(&self.team, self.level, x, columns)
     }
 }
 

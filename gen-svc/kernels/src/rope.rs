@@ -1,8 +1,8 @@
 //! Rotary position embeddings, and the norms of single heads that some models have before them.
 
-use crate::Kernels;
 use crate::error::{Error, expect, expect_multiple};
 use crate::isa::{Isa, LANES, Work};
+use crate::kernels::Kernels;
 use crate::norm::{Norm, normalize, rows_per_task};
 
 /// Cosines and sines of every token of a step, computed once for all layers. Kept between steps.

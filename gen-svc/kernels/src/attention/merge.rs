@@ -1,6 +1,6 @@
 //! From the partial results of ranges to outputs.
 
-use super::{Call, Chunk};
+use super::call::{Call, Chunk};
 use crate::act::exp;
 use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES, Work};

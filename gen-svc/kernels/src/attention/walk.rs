@@ -4,7 +4,7 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Call, Chunk, RANGE};
+use super::call::{Call, Chunk, RANGE};
 use crate::act::{exp, soft_cap};
 use crate::element::Element;
 use crate::isa::{Isa, LANES, WIDE, Work};

@@ -8,8 +8,8 @@ use std::array::from_fn;
 use std::sync::OnceLock;
 
 use super::avx512::{self, Avx512};
-use super::{WIDE, Work};
-use crate::quantize::{BLOCK, TILE_ROWS};
+use super::operations::Work;
+use super::sizes::{BLOCK, TILE_ROWS, WIDE};
 
 /// Proof that the processor has the instructions, and that the system lets this process use them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,9 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
+use super::operations::{Arithmetic, Isa, Wide, Work};
+use super::sizes::{LANES, WIDE};
 use super::x86::{Dots, X86, four, memory, values};
-use super::{Arithmetic, Isa, LANES, WIDE, Wide, Work};
 
 pub(super) type Avx2 = X86<Pairs>;
 

@@ -3,8 +3,9 @@
 
 use std::arch::x86_64::*;
 
+use super::operations::{Arithmetic, Isa, Wide, Work};
+use super::sizes::WIDE;
 use super::x86::{Dots, X86, memory, values};
-use super::{Arithmetic, Isa, WIDE, Wide, Work};
 
 pub(super) type Avx512 = X86<Fours>;
 

@@ -2,7 +2,8 @@
 
 use std::array::from_fn;
 
-use super::{Arithmetic, Isa, LANES, WIDE, Wide};
+use super::operations::{Arithmetic, Isa, Wide};
+use super::sizes::{LANES, WIDE};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 #[derive(Debug, Clone, Copy)]

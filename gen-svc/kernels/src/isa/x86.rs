@@ -4,7 +4,8 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::{Arithmetic, Isa, LANES, Wide};
+use super::operations::{Arithmetic, Isa, Wide};
+use super::sizes::LANES;
 
 /// Eight lanes in one register, and a level's own way to multiply small integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,23 @@
 
 use std::ops::Range;
 
-use super::{After, Job, Layer, Linear, Tile};
+use super::product::{After, Layer, Linear};
+use super::tile::Tile;
+use crate::disjoint::Disjoint;
 use crate::isa::{Arithmetic, Isa, LANES, WIDE, Work};
+
+/// A product and its outputs.
+pub(super) struct Outputs<'a> {
+    pub(super) layer: Layer<'a>,
+    pub(super) after: After<'a>,
+    /// \[tokens\]\[rows\]; a task writes the rows of its panels.
+    pub(super) out: Disjoint<'a, f32>,
+    pub(super) rows: usize,
+}
 
 /// The outputs of some panels for some tokens, which no other task writes.
 pub(super) struct Finish<'a> {
-    pub(super) job: &'a Job<'a>,
+    pub(super) outputs: &'a Outputs<'a>,
     pub(super) panels: Range<usize>,
     pub(super) tokens: Range<usize>,
     /// Products of the matrix, or the gate, and of the values that are gated: \[panels\]\[tokens\]\[lanes\].
@@ -22,7 +33,7 @@ impl Work for Finish<'_> {
         let mut panel = 0;
         while panel < self.panels.len() {
             let row = LANES * (self.panels.start + panel);
-            if panel + 2 <= self.panels.len() && row + WIDE <= self.job.rows {
+            if panel + 2 <= self.panels.len() && row + WIDE <= self.outputs.rows {
                 self.two_panels(isa, panel, row);
                 panel += 2;
             } else {
@@ -63,7 +74,7 @@ impl Finish<'_> {
         for (t, token) in self.tokens.clone().enumerate() {
             let [first, second] = self.tiles.map(|tile| &tile[panel * self.tokens.len() + t]);
             let mut lanes = self.combined(isa, [isa.load(first), isa.load(second)], biases);
-            let (add, out) = self.target(token, row, LANES.min(self.job.rows - row));
+            let (add, out) = self.target(token, row, LANES.min(self.outputs.rows - row));
             if let Some(scale) = add {
                 lanes = isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale)));
             }
@@ -74,7 +85,7 @@ impl Finish<'_> {
     /// Eight rows' bias: of the matrix, or the gate, and of the values that are gated.
     #[inline(always)]
     fn biases<I: Isa>(&self, isa: I, row: usize) -> [I::F; 2] {
-        match &self.job.layer {
+        match &self.outputs.layer {
             Layer::Linear(linear) => [bias(isa, linear, row), isa.splat(-0.0)],
             Layer::Gated { gate, up, .. } => [bias(isa, gate, row), bias(isa, up, row)],
         }
@@ -83,7 +94,7 @@ impl Finish<'_> {
     #[inline(always)]
     fn combined<V: Copy, A: Arithmetic<V>>(&self, isa: A, sums: [V; 2], biases: [V; 2]) -> V {
         let lanes = isa.add(sums[0], biases[0]);
-        match &self.job.layer {
+        match &self.outputs.layer {
             Layer::Linear(_) => lanes,
             Layer::Gated { activation, .. } => isa.mul(activation.apply(isa, lanes), isa.add(sums[1], biases[1])),
         }
@@ -92,13 +103,13 @@ impl Finish<'_> {
     /// What a token's outputs from `row` on are multiplied by if they are added, and where they go.
     #[inline(always)]
     fn target(&mut self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
-        let (add, target) = match &self.job.after {
+        let (add, target) = match &self.outputs.after {
             After::Store => (None, token),
             After::Add { scale } => (Some(*scale), token),
             After::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
         };
         // SAFETY: no other task has these panels, and this task has no other part of the output now.
-        (add, unsafe { self.job.out.slice(target * self.job.rows + row, length) })
+        (add, unsafe { self.outputs.out.slice(target * self.outputs.rows + row, length) })
     }
 }
 

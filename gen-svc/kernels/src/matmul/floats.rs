@@ -4,7 +4,8 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Input, Tile};
+use super::product::Input;
+use super::tile::Tile;
 use crate::element::Element;
 use crate::isa::{Isa, LANES, Work};
 use crate::pack::Matrix;

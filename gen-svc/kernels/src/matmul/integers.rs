@@ -5,29 +5,11 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Tile;
-use crate::isa::{Isa, LANES, Work};
-use crate::pack::{BlockFormat, Codes, Matrix, Scales, Spec};
-use crate::quantize::{BLOCK, Factors, Int8Rows};
-
-/// A format that is known when its kernel is compiled.
-pub(super) trait Known {
-    const FORMAT: BlockFormat;
-    const SPEC: Spec = Self::FORMAT.spec();
-}
-
-macro_rules! known {
-    ($($format:ident),*) => {$(
-        #[allow(non_camel_case_types)] // as in `BlockFormat`
-        pub(super) struct $format;
-
-        impl Known for $format {
-            const FORMAT: BlockFormat = BlockFormat::$format;
-        }
-    )*};
-}
-
-known!(Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0);
+use super::formats::Known;
+use super::tile::Tile;
+use crate::isa::{BLOCK, Isa, LANES, Work};
+use crate::pack::{BlockFormat, Codes, Matrix, Scales};
+use crate::quantize::{Factors, Int8Rows};
 
 /// Some panels times some tokens.
 pub(super) struct Call<'a> {

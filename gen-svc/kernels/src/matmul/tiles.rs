@@ -10,12 +10,13 @@ use std::iter;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::cut;
-use super::integers::{Call, Known, scale_and_minimum, scale_of_half};
+use super::formats::Known;
+use super::integers::{Call, scale_and_minimum, scale_of_half};
+use super::tile::cut;
 use crate::isa::amx::{Amx, Codes, Sums, Unit};
-use crate::isa::{Isa, LANES, WIDE, Work};
+use crate::isa::{BLOCK, Isa, LANES, TILE_ROWS, WIDE, Work};
 use crate::pack::{Codes as Stored, Scales};
-use crate::quantize::{BLOCK, TILE_ROWS, Tile};
+use crate::quantize::Tile;
 
 /// Blocks of 32 columns that are spread out at a time.
 const BLOCKS: usize = 24;

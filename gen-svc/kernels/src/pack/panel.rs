@@ -1,7 +1,7 @@
 //! Where a row's numbers lie in a panel: put there from a file's bytes, and read back.
 
-use super::Format;
 use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, pairs};
+use super::format::Format;
 use crate::half::{bf16_to_f32, f16_to_f32};
 use crate::isa::LANES;
 

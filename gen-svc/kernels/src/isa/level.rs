@@ -1,0 +1,94 @@
+//! The instruction sets of x86-64 that the kernels are compiled for, and the choice between them.
+
+use super::operations::Work;
+use super::portable;
+#[cfg(target_arch = "x86_64")]
+use super::{amx, avx2, avx512};
+
+/// A set of instructions that this processor has. Levels that it lacks cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Level(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Amx(amx::Amx),
+}
+
+impl Level {
+    /// The best level of this processor.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::all_here().pop().unwrap_or(Self(Kind::Portable))
+    }
+
+    /// Every level of this processor, from the plainest to the best.
+    #[must_use]
+    pub fn all_here() -> Vec<Self> {
+        let portable = Some(Self(Kind::Portable));
+        #[cfg(target_arch = "x86_64")]
+        let levels = [
+            portable,
+            avx2::detect().map(Kind::Avx2).map(Self),
+            avx512::detect().map(Kind::Avx512).map(Self),
+            amx::detect().map(Kind::Amx).map(Self),
+        ];
+        #[cfg(not(target_arch = "x86_64"))]
+        let levels = [portable];
+        levels.into_iter().flatten().collect()
+    }
+
+    /// The level of that name, if this processor has it: `portable`, `avx2`, `avx512`, `amx`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all_here().into_iter().find(|level| level.name() == name)
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx(_) => "amx",
+        }
+    }
+
+    /// The processor's unit for whole tiles, if there is one.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn tiles(self) -> Option<amx::Amx> {
+        match self.0 {
+            Kind::Amx(amx) => Some(amx),
+            _ => None,
+        }
+    }
+
+    /// Whether there is such a unit.
+    pub(crate) fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.tiles().is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
+    }
+
+    /// Does the work with this level's instructions.
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+        match self.0 {
+            Kind::Portable => work.run(portable::Portable),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(isa) => avx2::run(isa, work),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(isa) => avx512::run(isa, work),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx(amx) => amx.run(work),
+        }
+    }
+}
