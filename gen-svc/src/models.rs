@@ -1,6 +1,6 @@
 //! What the engine asks of a model, and the architectures there are.
 
-use tandem_kernels::{Kernels, Level};
+use tandem_kernels::{IsaLevel, Kernels};
 
 use crate::cache::BlockId;
 use crate::error::Error;
@@ -207,7 +207,7 @@ pub fn load(file: &ModelFile, runtime: Runtime) -> Result<Box<dyn Model>, Error>
     let decoder = describe(file)?;
     Ok(match runtime {
         Runtime::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
-            let kernels = Kernels::new(threads, Level::detect());
+            let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
         Runtime::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, Placement::REFERENCE)?),

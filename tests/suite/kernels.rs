@@ -10,13 +10,13 @@ mod vocab;
 
 use std::sync::LazyLock;
 
-use tandem_kernels::{Kernels, Level};
+use tandem_kernels::{IsaLevel, Kernels};
 use tandem_tests::Random;
 
 /// One set of kernels per level of this processor, each with a team of three.
 static KERNELS: LazyLock<Vec<Kernels>> = LazyLock::new(|| {
-    let levels = Level::all_here();
-    for name in ["avx512", "amx"].into_iter().filter(|name| Level::named(name).is_none()) {
+    let levels = IsaLevel::available();
+    for name in ["avx512", "amx"].into_iter().filter(|name| IsaLevel::named(name).is_none()) {
         eprintln!("{name} is not on this processor: its products are not run");
     }
     levels.into_iter().map(|level| Kernels::new(3, level)).collect()

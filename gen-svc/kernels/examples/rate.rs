@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tandem_kernels::{
-    After, Attention, BlockFormat, Format, Input, Int8Rows, Kernels, KvFormat, KvShape, KvStore, Layer, Level, Linear,
-    Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
+    Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvShape, KvStore, Layer,
+    Linear, Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
@@ -48,11 +48,11 @@ impl Row {
 fn main() {
     let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let one =
-        std::env::var("TANDEM_CPU_LEVEL").ok().map(|name| Level::named(&name).expect("a level of this processor"));
+        std::env::var("TANDEM_CPU_LEVEL").ok().map(|name| IsaLevel::named(&name).expect("a level of this processor"));
     println!("{threads} threads, load average {}", load());
     println!("{:<34}{:>10}{:>10}{:>12}", "", "GB/s", "GMAC/s", "µs");
     run(vec![read(threads)]);
-    for level in one.map_or_else(Level::all_here, |level| vec![level]) {
+    for level in one.map_or_else(IsaLevel::available, |level| vec![level]) {
         let kernels: &'static Kernels = Box::leak(Box::new(Kernels::new(threads, level)));
         for (name, format, target) in FORMATS {
             let mut rows = vec![read(threads)];
@@ -121,7 +121,9 @@ fn product(
         kernels.quantize(&x, columns, &mut integers).expect("whole blocks");
         let input = Input { floats: &x, columns, integers: Some(&integers) };
         let layer = Layer::Linear(Linear { matrix: &matrix, bias: None });
-        kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect("right shapes");
+        kernels
+            .multiply(input, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])
+            .expect("right shapes");
     })
 }
 

@@ -1,6 +1,6 @@
 //! Functions of single numbers: exponential, hyperbolic tangent, and the activations made of them. Equal at every level.
 
-use crate::isa::{Arithmetic, Isa, LANES, Work};
+use crate::isa::{Arithmetic, Isa, Kernel, LANES};
 
 /// What a gate's numbers go through before they multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ const EXP_LOW: f32 = -87.336_54;
 /// The greatest argument that is computed; the exponential of greater ones is this one's.
 const EXP_HIGH: f32 = 88.376_26;
 
-/// The exponential, within 2 units in the last place. After Cephes' `expf`: powers of two times a polynomial within ±ln(2)/2.
+/// The exponential, within 2 units in the last place. Epilogue Cephes' `expf`: powers of two times a polynomial within ±ln(2)/2.
 #[inline(always)]
 pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let low = isa.splat(EXP_LOW);
@@ -40,7 +40,7 @@ pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     isa.select_less(x, low, isa.splat(0.0), isa.mul(fraction, isa.exp2(power)))
 }
 
-/// After Cephes' `tanhf`: a polynomial near zero, the exponential elsewhere.
+/// Epilogue Cephes' `tanhf`: a polynomial near zero, the exponential elsewhere.
 #[inline(always)]
 pub(crate) fn tanh<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let (one, two) = (isa.splat(1.0), isa.splat(2.0));
@@ -107,9 +107,9 @@ pub(crate) trait Map {
 }
 
 /// The work of putting a function's values in the place of its arguments.
-pub(crate) struct Mapped<'a, M>(pub(crate) &'a mut [f32], pub(crate) M);
+pub(crate) struct MapInPlace<'a, M>(pub(crate) &'a mut [f32], pub(crate) M);
 
-impl<M: Map> Work for Mapped<'_, M> {
+impl<M: Map> Kernel for MapInPlace<'_, M> {
     type Output = ();
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 
 mod call;
 mod merge;
-mod walk;
+mod range;
 
 pub use call::Attention;
 
@@ -14,10 +14,10 @@ use crate::disjoint::Disjoint;
 use crate::element::{F16, F32};
 use crate::error::Error;
 use crate::kernels::Kernels;
-use crate::kv::{KvFormat, KvStore, LITTLE};
+use crate::kv::{KvFormat, KvStore, MIN_PARALLEL_NUMBERS};
 use call::{Call, Chunk};
 use merge::Merge;
-use walk::Walk;
+use range::RangeAttention;
 
 /// Intermediate results. Kept between calls, so that it allocates only to grow.
 #[derive(Debug, Default)]
@@ -42,20 +42,20 @@ impl Kernels {
             scratch.partials.resize(length, 0.0);
         }
         let partials = Disjoint::new(&mut scratch.partials[..length]);
-        let walks: Vec<(&Chunk, usize)> =
+        let tasks: Vec<(&Chunk, usize)> =
             chunks.iter().flat_map(|chunk| chunk.ranges().map(move |range| (chunk, range))).collect();
-        self.team.run(walks.len(), &|task| {
-            let (chunk, range) = walks[task];
+        self.team.run(tasks.len(), &|task| {
+            let (chunk, range) = tasks[task];
             let length = call.partial_length(chunk);
             // SAFETY: every chunk and range has a part of its own.
             let partial = unsafe { partials.slice(chunk.start + (range - chunk.ranges().start) * length, length) };
             match store.shape().format {
-                KvFormat::F32 => self.level.run(Walk::<F32>::new(&call, chunk, range, partial)),
-                KvFormat::F16 => self.level.run(Walk::<F16>::new(&call, chunk, range, partial)),
+                KvFormat::F32 => self.level.run(RangeAttention::<F32>::new(&call, chunk, range, partial)),
+                KvFormat::F16 => self.level.run(RangeAttention::<F16>::new(&call, chunk, range, partial)),
             }
         });
         let (partials, out) = (&scratch.partials[..length], Disjoint::new(out));
-        self.team.run_unless(out_length < LITTLE, chunks.len(), &|task| {
+        self.team.run_serially_if(out_length < MIN_PARALLEL_NUMBERS, chunks.len(), &|task| {
             self.level.run(Merge { call: &call, chunk: &chunks[task], partials, out: &out });
         });
         Ok(())

@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 use crate::error::Error;
 
 /// The length of a cache line, in bytes.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Types for which every pattern of bits is a value, so that zeroed memory and any bytes can be read as them.
 ///
 /// # Safety
-/// Implementors have no padding, no invalid patterns, and an alignment of at most [`LINE`].
+/// Implementors have no padding, no invalid patterns, and an alignment of at most [`CACHE_LINE_BYTES`].
 pub(crate) unsafe trait Plain: Copy + Send + Sync {}
 // SAFETY: integers and floats are as the trait demands.
 unsafe impl Plain for u8 {}
@@ -37,14 +37,14 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     pub(crate) fn zeroed(bytes: usize) -> Result<Self, Error> {
-        let bytes = bytes.max(LINE);
+        let bytes = bytes.max(CACHE_LINE_BYTES);
         // A line more, to find one in it: allocators write zeros into every page where they are asked for such an alignment.
-        let size = bytes.checked_add(LINE).ok_or(Error::Memory { bytes: None })?;
+        let size = bytes.checked_add(CACHE_LINE_BYTES).ok_or(Error::Memory { bytes: None })?;
         let layout = Layout::from_size_align(size, 1).map_err(|_| Error::Memory { bytes: None })?;
         // SAFETY: the size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::Memory { bytes: Some(bytes) })?;
-        // SAFETY: the next line starts fewer than LINE bytes from here, and the allocation is so much larger than `bytes`.
-        let start = unsafe { allocated.add(allocated.align_offset(LINE)) };
+        // SAFETY: the next line starts fewer than CACHE_LINE_BYTES bytes from here, and the allocation is so much larger than `bytes`.
+        let start = unsafe { allocated.add(allocated.align_offset(CACHE_LINE_BYTES)) };
         Ok(Self { start, bytes, allocated, layout })
     }
 

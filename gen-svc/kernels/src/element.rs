@@ -17,7 +17,7 @@ pub(crate) trait Element {
 }
 
 /// A type that kernels also write.
-pub(crate) trait Written: Element {
+pub(crate) trait WritableElement: Element {
     const ZERO: Self::Stored;
 
     fn store<I: Isa>(isa: I, lanes: I::F, to: &mut [Self::Stored; LANES]);
@@ -67,7 +67,7 @@ impl Element for Bf16 {
     }
 }
 
-impl Written for F32 {
+impl WritableElement for F32 {
     const ZERO: f32 = 0.0;
 
     #[inline(always)]
@@ -76,7 +76,7 @@ impl Written for F32 {
     }
 }
 
-impl Written for F16 {
+impl WritableElement for F16 {
     const ZERO: u16 = 0;
 
     #[inline(always)]

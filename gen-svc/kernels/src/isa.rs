@@ -1,6 +1,6 @@
 //! Vector operations at the levels that processors offer, and the choice between them.
 //!
-//! A kernel is written once, as [`Work`] over any [`Isa`], and compiled for each level. Every level rounds each operation in
+//! A kernel is written once, as [`Kernel`] over any [`Isa`], and compiled for each level. Every level rounds each operation in
 //! the same way and adds in the same order, so results do not depend on the processor.
 
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +16,6 @@ mod sizes;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use level::Level;
-pub(crate) use operations::{Arithmetic, Isa, Work};
+pub use level::IsaLevel;
+pub(crate) use operations::{Arithmetic, Isa, Kernel};
 pub(crate) use sizes::{BLOCK, LANES, TILE_ROWS, WIDE};

@@ -1,19 +1,19 @@
 //! The thread team and the level of instructions that all kernels share.
 
-use crate::isa::Level;
+use crate::isa::IsaLevel;
 use crate::pool::Team;
 
 /// All kernels at one level, on one thread team.
 #[derive(Debug)]
 pub struct Kernels {
     pub(crate) team: Team,
-    pub(crate) level: Level,
+    pub(crate) level: IsaLevel,
 }
 
 impl Kernels {
     /// Starts `threads` - 1 threads: the caller is the first.
     #[must_use]
-    pub fn new(threads: usize, level: Level) -> Self {
+    pub fn new(threads: usize, level: IsaLevel) -> Self {
         Self { team: Team::new(threads), level }
     }
 
@@ -23,7 +23,7 @@ impl Kernels {
     }
 
     #[must_use]
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> IsaLevel {
         self.level
     }
 }

@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 
 use crate::buffer::Buffer;
 use crate::disjoint::Disjoint;
-use crate::element::{F16, F32, Written};
+use crate::element::{F16, F32, WritableElement};
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 use crate::kernels::Kernels;
 
 /// Positions of a block.
@@ -137,19 +137,19 @@ impl Kernels {
     }
 
     /// A task per head, so that no two tasks write the same memory, whatever the runs' blocks are.
-    fn write_as<E: Written>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
+    fn write_as<E: WritableElement>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
         let shape = store.shape;
         let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
         let write =
             |head| self.level.run(WriteHead::<E> { shape, memory: &memory, runs, new, head, element: PhantomData });
-        self.team.run_unless(new.keys.len() < LITTLE, shape.heads, &write);
+        self.team.run_serially_if(new.keys.len() < MIN_PARALLEL_NUMBERS, shape.heads, &write);
     }
 }
 
 /// Numbers that are written sooner than another thread is told.
-pub(crate) const LITTLE: usize = 8 << 10;
+pub(crate) const MIN_PARALLEL_NUMBERS: usize = 8 << 10;
 
-struct WriteHead<'a, E: Written> {
+struct WriteHead<'a, E: WritableElement> {
     shape: KvShape,
     memory: &'a Disjoint<'a, E::Stored>,
     runs: &'a [Run<'a>],
@@ -158,7 +158,7 @@ struct WriteHead<'a, E: Written> {
     element: PhantomData<E>,
 }
 
-impl<E: Written> Work for WriteHead<'_, E> {
+impl<E: WritableElement> Kernel for WriteHead<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -184,7 +184,7 @@ impl<E: Written> Work for WriteHead<'_, E> {
 
 /// A key's elements go to the same position of the tile's \[head_dim\]\[16\].
 #[inline(always)]
-fn write_key<I: Isa, E: Written>(isa: I, key: &[f32], tile: &mut [E::Stored], position: usize) {
+fn write_key<I: Isa, E: WritableElement>(isa: I, key: &[f32], tile: &mut [E::Stored], position: usize) {
     let elements = tile.as_chunks_mut::<POSITIONS>().0;
     for (key, elements) in key.as_chunks().0.iter().zip(elements.as_chunks_mut::<LANES>().0) {
         let mut stored = [E::ZERO; LANES];
@@ -196,7 +196,7 @@ fn write_key<I: Isa, E: Written>(isa: I, key: &[f32], tile: &mut [E::Stored], po
 }
 
 #[inline(always)]
-fn write_value<I: Isa, E: Written>(isa: I, value: &[f32], to: &mut [E::Stored]) {
+fn write_value<I: Isa, E: WritableElement>(isa: I, value: &[f32], to: &mut [E::Stored]) {
     for (value, to) in value.as_chunks().0.iter().zip(to.as_chunks_mut().0) {
         E::store(isa, isa.load(value), to);
     }

@@ -1,7 +1,7 @@
 //! Root mean square normalization of rows.
 
 use crate::error::{Error, expect, expect_multiple};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 use crate::kernels::Kernels;
 
 /// y = x / sqrt(mean(x²) + epsilon) * (offset + weight).
@@ -54,7 +54,7 @@ struct Rows<'a> {
     out: &'a mut [f32],
 }
 
-impl Work for Rows<'_> {
+impl Kernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]

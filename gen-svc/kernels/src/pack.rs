@@ -53,7 +53,7 @@ impl Matrix {
             for row in (0..LANES).take_while(|row| LANES * panel + row < rows) {
                 let index = source.order.source(LANES * panel + row, rows);
                 let raw = &source.bytes[index * row_bytes..][..row_bytes];
-                panel::put(format, out, row, &convert(source.format, format, source.columns, raw));
+                panel::write_row(format, out, row, &convert(source.format, format, source.columns, raw));
             }
         };
         team.run_on_chunks(&mut buffer.as_mut_slice()[..bytes], panel_bytes, &pack);
@@ -92,7 +92,7 @@ impl Matrix {
     }
 
     pub(crate) fn unpack_row(&self, row: usize, out: &mut [f32]) {
-        panel::read(self.format, self.panel(row / LANES), row % LANES, out);
+        panel::read_row(self.format, self.panel(row / LANES), row % LANES, out);
     }
 
     pub(crate) fn panels(&self) -> usize {
@@ -121,7 +121,7 @@ fn checked_row_bytes(source: &Rows<'_>) -> Result<usize, Error> {
     }
     let row_bytes = source.format.row_bytes(source.columns).ok_or(Error::Memory { bytes: None })?;
     expect_multiple("bytes of a matrix", row_bytes, source.bytes.len())?;
-    if let RowOrder::Halves { heads } = source.order {
+    if let RowOrder::Interleaved { heads } = source.order {
         let rows = source.bytes.len() / row_bytes;
         expect_multiple("heads", 1, heads)?;
         expect_multiple("rows of a matrix in halves", product(&[2, heads])?, rows)?;
@@ -144,8 +144,8 @@ fn decode(format: Format, raw: &[u8], out: &mut [f32]) {
     // Rows that were read have panels that can be addressed.
     let bytes = format.panel_bytes(out.len()).unwrap_or_default();
     let mut panel = vec![0; bytes];
-    panel::put(format, &mut panel, 0, raw);
-    panel::read(format, &panel, 0, out);
+    panel::write_row(format, &mut panel, 0, raw);
+    panel::read_row(format, &panel, 0, out);
 }
 
 /// A row as a file would have it. Only targets can be encoded to.

@@ -15,14 +15,14 @@ use std::thread::JoinHandle;
 use crate::disjoint::Disjoint;
 
 /// How often an idle thread looks for work before it sleeps: some 20 µs.
-const SPINS: u32 = 1_000;
+const SPINS_BEFORE_SLEEP: u32 = 1_000;
 
 /// Threads that work together. The thread that calls [`Team::run`] is one of them.
 pub struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Held while a phase runs.
-    turn: Mutex<()>,
+    phase_lock: Mutex<()>,
 }
 
 /// One call of [`Team::run`]. Lives on the caller's stack.
@@ -58,10 +58,10 @@ impl Team {
         let shared = Arc::new(Shared::default());
         let start = |index| {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.work()).ok()
+            std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.run_worker()).ok()
         };
         let threads = (1..threads).map_while(start).collect();
-        Self { shared, threads, turn: Mutex::new(()) }
+        Self { shared, threads, phase_lock: Mutex::new(()) }
     }
 
     /// How many threads share the work.
@@ -76,24 +76,24 @@ impl Team {
     /// # Panics
     /// When a task panicked, with the same payload, after all have ended.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        match self.turn() {
-            Some(_turn) if tasks > 1 => self.shared.run(&Phase { task, tasks }),
+        match self.lock_phase() {
+            Some(_lock) if tasks > 1 => self.shared.run(&Phase { task, tasks }),
             _ => (0..tasks).for_each(task),
         }
     }
 
-    /// As [`Team::run`], by the caller alone if the work is little: telling another thread takes some microseconds.
-    pub(crate) fn run_unless(&self, little: bool, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        if little { (0..tasks).for_each(task) } else { self.run(tasks, task) }
+    /// As [`Team::run`], by the caller alone if the work is is_serial: telling another thread takes some microseconds.
+    pub(crate) fn run_serially_if(&self, is_serial: bool, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if is_serial { (0..tasks).for_each(task) } else { self.run(tasks, task) }
     }
 
     /// The right to start a phase. None while one runs, and when there is nobody else.
-    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.turn.try_lock() {
+    fn lock_phase(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.phase_lock.try_lock() {
             _ if self.threads.is_empty() => None,
-            Ok(turn) => Some(turn),
+            Ok(lock) => Some(lock),
             // An earlier phase panicked, after it had ended.
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -119,7 +119,7 @@ impl Shared {
             let _sleep = lock(&self.sleep);
             self.wake.notify_all();
         }
-        while self.work_once() {}
+        while self.run_task() {}
         self.wait_for_others(phase.tasks);
         if let Some(payload) = lock(&self.panic).take() {
             resume_unwind(payload);
@@ -141,15 +141,15 @@ impl Shared {
     }
 
     /// What every thread but the caller does until the team is dropped.
-    fn work(&self) {
-        let wanted = || self.unclaimed.load(SeqCst) > 0 || self.closing.load(SeqCst);
+    fn run_worker(&self) {
+        let has_work = || self.unclaimed.load(SeqCst) > 0 || self.closing.load(SeqCst);
         while !self.closing.load(SeqCst) {
-            if self.work_once() || spin_until(wanted) {
+            if self.run_task() || spin_until(has_work) {
                 continue;
             }
             let mut sleep = lock(&self.sleep);
             self.sleepers.fetch_add(1, SeqCst);
-            while !wanted() {
+            while !has_work() {
                 sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
             }
             self.sleepers.fetch_sub(1, SeqCst);
@@ -157,7 +157,7 @@ impl Shared {
     }
 
     /// Does one task. False if none is left.
-    fn work_once(&self) -> bool {
+    fn run_task(&self) -> bool {
         let Ok(unclaimed) = self.unclaimed.fetch_update(SeqCst, SeqCst, |unclaimed| unclaimed.checked_sub(1)) else {
             return false;
         };
@@ -200,7 +200,7 @@ impl fmt::Debug for Team {
 
 /// Looks for a while. Whether it came true.
 fn spin_until(condition: impl Fn() -> bool) -> bool {
-    for _ in 0..SPINS {
+    for _ in 0..SPINS_BEFORE_SLEEP {
         if condition() {
             return true;
         }

@@ -5,7 +5,7 @@ use std::array::from_fn;
 use crate::disjoint::Disjoint;
 use crate::error::{Error, expect_multiple};
 use crate::half::f32_to_f16;
-use crate::isa::{BLOCK, Isa, LANES, Level, TILE_ROWS, Work};
+use crate::isa::{BLOCK, Isa, IsaLevel, Kernel, LANES, TILE_ROWS};
 use crate::kernels::Kernels;
 use crate::pool::Team;
 
@@ -31,7 +31,7 @@ pub(crate) struct Tile {
 }
 
 /// Rows from which on multiplying tiles is faster.
-const TILED_ROWS: usize = 8;
+const MIN_TILED_ROWS: usize = 8;
 
 /// What a block's integers stand for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -74,11 +74,11 @@ impl Int8Rows {
     }
 
     /// Takes the place of what was held by `x`: \[rows\]\[columns\].
-    pub(crate) fn fill(&mut self, team: &Team, level: Level, x: &[f32], columns: usize) -> Result<(), Error> {
+    pub(crate) fn fill(&mut self, team: &Team, level: IsaLevel, x: &[f32], columns: usize) -> Result<(), Error> {
         expect_multiple("columns of quantized input", BLOCK, columns)?;
         expect_multiple("quantized input", columns, x.len())?;
         (self.rows, self.columns) = (x.len() / columns, columns);
-        let tiled = level.has_tiles() && self.rows >= TILED_ROWS;
+        let tiled = level.has_tiles() && self.rows >= MIN_TILED_ROWS;
         let blocks = columns / BLOCK;
         self.tiles.resize(if tiled { self.rows.div_ceil(TILE_ROWS) * blocks } else { 0 }, Tile::default());
         self.values.resize(if tiled { 0 } else { x.len() / BLOCK }, [0; BLOCK]);
@@ -117,7 +117,7 @@ struct Quantize<'a> {
     factors: &'a mut [Factors],
 }
 
-impl Work for Quantize<'_> {
+impl Kernel for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -135,7 +135,7 @@ struct QuantizeTiles<'a> {
     tiles: &'a mut [Tile],
 }
 
-impl Work for QuantizeTiles<'_> {
+impl Kernel for QuantizeTiles<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Rotary position embeddings, and the norms of single heads that some models have before them.
 
 use crate::error::{Error, expect, expect_multiple};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 use crate::kernels::Kernels;
 use crate::norm::{Norm, normalize, rows_per_task};
 
@@ -86,7 +86,7 @@ struct Token<'a> {
     token: usize,
 }
 
-impl Work for Token<'_> {
+impl Kernel for Token<'_> {
     type Output = ();
 
     #[inline(always)]

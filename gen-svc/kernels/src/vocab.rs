@@ -1,36 +1,36 @@
 //! Passes over a row of logits: one number per word of the vocabulary. Every level gives the same bits.
 
-use crate::act::{self, Mapped, Scale, SoftCap};
-use crate::isa::{Isa, LANES, Level, Work};
+use crate::act::{self, MapInPlace, Scale, SoftCap};
+use crate::isa::{Isa, IsaLevel, Kernel, LANES};
 
 /// The greatest number; NaN is passed over. Negative infinity for an empty row.
 #[must_use]
-pub fn max(level: Level, row: &[f32]) -> f32 {
+pub fn max(level: IsaLevel, row: &[f32]) -> f32 {
     level.run(Max(row))
 }
 
 /// The first index of the greatest number; zero when there is none.
 #[must_use]
-pub fn argmax(level: Level, row: &[f32]) -> usize {
+pub fn argmax(level: IsaLevel, row: &[f32]) -> usize {
     let max = max(level, row);
     row.iter().position(|value| *value == max).unwrap_or(0)
 }
 
 /// ln(sum(exp(x))).
 #[must_use]
-pub fn log_sum_exp(level: Level, row: &[f32]) -> f32 {
+pub fn log_sum_exp(level: IsaLevel, row: &[f32]) -> f32 {
     let max = max(level, row);
     if max.is_infinite() { max } else { max + level.run(SumOfExps { row, max }).ln() }
 }
 
 /// exp((x - max) * factor), number by number, in place. Their sum.
-pub fn exp(level: Level, row: &mut [f32], max: f32, factor: f32) -> f32 {
+pub fn exp(level: IsaLevel, row: &mut [f32], max: f32, factor: f32) -> f32 {
     level.run(Weights { row, max, factor })
 }
 
 /// Appends index and value of every number that is at least `threshold`, in order.
-pub fn at_least(level: Level, row: &[f32], threshold: f32, out: &mut Vec<(u32, f32)>) {
-    for (start, part) in (0..).step_by(PART).zip(row.chunks(PART)) {
+pub fn at_least(level: IsaLevel, row: &[f32], threshold: f32, out: &mut Vec<(u32, f32)>) {
+    for (start, part) in (0..).step_by(CHUNK).zip(row.chunks(CHUNK)) {
         if max(level, part) >= threshold {
             let values = (start..).zip(part.iter().copied());
             out.extend(values.filter(|(_, value)| *value >= threshold));
@@ -39,12 +39,12 @@ pub fn at_least(level: Level, row: &[f32], threshold: f32, out: &mut Vec<(u32, f
 }
 
 /// Numbers that are looked at together, since few of them are wanted.
-const PART: usize = 64;
+const CHUNK: usize = 64;
 
 /// The K-th greatest number. Negative infinity when there are not so many. NaN is passed over.
 #[must_use]
-pub fn kth(level: Level, row: &[f32], k: usize) -> f32 {
-    let greatest: Vec<f32> = row.chunks(PART).map(|part| max(level, part)).collect();
+pub fn kth(level: IsaLevel, row: &[f32], k: usize) -> f32 {
+    let greatest: Vec<f32> = row.chunks(CHUNK).map(|part| max(level, part)).collect();
     // Of so many parts each has a number that is no smaller.
     let least = kth_of(greatest, k).unwrap_or(f32::NEG_INFINITY);
     let mut found = Vec::new();
@@ -79,18 +79,18 @@ fn mask_part(part: &mut [f32], word: u32) {
 }
 
 /// Multiplies every number.
-pub fn scale(level: Level, row: &mut [f32], factor: f32) {
-    level.run(Mapped(row, Scale(factor)));
+pub fn scale(level: IsaLevel, row: &mut [f32], factor: f32) {
+    level.run(MapInPlace(row, Scale(factor)));
 }
 
 /// `limit` * tanh(x / `limit`), in place.
-pub fn soft_cap(level: Level, row: &mut [f32], limit: f32) {
-    level.run(Mapped(row, SoftCap(limit)));
+pub fn soft_cap(level: IsaLevel, row: &mut [f32], limit: f32) {
+    level.run(MapInPlace(row, SoftCap(limit)));
 }
 
 struct Max<'a>(&'a [f32]);
 
-impl Work for Max<'_> {
+impl Kernel for Max<'_> {
     type Output = f32;
 
     #[inline(always)]
@@ -116,7 +116,7 @@ struct SumOfExps<'a> {
     max: f32,
 }
 
-impl Work for SumOfExps<'_> {
+impl Kernel for SumOfExps<'_> {
     type Output = f32;
 
     #[inline(always)]
@@ -143,7 +143,7 @@ struct Weights<'a> {
     factor: f32,
 }
 
-impl Work for Weights<'_> {
+impl Kernel for Weights<'_> {
     type Output = f32;
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Packed weights against the GGUF reader's own dequantization, to the bit.
 
 use gen_svc::weights::quant::dequantize;
-use tandem_kernels::{BlockFormat, Format, Kernels, Level, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, RowOrder, Rows, Target};
 use tandem_model_files::artifacts::gguf::GgmlType;
 
 const BLOCKS: [(GgmlType, BlockFormat); 8] = [
@@ -31,7 +31,7 @@ fn bits(value: f32) -> u32 {
 
 #[test]
 fn packed_blocks_are_what_the_reader_makes_of_them() {
-    let kernels = Kernels::new(2, Level::detect());
+    let kernels = Kernels::new(2, IsaLevel::detect());
     for (dtype, format) in BLOCKS {
         let columns = 4 * dtype.block_len() as usize;
         let bytes = bytes(250 * 4 * dtype.block_bytes() as usize);

@@ -2,7 +2,7 @@
 
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
-    Attention, Error, Kernels, KeysValues, KvFormat, KvShape, KvStore, Level, POSITIONS, Run, Scratch,
+    Attention, Error, IsaLevel, Kernels, KeysValues, KvFormat, KvShape, KvStore, POSITIONS, Run, Scratch,
 };
 
 /// A model's layer: heads, key heads, size of a head, and its rules.
@@ -183,7 +183,7 @@ fn sequences_do_not_meet_and_threads_do_not_matter() {
     let rules = Rules { window: Some(30), ..PLAIN };
     let sequences: Vec<_> = (0..5).map(|i| Sequence::new(rules, i, 20 + 9 * i as usize, i as u32, 5)).collect();
     for threads in [1, 2, 4] {
-        let kernels = Kernels::new(threads, Level::detect());
+        let kernels = Kernels::new(threads, IsaLevel::detect());
         let mut together = store(rules, 64);
         let firsts: Vec<_> = sequences.iter().map(|sequence| (sequence, 0, sequence.length - 3)).collect();
         step(&kernels, rules, &mut together, &firsts);

@@ -3,24 +3,31 @@
 use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
-    Activation, After, BlockFormat, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
+    Activation, BlockFormat, Epilogue, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
 };
 
 /// Multiplies `x` by one matrix.
 fn multiply(kernels: &Kernels, x: &[f32], matrix: &Matrix) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / matrix.columns() * matrix.rows()];
     let layer = Layer::Linear(Linear { matrix, bias: None });
-    multiply_layer(kernels, x, matrix.columns(), layer, After::Store, &mut out);
+    multiply_layer(kernels, x, matrix.columns(), layer, Epilogue::Store, &mut out);
     out
 }
 
-fn multiply_layer(kernels: &Kernels, x: &[f32], columns: usize, layer: Layer<'_>, after: After<'_>, out: &mut [f32]) {
+fn multiply_layer(
+    kernels: &Kernels,
+    x: &[f32],
+    columns: usize,
+    layer: Layer<'_>,
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+) {
     let mut integers = Int8Rows::default();
     if columns.is_multiple_of(32) {
         kernels.quantize(x, columns, &mut integers).expect("whole blocks");
     }
     let input = Input { floats: x, columns, integers: columns.is_multiple_of(32).then_some(&integers) };
-    kernels.multiply(input, &mut [Product { layer, after, out }]).expect("shapes are right");
+    kernels.multiply(input, &mut [Product { layer, epilogue, out }]).expect("shapes are right");
 }
 
 /// What quantized input stands for: per 32 the greatest magnitude over 127 is the unit.
@@ -237,7 +244,7 @@ fn several_products_share_their_input() {
         let mut outs = [&q, &k, &v].map(|matrix| vec![0.0; 5 * matrix.rows()]);
         let mut products = Vec::new();
         for (out, matrix) in outs.iter_mut().zip([&q, &k, &v]) {
-            products.push(Product { layer: Layer::Linear(linear(matrix)), after: After::Store, out });
+            products.push(Product { layer: Layer::Linear(linear(matrix)), epilogue: Epilogue::Store, out });
         }
         kernels
             .multiply(Input { floats: &x, columns: 256, integers: Some(&integers) }, &mut products)
@@ -255,7 +262,7 @@ fn outputs_are_biased_scaled_and_added() {
     for kernels in KERNELS.iter() {
         let mut out = residual.clone();
         let layer = Layer::Linear(Linear { matrix: &matrix, bias: Some(&bias) });
-        multiply_layer(kernels, &x, 20, layer, After::Add { scale: 0.22 }, &mut out);
+        multiply_layer(kernels, &x, 20, layer, Epilogue::Add { scale: 0.22 }, &mut out);
         let plain = multiply(kernels, &x, &matrix);
         let expected = (0..39).map(|i| residual[i] + (plain[i] + bias[i % 13]) * 0.22);
         assert_eq!(bits(&out), bits(&expected.collect::<Vec<_>>()));
@@ -270,7 +277,7 @@ fn outputs_are_scattered() {
     for kernels in KERNELS.iter() {
         let mut out = vec![1.0; 6 * 21];
         let layer = Layer::Linear(linear(&matrix));
-        multiply_layer(kernels, &x, 32, layer, After::Scatter { rows: &rows, scales: &scales }, &mut out);
+        multiply_layer(kernels, &x, 32, layer, Epilogue::Scatter { rows: &rows, scales: &scales }, &mut out);
         let mut expected = vec![1.0; 6 * 21];
         for (token, plain) in multiply(kernels, &x, &matrix).chunks_exact(21).enumerate() {
             let row = &mut expected[rows[token] as usize * 21..][..21];
@@ -298,7 +305,7 @@ fn gates_multiply_values() {
             let mut out = vec![0.0; 70 * 50];
             let gate_layer = Linear { matrix: &gate, bias: Some(&bias) };
             let layer = Layer::Gated { gate: gate_layer, up: linear(&up), activation };
-            multiply_layer(kernels, &x, 64, layer, After::Store, &mut out);
+            multiply_layer(kernels, &x, 64, layer, Epilogue::Store, &mut out);
             let (gates, ups) = (multiply(kernels, &x, &gate), multiply(kernels, &x, &up));
             let gates = gates.iter().enumerate().map(|(i, gate)| f64::from(gate + bias[i % 50]));
             let expected: Vec<f64> = gates.zip(&ups).map(|(gate, up)| of(gate) * f64::from(*up)).collect();
@@ -318,8 +325,9 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     let refused = |length: usize, columns: usize, integers, layer: Layer<'_>, outputs: usize| {
         let mut out = vec![7.0; outputs];
         let input = Input { floats: &floats[..length], columns, integers };
-        let error =
-            kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect_err("refused");
+        let error = kernels
+            .multiply(input, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])
+            .expect_err("refused");
         assert!(out.iter().all(|value| *value == 7.0));
         error
     };
@@ -341,7 +349,7 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     assert!(refused(64, 32, x, gated, 16).to_string().contains("gate"));
     let scattered = |rows: &[u32], scales: &[f32], outputs: usize| {
         let mut out = vec![7.0; outputs];
-        let product = Product { layer, after: After::Scatter { rows, scales }, out: &mut out };
+        let product = Product { layer, epilogue: Epilogue::Scatter { rows, scales }, out: &mut out };
         let input = Input { floats: &floats, columns: 32, integers: Some(&integers) };
         kernels.multiply(input, &mut [product]).expect_err("refused").to_string()
     };

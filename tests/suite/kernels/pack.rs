@@ -2,7 +2,7 @@
 
 use super::blocks::{BLOCKS, float_matrix, random_rows, values};
 use super::{KERNELS, Random, bits};
-use tandem_kernels::{BlockFormat, Error, Format, Kernels, Level, Matrix, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Error, Format, IsaLevel, Kernels, Matrix, RowOrder, Rows, Target};
 
 fn pack(format: Format, columns: usize, bytes: &[u8], order: RowOrder, target: Target) -> Result<Matrix, Error> {
     KERNELS[0].pack(&Rows { format, columns, bytes, order }, target)
@@ -108,7 +108,7 @@ fn blocks_become_floats_as_they_are_read() {
 fn halves_come_one_after_the_other() {
     let numbers: Vec<f32> = (0..12).map(|row| row as f32).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let packed = pack(Format::F32, 1, &bytes, RowOrder::Halves { heads: 2 }, Target::Keep).expect("whole heads");
+    let packed = pack(Format::F32, 1, &bytes, RowOrder::Interleaved { heads: 2 }, Target::Keep).expect("whole heads");
     assert_eq!(values(&packed), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0]);
 }
 
@@ -116,7 +116,7 @@ fn halves_come_one_after_the_other() {
 fn every_team_packs_the_same() {
     let bytes = random_rows(&mut Random(10), BlockFormat::Q4_1, 100, 64);
     let rows = Rows { format: Format::Block(BlockFormat::Q4_1), columns: 64, bytes: &bytes, order: RowOrder::AsIs };
-    let alone = Kernels::new(1, Level::detect()).pack(&rows, Target::Keep).expect("whole rows");
+    let alone = Kernels::new(1, IsaLevel::detect()).pack(&rows, Target::Keep).expect("whole rows");
     assert_eq!(values(&alone), values(&KERNELS[0].pack(&rows, Target::Keep).expect("whole rows")));
 }
 
@@ -126,7 +126,7 @@ fn sizes_that_do_not_fit_are_refused() {
         pack(format, columns, &vec![0; length], order, target).expect_err("refused").to_string()
     };
     let q4 = Format::Block(BlockFormat::Q4_0);
-    let halves = |heads| RowOrder::Halves { heads };
+    let halves = |heads| RowOrder::Interleaved { heads };
     let cases = [
         (
             refused(q4, 33, 18, RowOrder::AsIs, Target::Keep),

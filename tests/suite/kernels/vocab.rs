@@ -1,7 +1,7 @@
 //! Passes over a row of logits.
 
 use super::{Random, bits, check_close};
-use tandem_kernels::{Level, vocab};
+use tandem_kernels::{IsaLevel, vocab};
 
 /// Rows that end within a vector, within four, and after thousands.
 const LENGTHS: [usize; 6] = [1, 7, 8, 33, 1_000, 49_152];
@@ -12,7 +12,7 @@ fn logits(length: usize) -> Vec<f32> {
 
 #[test]
 fn the_greatest_is_found_first() {
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         for length in LENGTHS {
             let mut row = logits(length);
             let best = length * 2 / 3;
@@ -32,13 +32,13 @@ fn log_sum_exp_is_its_definition() {
     for length in LENGTHS {
         let row = logits(length);
         let expected = row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
-        let found: Vec<f32> = Level::all_here().iter().map(|level| vocab::log_sum_exp(*level, &row)).collect();
+        let found: Vec<f32> = IsaLevel::available().iter().map(|level| vocab::log_sum_exp(*level, &row)).collect();
         for found in &found {
             check_close(&[*found], &[expected], "log-sum-exp", |_| 2e-6 * expected.abs() + 1e-6);
-            assert_eq!(found.to_bits(), vocab::log_sum_exp(Level::all_here()[0], &row).to_bits());
+            assert_eq!(found.to_bits(), vocab::log_sum_exp(IsaLevel::available()[0], &row).to_bits());
         }
     }
-    let level = Level::detect();
+    let level = IsaLevel::detect();
     assert_eq!(vocab::log_sum_exp(level, &[f32::NEG_INFINITY; 4]), f32::NEG_INFINITY);
     assert_eq!(vocab::log_sum_exp(level, &[f32::NEG_INFINITY, 3.0]), 3.0);
 }
@@ -47,7 +47,7 @@ fn log_sum_exp_is_its_definition() {
 fn exponentials_are_near_and_zero_is_zero() {
     let row: Vec<f32> = (0..3_001).map(|i| -(i as f32) * 0.03).chain([f32::NEG_INFINITY, f32::NAN]).collect();
     let mut first = Vec::new();
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         let mut out = row.clone();
         let sum = vocab::exp(level, &mut out, 0.0, 1.0);
         assert!(sum.is_nan());
@@ -67,7 +67,7 @@ fn exponentials_are_near_and_zero_is_zero() {
 
 #[test]
 fn candidates_are_collected_in_order() {
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         for length in LENGTHS {
             let row = logits(length);
             let mut found = vec![(9, 9.0)];
@@ -80,7 +80,7 @@ fn candidates_are_collected_in_order() {
 
 #[test]
 fn the_kth_greatest_is_that_of_the_sorted() {
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         for length in LENGTHS {
             let row = logits(length);
             let mut sorted = row.clone();
@@ -113,7 +113,7 @@ fn logits_are_scaled_and_capped() {
     let row: Vec<f32> = (-500..=500).map(|i| i as f32 * 0.31).chain([1e-6, -0.01, f32::INFINITY]).collect();
     let expected: Vec<f64> = row.iter().map(|x| 30.0 * (f64::from(*x) / 30.0).tanh()).collect();
     let mut first = Vec::new();
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         let mut capped = row.clone();
         vocab::soft_cap(level, &mut capped, 30.0);
         check_close(&capped, &expected, "soft cap", |i| expected[i].abs() * 4e-7);

@@ -6,9 +6,9 @@ use crate::error::{Error, expect, expect_multiple};
 use crate::kv::{KvStore, Run};
 
 /// Positions of a range.
-pub(super) const RANGE: usize = 512;
+pub(super) const RANGE_POSITIONS: usize = 512;
 /// Query rows of a task, about: they are read again for every block of keys, so they should stay in the nearest cache.
-const ROWS: usize = 48;
+const ROWS_PER_TASK: usize = 48;
 
 /// One layer's attention.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     pub(super) fn ranges(&self) -> Range<usize> {
-        self.positions.start / RANGE..self.positions.end.div_ceil(RANGE)
+        self.positions.start / RANGE_POSITIONS..self.positions.end.div_ceil(RANGE_POSITIONS)
     }
 }
 
@@ -72,12 +72,12 @@ impl<'a> Call<'a> {
 
     /// All work, run by run.
     pub(super) fn chunks(&self) -> Vec<Chunk> {
-        let step = (ROWS / self.group).max(1);
+        let step = (ROWS_PER_TASK / self.group).max(1);
         let (mut chunks, mut first, mut start) = (Vec::new(), 0, 0);
         for (index, run) in self.attention.runs.iter().enumerate() {
             for token in (0..run.length).step_by(step) {
                 let tokens = token..(token + step).min(run.length);
-                let positions = self.first_seen(run.past + token)..run.past + tokens.end;
+                let positions = self.first_visible(run.past + token)..run.past + tokens.end;
                 for head in 0..self.store.shape().heads {
                     let (tokens, positions) = (tokens.clone(), positions.clone());
                     let chunk = Chunk { run: index, head, tokens, first, positions, start };
@@ -92,14 +92,14 @@ impl<'a> Call<'a> {
 
     /// The first position that a token sees.
     #[inline(always)]
-    fn first_seen(&self, position: usize) -> usize {
+    fn first_visible(&self, position: usize) -> usize {
         self.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
     /// The positions that a token sees.
     #[inline(always)]
-    pub(super) fn seen(&self, position: usize) -> Range<usize> {
-        self.first_seen(position)..position + 1
+    pub(super) fn visible(&self, position: usize) -> Range<usize> {
+        self.first_visible(position)..position + 1
     }
 
     /// Numbers of a query row's partial result: the weighted values, the greatest score, the sum of the weights.

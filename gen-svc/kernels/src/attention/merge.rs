@@ -3,7 +3,7 @@
 use super::call::{Call, Chunk};
 use crate::act::exp;
 use crate::disjoint::Disjoint;
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 
 /// One chunk's outputs, which no other task writes.
 pub(super) struct Merge<'a> {
@@ -13,7 +13,7 @@ pub(super) struct Merge<'a> {
     pub(super) out: &'a Disjoint<'a, f32>,
 }
 
-impl Work for Merge<'_> {
+impl Kernel for Merge<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use std::array::from_fn;
 use std::sync::OnceLock;
 
 use super::avx512::{self, Avx512};
-use super::operations::Work;
+use super::operations::Kernel;
 use super::sizes::{BLOCK, TILE_ROWS, WIDE};
 
 /// Proof that the processor has the instructions, and that the system lets this process use them.
@@ -21,8 +21,8 @@ pub(crate) type Sums = [[i32; WIDE]; TILE_ROWS];
 pub(crate) type Codes = [u8; 512];
 
 pub(super) fn detect() -> Option<Amx> {
-    static HERE: OnceLock<Option<Amx>> = OnceLock::new();
-    *HERE.get_or_init(|| {
+    static DETECTED: OnceLock<Option<Amx>> = OnceLock::new();
+    *DETECTED.get_or_init(|| {
         let avx512 = avx512::detect()?;
         (has_tiles() && is_permitted()).then_some(Amx(avx512))
     })
@@ -80,8 +80,8 @@ pub(crate) struct Unit {
 
 impl Amx {
     /// Does the work with AVX-512.
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
-        avx512::run(self.0, work)
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        avx512::run(self.0, kernel)
     }
 
     /// Sets the unit up until the value is dropped. `columns` are 16 or 32.

@@ -4,9 +4,9 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::operations::{Arithmetic, Isa, Wide, Work};
+use super::operations::{Arithmetic, Isa, Kernel, Wide};
 use super::sizes::{LANES, WIDE};
-use super::x86::{Dots, X86, four, memory, values};
+use super::x86::{Dots, X86, load_four, memory, values};
 
 pub(super) type Avx2 = X86<Pairs>;
 
@@ -15,18 +15,19 @@ pub(super) type Avx2 = X86<Pairs>;
 pub(super) struct Pairs(());
 
 pub(super) fn detect() -> Option<Avx2> {
-    let here = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    let available =
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     // SAFETY: just looked.
-    here.then(|| unsafe { X86::new(Pairs(())) })
+    available.then(|| unsafe { X86::new(Pairs(())) })
 }
 
-pub(super) fn run<W: Work>(isa: Avx2, work: W) -> W::Output {
+pub(super) fn run<K: Kernel>(isa: Avx2, kernel: K) -> K::Output {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn compiled<I: Isa, W: Work>(isa: I, work: W) -> W::Output {
-        work.run(isa)
+    fn compiled<I: Isa, K: Kernel>(isa: I, kernel: K) -> K::Output {
+        kernel.run(isa)
     }
     // SAFETY: `isa` is proof of the instructions.
-    unsafe { compiled(isa, work) }
+    unsafe { compiled(isa, kernel) }
 }
 
 impl Arithmetic<[__m256; 2]> for Avx2 {
@@ -207,7 +208,7 @@ impl Pairs {
     /// Four activations, for every row.
     #[inline(always)]
     fn broadcast<const K: usize>(self, x: &[u8; K], index: usize) -> __m256i {
-        values!(_mm256_set1_epi32(four(x, index)))
+        values!(_mm256_set1_epi32(load_four(x, index)))
     }
 
     /// Adds the products of unsigned and signed bytes, in pairs, to 16-bit sums.

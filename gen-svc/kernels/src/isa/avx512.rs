@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::operations::{Arithmetic, Isa, Wide, Work};
+use super::operations::{Arithmetic, Isa, Kernel, Wide};
 use super::sizes::WIDE;
 use super::x86::{Dots, X86, memory, values};
 
@@ -16,18 +16,18 @@ pub(super) struct Fours(());
 pub(super) fn detect() -> Option<Avx512> {
     let base = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-    let here = base && wide && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
+    let available = base && wide && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
     // SAFETY: just looked.
-    here.then(|| unsafe { X86::new(Fours(())) })
+    available.then(|| unsafe { X86::new(Fours(())) })
 }
 
-pub(super) fn run<W: Work>(isa: Avx512, work: W) -> W::Output {
+pub(super) fn run<K: Kernel>(isa: Avx512, kernel: K) -> K::Output {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn compiled<I: Isa, W: Work>(isa: I, work: W) -> W::Output {
-        work.run(isa)
+    fn compiled<I: Isa, K: Kernel>(isa: I, kernel: K) -> K::Output {
+        kernel.run(isa)
     }
     // SAFETY: `isa` is proof of the instructions.
-    unsafe { compiled(isa, work) }
+    unsafe { compiled(isa, kernel) }
 }
 
 impl Arithmetic<__m512> for Avx512 {

@@ -1,13 +1,13 @@
 //! The instruction sets of x86-64 that the kernels are compiled for, and the choice between them.
 
-use super::operations::Work;
+use super::operations::Kernel;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
 
 /// A set of instructions that this processor has. Levels that it lacks cannot be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level(Kind);
+pub struct IsaLevel(Kind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -20,16 +20,16 @@ enum Kind {
     Amx(amx::Amx),
 }
 
-impl Level {
+impl IsaLevel {
     /// The best level of this processor.
     #[must_use]
     pub fn detect() -> Self {
-        Self::all_here().pop().unwrap_or(Self(Kind::Portable))
+        Self::available().pop().unwrap_or(Self(Kind::Portable))
     }
 
     /// Every level of this processor, from the plainest to the best.
     #[must_use]
-    pub fn all_here() -> Vec<Self> {
+    pub fn available() -> Vec<Self> {
         let portable = Some(Self(Kind::Portable));
         #[cfg(target_arch = "x86_64")]
         let levels = [
@@ -46,7 +46,7 @@ impl Level {
     /// The level of that name, if this processor has it: `portable`, `avx2`, `avx512`, `amx`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::all_here().into_iter().find(|level| level.name() == name)
+        Self::available().into_iter().find(|level| level.name() == name)
     }
 
     #[must_use]
@@ -79,16 +79,16 @@ impl Level {
         return false;
     }
 
-    /// Does the work with this level's instructions.
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+    /// Does the kernel with this level's instructions.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
-            Kind::Portable => work.run(portable::Portable),
+            Kind::Portable => kernel.run(portable::Portable),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2(isa) => avx2::run(isa, work),
+            Kind::Avx2(isa) => avx2::run(isa, kernel),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512(isa) => avx512::run(isa, work),
+            Kind::Avx512(isa) => avx512::run(isa, kernel),
             #[cfg(target_arch = "x86_64")]
-            Kind::Amx(amx) => amx.run(work),
+            Kind::Amx(amx) => amx.run(kernel),
         }
     }
 }

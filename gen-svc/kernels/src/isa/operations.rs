@@ -3,7 +3,7 @@
 use super::sizes::{LANES, WIDE};
 
 /// A kernel. `run` and all that it calls must be `#[inline(always)]`, to be compiled with the instructions of the level.
-pub(crate) trait Work {
+pub(crate) trait Kernel {
     type Output;
 
     fn run<I: Isa>(self, isa: I) -> Self::Output;

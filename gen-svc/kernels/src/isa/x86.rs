@@ -222,6 +222,6 @@ where
 
 /// Four activations, the `index`th of their block.
 #[inline(always)]
-pub(super) fn four<const K: usize>(x: &[u8; K], index: usize) -> i32 {
+pub(super) fn load_four<const K: usize>(x: &[u8; K], index: usize) -> i32 {
     i32::from_le_bytes(from_fn(|i| x[4 * index + i]))
 }

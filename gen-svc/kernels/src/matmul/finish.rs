@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::product::{After, Layer, Linear};
-use super::tile::Tile;
+use super::product::{Epilogue, Layer, Linear};
+use super::sums::PanelSums;
 use crate::disjoint::Disjoint;
-use crate::isa::{Arithmetic, Isa, LANES, WIDE, Work};
+use crate::isa::{Arithmetic, Isa, Kernel, LANES, WIDE};
 
 /// A product and its outputs.
 pub(super) struct Outputs<'a> {
     pub(super) layer: Layer<'a>,
-    pub(super) after: After<'a>,
+    pub(super) epilogue: Epilogue<'a>,
     /// \[tokens\]\[rows\]; a task writes the rows of its panels.
     pub(super) out: Disjoint<'a, f32>,
     pub(super) rows: usize,
@@ -22,10 +22,10 @@ pub(super) struct Finish<'a> {
     pub(super) panels: Range<usize>,
     pub(super) tokens: Range<usize>,
     /// Products of the matrix, or the gate, and of the values that are gated: \[panels\]\[tokens\]\[lanes\].
-    pub(super) tiles: [&'a Tile; 2],
+    pub(super) tiles: [&'a PanelSums; 2],
 }
 
-impl Work for Finish<'_> {
+impl Kernel for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -103,10 +103,10 @@ impl Finish<'_> {
     /// What a token's outputs from `row` on are multiplied by if they are added, and where they go.
     #[inline(always)]
     fn target(&mut self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
-        let (add, target) = match &self.outputs.after {
-            After::Store => (None, token),
-            After::Add { scale } => (Some(*scale), token),
-            After::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
+        let (add, target) = match &self.outputs.epilogue {
+            Epilogue::Store => (None, token),
+            Epilogue::Add { scale } => (Some(*scale), token),
+            Epilogue::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
         };
         // SAFETY: no other task has these panels, and this task has no other part of the output now.
         (add, unsafe { self.outputs.out.slice(target * self.outputs.rows + row, length) })

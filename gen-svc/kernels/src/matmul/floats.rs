@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::product::Input;
-use super::tile::Tile;
+use super::sums::PanelSums;
 use crate::element::Element;
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 use crate::pack::Matrix;
 
 /// Some panels times some tokens.
@@ -16,7 +16,7 @@ pub(super) struct Floats<'a, E> {
     panels: Range<usize>,
     /// \[tokens\]\[columns\].
     x: &'a [f32],
-    out: &'a mut Tile,
+    out: &'a mut PanelSums,
     element: PhantomData<E>,
 }
 
@@ -26,14 +26,14 @@ impl<'a, E: Element> Floats<'a, E> {
         panels: Range<usize>,
         input: &Input<'a>,
         tokens: Range<usize>,
-        out: &'a mut Tile,
+        out: &'a mut PanelSums,
     ) -> Self {
         let x = &input.floats[tokens.start * input.columns..tokens.end * input.columns];
         Self { matrix, panels, x, out, element: PhantomData }
     }
 }
 
-impl<E: Element> Work for Floats<'_, E> {
+impl<E: Element> Kernel for Floats<'_, E> {
     type Output = ();
 
     #[inline(always)]

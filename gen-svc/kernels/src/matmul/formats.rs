@@ -5,7 +5,7 @@
 use crate::pack::{BlockFormat, Spec};
 
 /// A format that is known when its kernel is compiled.
-pub(super) trait Known {
+pub(super) trait StaticFormat {
     const FORMAT: BlockFormat;
     const SPEC: Spec = Self::FORMAT.spec();
 }
@@ -21,7 +21,7 @@ pub(super) struct Q8_0;
 
 macro_rules! known {
     ($($format:ident),*) => {$(
-        impl Known for $format {
+        impl StaticFormat for $format {
             const FORMAT: BlockFormat = BlockFormat::$format;
         }
     )*};

@@ -5,9 +5,9 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::formats::Known;
-use super::tile::Tile;
-use crate::isa::{BLOCK, Isa, LANES, Work};
+use super::formats::StaticFormat;
+use super::sums::PanelSums;
+use crate::isa::{BLOCK, Isa, Kernel, LANES};
 use crate::pack::{BlockFormat, Codes, Matrix, Scales};
 use crate::quantize::{Factors, Int8Rows};
 
@@ -17,7 +17,7 @@ pub(super) struct Call<'a> {
     pub(super) panels: Range<usize>,
     pub(super) x: &'a Int8Rows,
     pub(super) tokens: Range<usize>,
-    pub(super) out: &'a mut Tile,
+    pub(super) out: &'a mut PanelSums,
 }
 
 pub(super) struct Integers<'a, K> {
@@ -32,9 +32,9 @@ impl<'a, K> Integers<'a, K> {
 }
 
 /// How far ahead of the codes in use memory is asked for, in bytes.
-const AHEAD: usize = 3 << 10;
+const PREFETCH_BYTES: usize = 3 << 10;
 
-impl<K: Known> Work for Integers<'_, K> {
+impl<K: StaticFormat> Kernel for Integers<'_, K> {
     type Output = ();
 
     #[inline(always)]
@@ -52,7 +52,7 @@ impl<K: Known> Work for Integers<'_, K> {
     }
 }
 
-impl<K: Known> Integers<'_, K> {
+impl<K: StaticFormat> Integers<'_, K> {
     #[inline(always)]
     fn one_panel<I: Isa>(&mut self, isa: I, panel: usize) {
         let tokens = self.call.tokens.len();
@@ -85,7 +85,7 @@ impl<K: Known> Integers<'_, K> {
 }
 
 #[inline(always)]
-fn products<I: Isa, K: Known, const P: usize, const T: usize>(
+fn products<I: Isa, K: StaticFormat, const P: usize, const T: usize>(
     isa: I,
     panels: [&[u8]; P],
     x: [(&[[u8; BLOCK]], &[Factors]); T],
@@ -110,17 +110,17 @@ fn products<I: Isa, K: Known, const P: usize, const T: usize>(
 
 /// Asks for as many bytes as were just used.
 #[inline(always)]
-fn prefetch<I: Isa, K: Known>(isa: I, bytes: &[u8]) {
+fn prefetch<I: Isa, K: StaticFormat>(isa: I, bytes: &[u8]) {
     let mut line = 0;
     while line < K::SPEC.unit_bytes() {
-        isa.prefetch(bytes, AHEAD + line);
+        isa.prefetch(bytes, PREFETCH_BYTES + line);
         line += 64;
     }
 }
 
 /// Adds 32 columns of 8 rows to each token's sums.
 #[inline(always)]
-fn add_block<I: Isa, K: Known, const T: usize>(
+fn add_block<I: Isa, K: StaticFormat, const T: usize>(
     isa: I,
     unit: &[u8],
     block: usize,
@@ -149,7 +149,7 @@ fn add_block<I: Isa, K: Known, const T: usize>(
 
 /// What a block's sums are multiplied by, and what is added to each of its weights.
 #[inline(always)]
-pub(super) fn scale_and_minimum<I: Isa, K: Known>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {
+pub(super) fn scale_and_minimum<I: Isa, K: StaticFormat>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {
     match K::SPEC.scales {
         Scales::Scale { offset } => {
             let scale = halves(isa, scales, 0);
@@ -197,7 +197,7 @@ fn half_of(values: &[u8; BLOCK], half: usize) -> &[u8; 16] {
 
 /// Sums of 32 products.
 #[inline(always)]
-fn dot<I: Isa, K: Known, const T: usize>(isa: I, codes: &[u8], block: usize, x: [&[u8; BLOCK]; T]) -> [I::F; T] {
+fn dot<I: Isa, K: StaticFormat, const T: usize>(isa: I, codes: &[u8], block: usize, x: [&[u8; BLOCK]; T]) -> [I::F; T] {
     if matches!(K::SPEC.codes, Codes::Nibbles) {
         return isa.dot_nibbles(&codes.as_chunks().0[block], x);
     }
@@ -211,7 +211,12 @@ fn dot<I: Isa, K: Known, const T: usize>(isa: I, codes: &[u8], block: usize, x: 
 
 /// Sums of 16 products, of codes with a byte each.
 #[inline(always)]
-fn dot_half<I: Isa, K: Known, const T: usize>(isa: I, codes: &[u8], half: usize, x: [&[u8; 16]; T]) -> [I::F; T] {
+fn dot_half<I: Isa, K: StaticFormat, const T: usize>(
+    isa: I,
+    codes: &[u8],
+    half: usize,
+    x: [&[u8; 16]; T],
+) -> [I::F; T] {
     let codes = &codes.as_chunks().0[half];
     match (K::SPEC.codes, K::FORMAT) {
         (Codes::Signed, BlockFormat::Q8_0) => isa.dot_signed(codes, x),

@@ -36,7 +36,7 @@ pub enum Layer<'a> {
 
 /// Where outputs go.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum After<'a> {
+pub enum Epilogue<'a> {
     /// Into the place of what was there.
     Store,
     /// Times `scale`, onto what was there.
@@ -49,8 +49,8 @@ pub enum After<'a> {
 #[derive(Debug)]
 pub struct Product<'a> {
     pub layer: Layer<'a>,
-    pub after: After<'a>,
-    /// \[tokens\]\[rows of the matrix\], but for [`After::Scatter`].
+    pub epilogue: Epilogue<'a>,
+    /// \[tokens\]\[rows of the matrix\], but for [`Epilogue::Scatter`].
     pub out: &'a mut [f32],
 }
 
@@ -72,9 +72,9 @@ impl Product<'_> {
             linear.check(input)?;
             expect("rows of a gate and its values", self.layer.rows(), linear.matrix.rows())?;
         }
-        match self.after {
-            After::Scatter { rows, scales } => self.check_scatter(tokens, rows, scales),
-            After::Store | After::Add { .. } => expect("output", tokens * self.layer.rows(), self.out.len()),
+        match self.epilogue {
+            Epilogue::Scatter { rows, scales } => self.check_scatter(tokens, rows, scales),
+            Epilogue::Store | Epilogue::Add { .. } => expect("output", tokens * self.layer.rows(), self.out.len()),
         }
     }
 

@@ -56,7 +56,7 @@ pub enum RowOrder {
     AsIs,
     /// Per head, the source alternates between its first and second half of the rows, as GGUF stores query and key projections
     /// of Llama's relatives. Panels get first halves first, as rotary embeddings here expect.
-    Halves {
+    Interleaved {
         heads: usize,
     },
 }
@@ -66,7 +66,7 @@ impl RowOrder {
     pub(super) fn source(self, row: usize, rows: usize) -> usize {
         match self {
             Self::AsIs => row,
-            Self::Halves { heads } => {
+            Self::Interleaved { heads } => {
                 let size = rows / heads;
                 let (head, within) = (row / size, row % size);
                 head * size + within % (size / 2) * 2 + within / (size / 2)
