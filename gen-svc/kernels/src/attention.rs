@@ -1,8 +1,9 @@
-//! Causal attention over keys and values in blocks, with a running softmax.
+//! Causal attention over a blocked KV cache, with a running softmax.
 //!
-//! A query meets keys 64 at a time, in the order of their positions, within ranges of 512 positions that are computed apart,
-//! by several threads, and put together in order. Spans and ranges are cut at absolute positions, so a token's result does not
-//! depend on which tokens are computed with it, nor on the number of threads.
+//! Keys are processed in spans of 64 positions, in the order of the positions. Positions are
+//! divided into ranges of 512, which threads compute independently and which are merged in order.
+//! Spans and ranges start at fixed absolute positions. A token's result therefore does not depend
+//! on the other tokens of the step, nor on the number of threads.
 
 mod call;
 mod merge;
@@ -19,14 +20,14 @@ use call::{Call, Chunk};
 use merge::Merge;
 use range::RangeAttention;
 
-/// Intermediate results. Kept between calls, so that it allocates only to grow.
+/// Intermediate results, reused between calls so that only growth allocates.
 #[derive(Debug, Default)]
 pub struct Scratch {
     partials: Vec<f32>,
 }
 
 impl Kernels {
-    /// Attends with every token of the runs: `out` is \[tokens\]\[heads\]\[head_dim\].
+    /// Computes the attention of every token of the runs: `out` is \[tokens\]\[heads\]\[head_dim\].
     pub fn attend(
         &self,
         store: &KvStore,
@@ -47,7 +48,7 @@ impl Kernels {
         self.team.run(tasks.len(), &|task| {
             let (chunk, range) = tasks[task];
             let length = call.partial_length(chunk);
-            // SAFETY: every chunk and range has a part of its own.
+            // SAFETY: each pair of a chunk and a range has its own part.
             let partial = unsafe { partials.slice(chunk.start + (range - chunk.ranges().start) * length, length) };
             match store.shape().format {
                 KvFormat::F32 => self.level.run(RangeAttention::<F32>::new(&call, chunk, range, partial)),

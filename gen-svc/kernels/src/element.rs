@@ -1,9 +1,9 @@
-//! Types that numbers are stored as, seen from the kernels: eight or sixteen at a time, as f32.
+//! Storage types of numbers. Kernels load eight or sixteen numbers at a time as f32.
 
 use crate::buffer::Plain;
 use crate::isa::{Isa, LANES, WIDE};
 
-/// A type of weights, or of keys and values.
+/// A storage type of weights, keys or values.
 pub(crate) trait Element {
     type Stored: Plain;
 
@@ -16,7 +16,7 @@ pub(crate) trait Element {
     }
 }
 
-/// A type that kernels also write.
+/// A storage type that kernels can also write.
 pub(crate) trait WritableElement: Element {
     const ZERO: Self::Stored;
 

@@ -1,4 +1,4 @@
-//! Look-up of embeddings.
+//! Embedding lookup.
 
 use crate::error::{Error, expect, expect_below};
 use crate::kernels::Kernels;
@@ -7,7 +7,7 @@ use crate::pack::Matrix;
 use crate::vocab;
 
 impl Kernels {
-    /// Rows of a table, times `scale`: `out` is \[ids\]\[columns\].
+    /// Copies the rows `ids` of a table, multiplied by `scale`: `out` is \[ids\]\[columns\].
     pub fn embed(&self, table: &Matrix, ids: &[u32], scale: f32, out: &mut [f32]) -> Result<(), Error> {
         let columns = table.columns();
         expect("output", ids.len().saturating_mul(columns), out.len())?;

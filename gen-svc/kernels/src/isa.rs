@@ -1,7 +1,8 @@
-//! Vector operations at the levels that processors offer, and the choice between them.
+//! Vector operations at the ISA levels of processors, and the choice of a level.
 //!
-//! A kernel is written once, as [`Kernel`] over any [`Isa`], and compiled for each level. Every level rounds each operation in
-//! the same way and adds in the same order, so results do not depend on the processor.
+//! A kernel is written once, as a [`Kernel`] over any [`Isa`], and compiled for each level. All
+//! levels round each operation in the same way and add in the same order, so results do not depend
+//! on the processor.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;

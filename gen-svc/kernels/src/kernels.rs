@@ -1,9 +1,9 @@
-//! The thread team and the level of instructions that all kernels share.
+//! The thread team and the ISA level that all kernels share.
 
 use crate::isa::IsaLevel;
 use crate::pool::Team;
 
-/// All kernels at one level, on one thread team.
+/// All kernels at one ISA level, on one thread team.
 #[derive(Debug)]
 pub struct Kernels {
     pub(crate) team: Team,
@@ -11,7 +11,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Starts `threads` - 1 threads: the caller is the first.
+    /// Creates the kernels and starts `threads` - 1 threads; the caller's thread is the first of
+    /// the team.
     #[must_use]
     pub fn new(threads: usize, level: IsaLevel) -> Self {
         Self { team: Team::new(threads), level }

@@ -1,31 +1,41 @@
-//! Arithmetic of language models on the CPU: packed weights, products of matrices, attention, and what lies between them.
+//! CPU arithmetic of language models: packed weights, matrix products, attention, and the
+//! operations between them.
 //!
-//! # How a step is computed
-//! [`Kernels`] is a thread team at one [`IsaLevel`] of instructions; all that works on many numbers is a method of it. Nothing is
-//! global. With M tokens, of all sequences together, in rows one behind the other (`examples/step.rs` is a whole decoder):
+//! # The kernels of a step
+//! [`Kernels`] combines a thread team and an [`IsaLevel`]; every computation on many numbers is a
+//! method of it. There is no global state. The tokens of all sequences form one matrix, a row per
+//! token (`examples/step.rs` is a complete decoder):
 //!
-//! 1. Once, at load: [`Kernels::pack`] makes a [`Matrix`] of each weight, from a file's bytes ([`Rows`]), kept as it is or
-//!    made smaller ([`Target`]). Fused projections are packed in parts, since rows lie one behind the other. [`KvStore::new`]
-//!    reserves memory for keys and values in blocks of [`POSITIONS`]; the caller hands out blocks.
+//! 1. Once, at load: [`Kernels::pack`] packs each weight into a [`Matrix`]. The source is the bytes
+//!    of a file ([`Rows`]), whose format is kept or converted ([`Target`]). Fused projections are
+//!    packed in parts, since their rows are contiguous. [`KvStore::new`] reserves the KV cache in
+//!    blocks of [`POSITIONS`]; the caller assigns the blocks.
 //! 2. Once per step: [`Kernels::embed`], and [`Angles::fill`] with the tokens' positions.
-//! 3. Per layer: [`Kernels::norm`]; [`Kernels::quantize`] if one of the matrices [needs integers](Format::needs_integers);
-//!    [`Kernels::multiply`] with queries, keys and values as three [`Product`]s of one [`Input`]; [`Kernels::rotate`] for queries
-//!    and for keys (their norms included); [`Kernels::write`]; [`Kernels::attend`]; quantize and multiply with [`Epilogue::Add`]
-//!    onto the residual stream. Then norm, quantize, multiply with [`Layer::Gated`], quantize, multiply with [`Epilogue::Add`].
-//!    Where a norm follows a product: [`Epilogue::Store`], then [`Kernels::add_norm`]. Experts: an input of the tokens' rows that an
-//!    expert got, and [`Epilogue::Scatter`] back to their places.
-//! 4. For the rows whose logits are wanted: norm, quantize, multiply; then [`vocab`].
+//! 3. Per layer, attention: [`Kernels::norm`]; [`Kernels::quantize`] if a matrix [needs
+//!    integers](Format::needs_integers); [`Kernels::multiply`] with queries, keys and values as
+//!    three [`Product`]s of one [`Input`]; [`Kernels::rotate`] for queries and for keys, their
+//!    norms included; [`Kernels::write`]; [`Kernels::attend`]; quantize; multiply with
+//!    [`Epilogue::Add`] onto the residual stream.
+//! 4. Per layer, feed-forward: norm, quantize, multiply with [`Layer::Gated`], quantize, multiply
+//!    with [`Epilogue::Add`]. An expert's input holds the rows of its tokens, and
+//!    [`Epilogue::Scatter`] adds its outputs to the rows of those tokens.
+//! 5. If a norm follows a product: [`Epilogue::Store`], then [`Kernels::add_norm`].
+//! 6. For the rows that need logits: norm, quantize, multiply; then [`vocab`].
 //!
-//! # What holds
-//! - A token's numbers depend on that token and its sequence alone, to the bit: not on the tokens beside it, on how a prompt is
-//!   cut, on the number of threads, or on the level.
-//! - Infinity and NaN, from weights or activations, stay within the rows that they belong to, and are not hidden.
-//! - Every method checks all shapes before it writes, and answers [`Error`]; no content of a file leads to a panic.
-//! - A processor's instructions are used only after they were found: a [`IsaLevel`] cannot be had otherwise.
-//! - `unsafe` is in `buffer`, `disjoint`, `pool` and `isa`, where tasks take their parts of a shared output, and where the unit for
-//!   tiles is set up.
+//! # Invariants
+//! - A token's result depends on the token and its sequence only, to the bit. It does not depend on
+//!   other tokens, on the chunks of a prompt, on the number of threads, or on the ISA level.
+//! - Infinity and NaN in weights or activations affect only their own rows, and remain visible
+//!   there.
+//! - Every method checks all shapes before it writes, and returns [`Error`]. No file content causes
+//!   a panic.
+//! - Instructions are used only after detection: an [`IsaLevel`] that the processor lacks cannot be
+//!   constructed.
+//! - `unsafe` code is in `buffer`, `disjoint`, `pool` and `isa`, where tasks borrow parts of a
+//!   shared output, and where the tile unit is configured.
 
-#![allow(unsafe_code)] // vector instructions, and threads that write parts of one slice; every block says why it is sound
+// Vector instructions, and threads that write parts of one slice. Every block states why it is sound.
+#![allow(unsafe_code)]
 
 mod act;
 mod attention;

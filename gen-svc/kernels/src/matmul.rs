@@ -1,8 +1,9 @@
-//! y = x Wᵀ, and what follows it at once: bias, gate, residual.
+//! Matrix products y = x Wᵀ with their epilogue: bias, gate, residual.
 //!
-//! A task owns some panels of weights and all tokens: weights are read from memory once per call, and tokens, which are small,
-//! come from the cache. Along the columns every sum is made in one order, whatever the tokens around it and the level, so a
-//! token's result depends on that token alone, to the bit.
+//! A task computes some panels of weights for all tokens. Weights are read from memory once per
+//! call; tokens are small and come from the cache. Every sum over columns has one fixed order,
+//! independent of the other tokens and of the ISA level. A token's result therefore depends on the
+//! token only, to the bit.
 
 mod finish;
 mod floats;
@@ -28,18 +29,19 @@ use finish::{Finish, Outputs};
 use floats::Floats;
 use sums::{PanelSums, split};
 
-/// Tokens that are multiplied by some panels before the next panels' turn, so that both stay in the cache; half as many with floats,
-/// of which more panels are taken together.
+/// Tokens that a group of panels is multiplied by before the next group, so that both fit the
+/// cache. Floats take half as many tokens and more panels at a time.
 const TOKENS_PER_PASS: usize = 256;
-/// Results of each matrix that are kept until they are finished, times the lanes: with one token, with few, and with more.
+/// Vectors of results per matrix that a task holds before the epilogue: with one token, with a
+/// small batch, with a larger batch.
 const RESULTS_PER_PASS: [usize; 3] = [PANELS_PER_PRODUCT, 4 * SMALL_BATCH, 2 * TOKENS_PER_PASS];
-/// Panels that are multiplied with one token together.
+/// Panels that one token is multiplied by at a time.
 const PANELS_PER_PRODUCT: usize = 4;
-/// Tokens that are few.
+/// Tokens of a small batch, at most.
 const SMALL_BATCH: usize = 16;
 
 impl Kernels {
-    /// Computes all products of one input. Outputs are written only if every shape is right.
+    /// Computes all products of one input. Writes outputs only if every shape is right.
     pub fn multiply(&self, input: Input<'_>, products: &mut [Product<'_>]) -> Result<(), Error> {
         let tokens = input.tokens()?;
         if input.integers.is_some_and(Int8Rows::has_tiles) && !self.level.has_tiles() {
@@ -64,7 +66,7 @@ impl Kernels {
     }
 }
 
-/// A product, cut into tasks.
+/// A product, divided into tasks.
 struct Job<'a> {
     outputs: Outputs<'a>,
     panels_per_task: usize,
@@ -72,7 +74,7 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Takes as many task numbers as it needs.
+    /// Creates a job and reserves its task numbers in `tasks`.
     fn new(product: &'a mut Product<'_>, task_bytes: usize, tasks: &mut usize) -> Self {
         let rows = product.layer.rows();
         let panels = rows.div_ceil(LANES);
@@ -86,14 +88,14 @@ impl<'a> Job<'a> {
         Self { outputs, panels_per_task, first_task }
     }
 
-    /// `N` results of each matrix are kept at a time.
+    /// Computes one task, with `N` results of each matrix at a time.
     fn compute<const N: usize>(&self, level: IsaLevel, input: &Input<'_>, tokens: usize, task: usize) {
         let Outputs { layer, rows, .. } = &self.outputs;
         let first = task * self.panels_per_task;
         let panels = first..(first + self.panels_per_task).min(rows.div_ceil(LANES));
         let mut tiles = [[[0.0; LANES]; N]; 2];
-        let most = if layer.needs_integers() { TOKENS_PER_PASS } else { TOKENS_PER_PASS / 2 };
-        for tokens in split(0..tokens, most) {
+        let max_tokens = if layer.needs_integers() { TOKENS_PER_PASS } else { TOKENS_PER_PASS / 2 };
+        for tokens in split(0..tokens, max_tokens) {
             for panels in split(panels.clone(), N / tokens.len()) {
                 for (linear, tile) in layer.linears().into_iter().flatten().zip(&mut tiles) {
                     compute_tile(level, linear.matrix, panels.clone(), input, tokens.clone(), tile);
@@ -105,7 +107,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Products of some panels with some tokens: \[panels\]\[tokens\]\[lanes\].
+/// Computes products of panels and tokens: \[panels\]\[tokens\]\[lanes\].
 fn compute_tile(
     level: IsaLevel,
     matrix: &Matrix,
@@ -121,7 +123,7 @@ fn compute_tile(
         (Format::Block(block), Some(x)) => {
             compute_blocks(level, block, integers::Call { matrix, panels, x, tokens, out })
         }
-        // `Linear::check` has refused it.
+        // `Linear::check` has rejected this case.
         (Format::Block(_), None) => {}
     }
 }

@@ -1,7 +1,9 @@
-//! Weights as the kernels read them: panels of 8 rows, interleaved so that one vector holds the same columns of all 8.
+//! Weights in the layout of the kernels: panels of 8 rows, interleaved so that one vector holds the
+//! same column of all 8 rows.
 //!
-//! A panel is one stream of memory: per 32 (or, for the K formats, 256) columns the codes of 8 rows, then their scales. Values
-//! are those of the source to the bit; only their order changes.
+//! A panel is one stream of memory. Per 32 columns (256 for the K formats) it holds the codes of 8
+//! rows, then their scales. Packing changes the order of the values and keeps each value to the
+//! bit.
 
 mod blocks;
 mod format;
@@ -21,13 +23,13 @@ use crate::pool::Team;
 use crate::quantize;
 
 impl Kernels {
-    /// Packs rows of weights, on all threads.
+    /// Packs rows of weights on all threads.
     pub fn pack(&self, source: &Rows<'_>, target: Target) -> Result<Matrix, Error> {
         Matrix::pack(&self.team, source, target)
     }
 }
 
-/// A matrix in panels. Rows beyond the last, which fill its panel, are zero.
+/// A matrix in panels. Rows that only fill the last panel are zero.
 #[derive(Debug)]
 pub struct Matrix {
     format: Format,
@@ -38,13 +40,13 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Packs rows, on all threads.
+    /// Packs rows on all threads.
     pub(crate) fn pack(team: &Team, source: &Rows<'_>, target: Target) -> Result<Self, Error> {
         let row_bytes = checked_row_bytes(source)?;
         let rows = source.bytes.len() / row_bytes;
         let format = target.format(source.format);
         if let Format::Block(block) = format {
-            expect_multiple(IN_BLOCKS, block.spec().columns, source.columns)?;
+            expect_multiple(BLOCK_COLUMNS, block.spec().columns, source.columns)?;
         }
         let panel_bytes = format.panel_bytes(source.columns)?;
         let bytes = product(&[rows.div_ceil(LANES), panel_bytes])?;
@@ -60,13 +62,13 @@ impl Matrix {
         Ok(Self { format, rows, columns: source.columns, panel_bytes, buffer })
     }
 
-    /// Outputs of the product.
+    /// Returns the number of rows: the outputs of a product.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Inputs of the product.
+    /// Returns the number of columns: the inputs of a product.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns
@@ -77,13 +79,13 @@ impl Matrix {
         self.format
     }
 
-    /// Memory, in bytes.
+    /// Returns the size in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.panels() * self.panel_bytes
     }
 
-    /// One row as numbers: \[columns\].
+    /// Reads one row as numbers: \[columns\].
     pub fn read_row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
         expect_below("row", self.rows, row)?;
         expect("length of a row", self.columns, out.len())?;
@@ -103,20 +105,20 @@ impl Matrix {
         &self.buffer.as_slice()[panel * self.panel_bytes..][..self.panel_bytes]
     }
 
-    /// A panel of floats: \[columns\]\[8 rows\].
+    /// Returns a panel of floats: \[columns\]\[8 rows\].
     pub(crate) fn floats<T: crate::buffer::Plain>(&self, panel: usize) -> &[[T; LANES]] {
         let elements = self.columns * LANES;
         self.buffer.as_slice::<T>()[panel * elements..][..elements].as_chunks().0
     }
 }
 
-/// What is wrong when blocks do not divide a row.
-const IN_BLOCKS: &str = "columns of a matrix in blocks";
+/// The subject of the error for a row that is no multiple of the block length.
+const BLOCK_COLUMNS: &str = "columns of a block-format matrix";
 
-/// Bytes of a source's row, once its sizes agree.
+/// Returns the bytes of a source row. Fails if the source's sizes disagree.
 fn checked_row_bytes(source: &Rows<'_>) -> Result<usize, Error> {
     match source.format {
-        Format::Block(block) => expect_multiple(IN_BLOCKS, block.spec().columns, source.columns)?,
+        Format::Block(block) => expect_multiple(BLOCK_COLUMNS, block.spec().columns, source.columns)?,
         _ => expect_multiple("columns of a matrix", 1, source.columns)?,
     }
     let row_bytes = source.format.row_bytes(source.columns).ok_or(Error::Memory { bytes: None })?;
@@ -124,12 +126,12 @@ fn checked_row_bytes(source: &Rows<'_>) -> Result<usize, Error> {
     if let RowOrder::Interleaved { heads } = source.order {
         let rows = source.bytes.len() / row_bytes;
         expect_multiple("heads", 1, heads)?;
-        expect_multiple("rows of a matrix in halves", product(&[2, heads])?, rows)?;
+        expect_multiple("rows of an interleaved matrix", product(&[2, heads])?, rows)?;
     }
     Ok(row_bytes)
 }
 
-/// A row as the target format stores it in a file.
+/// Returns a row in the file layout of the target format.
 fn convert(from: Format, to: Format, columns: usize, raw: &[u8]) -> Cow<'_, [u8]> {
     if from == to {
         return Cow::Borrowed(raw);
@@ -139,16 +141,16 @@ fn convert(from: Format, to: Format, columns: usize, raw: &[u8]) -> Cow<'_, [u8]
     Cow::Owned(encode(to, &values))
 }
 
-/// Numbers of a row as a file has it.
+/// Decodes a row from its file layout.
 fn decode(format: Format, raw: &[u8], out: &mut [f32]) {
-    // Rows that were read have panels that can be addressed.
+    // Cannot fail: the columns of a source row have been checked.
     let bytes = format.panel_bytes(out.len()).unwrap_or_default();
     let mut panel = vec![0; bytes];
     panel::write_row(format, &mut panel, 0, raw);
     panel::read_row(format, &panel, 0, out);
 }
 
-/// A row as a file would have it. Only targets can be encoded to.
+/// Encodes a row in its file layout. Called only with formats that a target has.
 fn encode(format: Format, values: &[f32]) -> Vec<u8> {
     match format {
         Format::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),

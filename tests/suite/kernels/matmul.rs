@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
 use super::{KERNELS, Random, bits, check_close};
@@ -30,7 +30,8 @@ fn multiply_layer(
     kernels.multiply(input, &mut [Product { layer, epilogue, out }]).expect("shapes are right");
 }
 
-/// What quantized input stands for: per 32 the greatest magnitude over 127 is the unit.
+/// Returns the values of quantized input: per 32 numbers the unit is the largest magnitude over
+/// 127.
 fn as_quantized(x: &[f32]) -> Vec<f64> {
     let mut values = Vec::new();
     for block in x.chunks_exact(32) {
@@ -42,7 +43,7 @@ fn as_quantized(x: &[f32]) -> Vec<f64> {
     values
 }
 
-/// Every product's sum, and the sum of its terms' magnitudes: [tokens][rows].
+/// Returns every product's sum, and the sum of its terms' magnitudes: [tokens][rows].
 fn reference(x: &[f64], weights: &[f32], columns: usize) -> (Vec<f64>, Vec<f64>) {
     let pairs = x.chunks_exact(columns).flat_map(|x| weights.chunks_exact(columns).map(move |row| (x, row)));
     pairs
@@ -65,7 +66,7 @@ fn check_floats(target: Target, tokens: usize, rows: usize, columns: usize) {
         check_close(found, &expected, &format!("{target:?} {tokens} x {rows} x {columns}"), |i| {
             magnitudes[i] * 1e-6 + 1e-12
         });
-        assert_eq!(bits(found), bits(&multiply(&KERNELS[0], &x, &matrix)), "levels agree");
+        assert_eq!(bits(found), bits(&multiply(&KERNELS[0], &x, &matrix)), "ISA levels differ");
     }
 }
 
@@ -79,7 +80,7 @@ fn products_of_floats_are_sums_of_products() {
 }
 
 #[test]
-fn halves_are_multiplied() {
+fn f16_weights_are_multiplied() {
     let numbers: Vec<u16> = (0..24 * 40).map(|i| 0x3000 + i * 7).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let rows =
@@ -102,16 +103,16 @@ fn products_of_integers_are_sums_of_products() {
             let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), columns);
             for kernels in KERNELS.iter() {
                 let found = multiply(kernels, &x, &matrix);
-                let what = format!("{format:?} {tokens} x {rows} x {columns} {}", kernels.level().name());
-                check_close(&found, &expected, &what, |i| magnitudes[i] * 2e-6);
-                assert_eq!(bits(&found), bits(&multiply(&KERNELS[0], &x, &matrix)), "{what}: levels agree");
+                let label = format!("{format:?} {tokens} x {rows} x {columns} {}", kernels.level().name());
+                check_close(&found, &expected, &label, |i| magnitudes[i] * 2e-6);
+                assert_eq!(bits(&found), bits(&multiply(&KERNELS[0], &x, &matrix)), "{label}: ISA levels differ");
             }
         }
     }
 }
 
 #[test]
-fn integers_are_near_to_the_floats_they_stand_for() {
+fn quantized_products_are_close_to_float_products() {
     for (format, length, ..) in BLOCKS {
         let columns = 1024 / length * length;
         let matrix = random_matrix(&KERNELS[0], 5, format, 64, columns);
@@ -125,7 +126,7 @@ fn integers_are_near_to_the_floats_they_stand_for() {
     }
 }
 
-/// Every format's matrix, in sizes that leave parts of tiles over.
+/// Returns a matrix of every format, of sizes that are no multiple of a tile.
 fn matrices() -> Vec<Matrix> {
     let blocks = BLOCKS.map(|(format, length, ..)| random_matrix(&KERNELS[0], 7, format, 44, 2 * length));
     let numbers = Random(8).floats(44 * 50);
@@ -134,7 +135,7 @@ fn matrices() -> Vec<Matrix> {
 }
 
 #[test]
-fn a_token_is_computed_the_same_in_every_company() {
+fn a_tokens_result_does_not_depend_on_other_tokens() {
     for matrix in matrices() {
         let x = Random(9).floats(273 * matrix.columns());
         for kernels in KERNELS.iter() {
@@ -149,7 +150,7 @@ fn a_token_is_computed_the_same_in_every_company() {
 }
 
 #[test]
-fn the_greatest_codes_do_not_overflow() {
+fn the_largest_codes_do_not_overflow() {
     for (format, length, size, halves) in BLOCKS {
         for fill in [0xff, 0x80, 0x7f, 0x00] {
             let mut block = vec![fill; size];
@@ -166,8 +167,8 @@ fn the_greatest_codes_do_not_overflow() {
                 let x = vec![sign; 16 * length];
                 let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), length);
                 for kernels in KERNELS.iter() {
-                    let what = format!("{format:?} of {fill:x}");
-                    check_close(&multiply(kernels, &x, &matrix), &expected, &what, |i| magnitudes[i] * 1e-5 + 1e-6);
+                    let label = format!("{format:?} of {fill:x}");
+                    check_close(&multiply(kernels, &x, &matrix), &expected, &label, |i| magnitudes[i] * 1e-5 + 1e-6);
                 }
             }
         }
@@ -175,7 +176,7 @@ fn the_greatest_codes_do_not_overflow() {
 }
 
 #[test]
-fn what_is_no_number_stays_with_its_token() {
+fn a_non_finite_input_affects_only_its_token() {
     for matrix in matrices() {
         let columns = matrix.columns();
         let good = Random(10).floats(20 * columns);
@@ -194,7 +195,7 @@ fn what_is_no_number_stays_with_its_token() {
 }
 
 #[test]
-fn scales_that_are_no_numbers_stay_with_their_row() {
+fn a_nan_scale_affects_only_its_row() {
     for (format, length, _, halves) in BLOCKS {
         let mut bytes = random_rows(&mut Random(11), format, 16, length);
         let size = bytes.len() / 16;
@@ -215,7 +216,7 @@ fn scales_that_are_no_numbers_stay_with_their_row() {
 }
 
 #[test]
-fn the_least_and_the_greatest_inputs_are_quantized() {
+fn the_smallest_and_the_largest_inputs_are_quantized() {
     let matrix = float_matrix(&KERNELS[0], &[1.0; 32 * 8], 32, Target::Int8);
     for magnitude in [0.0, 1e-45, 1e-38, 1e-37, 1e30] {
         for kernels in KERNELS.iter() {
@@ -334,17 +335,20 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     let layer = Layer::Linear(linear(&matrix));
     assert_eq!(refused(64, 32, None, layer, 16), Error::NotQuantized);
     let x = Some(&integers);
-    assert_eq!(refused(64, 32, x, layer, 15), Error::Shape { what: "output", expected: 16, found: 15 });
-    assert_eq!(refused(32, 32, x, layer, 8), Error::Shape { what: "rows of quantized input", expected: 1, found: 2 });
-    assert_eq!(refused(63, 32, x, layer, 8), Error::Multiple { what: "input", of: 32, found: 63 });
+    assert_eq!(refused(64, 32, x, layer, 15), Error::Shape { subject: "output", expected: 16, found: 15 });
+    assert_eq!(
+        refused(32, 32, x, layer, 8),
+        Error::Shape { subject: "rows of quantized input", expected: 1, found: 2 }
+    );
+    assert_eq!(refused(63, 32, x, layer, 8), Error::Multiple { subject: "input", of: 32, found: 63 });
     assert_eq!(
         refused(64, 64, x, layer, 8),
-        Error::Shape { what: "columns of quantized input", expected: 64, found: 32 }
+        Error::Shape { subject: "columns of quantized input", expected: 64, found: 32 }
     );
     assert!(refused(64, 0, x, layer, 8).to_string().contains("quantized input"));
     assert!(refused(64, 64, None, layer, 8).to_string().contains("columns of a matrix"));
     let biased = Layer::Linear(Linear { matrix: &matrix, bias: Some(&[0.0; 7]) });
-    assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { what: "bias", expected: 8, found: 7 });
+    assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { subject: "bias", expected: 8, found: 7 });
     let gated = Layer::Gated { gate: linear(&matrix), up: linear(&other), activation: Activation::Silu };
     assert!(refused(64, 32, x, gated, 16).to_string().contains("gate"));
     let scattered = |rows: &[u32], scales: &[f32], outputs: usize| {

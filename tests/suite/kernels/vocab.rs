@@ -3,7 +3,7 @@
 use super::{Random, bits, check_close};
 use tandem_kernels::{IsaLevel, vocab};
 
-/// Rows that end within a vector, within four, and after thousands.
+/// Lengths that end within a vector, within four vectors, and after thousands.
 const LENGTHS: [usize; 6] = [1, 7, 8, 33, 1_000, 49_152];
 
 fn logits(length: usize) -> Vec<f32> {
@@ -11,7 +11,7 @@ fn logits(length: usize) -> Vec<f32> {
 }
 
 #[test]
-fn the_greatest_is_found_first() {
+fn the_first_largest_number_is_found() {
     for level in IsaLevel::available() {
         for length in LENGTHS {
             let mut row = logits(length);
@@ -44,7 +44,7 @@ fn log_sum_exp_is_its_definition() {
 }
 
 #[test]
-fn exponentials_are_near_and_zero_is_zero() {
+fn exponentials_are_accurate_and_zero_is_exact() {
     let row: Vec<f32> = (0..3_001).map(|i| -(i as f32) * 0.03).chain([f32::NEG_INFINITY, f32::NAN]).collect();
     let mut first = Vec::new();
     for level in IsaLevel::available() {
@@ -61,7 +61,7 @@ fn exponentials_are_near_and_zero_is_zero() {
         check_close(&out[..100], &expected, "exp", |i| expected[i] * 4e-7);
         check_close(&[sum], &[expected.iter().sum()], "sum", |_| 1e-5);
         first = if first.is_empty() { bits(&out) } else { first };
-        assert_eq!(bits(&out), first, "levels agree");
+        assert_eq!(bits(&out), first, "ISA levels differ");
     }
 }
 
@@ -79,7 +79,7 @@ fn candidates_are_collected_in_order() {
 }
 
 #[test]
-fn the_kth_greatest_is_that_of_the_sorted() {
+fn the_kth_largest_is_that_of_the_sorted_row() {
     for level in IsaLevel::available() {
         for length in LENGTHS {
             let row = logits(length);
@@ -95,7 +95,7 @@ fn the_kth_greatest_is_that_of_the_sorted() {
 }
 
 #[test]
-fn only_allowed_numbers_stay() {
+fn excluded_numbers_become_negative_infinity() {
     for (length, words) in [(1, 1), (32, 1), (70, 3), (70, 2), (70, 0), (100, 9)] {
         let mut random = Random(length as u64);
         let allowed: Vec<u32> = (0..words).map(|i| [u32::MAX, 0, random.bits() as u32][i % 3]).collect();
@@ -118,7 +118,7 @@ fn logits_are_scaled_and_capped() {
         vocab::soft_cap(level, &mut capped, 30.0);
         check_close(&capped, &expected, "soft cap", |i| expected[i].abs() * 4e-7);
         first = if first.is_empty() { bits(&capped) } else { first };
-        assert_eq!(bits(&capped), first, "levels agree");
+        assert_eq!(bits(&capped), first, "ISA levels differ");
         let mut scaled = row.clone();
         vocab::scale(level, &mut scaled, 0.125);
         assert_eq!(bits(&scaled), bits(&row.iter().map(|x| x * 0.125).collect::<Vec<_>>()));

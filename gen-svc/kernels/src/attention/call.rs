@@ -1,4 +1,4 @@
-//! One call: what it attends with, and the tasks that it is cut into.
+//! The parameters of one attention call, and how the call is divided into tasks.
 
 use std::ops::Range;
 
@@ -7,39 +7,42 @@ use crate::kv::{KvStore, Run};
 
 /// Positions of a range.
 pub(super) const RANGE_POSITIONS: usize = 512;
-/// Query rows of a task, about: they are read again for every block of keys, so they should stay in the nearest cache.
+/// Approximate query rows of a task. Every block of keys reads them again, so they should fit the
+/// L1 cache.
 const ROWS_PER_TASK: usize = 48;
 
-/// One layer's attention.
+/// The attention of one layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention<'a> {
     pub layer: usize,
-    /// Query heads: a multiple of the store's heads, each of which serves as many consecutive ones.
+    /// Query heads: a multiple of the store's heads. Consecutive query heads share a key head.
     pub heads: usize,
-    /// What products of queries and keys are multiplied by.
+    /// The factor of the query-key products.
     pub scale: f32,
-    /// `cap` * tanh(score / `cap`).
+    /// Caps each score: `cap` * tanh(score / `cap`).
     pub soft_cap: Option<f32>,
-    /// A token sees itself and this many positions less one before it.
+    /// Positions that a token attends to, itself included. `None`: all positions up to the token.
     pub window: Option<usize>,
-    /// The tokens, one run after the other; their keys and values are already written.
+    /// The runs of tokens, in the order of `queries`. Their keys and values are already in the
+    /// store.
     pub runs: &'a [Run<'a>],
     /// \[tokens\]\[heads\]\[head_dim\].
     pub queries: &'a [f32],
 }
 
-/// Tokens of a run with the query heads of one key head: what a task computes, for one range of positions.
+/// Tokens of one run, with the query heads of one key head. A task computes one range of positions
+/// of a chunk.
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
     pub(super) run: usize,
     pub(super) head: usize,
-    /// Within the run.
+    /// Token indices within the run.
     pub(super) tokens: Range<usize>,
-    /// The run's first token among all.
+    /// Index of the run's first token among the tokens of all runs.
     pub(super) first: usize,
-    /// Positions that any of the tokens sees.
+    /// Positions that at least one of the tokens attends to.
     pub(super) positions: Range<usize>,
-    /// Where the chunk's partial results start.
+    /// Offset of the chunk's partial results.
     pub(super) start: usize,
 }
 
@@ -49,7 +52,7 @@ impl Chunk {
     }
 }
 
-/// A call, once its shapes are known to be right.
+/// A call whose shapes have been checked.
 pub(super) struct Call<'a> {
     pub(super) attention: &'a Attention<'a>,
     pub(super) store: &'a KvStore,
@@ -70,7 +73,7 @@ impl<'a> Call<'a> {
         Ok(Self { attention, store, group: attention.heads / shape.heads, head_dim: shape.head_dim })
     }
 
-    /// All work, run by run.
+    /// Returns the chunks of all runs, in the order of the runs.
     pub(super) fn chunks(&self) -> Vec<Chunk> {
         let step = (ROWS_PER_TASK / self.group).max(1);
         let (mut chunks, mut first, mut start) = (Vec::new(), 0, 0);
@@ -90,30 +93,31 @@ impl<'a> Call<'a> {
         chunks
     }
 
-    /// The first position that a token sees.
+    /// Returns the first position that a token attends to.
     #[inline(always)]
     fn first_visible(&self, position: usize) -> usize {
         self.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// The positions that a token sees.
+    /// Returns the positions that a token attends to.
     #[inline(always)]
     pub(super) fn visible(&self, position: usize) -> Range<usize> {
         self.first_visible(position)..position + 1
     }
 
-    /// Numbers of a query row's partial result: the weighted values, the greatest score, the sum of the weights.
+    /// Returns the length of a query row's partial result: the weighted values, the largest score,
+    /// the sum of the weights.
     #[inline(always)]
     pub(super) fn row_length(&self) -> usize {
         self.head_dim + 2
     }
 
-    /// Numbers of a chunk's partial result: \[tokens\]\[group\]\[row\].
+    /// Returns the length of a chunk's partial result: \[tokens\]\[group\]\[row\].
     pub(super) fn partial_length(&self, chunk: &Chunk) -> usize {
         chunk.tokens.len() * self.group * self.row_length()
     }
 
-    /// Where a row's query, or its output, starts.
+    /// Returns the offset of a row's query, which is also the offset of its output.
     #[inline(always)]
     pub(super) fn query_start(&self, chunk: &Chunk, row: usize) -> usize {
         let token = chunk.first + chunk.tokens.start + row / self.group;

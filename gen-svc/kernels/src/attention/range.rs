@@ -1,4 +1,4 @@
-//! Queries against the keys and values of one range of positions.
+//! The attention of query rows over one range of positions.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
@@ -10,13 +10,15 @@ use crate::element::Element;
 use crate::isa::{Isa, Kernel, LANES, WIDE};
 use crate::kv::{POSITIONS, Part};
 
-/// Blocks of a span, whose weights are made together.
+/// Blocks of a span. The softmax weights of a span are computed together.
 const SPAN_BLOCKS: usize = 4;
 /// Positions of a span.
 const SPAN_POSITIONS: usize = SPAN_BLOCKS * POSITIONS;
 
-/// One chunk in one range. Each row of `partial` becomes: the sum of values weighted by exp(score - greatest), the greatest
-/// score, the sum of the weights.
+/// The attention of one chunk over one range.
+///
+/// Each row of `partial` becomes: the sum of the values weighted by exp(score - largest), the
+/// largest score, the sum of the weights.
 pub(super) struct RangeAttention<'a, E> {
     call: &'a Call<'a>,
     chunk: &'a Chunk,
@@ -24,13 +26,13 @@ pub(super) struct RangeAttention<'a, E> {
     /// \[head_dim\]\[rows\]: a row is one head of one token.
     queries: Vec<f32>,
     rows: usize,
-    /// Of the first token.
+    /// Position of the first token.
     position: usize,
     partial: &'a mut [f32],
     element: PhantomData<E>,
 }
 
-/// The positions of a span that a row sees: at least one.
+/// The positions of a span that a row attends to: at least one.
 #[derive(Clone, PartialEq)]
 struct Visible(Range<usize>);
 
@@ -40,7 +42,7 @@ impl Visible {
         self.0.start / POSITIONS..self.0.end.div_ceil(POSITIONS)
     }
 
-    /// Which of a block's.
+    /// Returns the visible positions within one block.
     #[inline(always)]
     fn of(&self, block: usize) -> Range<usize> {
         let within = |position: usize| position.saturating_sub(block * POSITIONS).min(POSITIONS);
@@ -85,20 +87,27 @@ impl<E: Element> Kernel for RangeAttention<'_, E> {
 }
 
 impl<'a, E: Element> RangeAttention<'a, E> {
-    /// As many rows as can be computed together, from `row` on. How many they were.
+    /// Adds a span to as many rows, from `row` on, as can be computed together. Returns the number
+    /// of rows.
     #[inline(always)]
     fn add_rows<I: Isa>(&mut self, isa: I, row: usize, span: usize) -> usize {
         let Some(visible) = self.visible(row, span) else { return 1 };
-        // If the last sees the same, so do those between.
+        // Rows are in the order of positions: if the last row sees the same positions, so do all
+        // rows between.
         let same =
             |rows: usize| row + rows <= self.rows && self.visible(row + rows - 1, span).as_ref() == Some(&visible);
-        match () {
-            () if I::REGISTERS > 16 && same(16) => self.add_span::<I, 16>(isa, row, visible),
-            () if I::REGISTERS > 16 && same(8) => self.add_span::<I, 8>(isa, row, visible),
-            () if same(4) => self.add_span::<I, 4>(isa, row, visible),
-            () if same(3) => self.add_span::<I, 3>(isa, row, visible),
-            () if same(2) => self.add_span::<I, 2>(isa, row, visible),
-            () => self.add_span::<I, 1>(isa, row, visible),
+        if I::REGISTERS > 16 && same(16) {
+            self.add_span::<I, 16>(isa, row, visible)
+        } else if I::REGISTERS > 16 && same(8) {
+            self.add_span::<I, 8>(isa, row, visible)
+        } else if same(4) {
+            self.add_span::<I, 4>(isa, row, visible)
+        } else if same(3) {
+            self.add_span::<I, 3>(isa, row, visible)
+        } else if same(2) {
+            self.add_span::<I, 2>(isa, row, visible)
+        } else {
+            self.add_span::<I, 1>(isa, row, visible)
         }
     }
 
@@ -109,7 +118,7 @@ impl<'a, E: Element> RangeAttention<'a, E> {
         (!visible.is_empty()).then_some(Visible(visible))
     }
 
-    /// Adds a span to `R` rows, which all see the same of it. How many they were.
+    /// Adds a span to `R` rows, which attend to the same positions of it. Returns `R`.
     #[inline(always)]
     fn add_span<I: Isa, const R: usize>(&mut self, isa: I, row: usize, visible: Visible) -> usize {
         let mut weights = [[[0.0; POSITIONS]; SPAN_BLOCKS]; R];
@@ -129,7 +138,10 @@ impl<'a, E: Element> RangeAttention<'a, E> {
         R
     }
 
-    /// Scores of `R` rows, scaled and capped; negative infinity where nothing is visible. The greatest of each lane.
+    /// Computes the scores of `R` rows, scaled and capped; a position outside the mask scores
+    /// negative infinity.
+    ///
+    /// Returns the largest score of each lane.
     #[inline(always)]
     fn scores<I: Isa, const R: usize>(
         &self,
@@ -161,7 +173,7 @@ impl<'a, E: Element> RangeAttention<'a, E> {
         greatest
     }
 
-    /// Products of 16 keys, \[head_dim\]\[16\], with the queries of `R` rows.
+    /// Returns the products of 16 keys, \[head_dim\]\[16\], with the queries of `R` rows.
     #[inline(always)]
     fn products<I: Isa, const R: usize>(&self, isa: I, row: usize, keys: &[E::Stored]) -> [I::W; R] {
         let mut sums = [isa.splat(0.0); R];
@@ -183,7 +195,7 @@ impl<'a, E: Element> RangeAttention<'a, E> {
     }
 }
 
-/// Turns scores into weights, and scales what a row has by now to the greatest score.
+/// Replaces scores by softmax weights, and rescales the row's state if the largest score has grown.
 #[inline(always)]
 fn apply_softmax<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32; POSITIONS]], state: &mut [f32]) {
     let (values, rest) = state.split_at_mut(dim);
@@ -210,16 +222,18 @@ fn apply_softmax<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32;
 
 /// The values of a span, and their weights in `R` rows.
 struct WeightedValues<'a, E: Element, const R: usize> {
-    /// Of each block that is visible: \[16\]\[head_dim\].
+    /// Values of each visible block: \[16\]\[head_dim\].
     values: [&'a [E::Stored]; SPAN_BLOCKS],
     weights: &'a [[[f32; POSITIONS]; SPAN_BLOCKS]; R],
     visible: Visible,
-    /// Of a head.
+    /// Head dimension.
     dim: usize,
 }
 
 impl<E: Element, const R: usize> WeightedValues<'_, E, R> {
-    /// Adds them to rows in the order of their positions. What a row does not see is not even multiplied by zero.
+    /// Adds the weighted values to the rows' states, in the order of the positions.
+    ///
+    /// Values at masked positions are skipped, since zero times infinity would be NaN.
     #[inline(always)]
     fn add<I: Isa>(&self, isa: I, mut states: [&mut [f32]; R]) {
         let mut column = 0;
@@ -236,7 +250,7 @@ impl<E: Element, const R: usize> WeightedValues<'_, E, R> {
         }
     }
 
-    /// `C` times sixteen columns, from `column` on.
+    /// Adds `C` times sixteen columns, starting at `column`.
     #[inline(always)]
     fn add_columns<I: Isa, const C: usize>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
         let mut sums = [[isa.splat(0.0); C]; R];
@@ -266,7 +280,7 @@ impl<E: Element, const R: usize> WeightedValues<'_, E, R> {
         }
     }
 
-    /// What is left where heads are no multiple of sixteen wide.
+    /// Adds the last eight columns of a head dimension that is no multiple of sixteen.
     #[inline(always)]
     fn add_last_eight<I: Isa>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
         for (state, weights) in states.iter_mut().zip(self.weights) {

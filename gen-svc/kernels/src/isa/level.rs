@@ -1,11 +1,12 @@
-//! The instruction sets of x86-64 that the kernels are compiled for, and the choice between them.
+//! The ISA levels for which kernels are compiled, and the choice of a level.
 
 use super::operations::Kernel;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
 
-/// A set of instructions that this processor has. Levels that it lacks cannot be had.
+/// An instruction set that this processor has. A level that the processor lacks cannot be
+/// constructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IsaLevel(Kind);
 
@@ -21,13 +22,13 @@ enum Kind {
 }
 
 impl IsaLevel {
-    /// The best level of this processor.
+    /// Returns the best level of this processor.
     #[must_use]
     pub fn detect() -> Self {
         Self::available().pop().unwrap_or(Self(Kind::Portable))
     }
 
-    /// Every level of this processor, from the plainest to the best.
+    /// Returns every level of this processor, from the simplest to the best.
     #[must_use]
     pub fn available() -> Vec<Self> {
         let portable = Some(Self(Kind::Portable));
@@ -43,7 +44,8 @@ impl IsaLevel {
         levels.into_iter().flatten().collect()
     }
 
-    /// The level of that name, if this processor has it: `portable`, `avx2`, `avx512`, `amx`.
+    /// Returns the level of that name if this processor has it: `portable`, `avx2`, `avx512` or
+    /// `amx`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::available().into_iter().find(|level| level.name() == name)
@@ -62,7 +64,7 @@ impl IsaLevel {
         }
     }
 
-    /// The processor's unit for whole tiles, if there is one.
+    /// Returns the processor's tile unit, if it has one.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn tiles(self) -> Option<amx::Amx> {
         match self.0 {
@@ -71,7 +73,7 @@ impl IsaLevel {
         }
     }
 
-    /// Whether there is such a unit.
+    /// Returns true if the processor has a tile unit.
     pub(crate) fn has_tiles(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return self.tiles().is_some();
@@ -79,7 +81,7 @@ impl IsaLevel {
         return false;
     }
 
-    /// Does the kernel with this level's instructions.
+    /// Runs a kernel with this level's instructions.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Kind::Portable => kernel.run(portable::Portable),

@@ -1,4 +1,4 @@
-//! From sums of products to outputs: bias, gate, scale, residual.
+//! The epilogue: from sums of products to outputs, by bias, gate, scale and residual.
 
 use std::ops::Range;
 
@@ -11,17 +11,18 @@ use crate::isa::{Arithmetic, Isa, Kernel, LANES, WIDE};
 pub(super) struct Outputs<'a> {
     pub(super) layer: Layer<'a>,
     pub(super) epilogue: Epilogue<'a>,
-    /// \[tokens\]\[rows\]; a task writes the rows of its panels.
+    /// \[tokens\]\[rows\]; a task writes only the rows of its panels.
     pub(super) out: Disjoint<'a, f32>,
     pub(super) rows: usize,
 }
 
-/// The outputs of some panels for some tokens, which no other task writes.
+/// The outputs of some panels for some tokens. No other task writes them.
 pub(super) struct Finish<'a> {
     pub(super) outputs: &'a Outputs<'a>,
     pub(super) panels: Range<usize>,
     pub(super) tokens: Range<usize>,
-    /// Products of the matrix, or the gate, and of the values that are gated: \[panels\]\[tokens\]\[lanes\].
+    /// Sums of the matrix or of the gate, then sums of the up projection:
+    /// \[panels\]\[tokens\]\[lanes\].
     pub(super) tiles: [&'a PanelSums; 2],
 }
 
@@ -45,7 +46,7 @@ impl Kernel for Finish<'_> {
 }
 
 impl Finish<'_> {
-    /// Sixteen outputs of each token. `row` is the first one's row of the matrix.
+    /// Writes sixteen outputs of each token. `row` is the matrix row of the first output.
     #[inline(always)]
     fn two_panels<I: Isa>(&mut self, isa: I, panel: usize, row: usize) {
         let tokens = self.tokens.len();
@@ -67,7 +68,7 @@ impl Finish<'_> {
         }
     }
 
-    /// Up to eight outputs of each token.
+    /// Writes up to eight outputs of each token.
     #[inline(always)]
     fn one_panel<I: Isa>(&mut self, isa: I, panel: usize, row: usize) {
         let biases = self.biases(isa, row);
@@ -82,7 +83,7 @@ impl Finish<'_> {
         }
     }
 
-    /// Eight rows' bias: of the matrix, or the gate, and of the values that are gated.
+    /// Returns the bias of eight rows: of the matrix or the gate, then of the up projection.
     #[inline(always)]
     fn biases<I: Isa>(&self, isa: I, row: usize) -> [I::F; 2] {
         match &self.outputs.layer {
@@ -100,7 +101,8 @@ impl Finish<'_> {
         }
     }
 
-    /// What a token's outputs from `row` on are multiplied by if they are added, and where they go.
+    /// Returns the factor of a token's outputs if they are added, and their slice, starting at
+    /// `row`.
     #[inline(always)]
     fn target(&mut self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
         let (add, target) = match &self.outputs.epilogue {
@@ -108,12 +110,13 @@ impl Finish<'_> {
             Epilogue::Add { scale } => (Some(*scale), token),
             Epilogue::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
         };
-        // SAFETY: no other task has these panels, and this task has no other part of the output now.
+        // SAFETY: no other task writes these panels, and this task holds no other slice of the
+        // output.
         (add, unsafe { self.outputs.out.slice(target * self.outputs.rows + row, length) })
     }
 }
 
-/// Negative zeros, which change nothing, if there is none.
+/// Returns eight biases. Without a bias they are negative zeros, which change no sum.
 #[inline(always)]
 fn bias<I: Isa>(isa: I, linear: &Linear<'_>, row: usize) -> I::F {
     match linear.bias {

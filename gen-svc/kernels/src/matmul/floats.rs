@@ -1,4 +1,5 @@
-//! Panels of floats times rows of floats: one fused multiplication and addition per column, in the order of the columns.
+//! Products of float panels and float rows: one fused multiply-add per column, in the order of the
+//! columns.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
@@ -10,7 +11,7 @@ use crate::element::Element;
 use crate::isa::{Isa, Kernel, LANES};
 use crate::pack::Matrix;
 
-/// Some panels times some tokens.
+/// The products of some panels and some tokens.
 pub(super) struct Floats<'a, E> {
     matrix: &'a Matrix,
     panels: Range<usize>,
@@ -57,7 +58,7 @@ impl<E: Element> Kernel for Floats<'_, E> {
 }
 
 impl<E: Element> Floats<'_, E> {
-    /// By four panels while there are as many, then one by one.
+    /// Computes one token, four panels at a time, then the remaining panels one by one.
     #[inline(always)]
     fn one_token<I: Isa>(&mut self, isa: I) {
         let mut panel = 0;
@@ -71,7 +72,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `W` times two panels, by `T` tokens while there are as many.
+    /// Computes `W` pairs of panels, `T` tokens at a time.
     #[inline(always)]
     fn many_tokens<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
@@ -85,7 +86,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `P` panels and the tokens from `token` on, by two, then one.
+    /// Computes `P` panels for the tokens from `token` on, two at a time, then one.
     #[inline(always)]
     fn few_tokens<I: Isa, const P: usize>(&mut self, isa: I, panel: usize, mut token: usize) {
         let tokens = self.x.len() / self.matrix.columns();
@@ -98,7 +99,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `W` times two panels.
+    /// Computes `W` pairs of panels for `T` tokens.
     #[inline(always)]
     fn wide_tile<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
         let columns = self.matrix.columns();

@@ -1,10 +1,10 @@
-//! Block formats as types, so that the compiler makes a kernel for each.
+//! Block formats as types, so that the compiler generates a kernel for each format.
 
 #![allow(non_camel_case_types)] // as in `BlockFormat`
 
 use crate::pack::{BlockFormat, Spec};
 
-/// A format that is known when its kernel is compiled.
+/// A format that is fixed when its kernel is compiled.
 pub(super) trait StaticFormat {
     const FORMAT: BlockFormat;
     const SPEC: Spec = Self::FORMAT.spec();

@@ -1,5 +1,5 @@
-//! Panels of small integers times rows of small integers. Sums within 32 columns are exact; those are then scaled and added
-//! as floats, in the order of the columns.
+//! Products of panels and rows of small integers. Sums within 32 columns are exact. They are then
+//! scaled and added as floats, in the order of the columns.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use crate::isa::{BLOCK, Isa, Kernel, LANES};
 use crate::pack::{BlockFormat, Codes, Matrix, Scales};
 use crate::quantize::{Factors, Int8Rows};
 
-/// Some panels times some tokens.
+/// The products of some panels and some tokens.
 pub(super) struct Call<'a> {
     pub(super) matrix: &'a Matrix,
     pub(super) panels: Range<usize>,
@@ -31,7 +31,7 @@ impl<'a, K> Integers<'a, K> {
     }
 }
 
-/// How far ahead of the codes in use memory is asked for, in bytes.
+/// Prefetch distance from the codes in use, in bytes.
 const PREFETCH_BYTES: usize = 3 << 10;
 
 impl<K: StaticFormat> Kernel for Integers<'_, K> {
@@ -108,7 +108,7 @@ fn products<I: Isa, K: StaticFormat, const P: usize, const T: usize>(
     sums
 }
 
-/// Asks for as many bytes as were just used.
+/// Prefetches as many bytes as the last unit used.
 #[inline(always)]
 fn prefetch<I: Isa, K: StaticFormat>(isa: I, bytes: &[u8]) {
     let mut line = 0;
@@ -147,7 +147,7 @@ fn add_block<I: Isa, K: StaticFormat, const T: usize>(
     }
 }
 
-/// What a block's sums are multiplied by, and what is added to each of its weights.
+/// Returns the scale of a block's sums, and the minimum that is added to each of its weights.
 #[inline(always)]
 pub(super) fn scale_and_minimum<I: Isa, K: StaticFormat>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {
     match K::SPEC.scales {
@@ -164,7 +164,7 @@ pub(super) fn scale_and_minimum<I: Isa, K: StaticFormat>(isa: I, scales: &[u8], 
     }
 }
 
-/// What the sums of half a block are multiplied by.
+/// Returns the scale of the sums of half a block.
 #[inline(always)]
 pub(super) fn scale_of_half<I: Isa>(isa: I, scales: &[u8], half: usize) -> I::F {
     isa.mul(halves(isa, scales, 8), isa.load_i8(&scales.as_chunks().0[half]))
@@ -183,7 +183,7 @@ fn add_scaled<I: Isa, const T: usize>(
     }
 }
 
-/// The `index`th 16 bytes of scales, as eight f16.
+/// Loads the `index`th 16 bytes of scales as eight f16.
 #[inline(always)]
 fn halves<I: Isa>(isa: I, scales: &[u8], index: usize) -> I::F {
     let bytes: &[u8; 2 * LANES] = &scales.as_chunks().0[index];
@@ -195,7 +195,7 @@ fn half_of(values: &[u8; BLOCK], half: usize) -> &[u8; 16] {
     &values.as_chunks().0[half]
 }
 
-/// Sums of 32 products.
+/// Returns sums of 32 products.
 #[inline(always)]
 fn dot<I: Isa, K: StaticFormat, const T: usize>(isa: I, codes: &[u8], block: usize, x: [&[u8; BLOCK]; T]) -> [I::F; T] {
     if matches!(K::SPEC.codes, Codes::Nibbles) {
@@ -209,7 +209,7 @@ fn dot<I: Isa, K: StaticFormat, const T: usize>(isa: I, codes: &[u8], block: usi
     sums
 }
 
-/// Sums of 16 products, of codes with a byte each.
+/// Returns sums of 16 products of codes that take a byte each.
 #[inline(always)]
 fn dot_half<I: Isa, K: StaticFormat, const T: usize>(
     isa: I,

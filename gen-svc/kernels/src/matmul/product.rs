@@ -1,4 +1,4 @@
-//! What a call multiplies, where its outputs go, and which shapes fit.
+//! The parameters of a call, and the checks of their shapes.
 
 use crate::act::Activation;
 use crate::error::{Error, expect, expect_below, expect_multiple};
@@ -10,11 +10,11 @@ use crate::quantize::Int8Rows;
 pub struct Input<'a> {
     pub floats: &'a [f32],
     pub columns: usize,
-    /// The same rows, quantized. Needed when one of the matrices [needs integers](Format::needs_integers).
+    /// The same rows, quantized. Required if a matrix [needs integers](Format::needs_integers).
     pub integers: Option<&'a Int8Rows>,
 }
 
-/// A matrix, and what is added to its outputs.
+/// A matrix and the bias of its outputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Linear<'a> {
     pub matrix: &'a Matrix,
@@ -22,11 +22,11 @@ pub struct Linear<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
-/// What a product's outputs are made of.
+/// The computation that yields a product's outputs.
 #[derive(Debug, Clone, Copy)]
 pub enum Layer<'a> {
     Linear(Linear<'a>),
-    /// activation(gate) * up, element by element. Both have the same sizes.
+    /// activation(gate) * up, element by element. Both matrices have the same sizes.
     Gated {
         gate: Linear<'a>,
         up: Linear<'a>,
@@ -34,23 +34,24 @@ pub enum Layer<'a> {
     },
 }
 
-/// Where outputs go.
+/// How outputs are written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Epilogue<'a> {
-    /// Into the place of what was there.
+    /// Overwrites the output.
     Store,
-    /// Times `scale`, onto what was there.
+    /// Adds the result, multiplied by `scale`, to the output.
     Add { scale: f32 },
-    /// Token t's times `scales[t]`, onto row `rows[t]` of the output, which has any number of rows: an expert's share.
+    /// Adds the result of token t, multiplied by `scales[t]`, to row `rows[t]` of the output. The
+    /// output has any number of rows. This is the contribution of an expert.
     Scatter { rows: &'a [u32], scales: &'a [f32] },
 }
 
-/// One product of a call: several can share their input.
+/// One product of a call. Several products can share their input.
 #[derive(Debug)]
 pub struct Product<'a> {
     pub layer: Layer<'a>,
     pub epilogue: Epilogue<'a>,
-    /// \[tokens\]\[rows of the matrix\], but for [`Epilogue::Scatter`].
+    /// \[tokens\]\[rows of the matrix\], except for [`Epilogue::Scatter`].
     pub out: &'a mut [f32],
 }
 
@@ -70,7 +71,7 @@ impl Product<'_> {
     pub(super) fn check(&self, input: &Input<'_>, tokens: usize) -> Result<(), Error> {
         for linear in self.layer.linears().into_iter().flatten() {
             linear.check(input)?;
-            expect("rows of a gate and its values", self.layer.rows(), linear.matrix.rows())?;
+            expect("rows of a gate and its up projection", self.layer.rows(), linear.matrix.rows())?;
         }
         match self.epilogue {
             Epilogue::Scatter { rows, scales } => self.check_scatter(tokens, rows, scales),

@@ -1,8 +1,9 @@
-//! Panels of small integers times many rows of small integers, by whole tiles.
+//! Products of panels of small integers and many rows of small integers, by the tile unit.
 //!
-//! Two panels, 16 rows of weights, are unpacked out to bytes and to scales of 16 lanes, some columns at a time, and multiplied with 16
-//! tokens at a time. Sums within 32 columns are exact in whatever way they are made; what follows is done in the order in which
-//! [`integers`](super::integers) does it, so results are the same to the bit.
+//! Two panels, 16 rows of weights, are unpacked to bytes and to scales of 16 lanes, some columns at
+//! a time, and multiplied by 16 tokens at a time. Sums within 32 columns are exact in any order.
+//! The scaled sums are added in the order of [`integers`](super::integers), so the results are
+//! identical to the bit.
 
 use std::array::from_fn;
 use std::cell::RefCell;
@@ -18,27 +19,28 @@ use crate::isa::{BLOCK, Isa, Kernel, LANES, TILE_ROWS, WIDE};
 use crate::pack::{Codes as Stored, Scales};
 use crate::quantize::Tile;
 
-/// Blocks of 32 columns that are unpacked out at a time.
+/// Blocks of 32 columns that are unpacked at a time.
 const UNPACKED_BLOCKS: usize = 24;
-/// Products that are made before the sums of earlier ones are used.
+/// Products that are computed before the sums of the previous round are used.
 const STEPS_PER_ROUND: usize = 6;
-/// Blocks of tokens that are asked for ahead of those in use.
+/// Prefetch distance from the blocks of tokens in use, in blocks.
 const PREFETCH_BLOCKS: usize = 6;
 
-/// Blocks of 16 rows, unpacked out. On cache lines, as everything in it is made of whole ones.
+/// Unpacked blocks of 16 rows. Every field is a multiple of a cache line, so all are aligned to
+/// one.
 #[repr(C, align(64))]
 struct Unpacked {
     codes: [Codes; UNPACKED_BLOCKS],
-    /// Of each block, or each half of one.
+    /// Scales of each block, or of each half of a block.
     scales: [[f32; WIDE]; 2 * UNPACKED_BLOCKS],
     minima: [[f32; WIDE]; UNPACKED_BLOCKS],
 }
 
-/// What a thread computes with. Nothing in it outlives a call.
+/// The working memory of a thread. No content outlives a call.
 #[repr(C, align(64))]
 struct Scratch {
     unpacked: Unpacked,
-    /// Of the steps that are being made, and of those before.
+    /// Sums of the current round and of the previous round.
     sums: [[Sums; STEPS_PER_ROUND]; 2],
 }
 
@@ -67,7 +69,7 @@ impl<K: StaticFormat> Kernel for Tiles<'_, K> {
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
         let Self { amx, mut call, scratch: Scratch { unpacked, sums }, .. } = self;
-        // SAFETY: the only one of a call, within which no other call begins.
+        // SAFETY: this is the only unit of the call, and no other call starts within it.
         let mut unit = unsafe { amx.unit(columns::<K>()) };
         call.out.fill([0.0; LANES]);
         for pair in split(0..call.panels.len(), 2) {
@@ -86,19 +88,19 @@ impl<K: StaticFormat> Kernel for Tiles<'_, K> {
     }
 }
 
-/// Columns that share a scale: those of a product.
+/// Returns the columns of a product: those that share a scale.
 const fn columns<K: StaticFormat>() -> usize {
     if matches!(K::SPEC.scales, Scales::Halves) { BLOCK / 2 } else { BLOCK }
 }
 
 impl Unpacked {
-    /// Spreads blocks of a panel out: the first or the second of its pair.
+    /// Unpacks blocks of a panel: the first or the second panel of its pair.
     #[inline(always)]
     fn fill<I: Isa, K: StaticFormat>(&mut self, isa: I, panel: &[u8], half: usize, blocks: Range<usize>) {
         let (unit_bytes, per_unit) = const { (K::SPEC.unit_bytes(), K::SPEC.columns / BLOCK) };
         for (at, block) in blocks.enumerate() {
             let unit = &panel[block / per_unit * unit_bytes..][..unit_bytes];
-            // The same place in the next two panels.
+            // Prefetches the same unit of the pair after this one.
             for line in 0..unit_bytes.div_ceil(64) {
                 isa.prefetch(unit, 2 * panel.len() + 64 * line);
             }
@@ -119,7 +121,7 @@ impl Unpacked {
     }
 }
 
-/// 32 columns of 8 rows, to their places among those of 16.
+/// Unpacks 32 columns of 8 rows to their half of the 16 rows.
 #[inline(always)]
 fn unpack_codes<I: Isa, K: StaticFormat>(isa: I, codes: &[u8], block: usize, half: usize, out: &mut Codes) {
     let runs = out.as_chunks_mut::<{ 2 * BLOCK }>().0;
@@ -137,7 +139,8 @@ fn unpack_codes<I: Isa, K: StaticFormat>(isa: I, codes: &[u8], block: usize, hal
     }
 }
 
-/// Two panels, the blocks of them that are unpacked out, and at most 16 tokens. Panels and tokens are counted from the call's first.
+/// Two panels, their unpacked blocks, and at most 16 tokens. Indices of panels and tokens start at
+/// the call's first.
 struct Part {
     pair: usize,
     blocks: Range<usize>,
@@ -156,28 +159,28 @@ impl Part {
         call: &mut Call<'_>,
     ) {
         let steps = self.blocks.len() * BLOCK / columns::<K>();
-        let [mut now, mut before] = sums.each_mut();
-        let mut made = 0..0;
+        let [mut current, mut previous] = sums.each_mut();
+        let mut done = 0..0;
         for next in split(0..steps, STEPS_PER_ROUND).chain(iter::once(steps..steps)) {
-            // Of an odd number, the last is computed twice.
-            for (sums, step) in now.as_chunks_mut::<2>().0.iter_mut().zip(next.clone().step_by(2)) {
+            // If the number of steps is odd, the last step is computed twice.
+            for (sums, step) in current.as_chunks_mut::<2>().0.iter_mut().zip(next.clone().step_by(2)) {
                 let steps = [step, (step + 1).min(next.end - 1)];
                 self.multiply::<I, K>(isa, unit, unpacked, steps, call, sums);
             }
-            match made.len() {
-                STEPS_PER_ROUND => self.scale::<I, K, STEPS_PER_ROUND>(isa, unpacked, made.start, before, call),
+            match done.len() {
+                STEPS_PER_ROUND => self.scale::<I, K, STEPS_PER_ROUND>(isa, unpacked, done.start, previous, call),
                 _ => {
-                    let (twos, one) = before[..made.len()].as_chunks::<2>();
-                    for (step, sums) in (made.start..).step_by(2).zip(twos) {
+                    let (twos, one) = previous[..done.len()].as_chunks::<2>();
+                    for (step, sums) in (done.start..).step_by(2).zip(twos) {
                         self.scale::<I, K, 2>(isa, unpacked, step, sums, call);
                     }
                     if let [one] = one {
-                        self.scale::<I, K, 1>(isa, unpacked, made.end - 1, std::array::from_ref(one), call);
+                        self.scale::<I, K, 1>(isa, unpacked, done.end - 1, std::array::from_ref(one), call);
                     }
                 }
             }
-            std::mem::swap(&mut now, &mut before);
-            made = next;
+            std::mem::swap(&mut current, &mut previous);
+            done = next;
         }
     }
 

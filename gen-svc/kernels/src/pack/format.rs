@@ -1,10 +1,10 @@
-//! How weights are stored: in a file, and in a matrix.
+//! The formats of weights in a file and in a matrix.
 
 use super::blocks::BlockFormat;
 use crate::error::{Error, product};
 use crate::isa::LANES;
 
-/// How numbers are stored, in a file and in panels.
+/// A number format, used in files and in panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     F32,
@@ -14,7 +14,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Bytes of a row in a file. None if the format's blocks do not divide the row, or it is beyond what can be addressed.
+    /// Returns the bytes of a row in a file. `None` if the row is no multiple of the block length,
+    /// or if the size exceeds the address space.
     #[must_use]
     pub fn row_bytes(self, columns: usize) -> Option<usize> {
         let (length, bytes) = match self {
@@ -25,7 +26,7 @@ impl Format {
         if columns.is_multiple_of(length) { (columns / length).checked_mul(bytes) } else { None }
     }
 
-    /// Bytes of a panel: 8 rows.
+    /// Returns the bytes of a panel: 8 rows.
     pub(super) fn panel_bytes(self, columns: usize) -> Result<usize, Error> {
         match self {
             Self::F32 => product(&[columns, LANES, 4]),
@@ -34,14 +35,15 @@ impl Format {
         }
     }
 
-    /// Weights of this format are multiplied by integers, so that input has to be quantized.
+    /// Returns true if weights of this format are multiplied by integers, so that the input must be
+    /// quantized.
     #[must_use]
     pub fn needs_integers(self) -> bool {
         matches!(self, Self::Block(_))
     }
 }
 
-/// Rows of a matrix as a file has them, one behind the other, little-endian.
+/// Contiguous rows of a matrix in the layout of a file, little-endian.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
     pub format: Format,
@@ -50,19 +52,20 @@ pub struct Rows<'a> {
     pub order: RowOrder,
 }
 
-/// Which row of the source comes first.
+/// The order of the source rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowOrder {
     AsIs,
-    /// Per head, the source alternates between its first and second half of the rows, as GGUF stores query and key projections
-    /// of Llama's relatives. Panels get first halves first, as rotary embeddings here expect.
+    /// Within each head, the source alternates between the first and the second half of the rows.
+    /// GGUF stores query and key projections of Llama-like architectures in this order. A packed
+    /// matrix has the first half first, as [`Kernels::rotate`](crate::Kernels::rotate) requires.
     Interleaved {
         heads: usize,
     },
 }
 
 impl RowOrder {
-    /// The source's number of a matrix's row.
+    /// Returns the index of the source row of a matrix row.
     pub(super) fn source(self, row: usize, rows: usize) -> usize {
         match self {
             Self::AsIs => row,
@@ -75,14 +78,14 @@ impl RowOrder {
     }
 }
 
-/// What to make of rows.
+/// The format of a packed matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The source's own format: exact.
+    /// The source's format: exact.
     Keep,
     /// Exact.
     F32,
-    /// Rounded to the nearest.
+    /// Rounded to nearest.
     Bf16,
     /// 8 bits with a scale per 32 columns, as Q8_0.
     Int8,

@@ -1,11 +1,11 @@
-//! Where a row's numbers lie in a panel: put there from a file's bytes, and read back.
+//! The positions of a row's numbers in a panel: written from a file's bytes, and read back.
 
 use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, pairs};
 use super::format::Format;
 use crate::half::{bf16_to_f32, f16_to_f32};
 use crate::isa::LANES;
 
-/// Puts a row, as a file stores it, into its place.
+/// Writes a row, in the layout of a file, to its positions.
 pub(super) fn write_row(format: Format, panel: &mut [u8], row: usize, raw: &[u8]) {
     match format {
         Format::F32 => write_elements::<4>(panel, row, raw),
@@ -36,7 +36,7 @@ pub(super) fn read_row(format: Format, panel: &[u8], row: usize, out: &mut [f32]
     }
 }
 
-/// Floats: \[columns\]\[8 rows\].
+/// Writes floats: \[columns\]\[8 rows\].
 fn write_elements<const SIZE: usize>(panel: &mut [u8], row: usize, raw: &[u8]) {
     for (lanes, value) in panel.chunks_exact_mut(LANES * SIZE).zip(raw.chunks_exact(SIZE)) {
         lanes[row * SIZE..][..SIZE].copy_from_slice(value);
@@ -50,7 +50,7 @@ fn read_elements<const SIZE: usize>(panel: &[u8], row: usize, out: &mut [f32], v
     }
 }
 
-/// The byte of a row's column among a unit's codes, and the position of its lowest bit.
+/// Returns the byte of a row's column among a unit's codes, and the index of its lowest bit.
 fn place(spec: &Spec, row: usize, column: usize) -> (usize, u32) {
     let within = LANES / 2 * row + column % 4;
     match spec.codes {
@@ -92,7 +92,7 @@ fn write_scales(format: BlockFormat, out: &mut [u8], row: usize, raw: &[u8]) {
     }
 }
 
-/// Products and sums are rounded one by one, as ggml's own dequantization does.
+/// Rounds each product and each sum, as ggml's own dequantization does.
 fn read_unit(spec: &Spec, unit: &[u8], row: usize, out: &mut [f32]) {
     let (codes, scales) = unit.split_at(spec.code_bytes());
     let half = |start: usize| f16_to_f32(u16::from_le_bytes([scales[start + 2 * row], scales[start + 2 * row + 1]]));
