@@ -14,9 +14,9 @@ mod sums;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-use std::ops::Range;
-
 pub use product::{Epilogue, Input, Layer, Linear, Product};
+
+use std::ops::Range;
 
 use crate::disjoint::Disjoint;
 use crate::element::{Bf16, F16, F32};

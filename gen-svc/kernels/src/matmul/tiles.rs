@@ -46,7 +46,11 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Box<Scratch>> = RefCell::new(Box::new(Scratch {
-        unpacked: Unpacked { codes: [[0; _]; UNPACKED_BLOCKS], scales: [[0.0; _]; 2 * UNPACKED_BLOCKS], minima: [[0.0; _]; UNPACKED_BLOCKS] },
+        unpacked: Unpacked {
+            codes: [[0; _]; UNPACKED_BLOCKS],
+            scales: [[0.0; _]; 2 * UNPACKED_BLOCKS],
+            minima: [[0.0; _]; UNPACKED_BLOCKS],
+        },
         sums: [[[[0; _]; TILE_ROWS]; STEPS_PER_ROUND]; 2],
     }));
 }
