@@ -1,6 +1,6 @@
 //! The interface of a model, and the list of architectures.
 
-use tandem_kernels::{Kernels, Level};
+use tandem_kernels::{IsaLevel, Kernels};
 
 use crate::cache::BlockId;
 use crate::error::Error;
@@ -209,7 +209,7 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
 pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Box<dyn Model>, Error> {
     Ok(match backend {
         Backend::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
-            let kernels = Kernels::new(threads, Level::detect());
+            let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
         Backend::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, TorchTarget::REFERENCE)?),

@@ -13,7 +13,7 @@ mod random;
 pub use logprobs::Logprobs;
 pub use random::uniform;
 
-use tandem_kernels::Level;
+use tandem_kernels::IsaLevel;
 use tandem_kernels::vocab;
 
 use crate::error::Error;
@@ -134,7 +134,7 @@ pub fn distribution(
 
 /// The likeliest token, the first among equals, and its logit.
 fn greedy(logits: &[f32]) -> Result<(u32, f32), Error> {
-    let id = vocab::argmax(Level::detect(), logits);
+    let id = vocab::argmax(IsaLevel::detect(), logits);
     match logits.get(id) {
         Some(&best) if best.is_finite() => Ok((id as u32, best)),
         _ => Err(Error::NotFinite),

@@ -58,8 +58,9 @@ pub struct Stored<'a> {
 pub enum RowOrder {
     /// As the model has them.
     AsIs,
-    /// Within each of `heads` heads of D rows, row i + D/2 stands next to row i, so that pairs that turn together are neighbours.
-    Neighbours {
+    /// Within each of `heads` heads of D rows, row i + D/2 follows row i, so that the two rows of a rotated pair are
+    /// adjacent.
+    Interleaved {
         /// How many heads the rows are of.
         heads: usize,
     },
@@ -113,7 +114,9 @@ impl RowOrder {
     fn fits(self, count: usize) -> bool {
         match self {
             Self::AsIs => true,
-            Self::Neighbours { heads } => heads > 0 && count.is_multiple_of(heads) && (count / heads).is_multiple_of(2),
+            Self::Interleaved { heads } => {
+                heads > 0 && count.is_multiple_of(heads) && (count / heads).is_multiple_of(2)
+            }
         }
     }
 
@@ -121,7 +124,7 @@ impl RowOrder {
     fn stored(self, row: usize, count: usize) -> usize {
         match self {
             Self::AsIs => row,
-            Self::Neighbours { heads } => {
+            Self::Interleaved { heads } => {
                 let size = count / heads;
                 let (head, row) = (row / size, row % size);
                 head * size + row % (size / 2) * 2 + row / (size / 2)

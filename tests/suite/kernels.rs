@@ -1,4 +1,4 @@
-//! The CPU kernels, at every level of this processor, against plain definitions in f64.
+//! The CPU kernels at every ISA level of this processor, compared with plain definitions in f64.
 
 mod attention;
 mod blocks;
@@ -10,29 +10,29 @@ mod vocab;
 
 use std::sync::LazyLock;
 
-use tandem_kernels::{Kernels, Level};
+use tandem_kernels::{IsaLevel, Kernels};
 use tandem_tests::Random;
 
-/// One set of kernels per level of this processor, each with a team of three.
+/// One set of kernels per ISA level of this processor, each with a team of three threads.
 static KERNELS: LazyLock<Vec<Kernels>> = LazyLock::new(|| {
-    let levels = Level::all_here();
-    for name in ["avx512", "amx"].into_iter().filter(|name| Level::named(name).is_none()) {
-        eprintln!("{name} is not on this processor: its products are not run");
+    let levels = IsaLevel::available();
+    for name in ["avx512", "amx"].into_iter().filter(|name| IsaLevel::named(name).is_none()) {
+        eprintln!("this processor lacks {name}: its kernels are not tested");
     }
     levels.into_iter().map(|level| Kernels::new(3, level)).collect()
 });
 
-/// Every number's bits, with one pattern for all NaN.
+/// Returns the bits of every number, with one pattern for all NaN.
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| if value.is_nan() { u32::MAX } else { value.to_bits() }).collect()
 }
 
-/// The first number of each and their distance, unless all distances are within `tolerance(i)`.
+/// Fails with the first pair of numbers whose distance exceeds `tolerance(i)`.
 #[track_caller]
-fn check_close(found: &[f32], expected: &[f64], what: &str, tolerance: impl Fn(usize) -> f64) {
-    assert_eq!(found.len(), expected.len(), "{what}: length");
+fn check_close(found: &[f32], expected: &[f64], label: &str, tolerance: impl Fn(usize) -> f64) {
+    assert_eq!(found.len(), expected.len(), "{label}: length");
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         let distance = (f64::from(*found) - expected).abs();
-        assert!(distance <= tolerance(i), "{what}: number {i} is {found}, expected {expected}, distance {distance:e}");
+        assert!(distance <= tolerance(i), "{label}: number {i} is {found}, expected {expected}, distance {distance:e}");
     }
 }

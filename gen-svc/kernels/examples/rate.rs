@@ -1,24 +1,27 @@
-//! How fast the kernels are: bytes of weights and products per second, beside a plain read of memory in the same minute.
+//! Measures the kernels: bytes of weights and products per second, next to the rate of a plain
+//! memory read.
 //!
-//! `cargo run --release -p tandem-kernels --example rate` on an idle machine; TANDEM_CPU_LEVEL=portable|avx2|avx512 takes one
-//! level alone. Rounds of all rows alternate, and each row shows its best, since neighbours only ever slow things down.
+//! `cargo run --release -p tandem-kernels --example rate` on an idle machine.
+//! TANDEM_CPU_LEVEL=portable|avx2|avx512|amx selects one level. The rows take turns in rounds, and
+//! each row shows its best round, since other load can only slow a round down.
 
-#![allow(clippy::print_stdout)] // prints its figures
+#![allow(clippy::print_stdout)] // prints its measurements
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use tandem_kernels::{
-    After, Attention, BlockFormat, Format, Input, Int8Rows, Kernels, KvFormat, KvShape, KvStore, Layer, Level, Linear,
-    Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
+    Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvShape, KvStore, Layer,
+    Linear, Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
-/// Rows and columns of a matrix that no cache holds, for one token, and of one that caches hold, for many.
+/// Rows and columns of a matrix that exceeds every cache, for one token, and of a matrix that fits
+/// the caches, for many tokens.
 const LARGE: [usize; 2] = [16_384, 4_096];
 const SMALL: [usize; 2] = [1_536, 576];
 
-/// Something to time, and what one call reads and computes.
+/// A call to measure, with the bytes that it reads and the products that it computes.
 struct Row {
     name: String,
     bytes: usize,
@@ -48,11 +51,11 @@ impl Row {
 fn main() {
     let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let one =
-        std::env::var("TANDEM_CPU_LEVEL").ok().map(|name| Level::named(&name).expect("a level of this processor"));
+        std::env::var("TANDEM_CPU_LEVEL").ok().map(|name| IsaLevel::named(&name).expect("a level of this processor"));
     println!("{threads} threads, load average {}", load());
     println!("{:<34}{:>10}{:>10}{:>12}", "", "GB/s", "GMAC/s", "µs");
     run(vec![read(threads)]);
-    for level in one.map_or_else(Level::all_here, |level| vec![level]) {
+    for level in one.map_or_else(IsaLevel::available, |level| vec![level]) {
         let kernels: &'static Kernels = Box::leak(Box::new(Kernels::new(threads, level)));
         for (name, format, target) in FORMATS {
             let mut rows = vec![read(threads)];
@@ -67,7 +70,7 @@ fn main() {
     println!("load average {}", load());
 }
 
-/// The formats that are timed, by what they are made of.
+/// The measured formats, with their source and target.
 const FORMATS: [(&str, Format, Target); 9] = [
     ("f32", Format::F32, Target::Keep),
     ("bf16", Format::F32, Target::Bf16),
@@ -103,7 +106,7 @@ fn read(threads: usize) -> Row {
     })
 }
 
-/// The product of a matrix with some tokens; columns that a format cannot have are rounded up.
+/// Multiplies a matrix by tokens. Columns are rounded up to the block length of the format.
 fn product(
     kernels: &'static Kernels,
     name: &str,
@@ -121,12 +124,16 @@ fn product(
         kernels.quantize(&x, columns, &mut integers).expect("whole blocks");
         let input = Input { floats: &x, columns, integers: Some(&integers) };
         let layer = Layer::Linear(Linear { matrix: &matrix, bias: None });
-        kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect("right shapes");
+        kernels
+            .multiply(input, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])
+            .expect("right shapes");
     })
 }
 
-/// Attention of some sequences' last tokens over a context of 1,024, with 9 heads of 64 on 3; bytes are those of its keys and
-/// values, products those of what is seen.
+/// Attends with the last tokens of some sequences over a context of 1,024, with 9 query heads and 3
+/// key heads of 64.
+///
+/// Bytes are those of the keys and values, products those of the visible positions.
 fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, length: usize) -> Row {
     let (context, heads, kv_heads, head_dim) = (1_024, 9, 3, 64);
     let per_sequence = context / POSITIONS;

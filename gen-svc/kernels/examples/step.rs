@@ -1,15 +1,17 @@
-//! Steps of a whole decoder over weights without meaning: how the kernels go together, and how fast they are together.
+//! Runs the steps of a complete decoder over synthetic weights: shows how the kernels combine, and
+//! measures them together.
 //!
-//! `cargo run --release -p tandem-kernels --example step [int4|bf16|f32]` on an idle machine; sizes are those of the default
-//! model (30 layers, 576 wide, 9 query and 3 key heads of 64, 1,536 in the middle, 49,152 words).
+//! `cargo run --release -p tandem-kernels --example step [int4|bf16|f32]` on an idle machine. The
+//! sizes are those of the default model: 30 layers, width 576, 9 query and 3 key heads of 64,
+//! feed-forward width 1,536, 49,152 words.
 
-#![allow(clippy::print_stdout)] // prints its figures
+#![allow(clippy::print_stdout)] // prints its measurements
 
 use std::time::Instant;
 
 use tandem_kernels::{
-    Activation, After, Angles, Attention, Error, Format, Heads, Input, Int8Rows, Kernels, KeysValues, KvFormat,
-    KvShape, KvStore, Layer, Level, Linear, Matrix, Norm, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
+    Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
+    KvFormat, KvShape, KvStore, Layer, Linear, Matrix, Norm, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
     vocab,
 };
 
@@ -20,7 +22,7 @@ const KV_HEADS: usize = 3;
 const HEAD: usize = 64;
 const MIDDLE: usize = 1_536;
 const WORDS: usize = 49_152;
-/// Positions that each sequence may have.
+/// The most positions of a sequence.
 const CONTEXT: usize = 1_024;
 
 struct Weights {
@@ -44,9 +46,9 @@ struct Decoder {
 
 impl Decoder {
     fn new(target: Target, blocks: usize) -> Result<Self, Error> {
-        let level = std::env::var("TANDEM_CPU_LEVEL").ok().and_then(|name| Level::named(&name));
+        let level = std::env::var("TANDEM_CPU_LEVEL").ok().and_then(|name| IsaLevel::named(&name));
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
-        let kernels = Kernels::new(threads, level.unwrap_or_else(Level::detect));
+        let kernels = Kernels::new(threads, level.unwrap_or_else(IsaLevel::detect));
         let head = if target == Target::Int4 { Target::Int8 } else { target };
         let format = if target == Target::F32 { KvFormat::F32 } else { KvFormat::F16 };
         let shape = KvShape { layers: LAYERS, blocks, heads: KV_HEADS, head_dim: HEAD, format };
@@ -61,7 +63,7 @@ impl Decoder {
         })
     }
 
-    /// The most likely word after each run.
+    /// Returns the most likely word after each run.
     fn step(&mut self, ids: &[u32], runs: &[Run<'_>]) -> Result<Vec<usize>, Error> {
         let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e5_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
         self.angles.fill(&frequencies, 1.0, runs.iter().flat_map(|run| run.past..run.past + run.length));
@@ -82,7 +84,7 @@ impl Decoder {
         let mut queries = vec![0.0; tokens * HEADS * HEAD];
         let [mut keys, mut values] = [0, 1].map(|_| vec![0.0; tokens * KV_HEADS * HEAD]);
         let outs = [&mut queries, &mut keys, &mut values];
-        let product = |(matrix, out)| Product { layer: linear(matrix), after: After::Store, out };
+        let product = |(matrix, out)| Product { layer: linear(matrix), epilogue: Epilogue::Store, out };
         let mut products: Vec<Product<'_>> =
             weights.qkv.iter().zip(outs.map(|out| out.as_mut_slice())).map(product).collect();
         kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut products)?;
@@ -104,7 +106,7 @@ impl Decoder {
         let mut middle = vec![0.0; tokens * MIDDLE];
         let [gate, up] = [&weights.gate, &weights.up].map(|matrix| Linear { matrix, bias: None });
         let layer = Layer::Gated { gate, up, activation: Activation::Silu };
-        let product = Product { layer, after: After::Store, out: &mut middle };
+        let product = Product { layer, epilogue: Epilogue::Store, out: &mut middle };
         kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut [product])?;
         add(kernels, &middle, &weights.down, &mut self.integers, x)
     }
@@ -118,7 +120,7 @@ impl Decoder {
         let (mut normal, mut logits) = (vec![0.0; rows.len()], vec![0.0; runs.len() * WORDS]);
         kernels.norm(&rows, norm(&self.layers[0].norms[0]), &mut normal)?;
         kernels.quantize(&normal, WIDTH, &mut self.integers)?;
-        let product = Product { layer: linear(&self.embedding), after: After::Store, out: &mut logits };
+        let product = Product { layer: linear(&self.embedding), epilogue: Epilogue::Store, out: &mut logits };
         kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut [product])?;
         Ok(logits.chunks_exact(WORDS).map(|row| vocab::argmax(kernels.level(), row)).collect())
     }
@@ -138,7 +140,7 @@ impl Weights {
     }
 }
 
-/// Small numbers that differ.
+/// Packs a matrix of small numbers that differ.
 fn matrix(kernels: &Kernels, rows: usize, columns: usize, target: Target) -> Result<Matrix, Error> {
     let value = |i: usize| ((i.wrapping_mul(0x9e37_79b9) >> 8) % 201) as f32 / 2_000.0 - 0.05;
     let bytes: Vec<u8> = (0..rows * columns).flat_map(|i| value(i).to_le_bytes()).collect();
@@ -156,7 +158,7 @@ fn norm(weight: &[f32]) -> Norm<'_> {
 /// Adds the product of `rows` to the residual stream.
 fn add(kernels: &Kernels, rows: &[f32], matrix: &Matrix, integers: &mut Int8Rows, x: &mut [f32]) -> Result<(), Error> {
     kernels.quantize(rows, matrix.columns(), integers)?;
-    let product = Product { layer: linear(matrix), after: After::Add { scale: 1.0 }, out: x };
+    let product = Product { layer: linear(matrix), epilogue: Epilogue::Add { scale: 1.0 }, out: x };
     kernels.multiply(Input { floats: rows, columns: matrix.columns(), integers: Some(integers) }, &mut [product])
 }
 

@@ -1,13 +1,14 @@
-//! Functions of single numbers: exponential, hyperbolic tangent, and the activations made of them. Equal at every level.
+//! Elementwise functions: exponential, hyperbolic tangent and the activations. Every ISA level
+//! returns the same bits.
 
-use crate::isa::{Arithmetic, Isa, LANES, Work};
+use crate::isa::{Arithmetic, Isa, Kernel, LANES};
 
-/// What a gate's numbers go through before they multiply.
+/// The activation of a gate, applied before the gate multiplies the up projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// x / (1 + exp(-x)).
     Silu,
-    /// Half x times (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    /// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
     GeluTanh,
 }
 
@@ -21,12 +22,15 @@ impl Activation {
     }
 }
 
-/// The least argument with a normal result. Below it, the exponential is zero.
+/// The smallest argument with a normal result. Below it the exponential is zero.
 const EXP_LOW: f32 = -87.336_54;
-/// The greatest argument that is computed; the exponential of greater ones is this one's.
+/// The largest argument that is computed. The exponential of a larger argument is clamped to this
+/// result.
 const EXP_HIGH: f32 = 88.376_26;
 
-/// The exponential, within 2 units in the last place. After Cephes' `expf`: powers of two times a polynomial within ±ln(2)/2.
+/// Returns the exponential, within 2 units in the last place.
+///
+/// Algorithm of Cephes' `expf`: a power of two times a polynomial over ±ln(2)/2.
 #[inline(always)]
 pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let low = isa.splat(EXP_LOW);
@@ -40,7 +44,8 @@ pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     isa.select_less(x, low, isa.splat(0.0), isa.mul(fraction, isa.exp2(power)))
 }
 
-/// After Cephes' `tanhf`: a polynomial near zero, the exponential elsewhere.
+/// Returns the hyperbolic tangent by the algorithm of Cephes' `tanhf`: a polynomial near zero, the
+/// exponential elsewhere.
 #[inline(always)]
 pub(crate) fn tanh<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let (one, two) = (isa.splat(1.0), isa.splat(2.0));
@@ -53,7 +58,7 @@ pub(crate) fn tanh<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     isa.select_less(magnitude, isa.splat(0.625), near, far)
 }
 
-/// A polynomial, the highest power's coefficient first.
+/// Evaluates a polynomial; the coefficient of the highest power comes first.
 #[inline(always)]
 fn horner<V: Copy, A: Arithmetic<V>, const N: usize>(isa: A, x: V, coefficients: [f32; N]) -> V {
     let mut sum = isa.splat(coefficients[0]);
@@ -75,16 +80,16 @@ fn gelu_tanh<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     isa.mul(isa.mul(isa.splat(0.5), x), isa.add(isa.splat(1.0), tanh(isa, inner)))
 }
 
-/// `limit` * tanh(x / `limit`).
+/// Returns `limit` * tanh(x / `limit`).
 #[inline(always)]
 pub(crate) fn soft_cap<V: Copy, A: Arithmetic<V>>(isa: A, x: V, limit: f32) -> V {
     isa.mul(tanh(isa, isa.div(x, isa.splat(limit))), isa.splat(limit))
 }
 
-/// Multiplies every number.
+/// Multiplication of every number by a factor.
 pub(crate) struct Scale(pub(crate) f32);
 
-/// Caps every number softly.
+/// Soft cap of every number at a limit.
 pub(crate) struct SoftCap(pub(crate) f32);
 
 impl Map for Scale {
@@ -101,15 +106,15 @@ impl Map for SoftCap {
     }
 }
 
-/// A function of single numbers.
+/// A function of one number.
 pub(crate) trait Map {
     fn map<I: Isa>(&self, isa: I, x: I::F) -> I::F;
 }
 
-/// The work of putting a function's values in the place of its arguments.
-pub(crate) struct Mapped<'a, M>(pub(crate) &'a mut [f32], pub(crate) M);
+/// The kernel that replaces every number by the function's value.
+pub(crate) struct MapInPlace<'a, M>(pub(crate) &'a mut [f32], pub(crate) M);
 
-impl<M: Map> Work for Mapped<'_, M> {
+impl<M: Map> Kernel for MapInPlace<'_, M> {
     type Output = ();
 
     #[inline(always)]

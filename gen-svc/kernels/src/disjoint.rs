@@ -1,15 +1,16 @@
-//! A slice that several tasks write, each its own part.
+//! A slice that several tasks write, each task its own part.
 
 use std::marker::PhantomData;
 
-/// A borrowed slice whose parts are lent to tasks. Who asks for a part promises that nobody else has it.
+/// A borrowed slice whose parts are lent to tasks. The caller of [`slice`](Self::slice) guarantees
+/// that parts do not overlap.
 pub(crate) struct Disjoint<'a, T> {
     start: *mut T,
     length: usize,
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: parts are lent under the promise of `slice`, as `&mut [T]` would be split among threads.
+// SAFETY: `slice` requires disjoint parts, so threads share the elements as with `split_at_mut`.
 unsafe impl<T: Send> Send for Disjoint<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
@@ -19,17 +20,18 @@ impl<'a, T> Disjoint<'a, T> {
         Self { start: slice.as_mut_ptr(), length: slice.len(), slice: PhantomData }
     }
 
-    /// The `length` elements from `start`.
+    /// Returns the `length` elements from `start`.
     ///
     /// # Safety
-    /// Until the returned slice is dropped, no other call may be given a range that overlaps with it.
+    /// While the returned slice is alive, no other call may request a range that overlaps with it.
     ///
     /// # Panics
-    /// When the range is not within the slice.
+    /// Panics if the range exceeds the slice.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn slice(&self, start: usize, length: usize) -> &'a mut [T] {
-        assert!(start <= self.length && length <= self.length - start, "a part lies within its slice");
-        // SAFETY: within the slice, which is borrowed for 'a, and overlapping with no other part.
+        assert!(start <= self.length && length <= self.length - start, "range exceeds the slice");
+        // SAFETY: the range is within the slice, which is borrowed for 'a, and overlaps no other
+        // part.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), length) }
     }
 }

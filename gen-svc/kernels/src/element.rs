@@ -1,9 +1,9 @@
-//! Types that numbers are stored as, seen from the kernels: eight or sixteen at a time, as f32.
+//! Storage types of numbers. Kernels load eight or sixteen numbers at a time as f32.
 
 use crate::buffer::Plain;
 use crate::isa::{Isa, LANES, WIDE};
 
-/// A type of weights, or of keys and values.
+/// A storage type of weights, keys or values.
 pub(crate) trait Element {
     type Stored: Plain;
 
@@ -16,8 +16,8 @@ pub(crate) trait Element {
     }
 }
 
-/// A type that kernels also write.
-pub(crate) trait Written: Element {
+/// A storage type that kernels can also write.
+pub(crate) trait WritableElement: Element {
     const ZERO: Self::Stored;
 
     fn store<I: Isa>(isa: I, lanes: I::F, to: &mut [Self::Stored; LANES]);
@@ -67,7 +67,7 @@ impl Element for Bf16 {
     }
 }
 
-impl Written for F32 {
+impl WritableElement for F32 {
     const ZERO: f32 = 0.0;
 
     #[inline(always)]
@@ -76,7 +76,7 @@ impl Written for F32 {
     }
 }
 
-impl Written for F16 {
+impl WritableElement for F16 {
     const ZERO: u16 = 0;
 
     #[inline(always)]

@@ -1,6 +1,7 @@
-//! Numbers of 16 bits: IEEE half precision and bfloat16. To f32 exactly, from f32 to the nearest, ties to even.
+//! 16-bit floats: IEEE half precision and bfloat16. Conversion to f32 is exact; conversion from f32
+//! rounds to nearest, ties to even.
 
-/// As `vcvtph2ps` does, quieting NaN.
+/// Converts as `vcvtph2ps` does; NaN becomes quiet.
 #[inline(always)]
 pub(crate) fn f16_to_f32(half: u16) -> f32 {
     let bits = u32::from(half);
@@ -13,7 +14,7 @@ pub(crate) fn f16_to_f32(half: u16) -> f32 {
     }
 }
 
-/// As `vcvtps2ph` does, quieting NaN.
+/// Converts as `vcvtps2ph` does; NaN becomes quiet.
 #[inline(always)]
 pub(crate) fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -21,7 +22,8 @@ pub(crate) fn f32_to_f16(value: f32) -> u16 {
     sign | match magnitude {
         0x7f80_0001.. => 0x7e00 | (magnitude >> 13 & 0x3ff) as u16,
         0x4780_0000.. => 0x7c00,
-        // Adding a half leaves the subnormal's units as the lowest bits of the sum, rounded by the addition itself.
+        // Adding 0.5 shifts the subnormal's units to the lowest bits of the sum; the addition
+        // itself rounds.
         ..0x3880_0000 => ((f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits()) as u16,
         _ => ((magnitude + 0xfff + (magnitude >> 13 & 1) - 0x3800_0000) >> 13) as u16,
     }

@@ -1,7 +1,8 @@
-//! Vector operations at the levels that processors offer, and the choice between them.
+//! Vector operations at the ISA levels of processors, and the choice of a level.
 //!
-//! A kernel is written once, as [`Work`] over any [`Isa`], and compiled for each level. Every level rounds each operation in
-//! the same way and adds in the same order, so results do not depend on the processor.
+//! A kernel is written once, as a [`Kernel`] over any [`Isa`], and compiled for each level. All
+//! levels round each operation in the same way and add in the same order, so results do not depend
+//! on the processor.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -9,202 +10,13 @@ pub(crate) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod level;
+mod operations;
 mod portable;
+mod sizes;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Lanes of a vector.
-pub(crate) const LANES: usize = 8;
-/// Lanes of a wide vector.
-pub(crate) const WIDE: usize = 2 * LANES;
-
-/// A set of instructions that this processor has. Levels that it lacks cannot be had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level(Kind);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2(avx2::Avx2),
-    #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512),
-    #[cfg(target_arch = "x86_64")]
-    Amx(amx::Amx),
-}
-
-impl Level {
-    /// The best level of this processor.
-    #[must_use]
-    pub fn detect() -> Self {
-        Self::all_here().pop().unwrap_or(Self(Kind::Portable))
-    }
-
-    /// Every level of this processor, from the plainest to the best.
-    #[must_use]
-    pub fn all_here() -> Vec<Self> {
-        let portable = Some(Self(Kind::Portable));
-        #[cfg(target_arch = "x86_64")]
-        let levels = [
-            portable,
-            avx2::detect().map(Kind::Avx2).map(Self),
-            avx512::detect().map(Kind::Avx512).map(Self),
-            amx::detect().map(Kind::Amx).map(Self),
-        ];
-        #[cfg(not(target_arch = "x86_64"))]
-        let levels = [portable];
-        levels.into_iter().flatten().collect()
-    }
-
-    /// The level of that name, if this processor has it: `portable`, `avx2`, `avx512`, `amx`.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::all_here().into_iter().find(|level| level.name() == name)
-    }
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            Kind::Portable => "portable",
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2(_) => "avx2",
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512(_) => "avx512",
-            #[cfg(target_arch = "x86_64")]
-            Kind::Amx(_) => "amx",
-        }
-    }
-
-    /// The processor's unit for whole tiles, if there is one.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn tiles(self) -> Option<amx::Amx> {
-        match self.0 {
-            Kind::Amx(amx) => Some(amx),
-            _ => None,
-        }
-    }
-
-    /// Whether there is such a unit.
-    pub(crate) fn has_tiles(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return self.tiles().is_some();
-        #[cfg(not(target_arch = "x86_64"))]
-        return false;
-    }
-
-    /// Does the work with this level's instructions.
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
-        match self.0 {
-            Kind::Portable => work.run(portable::Portable),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2(isa) => avx2::run(isa, work),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512(isa) => avx512::run(isa, work),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Amx(amx) => amx.run(work),
-        }
-    }
-}
-
-/// A kernel. `run` and all that it calls must be `#[inline(always)]`, to be compiled with the instructions of the level.
-pub(crate) trait Work {
-    type Output;
-
-    fn run<I: Isa>(self, isa: I) -> Self::Output;
-}
-
-/// Arithmetic on vectors of one type.
-pub(crate) trait Arithmetic<V: Copy>: Copy {
-    fn splat(self, value: f32) -> V;
-    fn add(self, a: V, b: V) -> V;
-    fn sub(self, a: V, b: V) -> V;
-    fn mul(self, a: V, b: V) -> V;
-    fn div(self, a: V, b: V) -> V;
-    /// `a * b + c`, rounded once.
-    fn fma(self, a: V, b: V, c: V) -> V;
-    /// `a` where it is greater, else `b`: a NaN in `b` stays, one in `a` does not.
-    fn max(self, a: V, b: V) -> V;
-    /// `a` where it is less, else `b`: a NaN in `b` stays, one in `a` does not.
-    fn min(self, a: V, b: V) -> V;
-    fn abs(self, a: V) -> V;
-    /// `yes` where `a < b`, else `no`.
-    fn select_less(self, a: V, b: V, yes: V, no: V) -> V;
-    /// Whether `a > b` in any lane.
-    fn any_greater(self, a: V, b: V) -> bool;
-    /// To the nearest integer, ties to even.
-    fn round(self, a: V) -> V;
-    /// Two to the power of an integer within -126..=127.
-    fn exp2(self, a: V) -> V;
-}
-
-/// Sixteen lanes, which levels hold in one register or in two.
-pub(crate) trait Wide: Copy {
-    /// Eight numbers.
-    type F: Copy;
-    /// Sixteen numbers.
-    type W: Copy;
-    /// Vector registers.
-    const REGISTERS: usize;
-
-    fn wide_load(self, from: &[f32; WIDE]) -> Self::W;
-    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]);
-    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
-    /// Integers within ±2^24, as numbers.
-    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
-    fn join(self, first: Self::F, second: Self::F) -> Self::W;
-    fn split(self, lanes: Self::W) -> [Self::F; 2];
-}
-
-/// Operations on eight lanes. A value of the type is proof that the processor has the instructions.
-pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
-    fn load(self, from: &[f32; LANES]) -> Self::F;
-    fn store(self, lanes: Self::F, to: &mut [f32; LANES]);
-    fn load_f16(self, from: &[u16; LANES]) -> Self::F;
-    /// Rounds to the nearest, ties to even.
-    fn store_f16(self, lanes: Self::F, to: &mut [u16; LANES]);
-    fn load_bf16(self, from: &[u16; LANES]) -> Self::F;
-    fn load_u8(self, from: &[u8; LANES]) -> Self::F;
-    fn load_i8(self, from: &[u8; LANES]) -> Self::F;
-    /// Stores the nearest integers, ties to even, of numbers within ±127, as bytes. The sum of the integers.
-    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> i32;
-    /// All lanes, added in this order: each half of the first four to its own of the last four, then halves again.
-    fn sum(self, a: Self::F) -> f32;
-    /// The greatest lane; which one is not said if there is a NaN.
-    fn greatest(self, a: Self::F) -> f32;
-    /// Asks for the cache line of an address a number of bytes behind `from`. The address need not exist.
-    fn prefetch(self, from: &[u8], ahead: usize);
-
-    /// As many lanes as `from` has, at most all; the others are `fill`.
-    #[inline(always)]
-    fn load_part(self, from: &[f32], fill: f32) -> Self::F {
-        if let Some(whole) = from.first_chunk() {
-            return self.load(whole);
-        }
-        let mut filled = [fill; LANES];
-        filled[..from.len()].copy_from_slice(from);
-        self.load(&filled)
-    }
-
-    /// As many lanes as `to` has, at most all.
-    #[inline(always)]
-    fn store_part(self, lanes: Self::F, to: &mut [f32]) {
-        if let Some(whole) = to.first_chunk_mut() {
-            return self.store(lanes, whole);
-        }
-        let mut all = [0.0; LANES];
-        self.store(lanes, &mut all);
-        to.copy_from_slice(&all[..to.len()]);
-    }
-
-    /// The lower and the upper halves of bytes.
-    fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]);
-    /// Per lane (row of weights) and token the sum of 32 products. Codes are 0..=15: of 4 runs of 32 bytes, byte 4r + j of run
-    /// h holds row r's columns 8h + j in its lower half and 8h + 4 + j in its upper. Activations are -127..=127.
-    fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T];
-    /// Per lane and token the sum of 16 products. Codes are 0..=31: byte 4r + j of run g holds row r's column 4g + j.
-    fn dot_unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
-    /// As `dot_unsigned`, with codes of -32..=31.
-    fn dot_narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
-    /// As `dot_unsigned`, with codes of -128..=127.
-    fn dot_signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
-}
+pub use level::IsaLevel;
+pub(crate) use operations::{Arithmetic, Isa, Kernel};
+pub(crate) use sizes::{BLOCK, LANES, TILE_ROWS, WIDE};

@@ -1,53 +1,55 @@
-//! Keys and values of all sequences, in blocks of 16 positions that the caller assigns.
+//! The KV cache: keys and values of all sequences, in blocks of 16 positions that the caller
+//! assigns.
 //!
-//! A block of a layer is, for every head, 16 keys as \[head_dim\]\[16 positions\], so that one vector holds an element of eight
-//! keys; then, for every head, 16 values as \[16 positions\]\[head_dim\]. Memory is taken as blocks are first written.
+//! A block of a layer holds, for every head, 16 keys as \[head_dim\]\[16 positions\], so that one
+//! vector contains one element of eight keys. The values of every head follow as \[16
+//! positions\]\[head_dim\]. The system commits memory when a block is first written.
 
 use std::marker::PhantomData;
 
-use crate::Kernels;
 use crate::buffer::Buffer;
 use crate::disjoint::Disjoint;
-use crate::element::{F16, F32, Written};
+use crate::element::{F16, F32, WritableElement};
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
+use crate::kernels::Kernels;
 
 /// Positions of a block.
 pub const POSITIONS: usize = 16;
 
-/// How keys and values are stored.
+/// The storage format of keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvFormat {
     F32,
-    /// Rounded to the nearest.
+    /// Rounded to nearest.
     F16,
 }
 
-/// Sizes of a store.
+/// The sizes of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvShape {
     pub layers: usize,
     pub blocks: usize,
     pub heads: usize,
-    /// A multiple of 8.
+    /// Head dimension: a multiple of 8.
     pub head_dim: usize,
     pub format: KvFormat,
 }
 
 impl KvShape {
-    /// Bytes of one block in all layers.
+    /// Returns the bytes of one block in all layers.
     pub fn block_bytes(&self) -> Result<usize, Error> {
-        expect_multiple("size of a head", LANES, self.head_dim)?;
+        expect_multiple("head dimension", LANES, self.head_dim)?;
         let size = if self.format == KvFormat::F32 { 4 } else { 2 };
         product(&[self.layers, 2, self.heads, POSITIONS, self.head_dim, size])
     }
 
-    /// Elements of one head's keys, or values, in a block.
+    /// Returns the elements of one head's keys in a block, which equal those of its values.
     fn tile(&self) -> usize {
         POSITIONS * self.head_dim
     }
 
-    /// Where a head's keys start, or its values, in elements.
+    /// Returns the offset of one head's keys or values, in elements.
     fn start(&self, layer: usize, block: usize, part: Part, head: usize) -> usize {
         (((layer * self.blocks + block) * 2 + part as usize) * self.heads + head) * self.tile()
     }
@@ -59,18 +61,18 @@ pub(crate) enum Part {
     Values,
 }
 
-/// Consecutive tokens of one sequence, and where its keys and values are.
+/// Consecutive tokens of one sequence, and the blocks of the sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// Positions before the first token.
     pub past: usize,
-    /// Tokens.
+    /// Number of tokens.
     pub length: usize,
-    /// The sequence's blocks from its start on, at least for all positions up to the last token.
+    /// The sequence's blocks, from its first position up to at least the last token.
     pub blocks: &'a [u32],
 }
 
-/// The memory for keys and values.
+/// The memory of keys and values.
 #[derive(Debug)]
 pub struct KvStore {
     shape: KvShape,
@@ -78,7 +80,7 @@ pub struct KvStore {
 }
 
 impl KvStore {
-    /// Reserves memory; it is taken only as it is used.
+    /// Reserves memory. The system commits a page when it is first written.
     pub fn new(shape: KvShape) -> Result<Self, Error> {
         let bytes = product(&[shape.block_bytes()?, shape.blocks])?;
         Ok(Self { shape, buffer: Buffer::zeroed(bytes)? })
@@ -89,14 +91,14 @@ impl KvStore {
         &self.shape
     }
 
-    /// One head's keys, or values, of a block.
+    /// Returns one head's keys or values in a block.
     #[inline(always)]
     pub(crate) fn tile<T: crate::buffer::Plain>(&self, layer: usize, block: u32, part: Part, head: usize) -> &[T] {
         let start = self.shape.start(layer, block as usize, part, head);
         &self.buffer.as_slice()[start..][..self.shape.tile()]
     }
 
-    /// Refuses runs that have no place here, or that are not as many tokens.
+    /// Fails if a run exceeds the store, or if the runs' total length is not `tokens`.
     pub(crate) fn check(&self, layer: usize, runs: &[Run<'_>], tokens: usize) -> Result<(), Error> {
         expect_below("layer", self.shape.layers, layer)?;
         expect("tokens of all runs", tokens, runs.iter().map(|run| run.length).fold(0, usize::saturating_add))?;
@@ -110,7 +112,7 @@ impl KvStore {
     }
 }
 
-/// Keys and values of some tokens in one layer.
+/// Keys and values of tokens in one layer.
 #[derive(Debug, Clone, Copy)]
 pub struct KeysValues<'a> {
     pub layer: usize,
@@ -121,7 +123,7 @@ pub struct KeysValues<'a> {
 }
 
 impl Kernels {
-    /// Writes keys and values of the tokens of `runs`, one run after the other, at their positions.
+    /// Writes keys and values of the tokens of `runs`, run by run, at their positions.
     pub fn write(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) -> Result<(), Error> {
         let shape = store.shape;
         let columns = shape.heads * shape.head_dim;
@@ -136,20 +138,20 @@ impl Kernels {
         Ok(())
     }
 
-    /// A task per head, so that no two tasks write the same memory, whatever the runs' blocks are.
-    fn write_as<E: Written>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
+    /// One task per head, so that no two tasks write the same memory, even if runs share blocks.
+    fn write_as<E: WritableElement>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
         let shape = store.shape;
         let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
         let write =
             |head| self.level.run(WriteHead::<E> { shape, memory: &memory, runs, new, head, element: PhantomData });
-        self.team.run_unless(new.keys.len() < LITTLE, shape.heads, &write);
+        self.team.run_serially_if(new.keys.len() < MIN_PARALLEL_NUMBERS, shape.heads, &write);
     }
 }
 
-/// Numbers that are written sooner than another thread is told.
-pub(crate) const LITTLE: usize = 8 << 10;
+/// The smallest amount of numbers for which waking another thread is faster than one thread.
+pub(crate) const MIN_PARALLEL_NUMBERS: usize = 8 << 10;
 
-struct WriteHead<'a, E: Written> {
+struct WriteHead<'a, E: WritableElement> {
     shape: KvShape,
     memory: &'a Disjoint<'a, E::Stored>,
     runs: &'a [Run<'a>],
@@ -158,7 +160,7 @@ struct WriteHead<'a, E: Written> {
     element: PhantomData<E>,
 }
 
-impl<E: Written> Work for WriteHead<'_, E> {
+impl<E: WritableElement> Kernel for WriteHead<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -171,7 +173,7 @@ impl<E: Written> Work for WriteHead<'_, E> {
                 let block = run.blocks[position / POSITIONS] as usize;
                 let place = |part| self.shape.start(self.new.layer, block, part, self.head);
                 let head = self.head * dim..(self.head + 1) * dim;
-                // SAFETY: a task has all tiles of its own head, and this one takes them one by one.
+                // SAFETY: only this task accesses the tiles of its head, one at a time.
                 let tile = unsafe { self.memory.slice(place(Part::Keys), self.shape.tile()) };
                 write_key::<I, E>(isa, &keys[head.clone()], tile, position % POSITIONS);
                 // SAFETY: as above.
@@ -182,9 +184,9 @@ impl<E: Written> Work for WriteHead<'_, E> {
     }
 }
 
-/// A key's elements go to the same position of the tile's \[head_dim\]\[16\].
+/// Writes a key's elements to one position of the tile, \[head_dim\]\[16\].
 #[inline(always)]
-fn write_key<I: Isa, E: Written>(isa: I, key: &[f32], tile: &mut [E::Stored], position: usize) {
+fn write_key<I: Isa, E: WritableElement>(isa: I, key: &[f32], tile: &mut [E::Stored], position: usize) {
     let elements = tile.as_chunks_mut::<POSITIONS>().0;
     for (key, elements) in key.as_chunks().0.iter().zip(elements.as_chunks_mut::<LANES>().0) {
         let mut stored = [E::ZERO; LANES];
@@ -196,7 +198,7 @@ fn write_key<I: Isa, E: Written>(isa: I, key: &[f32], tile: &mut [E::Stored], po
 }
 
 #[inline(always)]
-fn write_value<I: Isa, E: Written>(isa: I, value: &[f32], to: &mut [E::Stored]) {
+fn write_value<I: Isa, E: WritableElement>(isa: I, value: &[f32], to: &mut [E::Stored]) {
     for (value, to) in value.as_chunks().0.iter().zip(to.as_chunks_mut().0) {
         E::store(isa, isa.load(value), to);
     }

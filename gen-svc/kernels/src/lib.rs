@@ -1,40 +1,52 @@
-//! Arithmetic of language models on the CPU: packed weights, products of matrices, attention, and what lies between them.
+//! CPU arithmetic of language models: packed weights, matrix products, attention, and the
+//! operations between them.
 //!
-//! # How a step is computed
-//! [`Kernels`] is a thread team at one [`Level`] of instructions; all that works on many numbers is a method of it. Nothing is
-//! global. With M tokens, of all sequences together, in rows one behind the other (`examples/step.rs` is a whole decoder):
+//! # The kernels of a step
+//! [`Kernels`] combines a thread team and an [`IsaLevel`]; every computation on many numbers is a
+//! method of it. There is no global state. The tokens of all sequences form one matrix, a row per
+//! token (`examples/step.rs` is a complete decoder):
 //!
-//! 1. Once, at load: [`Kernels::pack`] makes a [`Matrix`] of each weight, from a file's bytes ([`Rows`]), kept as it is or
-//!    made smaller ([`Target`]). Fused projections are packed in parts, since rows lie one behind the other. [`KvStore::new`]
-//!    reserves memory for keys and values in blocks of [`POSITIONS`]; the caller hands out blocks.
+//! 1. Once, at load: [`Kernels::pack`] packs each weight into a [`Matrix`]. The source is the bytes
+//!    of a file ([`Rows`]), whose format is kept or converted ([`Target`]). Fused projections are
+//!    packed in parts, since their rows are contiguous. [`KvStore::new`] reserves the KV cache in
+//!    blocks of [`POSITIONS`]; the caller assigns the blocks.
 //! 2. Once per step: [`Kernels::embed`], and [`Angles::fill`] with the tokens' positions.
-//! 3. Per layer: [`Kernels::norm`]; [`Kernels::quantize`] if one of the matrices [needs integers](Format::needs_integers);
-//!    [`Kernels::multiply`] with queries, keys and values as three [`Product`]s of one [`Input`]; [`Kernels::rotate`] for queries
-//!    and for keys (their norms included); [`Kernels::write`]; [`Kernels::attend`]; quantize and multiply with [`After::Add`]
-//!    onto the residual stream. Then norm, quantize, multiply with [`Layer::Gated`], quantize, multiply with [`After::Add`].
-//!    Where a norm follows a product: [`After::Store`], then [`Kernels::add_norm`]. Experts: an input of the tokens' rows that an
-//!    expert got, and [`After::Scatter`] back to their places.
-//! 4. For the rows whose logits are wanted: norm, quantize, multiply; then [`vocab`].
+//! 3. Per layer, attention: [`Kernels::norm`]; [`Kernels::quantize`] if a matrix [needs
+//!    integers](Format::needs_integers); [`Kernels::multiply`] with queries, keys and values as
+//!    three [`Product`]s of one [`Input`]; [`Kernels::rotate`] for queries and for keys, their
+//!    norms included; [`Kernels::write`]; [`Kernels::attend`]; quantize; multiply with
+//!    [`Epilogue::Add`] onto the residual stream.
+//! 4. Per layer, feed-forward: norm, quantize, multiply with [`Layer::Gated`], quantize, multiply
+//!    with [`Epilogue::Add`]. An expert's input holds the rows of its tokens, and
+//!    [`Epilogue::Scatter`] adds its outputs to the rows of those tokens.
+//! 5. If a norm follows a product: [`Epilogue::Store`], then [`Kernels::add_norm`].
+//! 6. For the rows that need logits: norm, quantize, multiply; then [`vocab`].
 //!
-//! # What holds
-//! - A token's numbers depend on that token and its sequence alone, to the bit: not on the tokens beside it, on how a prompt is
-//!   cut, on the number of threads, or on the level.
-//! - Infinity and NaN, from weights or activations, stay within the rows that they belong to, and are not hidden.
-//! - Every method checks all shapes before it writes, and answers [`Error`]; no content of a file leads to a panic.
-//! - A processor's instructions are used only after they were found: a [`Level`] cannot be had otherwise.
-//! - `unsafe` is in `buffer`, `disjoint`, `pool` and `isa`, where tasks take their parts of a shared output, and where the unit for
-//!   tiles is set up.
+//! # Invariants
+//! - A token's result depends on the token and its sequence only, to the bit. It does not depend on
+//!   other tokens, on the chunks of a prompt, on the number of threads, or on the ISA level.
+//! - Infinity and NaN in weights or activations affect only their own rows, and remain visible
+//!   there.
+//! - Every method checks all shapes before it writes, and returns [`Error`]. No file content causes
+//!   a panic.
+//! - Instructions are used only after detection: an [`IsaLevel`] that the processor lacks cannot be
+//!   constructed.
+//! - `unsafe` code is in `buffer`, `disjoint`, `pool` and `isa`, where tasks borrow parts of a
+//!   shared output, and where the tile unit is configured.
 
-#![allow(unsafe_code)] // vector instructions, and threads that write parts of one slice; every block says why it is sound
+// Vector instructions, and threads that write parts of one slice. Every block states why it is sound.
+#![allow(unsafe_code)]
 
 mod act;
 mod attention;
 mod buffer;
 mod disjoint;
 mod element;
+mod embed;
 mod error;
 mod half;
 mod isa;
+mod kernels;
 mod kv;
 mod matmul;
 mod norm;
@@ -47,64 +59,12 @@ pub mod vocab;
 pub use act::Activation;
 pub use attention::{Attention, Scratch};
 pub use error::Error;
-pub use isa::Level;
+pub use isa::IsaLevel;
+pub use kernels::Kernels;
 pub use kv::{KeysValues, KvFormat, KvShape, KvStore, POSITIONS, Run};
-pub use matmul::{After, Input, Layer, Linear, Product};
+pub use matmul::{Epilogue, Input, Layer, Linear, Product};
 pub use norm::Norm;
 pub use pack::{BlockFormat, Format, Matrix, RowOrder, Rows, Target};
 pub use pool::Team;
 pub use quantize::Int8Rows;
 pub use rope::{Angles, Heads};
-
-use error::{expect, expect_below};
-use norm::rows_per_task;
-
-/// All kernels at one level, on one thread team.
-#[derive(Debug)]
-pub struct Kernels {
-    team: Team,
-    level: Level,
-}
-
-impl Kernels {
-    /// Starts `threads` - 1 threads: the caller is the first.
-    #[must_use]
-    pub fn new(threads: usize, level: Level) -> Self {
-        Self { team: Team::new(threads), level }
-    }
-
-    #[must_use]
-    pub fn team(&self) -> &Team {
-        &self.team
-    }
-
-    #[must_use]
-    pub fn level(&self) -> Level {
-        self.level
-    }
-
-    /// Packs rows of weights, on all threads.
-    pub fn pack(&self, source: &Rows<'_>, target: Target) -> Result<Matrix, Error> {
-        Matrix::pack(&self.team, source, target)
-    }
-
-    /// Quantizes `x`, \[rows\]\[columns\], into `out`.
-    pub fn quantize(&self, x: &[f32], columns: usize, out: &mut Int8Rows) -> Result<(), Error> {
-        out.fill(&self.team, self.level, x, columns)
-    }
-
-    /// Rows of a table, times `scale`: `out` is \[ids\]\[columns\].
-    pub fn embed(&self, table: &Matrix, ids: &[u32], scale: f32, out: &mut [f32]) -> Result<(), Error> {
-        let columns = table.columns();
-        expect("output", ids.len().saturating_mul(columns), out.len())?;
-        ids.iter().try_for_each(|id| expect_below("token", table.rows(), *id as usize))?;
-        let rows = rows_per_task(columns);
-        self.team.run_on_chunks(out, rows * columns, &|task, out| {
-            for (id, out) in ids[task * rows..].iter().zip(out.chunks_exact_mut(columns)) {
-                table.unpack_row(*id as usize, out);
-                vocab::scale(self.level, out, scale);
-            }
-        });
-        Ok(())
-    }
-}

@@ -1,8 +1,8 @@
 //! Root mean square normalization of rows.
 
-use crate::Kernels;
 use crate::error::{Error, expect, expect_multiple};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
+use crate::kernels::Kernels;
 
 /// y = x / sqrt(mean(x²) + epsilon) * (offset + weight).
 #[derive(Debug, Clone, Copy)]
@@ -10,14 +10,15 @@ pub struct Norm<'a> {
     /// \[columns\].
     pub weight: &'a [f32],
     pub epsilon: f32,
-    /// Gemma's checkpoints store weights less one.
+    /// Added to each weight: Gemma's checkpoints store the weights minus one.
     pub offset: f32,
 }
 
-/// Bytes of rows per task: with fewer, telling another thread takes longer than the work.
+/// Bytes of rows per task. For fewer bytes, waking another thread takes longer than the
+/// computation.
 pub(crate) const TASK_BYTES: usize = 32 << 10;
 
-/// Rows of that many numbers per task.
+/// Returns the rows per task, for rows of `columns` numbers.
 pub(crate) fn rows_per_task(columns: usize) -> usize {
     (TASK_BYTES / size_of::<f32>() / columns.max(1)).max(1)
 }
@@ -28,7 +29,8 @@ impl Kernels {
         self.norm_rows(x, norm, None, out)
     }
 
-    /// Normalizes each row of `x`, \[rows\]\[columns\], and adds it, times `scale`, to the same row of `out`.
+    /// Normalizes each row of `x`, \[rows\]\[columns\], and adds it, multiplied by `scale`, to the
+    /// same row of `out`.
     pub fn add_norm(&self, x: &[f32], norm: Norm<'_>, scale: f32, out: &mut [f32]) -> Result<(), Error> {
         self.norm_rows(x, norm, Some(scale), out)
     }
@@ -54,7 +56,7 @@ struct Rows<'a> {
     out: &'a mut [f32],
 }
 
-impl Work for Rows<'_> {
+impl Kernel for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -75,7 +77,7 @@ impl Work for Rows<'_> {
     }
 }
 
-/// Normalizes a row in its place.
+/// Normalizes a row in place.
 #[inline(always)]
 pub(crate) fn normalize<I: Isa>(isa: I, row: &mut [f32], norm: &Norm<'_>) {
     let inverse = inverse_root_mean_square(isa, row, norm.epsilon);
@@ -84,13 +86,13 @@ pub(crate) fn normalize<I: Isa>(isa: I, row: &mut [f32], norm: &Norm<'_>) {
     }
 }
 
-/// The division comes before the weight, as in the reference implementations.
+/// Normalizes first and then multiplies by the weight, as the reference implementations do.
 #[inline(always)]
 fn scaled<I: Isa>(isa: I, x: I::F, inverse: f32, weight: &[f32], offset: f32) -> I::F {
     isa.mul(isa.mul(x, isa.splat(inverse)), isa.add(isa.splat(offset), isa.load_part(weight, 0.0)))
 }
 
-/// Squares are added in four runs of eight lanes, to keep the order fixed and the adders busy.
+/// Adds squares in four chains of eight lanes, which fixes the order and keeps the adders busy.
 #[inline(always)]
 fn inverse_root_mean_square<I: Isa>(isa: I, x: &[f32], epsilon: f32) -> f32 {
     let [mut a, mut b, mut c, mut d] = [isa.splat(0.0); 4];

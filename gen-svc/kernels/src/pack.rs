@@ -1,121 +1,35 @@
-//! Weights as the kernels read them: panels of 8 rows, interleaved so that one vector holds the same columns of all 8.
+//! Weights in the layout of the kernels: panels of 8 rows, interleaved so that one vector holds the
+//! same column of all 8 rows.
 //!
-//! A panel is one stream of memory: per 32 (or, for the K formats, 256) columns the codes of 8 rows, then their scales. Values
-//! are those of the source to the bit; only their order changes.
+//! A panel is one stream of memory. Per 32 columns (256 for the K formats) it holds the codes of 8
+//! rows, then their scales. Packing changes the order of the values and keeps each value to the
+//! bit.
 
 mod blocks;
+mod format;
 mod panel;
 
 use std::borrow::Cow;
 
 pub use blocks::BlockFormat;
 pub(crate) use blocks::{Codes, Scales, Spec};
+pub use format::{Format, RowOrder, Rows, Target};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
 use crate::isa::LANES;
+use crate::kernels::Kernels;
 use crate::pool::Team;
 use crate::quantize;
 
-/// How numbers are stored, in a file and in panels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    F32,
-    F16,
-    Bf16,
-    Block(BlockFormat),
-}
-
-impl Format {
-    /// Bytes of a row in a file. None if the format's blocks do not divide the row, or it is beyond what can be addressed.
-    #[must_use]
-    pub fn row_bytes(self, columns: usize) -> Option<usize> {
-        let (length, bytes) = match self {
-            Self::F32 => (1, 4),
-            Self::F16 | Self::Bf16 => (1, 2),
-            Self::Block(block) => (block.spec().columns, block.spec().bytes),
-        };
-        if columns.is_multiple_of(length) { (columns / length).checked_mul(bytes) } else { None }
-    }
-
-    /// Bytes of a panel: 8 rows.
-    fn panel_bytes(self, columns: usize) -> Result<usize, Error> {
-        match self {
-            Self::F32 => product(&[columns, LANES, 4]),
-            Self::F16 | Self::Bf16 => product(&[columns, LANES, 2]),
-            Self::Block(block) => product(&[columns / block.spec().columns, block.spec().unit_bytes()]),
-        }
-    }
-
-    /// Weights of this format are multiplied by integers, so that input has to be quantized.
-    #[must_use]
-    pub fn needs_integers(self) -> bool {
-        matches!(self, Self::Block(_))
+impl Kernels {
+    /// Packs rows of weights on all threads.
+    pub fn pack(&self, source: &Rows<'_>, target: Target) -> Result<Matrix, Error> {
+        Matrix::pack(&self.team, source, target)
     }
 }
 
-/// Rows of a matrix as a file has them, one behind the other, little-endian.
-#[derive(Debug, Clone, Copy)]
-pub struct Rows<'a> {
-    pub format: Format,
-    pub columns: usize,
-    pub bytes: &'a [u8],
-    pub order: RowOrder,
-}
-
-/// Which row of the source comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowOrder {
-    AsIs,
-    /// Per head, the source alternates between its first and second half of the rows, as GGUF stores query and key projections
-    /// of Llama's relatives. Panels get first halves first, as rotary embeddings here expect.
-    Halves {
-        heads: usize,
-    },
-}
-
-impl RowOrder {
-    /// The source's number of a matrix's row.
-    fn source(self, row: usize, rows: usize) -> usize {
-        match self {
-            Self::AsIs => row,
-            Self::Halves { heads } => {
-                let size = rows / heads;
-                let (head, within) = (row / size, row % size);
-                head * size + within % (size / 2) * 2 + within / (size / 2)
-            }
-        }
-    }
-}
-
-/// What to make of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// The source's own format: exact.
-    Keep,
-    /// Exact.
-    F32,
-    /// Rounded to the nearest.
-    Bf16,
-    /// 8 bits with a scale per 32 columns, as Q8_0.
-    Int8,
-    /// 4 bits with a scale and a minimum per 32 columns, as Q4_1.
-    Int4,
-}
-
-impl Target {
-    fn format(self, source: Format) -> Format {
-        match self {
-            Self::Keep => source,
-            Self::F32 => Format::F32,
-            Self::Bf16 => Format::Bf16,
-            Self::Int8 => Format::Block(BlockFormat::Q8_0),
-            Self::Int4 => Format::Block(BlockFormat::Q4_1),
-        }
-    }
-}
-
-/// A matrix in panels. Rows beyond the last, which fill its panel, are zero.
+/// A matrix in panels. Rows that only fill the last panel are zero.
 #[derive(Debug)]
 pub struct Matrix {
     format: Format,
@@ -126,13 +40,13 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Packs rows, on all threads.
+    /// Packs rows on all threads.
     pub(crate) fn pack(team: &Team, source: &Rows<'_>, target: Target) -> Result<Self, Error> {
         let row_bytes = checked_row_bytes(source)?;
         let rows = source.bytes.len() / row_bytes;
         let format = target.format(source.format);
         if let Format::Block(block) = format {
-            expect_multiple(IN_BLOCKS, block.spec().columns, source.columns)?;
+            expect_multiple(BLOCK_COLUMNS, block.spec().columns, source.columns)?;
         }
         let panel_bytes = format.panel_bytes(source.columns)?;
         let bytes = product(&[rows.div_ceil(LANES), panel_bytes])?;
@@ -141,20 +55,20 @@ impl Matrix {
             for row in (0..LANES).take_while(|row| LANES * panel + row < rows) {
                 let index = source.order.source(LANES * panel + row, rows);
                 let raw = &source.bytes[index * row_bytes..][..row_bytes];
-                panel::put(format, out, row, &convert(source.format, format, source.columns, raw));
+                panel::write_row(format, out, row, &convert(source.format, format, source.columns, raw));
             }
         };
         team.run_on_chunks(&mut buffer.as_mut_slice()[..bytes], panel_bytes, &pack);
         Ok(Self { format, rows, columns: source.columns, panel_bytes, buffer })
     }
 
-    /// Outputs of the product.
+    /// Returns the number of rows: the outputs of a product.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Inputs of the product.
+    /// Returns the number of columns: the inputs of a product.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns
@@ -165,13 +79,13 @@ impl Matrix {
         self.format
     }
 
-    /// Memory, in bytes.
+    /// Returns the size in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.panels() * self.panel_bytes
     }
 
-    /// One row as numbers: \[columns\].
+    /// Reads one row as numbers: \[columns\].
     pub fn read_row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
         expect_below("row", self.rows, row)?;
         expect("length of a row", self.columns, out.len())?;
@@ -180,7 +94,7 @@ impl Matrix {
     }
 
     pub(crate) fn unpack_row(&self, row: usize, out: &mut [f32]) {
-        panel::read(self.format, self.panel(row / LANES), row % LANES, out);
+        panel::read_row(self.format, self.panel(row / LANES), row % LANES, out);
     }
 
     pub(crate) fn panels(&self) -> usize {
@@ -191,33 +105,33 @@ impl Matrix {
         &self.buffer.as_slice()[panel * self.panel_bytes..][..self.panel_bytes]
     }
 
-    /// A panel of floats: \[columns\]\[8 rows\].
+    /// Returns a panel of floats: \[columns\]\[8 rows\].
     pub(crate) fn floats<T: crate::buffer::Plain>(&self, panel: usize) -> &[[T; LANES]] {
         let elements = self.columns * LANES;
         self.buffer.as_slice::<T>()[panel * elements..][..elements].as_chunks().0
     }
 }
 
-/// What is wrong when blocks do not divide a row.
-const IN_BLOCKS: &str = "columns of a matrix in blocks";
+/// The subject of the error for a row that is no multiple of the block length.
+const BLOCK_COLUMNS: &str = "columns of a block-format matrix";
 
-/// Bytes of a source's row, once its sizes agree.
+/// Returns the bytes of a source row. Fails if the source's sizes disagree.
 fn checked_row_bytes(source: &Rows<'_>) -> Result<usize, Error> {
     match source.format {
-        Format::Block(block) => expect_multiple(IN_BLOCKS, block.spec().columns, source.columns)?,
+        Format::Block(block) => expect_multiple(BLOCK_COLUMNS, block.spec().columns, source.columns)?,
         _ => expect_multiple("columns of a matrix", 1, source.columns)?,
     }
     let row_bytes = source.format.row_bytes(source.columns).ok_or(Error::Memory { bytes: None })?;
     expect_multiple("bytes of a matrix", row_bytes, source.bytes.len())?;
-    if let RowOrder::Halves { heads } = source.order {
+    if let RowOrder::Interleaved { heads } = source.order {
         let rows = source.bytes.len() / row_bytes;
         expect_multiple("heads", 1, heads)?;
-        expect_multiple("rows of a matrix in halves", product(&[2, heads])?, rows)?;
+        expect_multiple("rows of an interleaved matrix", product(&[2, heads])?, rows)?;
     }
     Ok(row_bytes)
 }
 
-/// A row as the target format stores it in a file.
+/// Returns a row in the file layout of the target format.
 fn convert(from: Format, to: Format, columns: usize, raw: &[u8]) -> Cow<'_, [u8]> {
     if from == to {
         return Cow::Borrowed(raw);
@@ -227,16 +141,16 @@ fn convert(from: Format, to: Format, columns: usize, raw: &[u8]) -> Cow<'_, [u8]
     Cow::Owned(encode(to, &values))
 }
 
-/// Numbers of a row as a file has it.
+/// Decodes a row from its file layout.
 fn decode(format: Format, raw: &[u8], out: &mut [f32]) {
-    // Rows that were read have panels that can be addressed.
+    // Cannot fail: the columns of a source row have been checked.
     let bytes = format.panel_bytes(out.len()).unwrap_or_default();
     let mut panel = vec![0; bytes];
-    panel::put(format, &mut panel, 0, raw);
-    panel::read(format, &panel, 0, out);
+    panel::write_row(format, &mut panel, 0, raw);
+    panel::read_row(format, &panel, 0, out);
 }
 
-/// A row as a file would have it. Only targets can be encoded to.
+/// Encodes a row in its file layout. Called only with formats that a target has.
 fn encode(format: Format, values: &[f32]) -> Vec<u8> {
     match format {
         Format::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),

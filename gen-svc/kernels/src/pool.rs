@@ -1,8 +1,9 @@
-//! The thread team: one phase of work after another, each handed out task by task to whoever is free.
+//! The thread team: runs one phase after another and distributes the tasks of a phase over the
+//! threads.
 //!
-//! Tasks are claimed from a counter, so a thread that the system has paused costs its one task and no more. Idle threads spin
-//! briefly, since the next phase of a step comes within microseconds, and then sleep: on a machine with other work, a team
-//! that spins for long slows everybody down, itself included.
+//! Threads claim tasks from a counter, so a thread that the system has paused delays one task only.
+//! Idle threads spin briefly, since the next phase of a step starts within microseconds, and then
+//! sleep. Longer spinning would slow down the whole machine when other processes run.
 
 use std::any::Any;
 use std::fmt;
@@ -14,18 +15,18 @@ use std::thread::JoinHandle;
 
 use crate::disjoint::Disjoint;
 
-/// How often an idle thread looks for work before it sleeps: some 20 µs.
-const SPINS: u32 = 1_000;
+/// Polls for work before an idle thread sleeps: about 20 µs.
+const SPINS_BEFORE_SLEEP: u32 = 1_000;
 
-/// Threads that work together. The thread that calls [`Team::run`] is one of them.
+/// A team of threads. The thread that calls [`Team::run`] is one of them.
 pub struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Held while a phase runs.
-    turn: Mutex<()>,
+    /// Locked while a phase runs.
+    phase_lock: Mutex<()>,
 }
 
-/// One call of [`Team::run`]. Lives on the caller's stack.
+/// One call of [`Team::run`], on the caller's stack.
 struct Phase<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     tasks: usize,
@@ -33,15 +34,15 @@ struct Phase<'a> {
 
 #[derive(Default)]
 struct Shared {
-    /// Tasks of the phase that nobody has claimed yet. Zero between phases.
+    /// Unclaimed tasks of the phase. Zero between phases.
     unclaimed: AtomicUsize,
-    /// Tasks of the phase that are done.
+    /// Finished tasks of the phase.
     done: AtomicUsize,
-    /// Valid for whoever has claimed a task and not yet counted it as done.
+    /// Valid for a thread that has claimed a task and not yet reported it as finished.
     phase: AtomicPtr<Phase<'static>>,
     /// Threads that sleep, or are about to, until `wake`.
     sleepers: AtomicUsize,
-    /// Whether the caller sleeps, or is about to, until `finished`.
+    /// True while the caller sleeps, or is about to, until `finished`.
     waiting: AtomicBool,
     closing: AtomicBool,
     sleep: Mutex<()>,
@@ -52,59 +53,64 @@ struct Shared {
 }
 
 impl Team {
-    /// A team of `threads`, the caller's included; at least one. Threads that the system refuses to start are done without.
+    /// Creates a team of `threads`, the caller's included; at least one. If the system refuses a
+    /// thread, the team is smaller.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let start = |index| {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.work()).ok()
+            std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.run_worker()).ok()
         };
         let threads = (1..threads).map_while(start).collect();
-        Self { shared, threads, turn: Mutex::new(()) }
+        Self { shared, threads, phase_lock: Mutex::new(()) }
     }
 
-    /// How many threads share the work.
+    /// Returns the number of threads, the caller's included.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads.len() + 1
     }
 
-    /// Calls `task` once with every number below `tasks`, in any order and at the same time, and returns when all are done.
-    /// A single task, and a call from within a task, is computed by the caller alone.
+    /// Calls `task` once with every number below `tasks`, in any order and concurrently. Returns
+    /// when all calls have finished.
+    ///
+    /// The caller alone runs a single task, and the tasks of a call from within a task.
     ///
     /// # Panics
-    /// When a task panicked, with the same payload, after all have ended.
+    /// Panics with the payload of the first task that panicked, after all tasks have ended.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        match self.turn() {
-            Some(_turn) if tasks > 1 => self.shared.run(&Phase { task, tasks }),
+        match self.lock_phase() {
+            Some(_lock) if tasks > 1 => self.shared.run(&Phase { task, tasks }),
             _ => (0..tasks).for_each(task),
         }
     }
 
-    /// As [`Team::run`], by the caller alone if the work is little: telling another thread takes some microseconds.
-    pub(crate) fn run_unless(&self, little: bool, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        if little { (0..tasks).for_each(task) } else { self.run(tasks, task) }
+    /// As [`Team::run`], but the caller alone runs the tasks if `is_serial`: waking another thread
+    /// takes some microseconds.
+    pub(crate) fn run_serially_if(&self, is_serial: bool, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if is_serial { (0..tasks).for_each(task) } else { self.run(tasks, task) }
     }
 
-    /// The right to start a phase. None while one runs, and when there is nobody else.
-    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.turn.try_lock() {
+    /// Locks the team for a phase. `None` while another phase runs, and if the team has one thread.
+    fn lock_phase(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.phase_lock.try_lock() {
             _ if self.threads.is_empty() => None,
-            Ok(turn) => Some(turn),
-            // An earlier phase panicked, after it had ended.
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Ok(lock) => Some(lock),
+            // An earlier phase ended with a panic.
+            Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// Cuts `data` into pieces of `length` (the last may be shorter) and calls `task` with the number and the content of each.
+    /// Divides `data` into chunks of `length` (the last may be shorter) and calls `task` with the
+    /// index and the content of each.
     pub fn run_on_chunks<T: Send>(&self, data: &mut [T], length: usize, task: &(dyn Fn(usize, &mut [T]) + Sync)) {
         let total = data.len();
         let data = Disjoint::new(data);
         self.run(total.div_ceil(length.max(1)), &|index| {
             let start = index * length;
-            // SAFETY: pieces do not overlap, and every index is handed out once.
+            // SAFETY: chunks do not overlap, and every index is used once.
             task(index, unsafe { data.slice(start, length.min(total - start)) });
         });
     }
@@ -119,14 +125,14 @@ impl Shared {
             let _sleep = lock(&self.sleep);
             self.wake.notify_all();
         }
-        while self.work_once() {}
+        while self.run_task() {}
         self.wait_for_others(phase.tasks);
         if let Some(payload) = lock(&self.panic).take() {
             resume_unwind(payload);
         }
     }
 
-    /// Returns once every task is counted as done, so that nobody refers to the phase any more.
+    /// Returns when every task is finished, so that no thread refers to the phase any more.
     fn wait_for_others(&self, tasks: usize) {
         let all_done = || self.done.load(SeqCst) == tasks;
         if spin_until(all_done) {
@@ -140,28 +146,29 @@ impl Shared {
         self.waiting.store(false, SeqCst);
     }
 
-    /// What every thread but the caller does until the team is dropped.
-    fn work(&self) {
-        let wanted = || self.unclaimed.load(SeqCst) > 0 || self.closing.load(SeqCst);
+    /// The loop of every thread but the caller's, until the team is dropped.
+    fn run_worker(&self) {
+        let has_work = || self.unclaimed.load(SeqCst) > 0 || self.closing.load(SeqCst);
         while !self.closing.load(SeqCst) {
-            if self.work_once() || spin_until(wanted) {
+            if self.run_task() || spin_until(has_work) {
                 continue;
             }
             let mut sleep = lock(&self.sleep);
             self.sleepers.fetch_add(1, SeqCst);
-            while !wanted() {
+            while !has_work() {
                 sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
             }
             self.sleepers.fetch_sub(1, SeqCst);
         }
     }
 
-    /// Does one task. False if none is left.
-    fn work_once(&self) -> bool {
+    /// Runs one task. Returns false if no task is left.
+    fn run_task(&self) -> bool {
         let Ok(unclaimed) = self.unclaimed.fetch_update(SeqCst, SeqCst, |unclaimed| unclaimed.checked_sub(1)) else {
             return false;
         };
-        // SAFETY: a task of the phase is claimed, and `run` keeps the phase alive until it is counted as done, below.
+        // SAFETY: this thread has claimed a task, and `run` keeps the phase alive until the task is
+        // reported as finished below.
         let phase = unsafe { &*self.phase.load(SeqCst) };
         let tasks = phase.tasks;
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (phase.task)(tasks - unclaimed))) {
@@ -198,9 +205,9 @@ impl fmt::Debug for Team {
     }
 }
 
-/// Looks for a while. Whether it came true.
+/// Polls a condition for a limited time. Returns true if the condition became true.
 fn spin_until(condition: impl Fn() -> bool) -> bool {
-    for _ in 0..SPINS {
+    for _ in 0..SPINS_BEFORE_SLEEP {
         if condition() {
             return true;
         }
@@ -209,7 +216,7 @@ fn spin_until(condition: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Nothing is left half-written under these locks, so a panic elsewhere does not matter.
+/// Ignores poisoning: data under these locks is never left half-written.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

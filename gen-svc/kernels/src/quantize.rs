@@ -1,26 +1,26 @@
-//! Numbers to integers: rows of weights, once, when a model is loaded; rows of activations, before every product with integers.
+//! Quantization to integers: of weights once, at load; of activations before every product with
+//! integer weights.
 
 use std::array::from_fn;
 
 use crate::disjoint::Disjoint;
 use crate::error::{Error, expect_multiple};
 use crate::half::f32_to_f16;
-use crate::isa::{Isa, LANES, Level, Work};
+use crate::isa::{BLOCK, Isa, IsaLevel, Kernel, LANES, TILE_ROWS};
+use crate::kernels::Kernels;
 use crate::pool::Team;
 
-/// Columns that share a scale.
-pub(crate) const BLOCK: usize = 32;
-
-/// Rows of activations in 8-bit integers with a scale per 32 columns. Kept between steps, so that it allocates only to grow.
+/// Rows of activations as 8-bit integers with a scale per 32 columns. Reused between steps, so that
+/// only growth allocates.
 #[derive(Debug, Default)]
 pub struct Int8Rows {
     rows: usize,
     columns: usize,
-    /// \[rows\]\[columns / 32\]: two's complement, -127..=127. Empty where whole tiles are multiplied.
+    /// \[rows\]\[columns / 32\]: two's complement, -127..=127. Empty if `tiles` is used.
     values: Vec<[u8; BLOCK]>,
-    /// \[rows\]\[columns / 32\]. Empty where whole tiles are multiplied.
+    /// \[rows\]\[columns / 32\]. Empty if `tiles` is used.
     factors: Vec<Factors>,
-    /// \[rows / 16\]\[columns / 32\]. Empty where rows are multiplied one by one.
+    /// \[rows / 16\]\[columns / 32\]. Empty if `values` is used.
     tiles: Vec<Tile>,
 }
 
@@ -32,17 +32,15 @@ pub(crate) struct Tile {
     pub(crate) factors: [Factors; TILE_ROWS],
 }
 
-/// Rows of a tile.
-pub(crate) const TILE_ROWS: usize = 16;
-/// Rows from which on multiplying tiles is faster.
-const TILED_ROWS: usize = 8;
+/// The smallest number of rows for which the tile unit is faster.
+const MIN_TILED_ROWS: usize = 8;
 
-/// What a block's integers stand for.
+/// The factors that convert a block's integers to values.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Factors {
-    /// A value is its integer times this. NaN if a value of the block is not finite.
+    /// A value is its integer times the scale. NaN if a value of the block is not finite.
     pub(crate) scale: f32,
-    /// The sum of the block's values: what a minimum of the weights is multiplied by.
+    /// The sum of the block's values, which multiplies the minimum of a block of weights.
     pub(crate) sum: f32,
 }
 
@@ -57,14 +55,15 @@ impl Int8Rows {
         self.rows
     }
 
-    /// One row's integers and what they stand for.
+    /// Returns one row's integers and their factors.
     #[inline(always)]
     pub(crate) fn row(&self, row: usize) -> (&[[u8; BLOCK]], &[Factors]) {
         let blocks = self.columns / BLOCK;
         (&self.values[row * blocks..][..blocks], &self.factors[row * blocks..][..blocks])
     }
 
-    /// All blocks of 16 rows from the `row`th on, which is the first of a tile. Where there are fewer, what others hold means nothing.
+    /// Returns all blocks of the 16 rows from `row` on, which is the first row of a tile. If fewer
+    /// rows are left, the content of the missing rows is unspecified.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn tiles(&self, row: usize) -> &[Tile] {
@@ -72,17 +71,17 @@ impl Int8Rows {
         &self.tiles[row / TILE_ROWS * blocks..][..blocks]
     }
 
-    /// Whether there are tiles; if not, there are rows.
+    /// Returns true if `tiles` is used, false if `values` is.
     pub(crate) fn has_tiles(&self) -> bool {
         !self.tiles.is_empty()
     }
 
-    /// Takes the place of what was held by `x`: \[rows\]\[columns\].
-    pub(crate) fn fill(&mut self, team: &Team, level: Level, x: &[f32], columns: usize) -> Result<(), Error> {
+    /// Replaces the content by `x`, quantized: \[rows\]\[columns\].
+    pub(crate) fn fill(&mut self, team: &Team, level: IsaLevel, x: &[f32], columns: usize) -> Result<(), Error> {
         expect_multiple("columns of quantized input", BLOCK, columns)?;
         expect_multiple("quantized input", columns, x.len())?;
         (self.rows, self.columns) = (x.len() / columns, columns);
-        let tiled = level.has_tiles() && self.rows >= TILED_ROWS;
+        let tiled = level.has_tiles() && self.rows >= MIN_TILED_ROWS;
         let blocks = columns / BLOCK;
         self.tiles.resize(if tiled { self.rows.div_ceil(TILE_ROWS) * blocks } else { 0 }, Tile::default());
         self.values.resize(if tiled { 0 } else { x.len() / BLOCK }, [0; BLOCK]);
@@ -96,7 +95,7 @@ impl Int8Rows {
             let factors = Disjoint::new(&mut self.factors);
             team.run_on_chunks(&mut self.values, BLOCKS_PER_TASK, &|task, values| {
                 let start = task * BLOCKS_PER_TASK;
-                // SAFETY: the same cut as that of `values`, in which no two tasks share a block.
+                // SAFETY: the parts are those of `values`, in which no two tasks share a block.
                 let factors = unsafe { factors.slice(start, values.len()) };
                 level.run(Quantize { x: &x[start..][..values.len()], values, factors });
             });
@@ -105,7 +104,14 @@ impl Int8Rows {
     }
 }
 
-/// 32 KiB of input.
+impl Kernels {
+    /// Quantizes `x`, \[rows\]\[columns\], into `out`.
+    pub fn quantize(&self, x: &[f32], columns: usize, out: &mut Int8Rows) -> Result<(), Error> {
+        out.fill(&self.team, self.level, x, columns)
+    }
+}
+
+/// Blocks per task: 32 KiB of input.
 const BLOCKS_PER_TASK: usize = 256;
 
 struct Quantize<'a> {
@@ -114,7 +120,7 @@ struct Quantize<'a> {
     factors: &'a mut [Factors],
 }
 
-impl Work for Quantize<'_> {
+impl Kernel for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -125,14 +131,14 @@ impl Work for Quantize<'_> {
     }
 }
 
-/// The tiles of 16 rows, or of as many as are left.
+/// The tiles of 16 rows, or of fewer at the end.
 struct QuantizeTiles<'a> {
-    /// From the first of the rows on.
+    /// The input, starting at the first of the rows.
     x: &'a [[f32; BLOCK]],
     tiles: &'a mut [Tile],
 }
 
-impl Work for QuantizeTiles<'_> {
+impl Kernel for QuantizeTiles<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -145,12 +151,15 @@ impl Work for QuantizeTiles<'_> {
     }
 }
 
-/// Scale: the greatest magnitude over 127. Integers: nearest, ties to even. A block with infinities or NaN is all NaN.
+/// Quantizes a block: the scale is the largest magnitude over 127, integers are the nearest, ties
+/// to even.
+///
+/// A block with infinity or NaN has NaN factors.
 #[inline(always)]
 fn quantize_block<I: Isa>(isa: I, x: &[f32; BLOCK], values: &mut [u8; BLOCK]) -> Factors {
     let x: [I::F; BLOCK / LANES] = from_fn(|i| isa.load(&x.as_chunks().0[i]));
     let mut greatest = isa.abs(x[0]);
-    // Zero, unless something is not finite.
+    // Zero, unless a value is not finite.
     let mut remainder = isa.sub(x[0], x[0]);
     for x in &x[1..] {
         greatest = isa.max(isa.abs(*x), greatest);
@@ -167,7 +176,8 @@ fn quantize_block<I: Isa>(isa: I, x: &[f32; BLOCK], values: &mut [u8; BLOCK]) ->
     Factors { scale, sum: scale * sum as f32 }
 }
 
-/// 32 weights as a Q8_0 block of a file, by ggml's reference rule: scale = greatest magnitude over 127, nearest integers.
+/// Encodes 32 weights as a Q8_0 block of a file by ggml's reference rule: scale = largest magnitude
+/// over 127, nearest integers.
 pub(crate) fn q8_0(values: &[f32; BLOCK]) -> [u8; 34] {
     let greatest = values.iter().fold(0.0, |greatest, value| nan_or(value.abs(), greatest, f32::max));
     let scale = greatest / 127.0;
@@ -180,7 +190,8 @@ pub(crate) fn q8_0(values: &[f32; BLOCK]) -> [u8; 34] {
     block
 }
 
-/// 32 weights as a Q4_1 block of a file, by ggml's reference rule: 15 equal steps from the least to the greatest value.
+/// Encodes 32 weights as a Q4_1 block of a file by ggml's reference rule: 15 equal steps from the
+/// smallest to the largest value.
 pub(crate) fn q4_1(values: &[f32; BLOCK]) -> [u8; 20] {
     let least = values.iter().fold(f32::INFINITY, |least, value| nan_or(*value, least, f32::min));
     let greatest = values.iter().fold(f32::NEG_INFINITY, |greatest, value| nan_or(*value, greatest, f32::max));
@@ -196,7 +207,7 @@ pub(crate) fn q4_1(values: &[f32; BLOCK]) -> [u8; 20] {
     block
 }
 
-/// What two values give, and NaN if one of them is.
+/// Applies `of` to two values. Returns NaN if one of them is NaN.
 fn nan_or(a: f32, b: f32, of: fn(f32, f32) -> f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { of(a, b) }
 }

@@ -1,14 +1,14 @@
-//! Rotary position embeddings, and the norms of single heads that some models have before them.
+//! Rotary position embeddings, and the per-head norms that some models apply before them.
 
-use crate::Kernels;
 use crate::error::{Error, expect, expect_multiple};
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
+use crate::kernels::Kernels;
 use crate::norm::{Norm, normalize, rows_per_task};
 
-/// Cosines and sines of every token of a step, computed once for all layers. Kept between steps.
+/// Cosines and sines of every token of a step, computed once for all layers. Reused between steps.
 #[derive(Debug, Default)]
 pub struct Angles {
-    /// Rotated pairs of a head.
+    /// Rotated pairs of a head: half the rotary dimension.
     pairs: usize,
     /// \[tokens\]\[pairs\].
     cosines: Vec<f32>,
@@ -17,8 +17,10 @@ pub struct Angles {
 }
 
 impl Angles {
-    /// Takes the place of what was held. Angles are products in f32, as in the reference implementations: position times
-    /// inverse frequency; cosines and sines are multiplied by `factor`.
+    /// Replaces the content by the angles of `positions`.
+    ///
+    /// An angle is the product of position and inverse frequency, in f32, as in the reference
+    /// implementations. Cosines and sines are multiplied by `factor`.
     pub fn fill(&mut self, inverse_frequencies: &[f32], factor: f32, positions: impl Iterator<Item = usize>) {
         self.pairs = inverse_frequencies.len();
         self.cosines.clear();
@@ -38,18 +40,20 @@ impl Angles {
     }
 }
 
-/// What happens to each head of a row. At least one of both.
+/// The operations on each head of a row: a norm, a rotation, or both.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a> {
     pub head_dim: usize,
-    /// Over one head, before the rotation.
+    /// Norm over one head, before the rotation.
     pub norm: Option<Norm<'a>>,
-    /// Element i of a head is paired with element i + pairs; elements from twice the pairs on stay as they are.
+    /// Element i of a head is paired with element i + pairs. Elements beyond the rotary dimension
+    /// stay unchanged.
     pub angles: Option<&'a Angles>,
 }
 
 impl Kernels {
-    /// Normalizes and rotates the heads of queries or keys in their place: `x` is \[tokens\]\[heads\]\[head_dim\].
+    /// Normalizes and rotates the heads of queries or keys in place: `x` is
+    /// \[tokens\]\[heads\]\[head_dim\].
     pub fn rotate(&self, x: &mut [f32], tokens: usize, heads: Heads<'_>) -> Result<(), Error> {
         heads.check(x.len(), tokens)?;
         let columns = x.len() / tokens;
@@ -66,14 +70,14 @@ impl Kernels {
 impl Heads<'_> {
     fn check(&self, length: usize, tokens: usize) -> Result<(), Error> {
         expect_multiple("tokens", 1, tokens)?;
-        expect_multiple("size of a head", 1, self.head_dim)?;
+        expect_multiple("head dimension", 1, self.head_dim)?;
         expect_multiple("heads", tokens.saturating_mul(self.head_dim), length)?;
         if let Some(norm) = self.norm {
             expect("weights of a head's norm", self.head_dim, norm.weight.len())?;
         }
         if let Some(angles) = self.angles {
             expect("angles", tokens * angles.pairs, angles.cosines.len())?;
-            expect("rotated elements beyond a head", 0, (2 * angles.pairs).saturating_sub(self.head_dim))?;
+            expect("rotary dimension beyond the head dimension", 0, (2 * angles.pairs).saturating_sub(self.head_dim))?;
         }
         Ok(())
     }
@@ -86,7 +90,7 @@ struct Token<'a> {
     token: usize,
 }
 
-impl Work for Token<'_> {
+impl Kernel for Token<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -103,7 +107,7 @@ impl Work for Token<'_> {
     }
 }
 
-/// Products and sums are rounded one by one, as in the reference implementations.
+/// Rounds each product and each sum, as the reference implementations do.
 #[inline(always)]
 fn rotate<I: Isa>(isa: I, head: &mut [f32], cosines: &[f32], sines: &[f32]) {
     let (first, rest) = head.split_at_mut(cosines.len());

@@ -1,36 +1,37 @@
-//! Passes over a row of logits: one number per word of the vocabulary. Every level gives the same bits.
+//! Passes over a row of logits, one number per vocabulary entry. Every ISA level returns the same
+//! bits.
 
-use crate::act::{self, Mapped, Scale, SoftCap};
-use crate::isa::{Isa, LANES, Level, Work};
+use crate::act::{self, MapInPlace, Scale, SoftCap};
+use crate::isa::{Isa, IsaLevel, Kernel, LANES};
 
-/// The greatest number; NaN is passed over. Negative infinity for an empty row.
+/// Returns the largest number and ignores NaN. Negative infinity for an empty row.
 #[must_use]
-pub fn max(level: Level, row: &[f32]) -> f32 {
+pub fn max(level: IsaLevel, row: &[f32]) -> f32 {
     level.run(Max(row))
 }
 
-/// The first index of the greatest number; zero when there is none.
+/// Returns the first index of the largest number. Zero if there is none.
 #[must_use]
-pub fn argmax(level: Level, row: &[f32]) -> usize {
+pub fn argmax(level: IsaLevel, row: &[f32]) -> usize {
     let max = max(level, row);
     row.iter().position(|value| *value == max).unwrap_or(0)
 }
 
-/// ln(sum(exp(x))).
+/// Returns ln(sum(exp(x))).
 #[must_use]
-pub fn log_sum_exp(level: Level, row: &[f32]) -> f32 {
+pub fn log_sum_exp(level: IsaLevel, row: &[f32]) -> f32 {
     let max = max(level, row);
     if max.is_infinite() { max } else { max + level.run(SumOfExps { row, max }).ln() }
 }
 
-/// exp((x - max) * factor), number by number, in place. Their sum.
-pub fn exp(level: Level, row: &mut [f32], max: f32, factor: f32) -> f32 {
+/// Replaces each number by exp((x - max) * factor). Returns the sum of the results.
+pub fn exp(level: IsaLevel, row: &mut [f32], max: f32, factor: f32) -> f32 {
     level.run(Weights { row, max, factor })
 }
 
 /// Appends index and value of every number that is at least `threshold`, in order.
-pub fn at_least(level: Level, row: &[f32], threshold: f32, out: &mut Vec<(u32, f32)>) {
-    for (start, part) in (0..).step_by(PART).zip(row.chunks(PART)) {
+pub fn at_least(level: IsaLevel, row: &[f32], threshold: f32, out: &mut Vec<(u32, f32)>) {
+    for (start, part) in (0..).step_by(CHUNK).zip(row.chunks(CHUNK)) {
         if max(level, part) >= threshold {
             let values = (start..).zip(part.iter().copied());
             out.extend(values.filter(|(_, value)| *value >= threshold));
@@ -38,14 +39,14 @@ pub fn at_least(level: Level, row: &[f32], threshold: f32, out: &mut Vec<(u32, f
     }
 }
 
-/// Numbers that are looked at together, since few of them are wanted.
-const PART: usize = 64;
+/// Numbers that are compared with the threshold together, since few of them pass.
+const CHUNK: usize = 64;
 
-/// The K-th greatest number. Negative infinity when there are not so many. NaN is passed over.
+/// Returns the K-th largest number and ignores NaN. Negative infinity if the row has fewer numbers.
 #[must_use]
-pub fn kth(level: Level, row: &[f32], k: usize) -> f32 {
-    let greatest: Vec<f32> = row.chunks(PART).map(|part| max(level, part)).collect();
-    // Of so many parts each has a number that is no smaller.
+pub fn kth(level: IsaLevel, row: &[f32], k: usize) -> f32 {
+    let greatest: Vec<f32> = row.chunks(CHUNK).map(|part| max(level, part)).collect();
+    // A lower bound: each of the K best chunks contains a number that is at least this large.
     let least = kth_of(greatest, k).unwrap_or(f32::NEG_INFINITY);
     let mut found = Vec::new();
     at_least(level, row, least, &mut found);
@@ -57,8 +58,9 @@ fn kth_of(mut values: Vec<f32>, k: usize) -> Option<f32> {
     Some(*values.select_nth_unstable_by(at, |a, b| b.total_cmp(a)).1)
 }
 
-/// Puts negative infinity wherever `allowed` has no bit: bit i % 32 of word i / 32 belongs to number i. Numbers beyond the last
-/// word are not allowed.
+/// Replaces every number that `allowed` excludes by negative infinity.
+///
+/// Bit i % 32 of word i / 32 stands for number i. Numbers beyond the last word are excluded.
 pub fn mask(row: &mut [f32], allowed: &[u32]) {
     let words = allowed.iter().chain(std::iter::repeat(&0));
     for (part, word) in row.chunks_mut(32).zip(words) {
@@ -78,19 +80,19 @@ fn mask_part(part: &mut [f32], word: u32) {
     }
 }
 
-/// Multiplies every number.
-pub fn scale(level: Level, row: &mut [f32], factor: f32) {
-    level.run(Mapped(row, Scale(factor)));
+/// Multiplies every number by `factor`.
+pub fn scale(level: IsaLevel, row: &mut [f32], factor: f32) {
+    level.run(MapInPlace(row, Scale(factor)));
 }
 
-/// `limit` * tanh(x / `limit`), in place.
-pub fn soft_cap(level: Level, row: &mut [f32], limit: f32) {
-    level.run(Mapped(row, SoftCap(limit)));
+/// Replaces each number by `limit` * tanh(x / `limit`).
+pub fn soft_cap(level: IsaLevel, row: &mut [f32], limit: f32) {
+    level.run(MapInPlace(row, SoftCap(limit)));
 }
 
 struct Max<'a>(&'a [f32]);
 
-impl Work for Max<'_> {
+impl Kernel for Max<'_> {
     type Output = f32;
 
     #[inline(always)]
@@ -110,13 +112,13 @@ impl Work for Max<'_> {
     }
 }
 
-/// The sum of exponentials, in four runs of eight lanes.
+/// The sum of exponentials, in four chains of eight lanes.
 struct SumOfExps<'a> {
     row: &'a [f32],
     max: f32,
 }
 
-impl Work for SumOfExps<'_> {
+impl Kernel for SumOfExps<'_> {
     type Output = f32;
 
     #[inline(always)]
@@ -143,7 +145,7 @@ struct Weights<'a> {
     factor: f32,
 }
 
-impl Work for Weights<'_> {
+impl Kernel for Weights<'_> {
     type Output = f32;
 
     #[inline(always)]

@@ -107,11 +107,11 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Position i sees position j if `i - j < window`.
     pub window: Option<usize>,
-    /// Which of [`Decoder::ropes`] turns queries and keys. None: nothing does.
+    /// Index in [`Decoder::ropes`] of the rotation of queries and keys. `None`: no rotation.
     pub rope: Option<usize>,
     /// Stacked, `[(H + 2K) * D, E]`: queries, keys, values.
     pub qkv: Vec<Matrix>,
-    /// Of each query head and of each key head over its D numbers, before they are turned.
+    /// Of each query head and of each key head over its D numbers, before the rotation.
     pub qk_norm: Option<[Norm; 2]>,
     /// `[E, H * D]`
     pub output: Matrix,
@@ -176,7 +176,7 @@ pub struct LogitRule {
     pub softcap: Option<f32>,
 }
 
-/// Rotary positions over halves: of the first `2n` numbers of a head, number i turns together with number i + n, by `position *
+/// Rotary positions over halves: of the first `2n` numbers of a head, number i is rotated with number i + n, by `position *
 /// frequencies[i]`. The rest stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
@@ -286,12 +286,12 @@ impl Norm {
 }
 
 impl Rope {
-    /// Frequencies that fall from 1 to almost 1 / `theta` over `turned` numbers. In f32, step by step as transformers computes them
+    /// Frequencies that fall from 1 to almost 1 / `theta` over `rotary_dim` numbers. In f32, step by step as transformers computes them
     /// (`modeling_rope_utils.py`): at high positions every rounding shows.
     #[must_use]
-    pub fn new(turned: usize, theta: f32) -> Self {
-        let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / turned as f32);
-        Self { frequencies: (0..turned / 2).map(frequency).collect(), scale: 1.0 }
+    pub fn new(rotary_dim: usize, theta: f32) -> Self {
+        let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / rotary_dim as f32);
+        Self { frequencies: (0..rotary_dim / 2).map(frequency).collect(), scale: 1.0 }
     }
 
     /// All frequencies divided, for positions that lie `factor` times as close.

@@ -1,4 +1,4 @@
-//! Phi 3: Llama with queries, keys and values in one matrix, gate and up in another, and a rotation that may turn only a part of each
+//! Phi 3: Llama with queries, keys and values in one matrix, gate and up in another, and a rotation that may cover only a part of each
 //! head. Reference: transformers, `models/phi3/modeling_phi3.py`.
 
 use super::config::Config;

@@ -1,4 +1,4 @@
-//! How a config says that positions turn. Reference: transformers, `modeling_rope_utils.py`.
+//! The rotary embeddings that a config describes. Reference: transformers, `modeling_rope_utils.py`.
 //!
 //! transformers 5 writes `rope_parameters`, one for all layers or one per type of layer; before, it was `rope_theta` and `rope_scaling`.
 
@@ -17,7 +17,7 @@ pub(super) struct RopeSetting {
     pub(super) default_theta: f32,
     /// Whether `rope_scaling` is about it.
     pub(super) scaled: bool,
-    /// Whether it may turn only a part of each head.
+    /// True if the rotation may cover only a part of each head.
     pub(super) partial: bool,
 }
 
@@ -39,9 +39,9 @@ impl RopeSetting {
             None => None,
         };
         let theta = config.float_or(self.theta, self.default_theta)?;
-        let Some(parameters) = parameters else { return Ok(Rope::new(self.turned(config, config, size)?, theta)) };
+        let Some(parameters) = parameters else { return Ok(Rope::new(self.rotary_dim(config, config, size)?, theta)) };
         let theta = parameters.float_or("rope_theta", theta)?;
-        let rope = Rope::new(self.turned(config, &parameters, size)?, theta);
+        let rope = Rope::new(self.rotary_dim(config, &parameters, size)?, theta);
         let kind = parameters.find_text("rope_type")?.or(parameters.find_text("type")?);
         let rope = scale(rope, kind.unwrap_or("default"), config, &parameters)?;
         let strange = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
@@ -51,13 +51,15 @@ impl RopeSetting {
         }
     }
 
-    /// How many numbers of a head turn.
-    fn turned(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, Error> {
+    /// Returns the rotary dimension: how many numbers of a head are rotated.
+    fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, Error> {
         const NAME: &str = "partial_rotary_factor";
         let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(1.0);
-        let turned = (f64::from(share) * size as f64 + 1e-3) as usize; // f32 has 1e-7 of at most 65,536
-        match turned {
-            2.. if turned <= size && turned.is_multiple_of(2) && (self.partial || turned == size) => Ok(turned),
+        let rotary_dim = (f64::from(share) * size as f64 + 1e-3) as usize; // f32 has 1e-7 of at most 65,536
+        match rotary_dim {
+            2.. if rotary_dim <= size && rotary_dim.is_multiple_of(2) && (self.partial || rotary_dim == size) => {
+                Ok(rotary_dim)
+            }
             _ => Err(unsupported(NAME, share)),
         }
     }

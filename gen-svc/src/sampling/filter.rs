@@ -1,6 +1,6 @@
 //! Which tokens may be drawn: what transformers calls logits warpers, in its order.
 
-use tandem_kernels::Level;
+use tandem_kernels::IsaLevel;
 use tandem_kernels::vocab;
 
 use super::Sampling;
@@ -18,7 +18,7 @@ pub(super) struct Candidate {
 ///
 /// Vocabularies are large and few tokens likely, so the passes over all of them are the kernels', and only what may be kept is sorted.
 pub(super) fn candidates(sampling: &Sampling, logits: &mut [f32], best: f32) -> Vec<Candidate> {
-    let level = Level::detect();
+    let level = IsaLevel::detect();
     if sampling.top_k > 0 {
         forget_below(logits, vocab::kth(level, logits, sampling.top_k as usize));
     }
@@ -46,7 +46,7 @@ fn forget_below(logits: &mut [f32], threshold: f32) {
 /// Those whose weight is at least `least`, and not zero.
 fn at_least(weights: &[f32], least: f32) -> Vec<Candidate> {
     let mut found = Vec::new();
-    vocab::at_least(Level::detect(), weights, least.max(f32::from_bits(1)), &mut found);
+    vocab::at_least(IsaLevel::detect(), weights, least.max(f32::from_bits(1)), &mut found);
     found.into_iter().map(|(id, weight)| Candidate { id, weight }).collect()
 }
 

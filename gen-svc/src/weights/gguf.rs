@@ -8,11 +8,11 @@ use super::gguf_names::{Place, place};
 use super::{RowOrder, Source, Stored};
 use crate::error::Error;
 
-/// Architectures whose query and key rows the converter puts into the order of neighbours.
-const NEIGHBOURS: &[&str] = &["llama", "granite", "smollm3"];
+/// Architectures whose query and key rows the converter interleaves.
+const INTERLEAVED: &[&str] = &["llama", "granite", "smollm3"];
 
-/// Tensors with such rows, and the key of the number of heads in them.
-const TURNED: &[(&str, &str)] =
+/// Tensors with interleaved rows, and the metadata key of their number of heads.
+const INTERLEAVED_TENSORS: &[(&str, &str)] =
     &[("self_attn.q_proj", "attention.head_count"), ("self_attn.k_proj", "attention.head_count_kv")];
 
 /// A GGUF file with a model in it.
@@ -45,15 +45,15 @@ impl GgufModel {
 
     /// How a tensor's rows are ordered.
     fn order(&self, name: &str) -> Result<RowOrder, Error> {
-        let turned = TURNED.iter().find(|(part, _)| name.contains(&format!(".{part}.")));
-        let Some((_, key)) = turned.filter(|_| NEIGHBOURS.contains(&self.architecture.as_str())) else {
+        let tensor = INTERLEAVED_TENSORS.iter().find(|(part, _)| name.contains(&format!(".{part}.")));
+        let Some((_, key)) = tensor.filter(|_| INTERLEAVED.contains(&self.architecture.as_str())) else {
             return Ok(RowOrder::AsIs);
         };
         let heads = match self.find::<u32>(key).map_err(super::header)? {
             Some(heads) => Some(heads),
             None => self.find("attention.head_count").map_err(super::header)?,
         };
-        Ok(heads.map_or(RowOrder::AsIs, |heads| RowOrder::Neighbours { heads: heads as usize }))
+        Ok(heads.map_or(RowOrder::AsIs, |heads| RowOrder::Interleaved { heads: heads as usize }))
     }
 }
 

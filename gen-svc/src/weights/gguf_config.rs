@@ -93,10 +93,10 @@ fn fill_in(file: &GgufModel, config: &mut Config) -> Result<(), GgufError> {
     for (setting, bias) in [("attention_bias", "attn_output.bias"), ("mlp_bias", "ffn_down.bias")] {
         config.insert(setting.into(), json!(file.file().tensor(&format!("blk.0.{bias}")).is_some()));
     }
-    if let Some(turned) = file.find::<u32>("rope.dimension_count")?
-        && turned != head_size
+    if let Some(rotary_dim) = file.find::<u32>("rope.dimension_count")?
+        && rotary_dim != head_size
     {
-        config.insert("partial_rotary_factor".into(), json!(f64::from(turned) / f64::from(head_size)));
+        config.insert("partial_rotary_factor".into(), json!(f64::from(rotary_dim) / f64::from(head_size)));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Packed weights against the GGUF reader's own dequantization, to the bit.
+//! Packed weights, compared with the GGUF reader's own dequantization to the bit.
 
 use gen_svc::weights::quant::dequantize;
-use tandem_kernels::{BlockFormat, Format, Kernels, Level, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, RowOrder, Rows, Target};
 use tandem_model_files::artifacts::gguf::GgmlType;
 
 const BLOCKS: [(GgmlType, BlockFormat); 8] = [
@@ -15,7 +15,7 @@ const BLOCKS: [(GgmlType, BlockFormat); 8] = [
     (GgmlType::Q8_0, BlockFormat::Q8_0),
 ];
 
-/// Any bytes at all, so that scales are also infinite, subnormal or no numbers.
+/// Returns arbitrary bytes, so that scales are also infinite, subnormal or NaN.
 fn bytes(count: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let next = || {
@@ -30,8 +30,8 @@ fn bits(value: f32) -> u32 {
 }
 
 #[test]
-fn packed_blocks_are_what_the_reader_makes_of_them() {
-    let kernels = Kernels::new(2, Level::detect());
+fn packed_blocks_equal_the_dequantization_of_the_reader() {
+    let kernels = Kernels::new(2, IsaLevel::detect());
     for (dtype, format) in BLOCKS {
         let columns = 4 * dtype.block_len() as usize;
         let bytes = bytes(250 * 4 * dtype.block_bytes() as usize);

@@ -1,11 +1,11 @@
-//! Attention over blocks of keys and values, against its definition.
+//! Attention over a blocked KV cache, compared with its definition.
 
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
-    Attention, Error, Kernels, KeysValues, KvFormat, KvShape, KvStore, Level, POSITIONS, Run, Scratch,
+    Attention, Error, IsaLevel, Kernels, KeysValues, KvFormat, KvShape, KvStore, POSITIONS, Run, Scratch,
 };
 
-/// A model's layer: heads, key heads, size of a head, and its rules.
+/// The parameters of a layer: query heads, key heads, head dimension, and the masks and caps.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     heads: usize,
@@ -18,7 +18,8 @@ struct Rules {
 
 const PLAIN: Rules = Rules { heads: 6, kv_heads: 2, dim: 24, format: KvFormat::F32, soft_cap: None, window: None };
 
-/// The cases: groups of 1 to 5 heads, sizes with and without a half tile, and every rule.
+/// The cases: groups of 1 to 5 heads, head dimensions with and without half a wide vector, and
+/// every parameter.
 fn cases() -> Vec<Rules> {
     vec![
         PLAIN,
@@ -41,7 +42,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// With blocks `first`, `first` + `step` and so on.
+    /// Creates a sequence with the blocks `first`, `first` + `step` and so on.
     fn new(rules: Rules, seed: u64, length: usize, first: u32, step: usize) -> Self {
         let mut random = Random(seed);
         let blocks = (first..).step_by(step).take(length.div_ceil(POSITIONS)).collect();
@@ -91,13 +92,13 @@ fn step(kernels: &Kernels, rules: Rules, store: &mut KvStore, parts: &[(&Sequenc
     out
 }
 
-/// All at once.
+/// Computes a whole sequence in one step.
 fn whole(kernels: &Kernels, rules: Rules, sequence: &Sequence) -> Vec<f32> {
     let last = sequence.blocks.iter().max().expect("a block");
     step(kernels, rules, &mut store(rules, *last as usize + 1), &[(sequence, 0, sequence.length)])
 }
 
-/// The definition, head by head.
+/// Computes the definition, head by head.
 fn reference(rules: Rules, sequence: &Sequence, tokens: &[usize]) -> Vec<f64> {
     let heads = tokens.iter().flat_map(|token| (0..rules.heads).map(move |head| (*token, head)));
     heads.flat_map(|(token, head)| reference_head(rules, sequence, token, head)).collect()
@@ -136,14 +137,14 @@ fn attention_is_its_definition() {
             let tolerance = if rules.format == KvFormat::F16 { 3e-3 } else { 2e-6 };
             for found in &found {
                 check_close(found, &expected, &format!("{rules:?}, {length} tokens"), |_| tolerance);
-                assert_eq!(bits(found), bits(&whole(&KERNELS[0], rules, &sequence)), "levels agree");
+                assert_eq!(bits(found), bits(&whole(&KERNELS[0], rules, &sequence)), "ISA levels differ");
             }
         }
     }
 }
 
 #[test]
-fn long_contexts_are_put_together_from_ranges() {
+fn long_contexts_are_merged_from_ranges() {
     let rules = Rules { heads: 2, kv_heads: 1, dim: 8, ..PLAIN };
     for rules in [rules, Rules { window: Some(1_100), ..rules }] {
         let sequence = Sequence::new(rules, 3, 2_500, 0, 1);
@@ -158,7 +159,7 @@ fn long_contexts_are_put_together_from_ranges() {
 }
 
 #[test]
-fn chunks_of_any_size_are_the_whole() {
+fn chunks_of_any_size_give_the_result_of_the_whole() {
     let small = [1, 7, 16, 50].as_slice();
     let long = Rules { heads: 2, kv_heads: 1, dim: 8, ..PLAIN };
     let cases = [(PLAIN, 75, small), (Rules { window: Some(21), ..PLAIN }, 75, small), (long, 1_100, &[90, 1_030])];
@@ -179,11 +180,11 @@ fn chunks_of_any_size_are_the_whole() {
 }
 
 #[test]
-fn sequences_do_not_meet_and_threads_do_not_matter() {
+fn results_depend_neither_on_other_sequences_nor_on_threads() {
     let rules = Rules { window: Some(30), ..PLAIN };
     let sequences: Vec<_> = (0..5).map(|i| Sequence::new(rules, i, 20 + 9 * i as usize, i as u32, 5)).collect();
     for threads in [1, 2, 4] {
-        let kernels = Kernels::new(threads, Level::detect());
+        let kernels = Kernels::new(threads, IsaLevel::detect());
         let mut together = store(rules, 64);
         let firsts: Vec<_> = sequences.iter().map(|sequence| (sequence, 0, sequence.length - 3)).collect();
         step(&kernels, rules, &mut together, &firsts);
@@ -198,7 +199,7 @@ fn sequences_do_not_meet_and_threads_do_not_matter() {
 }
 
 #[test]
-fn what_a_token_does_not_see_cannot_harm_it() {
+fn masked_positions_do_not_affect_a_token() {
     let rules = Rules { window: Some(8), ..PLAIN };
     let good = Sequence::new(rules, 6, 40, 0, 1);
     let mut bad = Sequence::new(rules, 6, 40, 0, 1);
@@ -231,9 +232,9 @@ fn calls_that_do_not_fit_are_refused() {
         kernels.write(&mut store, &[run], KeysValues { layer, keys: &numbers, values: &numbers })
     };
     assert_eq!(write(0, 31, 1, &[0, 1]), Ok(()));
-    assert_eq!(write(1, 0, 1, &[0]), Err(Error::Range { what: "layer", limit: 1, found: 1 }));
-    assert_eq!(write(0, 0, 1, &[2]), Err(Error::Range { what: "block", limit: 2, found: 2 }));
-    assert_eq!(write(0, 16, 1, &[0]), Err(Error::Range { what: "position", limit: 17, found: 17 }));
+    assert_eq!(write(1, 0, 1, &[0]), Err(Error::Range { subject: "layer", limit: 1, found: 1 }));
+    assert_eq!(write(0, 0, 1, &[2]), Err(Error::Range { subject: "block", limit: 2, found: 2 }));
+    assert_eq!(write(0, 16, 1, &[0]), Err(Error::Range { subject: "position", limit: 17, found: 17 }));
     assert!(write(0, usize::MAX, 1, &[0]).is_err());
     assert!(write(0, 0, 2, &[0]).is_err());
     let attend = |heads, runs: &[Run<'_>], window, out: usize| {

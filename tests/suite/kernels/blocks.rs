@@ -1,9 +1,9 @@
-//! Blocks of every format, as files have them, and what they stand for.
+//! Blocks of every format in the layout of a file, and matrices made of them.
 
 use super::Random;
 use tandem_kernels::{BlockFormat, Format, Kernels, Matrix, RowOrder, Rows, Target};
 
-/// Every block format: columns and bytes of a block, and where its f16 numbers are.
+/// Every block format: columns and bytes of a block, and the offsets of its f16 numbers.
 pub(super) const BLOCKS: [(BlockFormat, usize, usize, &[usize]); 8] = [
     (BlockFormat::Q4_0, 32, 18, &[0]),
     (BlockFormat::Q4_1, 32, 20, &[0, 2]),
@@ -15,7 +15,8 @@ pub(super) const BLOCKS: [(BlockFormat, usize, usize, &[usize]); 8] = [
     (BlockFormat::Q8_0, 32, 34, &[0]),
 ];
 
-/// Random blocks whose f16 numbers are of a model's kind: up to 1/16, of either sign.
+/// Returns random blocks whose f16 numbers are in the range of a model's: up to 1/16, of either
+/// sign.
 pub(super) fn random_rows(random: &mut Random, format: BlockFormat, rows: usize, columns: usize) -> Vec<u8> {
     let (_, length, size, halves) = BLOCKS.into_iter().find(|(known, ..)| *known == format).expect("a known format");
     let mut bytes = random.bytes(rows * columns / length * size);
@@ -27,21 +28,21 @@ pub(super) fn random_rows(random: &mut Random, format: BlockFormat, rows: usize,
     bytes
 }
 
-/// A packed matrix of random blocks.
+/// Packs a matrix of random blocks.
 pub(super) fn random_matrix(kernels: &Kernels, seed: u64, format: BlockFormat, rows: usize, columns: usize) -> Matrix {
     let bytes = random_rows(&mut Random(seed), format, rows, columns);
     let rows = Rows { format: Format::Block(format), columns, bytes: &bytes, order: RowOrder::AsIs };
     kernels.pack(&rows, Target::Keep).expect("whole rows")
 }
 
-/// A packed matrix of numbers.
+/// Packs a matrix of floats.
 pub(super) fn float_matrix(kernels: &Kernels, values: &[f32], columns: usize, target: Target) -> Matrix {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let rows = Rows { format: Format::F32, columns, bytes: &bytes, order: RowOrder::AsIs };
     kernels.pack(&rows, target).expect("whole rows")
 }
 
-/// All of a matrix's numbers: [rows][columns].
+/// Reads all numbers of a matrix: [rows][columns].
 pub(super) fn values(matrix: &Matrix) -> Vec<f32> {
     let mut values = vec![0.0; matrix.rows() * matrix.columns()];
     for (row, out) in values.chunks_exact_mut(matrix.columns()).enumerate() {

@@ -1,29 +1,37 @@
-//! Products of matrices.
+//! Matrix products.
 
 use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
-    Activation, After, BlockFormat, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
+    Activation, BlockFormat, Epilogue, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
 };
 
 /// Multiplies `x` by one matrix.
 fn multiply(kernels: &Kernels, x: &[f32], matrix: &Matrix) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / matrix.columns() * matrix.rows()];
     let layer = Layer::Linear(Linear { matrix, bias: None });
-    multiply_layer(kernels, x, matrix.columns(), layer, After::Store, &mut out);
+    multiply_layer(kernels, x, matrix.columns(), layer, Epilogue::Store, &mut out);
     out
 }
 
-fn multiply_layer(kernels: &Kernels, x: &[f32], columns: usize, layer: Layer<'_>, after: After<'_>, out: &mut [f32]) {
+fn multiply_layer(
+    kernels: &Kernels,
+    x: &[f32],
+    columns: usize,
+    layer: Layer<'_>,
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+) {
     let mut integers = Int8Rows::default();
     if columns.is_multiple_of(32) {
         kernels.quantize(x, columns, &mut integers).expect("whole blocks");
     }
     let input = Input { floats: x, columns, integers: columns.is_multiple_of(32).then_some(&integers) };
-    kernels.multiply(input, &mut [Product { layer, after, out }]).expect("shapes are right");
+    kernels.multiply(input, &mut [Product { layer, epilogue, out }]).expect("shapes are right");
 }
 
-/// What quantized input stands for: per 32 the greatest magnitude over 127 is the unit.
+/// Returns the values of quantized input: per 32 numbers the unit is the largest magnitude over
+/// 127.
 fn as_quantized(x: &[f32]) -> Vec<f64> {
     let mut values = Vec::new();
     for block in x.chunks_exact(32) {
@@ -35,7 +43,7 @@ fn as_quantized(x: &[f32]) -> Vec<f64> {
     values
 }
 
-/// Every product's sum, and the sum of its terms' magnitudes: [tokens][rows].
+/// Returns every product's sum, and the sum of its terms' magnitudes: [tokens][rows].
 fn reference(x: &[f64], weights: &[f32], columns: usize) -> (Vec<f64>, Vec<f64>) {
     let pairs = x.chunks_exact(columns).flat_map(|x| weights.chunks_exact(columns).map(move |row| (x, row)));
     pairs
@@ -58,7 +66,7 @@ fn check_floats(target: Target, tokens: usize, rows: usize, columns: usize) {
         check_close(found, &expected, &format!("{target:?} {tokens} x {rows} x {columns}"), |i| {
             magnitudes[i] * 1e-6 + 1e-12
         });
-        assert_eq!(bits(found), bits(&multiply(&KERNELS[0], &x, &matrix)), "levels agree");
+        assert_eq!(bits(found), bits(&multiply(&KERNELS[0], &x, &matrix)), "ISA levels differ");
     }
 }
 
@@ -72,7 +80,7 @@ fn products_of_floats_are_sums_of_products() {
 }
 
 #[test]
-fn halves_are_multiplied() {
+fn f16_weights_are_multiplied() {
     let numbers: Vec<u16> = (0..24 * 40).map(|i| 0x3000 + i * 7).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let rows =
@@ -95,16 +103,16 @@ fn products_of_integers_are_sums_of_products() {
             let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), columns);
             for kernels in KERNELS.iter() {
                 let found = multiply(kernels, &x, &matrix);
-                let what = format!("{format:?} {tokens} x {rows} x {columns} {}", kernels.level().name());
-                check_close(&found, &expected, &what, |i| magnitudes[i] * 2e-6);
-                assert_eq!(bits(&found), bits(&multiply(&KERNELS[0], &x, &matrix)), "{what}: levels agree");
+                let label = format!("{format:?} {tokens} x {rows} x {columns} {}", kernels.level().name());
+                check_close(&found, &expected, &label, |i| magnitudes[i] * 2e-6);
+                assert_eq!(bits(&found), bits(&multiply(&KERNELS[0], &x, &matrix)), "{label}: ISA levels differ");
             }
         }
     }
 }
 
 #[test]
-fn integers_are_near_to_the_floats_they_stand_for() {
+fn quantized_products_are_close_to_float_products() {
     for (format, length, ..) in BLOCKS {
         let columns = 1024 / length * length;
         let matrix = random_matrix(&KERNELS[0], 5, format, 64, columns);
@@ -118,7 +126,7 @@ fn integers_are_near_to_the_floats_they_stand_for() {
     }
 }
 
-/// Every format's matrix, in sizes that leave parts of tiles over.
+/// Returns a matrix of every format, of sizes that are no multiple of a tile.
 fn matrices() -> Vec<Matrix> {
     let blocks = BLOCKS.map(|(format, length, ..)| random_matrix(&KERNELS[0], 7, format, 44, 2 * length));
     let numbers = Random(8).floats(44 * 50);
@@ -127,7 +135,7 @@ fn matrices() -> Vec<Matrix> {
 }
 
 #[test]
-fn a_token_is_computed_the_same_in_every_company() {
+fn a_tokens_result_does_not_depend_on_other_tokens() {
     for matrix in matrices() {
         let x = Random(9).floats(273 * matrix.columns());
         for kernels in KERNELS.iter() {
@@ -142,7 +150,7 @@ fn a_token_is_computed_the_same_in_every_company() {
 }
 
 #[test]
-fn the_greatest_codes_do_not_overflow() {
+fn the_largest_codes_do_not_overflow() {
     for (format, length, size, halves) in BLOCKS {
         for fill in [0xff, 0x80, 0x7f, 0x00] {
             let mut block = vec![fill; size];
@@ -159,8 +167,8 @@ fn the_greatest_codes_do_not_overflow() {
                 let x = vec![sign; 16 * length];
                 let (expected, magnitudes) = reference(&as_quantized(&x), &values(&matrix), length);
                 for kernels in KERNELS.iter() {
-                    let what = format!("{format:?} of {fill:x}");
-                    check_close(&multiply(kernels, &x, &matrix), &expected, &what, |i| magnitudes[i] * 1e-5 + 1e-6);
+                    let label = format!("{format:?} of {fill:x}");
+                    check_close(&multiply(kernels, &x, &matrix), &expected, &label, |i| magnitudes[i] * 1e-5 + 1e-6);
                 }
             }
         }
@@ -168,7 +176,7 @@ fn the_greatest_codes_do_not_overflow() {
 }
 
 #[test]
-fn what_is_no_number_stays_with_its_token() {
+fn a_non_finite_input_affects_only_its_token() {
     for matrix in matrices() {
         let columns = matrix.columns();
         let good = Random(10).floats(20 * columns);
@@ -187,7 +195,7 @@ fn what_is_no_number_stays_with_its_token() {
 }
 
 #[test]
-fn scales_that_are_no_numbers_stay_with_their_row() {
+fn a_nan_scale_affects_only_its_row() {
     for (format, length, _, halves) in BLOCKS {
         let mut bytes = random_rows(&mut Random(11), format, 16, length);
         let size = bytes.len() / 16;
@@ -208,7 +216,7 @@ fn scales_that_are_no_numbers_stay_with_their_row() {
 }
 
 #[test]
-fn the_least_and_the_greatest_inputs_are_quantized() {
+fn the_smallest_and_the_largest_inputs_are_quantized() {
     let matrix = float_matrix(&KERNELS[0], &[1.0; 32 * 8], 32, Target::Int8);
     for magnitude in [0.0, 1e-45, 1e-38, 1e-37, 1e30] {
         for kernels in KERNELS.iter() {
@@ -237,7 +245,7 @@ fn several_products_share_their_input() {
         let mut outs = [&q, &k, &v].map(|matrix| vec![0.0; 5 * matrix.rows()]);
         let mut products = Vec::new();
         for (out, matrix) in outs.iter_mut().zip([&q, &k, &v]) {
-            products.push(Product { layer: Layer::Linear(linear(matrix)), after: After::Store, out });
+            products.push(Product { layer: Layer::Linear(linear(matrix)), epilogue: Epilogue::Store, out });
         }
         kernels
             .multiply(Input { floats: &x, columns: 256, integers: Some(&integers) }, &mut products)
@@ -255,7 +263,7 @@ fn outputs_are_biased_scaled_and_added() {
     for kernels in KERNELS.iter() {
         let mut out = residual.clone();
         let layer = Layer::Linear(Linear { matrix: &matrix, bias: Some(&bias) });
-        multiply_layer(kernels, &x, 20, layer, After::Add { scale: 0.22 }, &mut out);
+        multiply_layer(kernels, &x, 20, layer, Epilogue::Add { scale: 0.22 }, &mut out);
         let plain = multiply(kernels, &x, &matrix);
         let expected = (0..39).map(|i| residual[i] + (plain[i] + bias[i % 13]) * 0.22);
         assert_eq!(bits(&out), bits(&expected.collect::<Vec<_>>()));
@@ -270,7 +278,7 @@ fn outputs_are_scattered() {
     for kernels in KERNELS.iter() {
         let mut out = vec![1.0; 6 * 21];
         let layer = Layer::Linear(linear(&matrix));
-        multiply_layer(kernels, &x, 32, layer, After::Scatter { rows: &rows, scales: &scales }, &mut out);
+        multiply_layer(kernels, &x, 32, layer, Epilogue::Scatter { rows: &rows, scales: &scales }, &mut out);
         let mut expected = vec![1.0; 6 * 21];
         for (token, plain) in multiply(kernels, &x, &matrix).chunks_exact(21).enumerate() {
             let row = &mut expected[rows[token] as usize * 21..][..21];
@@ -298,7 +306,7 @@ fn gates_multiply_values() {
             let mut out = vec![0.0; 70 * 50];
             let gate_layer = Linear { matrix: &gate, bias: Some(&bias) };
             let layer = Layer::Gated { gate: gate_layer, up: linear(&up), activation };
-            multiply_layer(kernels, &x, 64, layer, After::Store, &mut out);
+            multiply_layer(kernels, &x, 64, layer, Epilogue::Store, &mut out);
             let (gates, ups) = (multiply(kernels, &x, &gate), multiply(kernels, &x, &up));
             let gates = gates.iter().enumerate().map(|(i, gate)| f64::from(gate + bias[i % 50]));
             let expected: Vec<f64> = gates.zip(&ups).map(|(gate, up)| of(gate) * f64::from(*up)).collect();
@@ -318,30 +326,34 @@ fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
     let refused = |length: usize, columns: usize, integers, layer: Layer<'_>, outputs: usize| {
         let mut out = vec![7.0; outputs];
         let input = Input { floats: &floats[..length], columns, integers };
-        let error =
-            kernels.multiply(input, &mut [Product { layer, after: After::Store, out: &mut out }]).expect_err("refused");
+        let error = kernels
+            .multiply(input, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])
+            .expect_err("refused");
         assert!(out.iter().all(|value| *value == 7.0));
         error
     };
     let layer = Layer::Linear(linear(&matrix));
     assert_eq!(refused(64, 32, None, layer, 16), Error::NotQuantized);
     let x = Some(&integers);
-    assert_eq!(refused(64, 32, x, layer, 15), Error::Shape { what: "output", expected: 16, found: 15 });
-    assert_eq!(refused(32, 32, x, layer, 8), Error::Shape { what: "rows of quantized input", expected: 1, found: 2 });
-    assert_eq!(refused(63, 32, x, layer, 8), Error::Multiple { what: "input", of: 32, found: 63 });
+    assert_eq!(refused(64, 32, x, layer, 15), Error::Shape { subject: "output", expected: 16, found: 15 });
+    assert_eq!(
+        refused(32, 32, x, layer, 8),
+        Error::Shape { subject: "rows of quantized input", expected: 1, found: 2 }
+    );
+    assert_eq!(refused(63, 32, x, layer, 8), Error::Multiple { subject: "input", of: 32, found: 63 });
     assert_eq!(
         refused(64, 64, x, layer, 8),
-        Error::Shape { what: "columns of quantized input", expected: 64, found: 32 }
+        Error::Shape { subject: "columns of quantized input", expected: 64, found: 32 }
     );
     assert!(refused(64, 0, x, layer, 8).to_string().contains("quantized input"));
     assert!(refused(64, 64, None, layer, 8).to_string().contains("columns of a matrix"));
     let biased = Layer::Linear(Linear { matrix: &matrix, bias: Some(&[0.0; 7]) });
-    assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { what: "bias", expected: 8, found: 7 });
+    assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { subject: "bias", expected: 8, found: 7 });
     let gated = Layer::Gated { gate: linear(&matrix), up: linear(&other), activation: Activation::Silu };
     assert!(refused(64, 32, x, gated, 16).to_string().contains("gate"));
     let scattered = |rows: &[u32], scales: &[f32], outputs: usize| {
         let mut out = vec![7.0; outputs];
-        let product = Product { layer, after: After::Scatter { rows, scales }, out: &mut out };
+        let product = Product { layer, epilogue: Epilogue::Scatter { rows, scales }, out: &mut out };
         let input = Input { floats: &floats, columns: 32, integers: Some(&integers) };
         kernels.multiply(input, &mut [product]).expect_err("refused").to_string()
     };

@@ -1,14 +1,14 @@
-//! Weights in panels: what is read back is what was put in.
+//! Packed weights: the values that are read back are the values that were packed.
 
 use super::blocks::{BLOCKS, float_matrix, random_rows, values};
 use super::{KERNELS, Random, bits};
-use tandem_kernels::{BlockFormat, Error, Format, Kernels, Level, Matrix, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Error, Format, IsaLevel, Kernels, Matrix, RowOrder, Rows, Target};
 
 fn pack(format: Format, columns: usize, bytes: &[u8], order: RowOrder, target: Target) -> Result<Matrix, Error> {
     KERNELS[0].pack(&Rows { format, columns, bytes, order }, target)
 }
 
-/// The number of 16 bits.
+/// Returns the number that an f16 stands for.
 fn half(bits: u16) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15, i32::from(bits >> 10 & 31), f32::from(bits & 1023));
     let magnitude = match exponent {
@@ -43,7 +43,7 @@ fn every_pattern_of_16_bits_is_read() {
 }
 
 #[test]
-fn bf16_is_the_nearest() {
+fn bf16_rounds_to_nearest() {
     let numbers = [1.0, 1.0 + 2.0_f32.powi(-8), 1.0 + 3.0 * 2.0_f32.powi(-8), 1.004, -0.3, f32::MAX, f32::NAN, 1e-40];
     let packed = values(&float_matrix(&KERNELS[0], &numbers, numbers.len(), Target::Bf16));
     let expected = [1.0, 1.0, 1.015_625, 1.007_812_5, -0.300_781_25, f32::INFINITY, f32::NAN, f32::from_bits(0x1_0000)];
@@ -51,7 +51,7 @@ fn bf16_is_the_nearest() {
 }
 
 #[test]
-fn eight_bits_are_as_near_as_a_step() {
+fn eight_bit_values_are_within_half_a_step() {
     let numbers = Random(7).floats(11 * 96);
     let packed = values(&float_matrix(&KERNELS[0], &numbers, 96, Target::Int8));
     for (numbers, packed) in numbers.chunks_exact(32).zip(packed.chunks_exact(32)) {
@@ -63,7 +63,7 @@ fn eight_bits_are_as_near_as_a_step() {
 }
 
 #[test]
-fn four_bits_are_as_near_as_a_step() {
+fn four_bit_values_are_within_half_a_step() {
     let numbers = Random(8).floats(11 * 96);
     let packed = values(&float_matrix(&KERNELS[0], &numbers, 96, Target::Int4));
     for (numbers, packed) in numbers.chunks_exact(32).zip(packed.chunks_exact(32)) {
@@ -74,7 +74,7 @@ fn four_bits_are_as_near_as_a_step() {
 }
 
 #[test]
-fn weights_that_are_no_numbers_stay_none() {
+fn non_finite_weights_stay_non_finite() {
     for bad in [f32::NAN, f32::INFINITY] {
         let mut numbers = vec![0.5; 64];
         numbers[3] = bad;
@@ -94,7 +94,7 @@ fn constant_rows_have_no_scale() {
 }
 
 #[test]
-fn blocks_become_floats_as_they_are_read() {
+fn blocks_convert_to_the_floats_that_are_read_back() {
     for (format, length, ..) in BLOCKS {
         let bytes = random_rows(&mut Random(9), format, 13, 2 * length);
         let keep = pack(Format::Block(format), 2 * length, &bytes, RowOrder::AsIs, Target::Keep).expect("whole rows");
@@ -105,18 +105,18 @@ fn blocks_become_floats_as_they_are_read() {
 }
 
 #[test]
-fn halves_come_one_after_the_other() {
+fn interleaved_rows_are_packed_first_half_first() {
     let numbers: Vec<f32> = (0..12).map(|row| row as f32).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let packed = pack(Format::F32, 1, &bytes, RowOrder::Halves { heads: 2 }, Target::Keep).expect("whole heads");
+    let packed = pack(Format::F32, 1, &bytes, RowOrder::Interleaved { heads: 2 }, Target::Keep).expect("whole heads");
     assert_eq!(values(&packed), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0]);
 }
 
 #[test]
-fn every_team_packs_the_same() {
+fn packing_does_not_depend_on_the_team() {
     let bytes = random_rows(&mut Random(10), BlockFormat::Q4_1, 100, 64);
     let rows = Rows { format: Format::Block(BlockFormat::Q4_1), columns: 64, bytes: &bytes, order: RowOrder::AsIs };
-    let alone = Kernels::new(1, Level::detect()).pack(&rows, Target::Keep).expect("whole rows");
+    let alone = Kernels::new(1, IsaLevel::detect()).pack(&rows, Target::Keep).expect("whole rows");
     assert_eq!(values(&alone), values(&KERNELS[0].pack(&rows, Target::Keep).expect("whole rows")));
 }
 
@@ -126,11 +126,11 @@ fn sizes_that_do_not_fit_are_refused() {
         pack(format, columns, &vec![0; length], order, target).expect_err("refused").to_string()
     };
     let q4 = Format::Block(BlockFormat::Q4_0);
-    let halves = |heads| RowOrder::Halves { heads };
+    let halves = |heads| RowOrder::Interleaved { heads };
     let cases = [
         (
             refused(q4, 33, 18, RowOrder::AsIs, Target::Keep),
-            "columns of a matrix in blocks must be a positive multiple of 32, found 33",
+            "columns of a block-format matrix must be a positive multiple of 32, found 33",
         ),
         (
             refused(q4, 32, 17, RowOrder::AsIs, Target::Keep),
@@ -142,7 +142,7 @@ fn sizes_that_do_not_fit_are_refused() {
         ),
         (
             refused(q4, 0, 18, RowOrder::AsIs, Target::Keep),
-            "columns of a matrix in blocks must be a positive multiple of 32, found 0",
+            "columns of a block-format matrix must be a positive multiple of 32, found 0",
         ),
         (
             refused(Format::F32, 0, 4, RowOrder::AsIs, Target::Keep),
@@ -154,18 +154,15 @@ fn sizes_that_do_not_fit_are_refused() {
         ),
         (
             refused(Format::F32, 8, 32, RowOrder::AsIs, Target::Int4),
-            "columns of a matrix in blocks must be a positive multiple of 32, found 8",
+            "columns of a block-format matrix must be a positive multiple of 32, found 8",
         ),
         (refused(Format::F32, 1, 24, halves(0), Target::Keep), "heads must be a positive multiple of 1, found 0"),
         (
             refused(Format::F32, 1, 24, halves(4), Target::Keep),
-            "rows of a matrix in halves must be a positive multiple of 8, found 6",
+            "rows of an interleaved matrix must be a positive multiple of 8, found 6",
         ),
-        (refused(Format::F32, 1, 24, halves(usize::MAX), Target::Keep), "the size is beyond what can be addressed"),
-        (
-            refused(Format::F32, usize::MAX / 2, 24, RowOrder::AsIs, Target::Keep),
-            "the size is beyond what can be addressed",
-        ),
+        (refused(Format::F32, 1, 24, halves(usize::MAX), Target::Keep), "size exceeds the address space"),
+        (refused(Format::F32, usize::MAX / 2, 24, RowOrder::AsIs, Target::Keep), "size exceeds the address space"),
     ];
     for (found, expected) in cases {
         assert_eq!(found, expected);
@@ -175,6 +172,6 @@ fn sizes_that_do_not_fit_are_refused() {
 #[test]
 fn a_row_beyond_the_last_is_refused() {
     let matrix = float_matrix(&KERNELS[0], &[1.0; 6], 2, Target::Keep);
-    assert_eq!(matrix.read_row(3, &mut [0.0; 2]), Err(Error::Range { what: "row", limit: 3, found: 3 }));
+    assert_eq!(matrix.read_row(3, &mut [0.0; 2]), Err(Error::Range { subject: "row", limit: 3, found: 3 }));
     assert!(matrix.read_row(2, &mut [0.0; 3]).is_err());
 }

@@ -41,7 +41,7 @@ fn many_short_phases_follow_each_other() {
 }
 
 #[test]
-fn threads_that_went_to_sleep_are_woken() {
+fn sleeping_threads_are_woken() {
     let team = Team::new(3);
     for _ in 0..20 {
         assert_eq!(counts(&team, 12), [1; 12]);
@@ -61,7 +61,7 @@ fn a_caller_sleeps_until_the_last_task_is_done() {
 }
 
 #[test]
-fn a_panic_reaches_the_caller_after_all_tasks_and_the_team_goes_on() {
+fn a_panic_reaches_the_caller_after_all_tasks_and_the_team_stays_usable() {
     let team = Team::new(3);
     let done = AtomicUsize::new(0);
     let run = || {
@@ -83,7 +83,7 @@ fn a_panic_reaches_the_caller_after_all_tasks_and_the_team_goes_on() {
 }
 
 #[test]
-fn a_task_may_ask_the_team_again() {
+fn a_task_may_call_the_team_again() {
     let team = Team::new(3);
     let sum = AtomicUsize::new(0);
     team.run(6, &|_| {

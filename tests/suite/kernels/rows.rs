@@ -1,4 +1,4 @@
-//! Norms, rotations and look-ups of rows.
+//! Norms, rotations and lookups of rows.
 
 use super::blocks::{float_matrix, random_matrix, values};
 use super::{KERNELS, Random, bits, check_close};
@@ -36,14 +36,14 @@ fn rows_are_normalized() {
                 let sum: Vec<f32> = x.iter().zip(&out).map(|(x, y)| x + y * 0.5).collect();
                 assert_eq!(bits(&added), bits(&sum));
                 first = if first.is_empty() { bits(&out) } else { first };
-                assert_eq!(bits(&out), first, "levels agree");
+                assert_eq!(bits(&out), first, "ISA levels differ");
             }
         }
     }
 }
 
 #[test]
-fn rows_that_are_no_numbers_stay_alone() {
+fn a_non_finite_row_affects_no_other_row() {
     let weight = [1.0; 20];
     let rule = Norm { weight: &weight, epsilon: 1e-5, offset: 0.0 };
     let mut x = vec![0.5; 60];
@@ -65,7 +65,7 @@ fn norms_that_do_not_fit_are_refused() {
     assert!(kernels.norm(&[0.0; 8], Norm { weight: &[], ..rule }, &mut [0.0; 8]).is_err());
 }
 
-/// Element i and element i + pairs turn by position * frequency i.
+/// Rotates elements i and i + pairs by position * frequency i.
 fn rotate(head: &[f32], frequencies: &[f32], factor: f32, position: usize) -> Vec<f64> {
     let mut out: Vec<f64> = head.iter().map(|x| f64::from(*x)).collect();
     for (i, frequency) in frequencies.iter().enumerate() {
@@ -96,7 +96,7 @@ fn heads_are_rotated() {
             kernels.rotate(&mut out, 5, Heads { head_dim, norm: None, angles: Some(&angles) }).expect("right shapes");
             check_close(&out, &expected, "rotation", |_| 1e-6);
             first = if first.is_empty() { bits(&out) } else { first };
-            assert_eq!(bits(&out), first, "levels agree");
+            assert_eq!(bits(&out), first, "ISA levels differ");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Passes over a row of logits.
 
 use super::{Random, bits, check_close};
-use tandem_kernels::{Level, vocab};
+use tandem_kernels::{IsaLevel, vocab};
 
-/// Rows that end within a vector, within four, and after thousands.
+/// Lengths that end within a vector, within four vectors, and after thousands.
 const LENGTHS: [usize; 6] = [1, 7, 8, 33, 1_000, 49_152];
 
 fn logits(length: usize) -> Vec<f32> {
@@ -11,8 +11,8 @@ fn logits(length: usize) -> Vec<f32> {
 }
 
 #[test]
-fn the_greatest_is_found_first() {
-    for level in Level::all_here() {
+fn the_first_largest_number_is_found() {
+    for level in IsaLevel::available() {
         for length in LENGTHS {
             let mut row = logits(length);
             let best = length * 2 / 3;
@@ -32,22 +32,22 @@ fn log_sum_exp_is_its_definition() {
     for length in LENGTHS {
         let row = logits(length);
         let expected = row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
-        let found: Vec<f32> = Level::all_here().iter().map(|level| vocab::log_sum_exp(*level, &row)).collect();
+        let found: Vec<f32> = IsaLevel::available().iter().map(|level| vocab::log_sum_exp(*level, &row)).collect();
         for found in &found {
             check_close(&[*found], &[expected], "log-sum-exp", |_| 2e-6 * expected.abs() + 1e-6);
-            assert_eq!(found.to_bits(), vocab::log_sum_exp(Level::all_here()[0], &row).to_bits());
+            assert_eq!(found.to_bits(), vocab::log_sum_exp(IsaLevel::available()[0], &row).to_bits());
         }
     }
-    let level = Level::detect();
+    let level = IsaLevel::detect();
     assert_eq!(vocab::log_sum_exp(level, &[f32::NEG_INFINITY; 4]), f32::NEG_INFINITY);
     assert_eq!(vocab::log_sum_exp(level, &[f32::NEG_INFINITY, 3.0]), 3.0);
 }
 
 #[test]
-fn exponentials_are_near_and_zero_is_zero() {
+fn exponentials_are_accurate_and_zero_is_exact() {
     let row: Vec<f32> = (0..3_001).map(|i| -(i as f32) * 0.03).chain([f32::NEG_INFINITY, f32::NAN]).collect();
     let mut first = Vec::new();
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         let mut out = row.clone();
         let sum = vocab::exp(level, &mut out, 0.0, 1.0);
         assert!(sum.is_nan());
@@ -61,13 +61,13 @@ fn exponentials_are_near_and_zero_is_zero() {
         check_close(&out[..100], &expected, "exp", |i| expected[i] * 4e-7);
         check_close(&[sum], &[expected.iter().sum()], "sum", |_| 1e-5);
         first = if first.is_empty() { bits(&out) } else { first };
-        assert_eq!(bits(&out), first, "levels agree");
+        assert_eq!(bits(&out), first, "ISA levels differ");
     }
 }
 
 #[test]
 fn candidates_are_collected_in_order() {
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         for length in LENGTHS {
             let row = logits(length);
             let mut found = vec![(9, 9.0)];
@@ -79,8 +79,8 @@ fn candidates_are_collected_in_order() {
 }
 
 #[test]
-fn the_kth_greatest_is_that_of_the_sorted() {
-    for level in Level::all_here() {
+fn the_kth_largest_is_that_of_the_sorted_row() {
+    for level in IsaLevel::available() {
         for length in LENGTHS {
             let row = logits(length);
             let mut sorted = row.clone();
@@ -95,7 +95,7 @@ fn the_kth_greatest_is_that_of_the_sorted() {
 }
 
 #[test]
-fn only_allowed_numbers_stay() {
+fn excluded_numbers_become_negative_infinity() {
     for (length, words) in [(1, 1), (32, 1), (70, 3), (70, 2), (70, 0), (100, 9)] {
         let mut random = Random(length as u64);
         let allowed: Vec<u32> = (0..words).map(|i| [u32::MAX, 0, random.bits() as u32][i % 3]).collect();
@@ -113,12 +113,12 @@ fn logits_are_scaled_and_capped() {
     let row: Vec<f32> = (-500..=500).map(|i| i as f32 * 0.31).chain([1e-6, -0.01, f32::INFINITY]).collect();
     let expected: Vec<f64> = row.iter().map(|x| 30.0 * (f64::from(*x) / 30.0).tanh()).collect();
     let mut first = Vec::new();
-    for level in Level::all_here() {
+    for level in IsaLevel::available() {
         let mut capped = row.clone();
         vocab::soft_cap(level, &mut capped, 30.0);
         check_close(&capped, &expected, "soft cap", |i| expected[i].abs() * 4e-7);
         first = if first.is_empty() { bits(&capped) } else { first };
-        assert_eq!(bits(&capped), first, "levels agree");
+        assert_eq!(bits(&capped), first, "ISA levels differ");
         let mut scaled = row.clone();
         vocab::scale(level, &mut scaled, 0.125);
         assert_eq!(bits(&scaled), bits(&row.iter().map(|x| x * 0.125).collect::<Vec<_>>()));

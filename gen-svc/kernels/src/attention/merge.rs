@@ -1,11 +1,11 @@
-//! From the partial results of ranges to outputs.
+//! Merges the partial results of the ranges into outputs.
 
-use super::{Call, Chunk};
+use super::call::{Call, Chunk};
 use crate::act::exp;
 use crate::disjoint::Disjoint;
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 
-/// One chunk's outputs, which no other task writes.
+/// The outputs of one chunk. No other task writes them.
 pub(super) struct Merge<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) chunk: &'a Chunk,
@@ -13,7 +13,7 @@ pub(super) struct Merge<'a> {
     pub(super) out: &'a Disjoint<'a, f32>,
 }
 
-impl Work for Merge<'_> {
+impl Kernel for Merge<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -22,7 +22,7 @@ impl Work for Merge<'_> {
         let per_range = call.partial_length(self.chunk);
         let ranges = &self.partials[self.chunk.start..][..per_range * self.chunk.ranges().len()];
         for row in 0..self.chunk.tokens.len() * call.group {
-            // SAFETY: the chunk's alone, taken one by one.
+            // SAFETY: only this task writes the chunk's rows, one row at a time.
             let out = unsafe { self.out.slice(call.query_start(self.chunk, row), dim) };
             out.fill(0.0);
             let mut totals = Totals { greatest: f32::NEG_INFINITY, sum: 0.0 };
@@ -37,14 +37,15 @@ impl Work for Merge<'_> {
     }
 }
 
-/// Of one row, over the ranges so far; its values are in the output.
+/// The softmax state of one row over the ranges so far. The weighted values are in the output.
 struct Totals {
     greatest: f32,
     sum: f32,
 }
 
 impl Totals {
-    /// Adds a range of which the row sees something.
+    /// Adds the partial result of one range. A range in which the row attends to no position has no
+    /// effect.
     #[inline(always)]
     fn add<I: Isa>(&mut self, isa: I, partial: &[f32], out: &mut [f32]) {
         let (values, rest) = partial.split_at(out.len());
@@ -63,7 +64,7 @@ impl Totals {
     }
 }
 
-/// The exponentials of two numbers.
+/// Returns the exponentials of two numbers.
 #[inline(always)]
 fn factors<I: Isa>(isa: I, [old, new]: [f32; 2]) -> [f32; 2] {
     let mut lanes = [old, new, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];

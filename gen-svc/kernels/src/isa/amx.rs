@@ -1,4 +1,5 @@
-//! AMX: a unit that multiplies 16 rows of bytes with 16 others by one instruction. All else at this level is AVX-512's.
+//! AMX: one instruction multiplies 16 rows of bytes by 16 other rows. All other operations at this
+//! level are those of AVX-512.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 
@@ -8,40 +9,44 @@ use std::array::from_fn;
 use std::sync::OnceLock;
 
 use super::avx512::{self, Avx512};
-use super::{WIDE, Work};
-use crate::quantize::{BLOCK, TILE_ROWS};
+use super::operations::Kernel;
+use super::sizes::{BLOCK, TILE_ROWS, WIDE};
 
-/// Proof that the processor has the instructions, and that the system lets this process use them.
+/// Proof that the processor has the instructions and that the operating system permits them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Amx(Avx512);
 
-/// Sums of products: \[rows of the one\]\[rows of the other\].
+/// Sums of products: \[rows of activations\]\[rows of weights\].
 pub(crate) type Sums = [[i32; WIDE]; TILE_ROWS];
 /// Bytes of weights for one product: \[columns / 4\]\[16 rows\]\[4\].
 pub(crate) type Codes = [u8; 512];
 
 pub(super) fn detect() -> Option<Amx> {
-    static HERE: OnceLock<Option<Amx>> = OnceLock::new();
-    *HERE.get_or_init(|| {
+    static DETECTED: OnceLock<Option<Amx>> = OnceLock::new();
+    *DETECTED.get_or_init(|| {
         let avx512 = avx512::detect()?;
         (has_tiles() && is_permitted()).then_some(Amx(avx512))
     })
 }
 
-/// AMX-TILE and AMX-INT8. Miri, which checks the other levels, knows no assembly.
+/// Returns true if the processor has AMX-TILE and AMX-INT8. Always false under Miri, which cannot
+/// run assembly.
 fn has_tiles() -> bool {
     const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
     !cfg!(miri) && __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
 }
 
-/// Asks for the tiles' state, which a process has only if it asks. Source: Linux's Documentation/arch/x86/xstate.rst.
+/// Requests permission for the tile state, which Linux grants a process only on request.
+///
+/// Source: Linux, Documentation/arch/x86/xstate.rst.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
     const ARCH_PRCTL: isize = 158;
     const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
     const XFEATURE_XTILEDATA: usize = 18;
     let result: isize;
-    // SAFETY: the call takes two numbers and touches no memory of the process; the system keeps all registers but these.
+    // SAFETY: the call takes two numbers and accesses no memory; the operating system preserves all
+    // registers but these.
     unsafe {
         asm!(
             "syscall",
@@ -61,7 +66,8 @@ fn is_permitted() -> bool {
     false
 }
 
-/// What tile registers hold. Registers 0 and 1 hold sums, 2 and 3 activations, 4 and 5 weights.
+/// The configuration of the tile registers: 0 and 1 for sums, 2 and 3 for activations, 4 and 5 for
+/// weights.
 #[repr(C, align(64))]
 struct Layout {
     palette: u8,
@@ -71,7 +77,8 @@ struct Layout {
     rows: [u8; 16],
 }
 
-/// The calling thread's unit, set up for products of so many rows of activations with 16 rows of weights, over so many columns.
+/// The calling thread's tile unit, configured for products of `rows` rows of activations and 16
+/// rows of weights over `columns` columns.
 #[derive(Debug)]
 pub(crate) struct Unit {
     rows: usize,
@@ -79,25 +86,26 @@ pub(crate) struct Unit {
 }
 
 impl Amx {
-    /// Does the work with AVX-512.
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
-        avx512::run(self.0, work)
+    /// Runs a kernel with AVX-512.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        avx512::run(self.0, kernel)
     }
 
-    /// Sets the unit up until the value is dropped. `columns` are 16 or 32.
+    /// Configures the tile unit until the value is dropped. `columns` is 16 or 32.
     ///
     /// # Safety
-    /// The thread sets up no other until this one is dropped.
+    /// The thread configures no other unit until this one is dropped.
     #[inline(always)]
     pub(crate) unsafe fn unit(self, columns: usize) -> Unit {
-        assert!(matches!(columns, 16 | 32), "tiles are so wide");
+        assert!(matches!(columns, 16 | 32), "tile columns must be 16 or 32");
         let mut unit = Unit { rows: 0, columns };
         unit.set_rows(TILE_ROWS);
         unit
     }
 }
 
-/// Two products, by the instruction for them, side by side: a single one waits for each of its steps.
+/// Computes two products with the given instruction. Two interleaved products hide the latency of
+/// each step.
 macro_rules! products {
     ($instruction:literal, $x:expr, $codes:expr, $out:expr) => {
         asm!(
@@ -125,13 +133,13 @@ macro_rules! products {
 }
 
 impl Unit {
-    /// Changes how many rows of activations there are: at most 16.
+    /// Sets the number of rows of activations: at most 16.
     #[inline(always)]
     pub(crate) fn set_rows(&mut self, rows: usize) {
         if rows == self.rows {
             return;
         }
-        assert!((1..=TILE_ROWS).contains(&rows), "a tile has so many rows");
+        assert!((1..=TILE_ROWS).contains(&rows), "tile rows must be 1 to 16");
         self.rows = rows;
         let (mut row_bytes, mut tile_rows) = ([0; 16], [0; 16]);
         for register in 0..2 {
@@ -140,12 +148,15 @@ impl Unit {
             (row_bytes[4 + register], tile_rows[4 + register]) = (64, self.columns as u8 / 4);
         }
         let layout = Layout { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows: tile_rows };
-        // SAFETY: reads the 64 bytes of a valid layout; the unit is proof of the instruction.
+        // SAFETY: reads the 64 bytes of a valid configuration; the unit proves that the instruction
+        // exists.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const layout, options(nostack, readonly)) };
     }
 
-    /// Two times the products of rows of activations with 16 rows of weights, which have a sign or not. Of blocks of 32 columns, `parts`
-    /// say which columns. Rows of `out` beyond those of the unit are left as they are.
+    /// Computes two products of rows of activations with 16 rows of weights, signed or unsigned.
+    ///
+    /// `parts` selects the columns within the blocks of 32 columns. Rows of `out` beyond the
+    /// configured rows stay unchanged.
     #[inline(always)]
     pub(crate) fn multiply<const SIGNED: bool>(
         &self,
@@ -154,13 +165,14 @@ impl Unit {
         parts: [usize; 2],
         out: [&mut Sums; 2],
     ) {
-        assert!(parts.iter().all(|part| (part + 1) * self.columns <= BLOCK), "there are such parts");
+        assert!(parts.iter().all(|part| (part + 1) * self.columns <= BLOCK), "part exceeds the block");
         let x: [_; 2] = from_fn(|i| x[i].as_flattened()[parts[i] * self.columns..].as_ptr());
         let codes: [_; 2] = from_fn(|i| codes[i][parts[i] * TILE_ROWS * self.columns..].as_ptr());
         let out = out.map(|out| out.as_mut_ptr());
-        // SAFETY: twice, at most 16 rows of `columns` bytes of x, 32 bytes behind one another, 16 times `columns` bytes of codes, and at
-        // most 16 rows of `out` are read and written, all of which are there. The unit is set up for these sizes, and is proof of the
-        // instructions. Nothing else uses tile registers.
+        // SAFETY: each product reads at most 16 rows of `columns` bytes of x, 32 bytes apart, reads
+        // 16 times `columns` bytes of codes, and writes at most 16 rows of `out`. The slices
+        // contain them all. The unit is configured for these sizes and proves that the instructions
+        // exist. No other code uses tile registers.
         unsafe {
             if SIGNED {
                 products!("tdpbssd", x, codes, out);
@@ -173,7 +185,7 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        // SAFETY: gives the tiles' state back; the unit is proof of the instruction.
+        // SAFETY: releases the tile state; the unit proves that the instruction exists.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }

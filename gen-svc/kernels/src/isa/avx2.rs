@@ -1,31 +1,33 @@
-//! AVX2 with FMA and F16C. Products of bytes are added in pairs to 16 bits, and those to 32 bits before they could overflow. Sixteen
-//! lanes take two registers.
+//! AVX2 with FMA and F16C. Products of bytes are added in pairs to 16 bits, and the pairs to 32
+//! bits before they can overflow. Sixteen lanes take two registers.
 
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::x86::{Dots, X86, four, memory, values};
-use super::{Arithmetic, Isa, LANES, WIDE, Wide, Work};
+use super::operations::{Arithmetic, Isa, Kernel, Wide};
+use super::sizes::{LANES, WIDE};
+use super::x86::{Dots, X86, load_four, memory, values};
 
 pub(super) type Avx2 = X86<Pairs>;
 
-/// Products by `vpmaddubsw`.
+/// Integer products by `vpmaddubsw`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pairs(());
 
 pub(super) fn detect() -> Option<Avx2> {
-    let here = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-    // SAFETY: just looked.
-    here.then(|| unsafe { X86::new(Pairs(())) })
+    let available =
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    // SAFETY: the processor has the instructions, as just detected.
+    available.then(|| unsafe { X86::new(Pairs(())) })
 }
 
-pub(super) fn run<W: Work>(isa: Avx2, work: W) -> W::Output {
+pub(super) fn run<K: Kernel>(isa: Avx2, kernel: K) -> K::Output {
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn compiled<I: Isa, W: Work>(isa: I, work: W) -> W::Output {
-        work.run(isa)
+    fn compiled<I: Isa, K: Kernel>(isa: I, kernel: K) -> K::Output {
+        kernel.run(isa)
     }
-    // SAFETY: `isa` is proof of the instructions.
-    unsafe { compiled(isa, work) }
+    // SAFETY: `isa` proves that the instructions exist.
+    unsafe { compiled(isa, kernel) }
 }
 
 impl Arithmetic<[__m256; 2]> for Avx2 {
@@ -140,7 +142,7 @@ impl Wide for Avx2 {
 }
 
 impl Dots for Pairs {
-    /// 8 additions of two products each, at most 8 x 2 x 15 x 127 = 30,480: within 16 bits.
+    /// 8 additions of two products each, at most 8 x 2 x 15 x 127 = 30,480, fit 16 bits.
     #[inline(always)]
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm256_setzero_si256()); T];
@@ -157,7 +159,7 @@ impl Dots for Pairs {
         sums.map(|sum| self.widen(sum))
     }
 
-    /// 4 additions, at most 4 x 2 x 31 x 127 = 31,496: within 16 bits.
+    /// 4 additions of two products each, at most 4 x 2 x 31 x 127 = 31,496, fit 16 bits.
     #[inline(always)]
     fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm256_setzero_si256()); T];
@@ -170,7 +172,8 @@ impl Dots for Pairs {
         sums.map(|sum| self.widen(sum))
     }
 
-    /// The sign of a code moves to its activation. 4 additions, at most 4 x 2 x 32 x 127 = 32,512: within 16 bits.
+    /// Moves the sign of a code to its activation. 4 additions, at most 4 x 2 x 32 x 127 = 32,512,
+    /// fit 16 bits.
     #[inline(always)]
     fn narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm256_setzero_si256()); T];
@@ -185,7 +188,8 @@ impl Dots for Pairs {
         sums.map(|sum| self.widen(sum))
     }
 
-    /// As `narrow`; a single pair, at most 2 x 128 x 127 = 32,512, fills 16 bits.
+    /// Moves the sign as `narrow` does. One pair, at most 2 x 128 x 127 = 32,512, already fills 16
+    /// bits.
     #[inline(always)]
     fn signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm256_setzero_si256()); T];
@@ -203,19 +207,19 @@ impl Dots for Pairs {
 }
 
 impl Pairs {
-    /// Four activations, for every row.
+    /// Broadcasts four activations to every row.
     #[inline(always)]
     fn broadcast<const K: usize>(self, x: &[u8; K], index: usize) -> __m256i {
-        values!(_mm256_set1_epi32(four(x, index)))
+        values!(_mm256_set1_epi32(load_four(x, index)))
     }
 
-    /// Adds the products of unsigned and signed bytes, in pairs, to 16-bit sums.
+    /// Adds products of unsigned and signed bytes, in pairs, to 16-bit sums.
     #[inline(always)]
     fn add_pairs(self, sums: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
         values!(_mm256_add_epi16(sums, _mm256_maddubs_epi16(unsigned, signed)))
     }
 
-    /// Adds neighbours among 16-bit sums.
+    /// Adds adjacent 16-bit sums.
     #[inline(always)]
     fn widen(self, sums: __m256i) -> __m256 {
         values!(_mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))))

@@ -1,32 +1,33 @@
-//! AVX-512 with VNNI: four products of bytes are added to 32 bits by one instruction, for two runs of codes at once; sixteen lanes in
-//! one register.
+//! AVX-512 with VNNI. One instruction adds four products of bytes to 32 bits, for two runs of codes
+//! at once. Sixteen lanes take one register.
 
 use std::arch::x86_64::*;
 
+use super::operations::{Arithmetic, Isa, Kernel, Wide};
+use super::sizes::WIDE;
 use super::x86::{Dots, X86, memory, values};
-use super::{Arithmetic, Isa, WIDE, Wide, Work};
 
 pub(super) type Avx512 = X86<Fours>;
 
-/// Products by `vpdpbusd`.
+/// Integer products by `vpdpbusd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fours(());
 
 pub(super) fn detect() -> Option<Avx512> {
     let base = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-    let here = base && wide && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
-    // SAFETY: just looked.
-    here.then(|| unsafe { X86::new(Fours(())) })
+    let available = base && wide && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
+    // SAFETY: the processor has the instructions, as just detected.
+    available.then(|| unsafe { X86::new(Fours(())) })
 }
 
-pub(super) fn run<W: Work>(isa: Avx512, work: W) -> W::Output {
+pub(super) fn run<K: Kernel>(isa: Avx512, kernel: K) -> K::Output {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn compiled<I: Isa, W: Work>(isa: I, work: W) -> W::Output {
-        work.run(isa)
+    fn compiled<I: Isa, K: Kernel>(isa: I, kernel: K) -> K::Output {
+        kernel.run(isa)
     }
-    // SAFETY: `isa` is proof of the instructions.
-    unsafe { compiled(isa, work) }
+    // SAFETY: `isa` proves that the instructions exist.
+    unsafe { compiled(isa, kernel) }
 }
 
 impl Arithmetic<__m512> for Avx512 {
@@ -171,7 +172,7 @@ impl Dots for Fours {
         self.signed(codes, x)
     }
 
-    /// The sign of a code moves to its activation.
+    /// Moves the sign of a code to its activation.
     #[inline(always)]
     fn signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm512_setzero_si512()); T];
@@ -189,14 +190,15 @@ impl Dots for Fours {
 }
 
 impl Fours {
-    /// Fours `low` and `high` of 8, for every row: one in the lower half, one in the upper.
+    /// Broadcasts two of eight groups of four activations to every row: group `low` in the lower
+    /// half, group `high` in the upper.
     #[inline(always)]
     fn broadcast(self, x: __m256i, low: i32, high: i32) -> __m512i {
         let indices = values!(_mm512_inserti64x4::<1>(_mm512_set1_epi32(low), _mm256_set1_epi32(high)));
         values!(_mm512_permutexvar_epi32(indices, _mm512_castsi256_si512(x)))
     }
 
-    /// Fours 2 * `pair` and its neighbour of 4, as `broadcast` does.
+    /// Broadcasts the groups 2 * `pair` and 2 * `pair` + 1 of four, as `broadcast` does.
     #[inline(always)]
     fn broadcast_half(self, x: &[u8; 16], pair: usize) -> __m512i {
         let x = memory!(_mm_loadu_si128(x.as_ptr().cast()));
@@ -204,7 +206,7 @@ impl Fours {
         self.broadcast(values!(_mm256_castsi128_si256(x)), first, first + 1)
     }
 
-    /// Adds the halves.
+    /// Adds the lower and the upper half.
     #[inline(always)]
     fn fold(self, sums: __m512i) -> __m256 {
         let (low, high) = values!((_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums)));

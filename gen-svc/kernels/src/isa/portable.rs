@@ -1,8 +1,9 @@
-//! Plain Rust, for every processor, and the definition of what the others compute.
+//! Plain Rust for every processor. It defines the results of all other levels.
 
 use std::array::from_fn;
 
-use super::{Arithmetic, Isa, LANES, WIDE, Wide};
+use super::operations::{Arithmetic, Isa, Wide};
+use super::sizes::{LANES, WIDE};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 #[derive(Debug, Clone, Copy)]
@@ -203,7 +204,7 @@ impl Isa for Portable {
     }
 }
 
-/// Sums of products over K columns, exact in f32 since they are below 2^24.
+/// Returns sums of products over K columns. They are exact in f32, since they are below 2^24.
 #[inline(always)]
 fn dots<const K: usize, const T: usize>(x: [&[u8; K]; T], code: impl Fn(usize, usize) -> i32) -> [[f32; LANES]; T] {
     let product = |x: &[u8; K], row, column| code(row, column) * i32::from(x[column].cast_signed());

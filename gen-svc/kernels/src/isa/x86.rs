@@ -1,24 +1,25 @@
-//! The operations that AVX2, FMA and F16C offer, shared by all levels of x86-64; levels differ in their integer products, and in how
-//! they hold sixteen lanes ([`Wide`]).
+//! The AVX2, FMA and F16C operations that all x86-64 levels share. The levels differ in their
+//! integer products and in how they hold sixteen lanes ([`Wide`]).
 
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::{Arithmetic, Isa, LANES, Wide};
+use super::operations::{Arithmetic, Isa, Wide};
+use super::sizes::LANES;
 
-/// Eight lanes in one register, and a level's own way to multiply small integers.
+/// Eight lanes in one register, with the level's own integer products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct X86<D>(D);
 
 impl<D: Dots> X86<D> {
     /// # Safety
-    /// The processor has AVX2, FMA, F16C, and what `D` needs.
+    /// The processor has AVX2, FMA, F16C and the instructions of `D`.
     pub(super) unsafe fn new(dots: D) -> Self {
         Self(dots)
     }
 }
 
-/// The products of [`Isa`]'s `dot_*`, as documented there. A value is proof that the processor has the instructions.
+/// The `dot_*` products of [`Isa`]. A value proves that the processor has the instructions.
 pub(super) trait Dots: Copy {
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T];
     fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
@@ -26,19 +27,19 @@ pub(super) trait Dots: Copy {
     fn signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
 }
 
-/// Calls intrinsics that work on values.
+/// Calls intrinsics that operate on values.
 macro_rules! values {
     ($expression:expr) => {{
-        // SAFETY: they need instructions only, and `self` is proof of those.
+        // SAFETY: the intrinsics need only their instructions, which `self` proves.
         unsafe { $expression }
     }};
 }
 
-/// Calls an intrinsic that reads or writes through a pointer made of a reference to exactly as many bytes.
+/// Calls an intrinsic that reads or writes through a pointer to a reference of exactly that size.
 macro_rules! memory {
     ($expression:expr) => {{
-        // SAFETY: the reference is to all bytes that are read or written, alignment is not needed, and `self` is proof of the
-        // instructions.
+        // SAFETY: the reference covers all bytes that are read or written, no alignment is
+        // required, and `self` proves that the instructions exist.
         unsafe { $expression }
     }};
 }
@@ -158,7 +159,7 @@ where
     #[inline(always)]
     fn store_bytes(self, a: [__m256; 4], to: &mut [u8; 4 * LANES]) -> i32 {
         let [a, b, c, d] = a.map(|lanes| values!(_mm256_cvtps_epi32(lanes)));
-        // Packing works within halves, so that fours of bytes are out of order.
+        // Packing works within halves, which puts groups of four bytes out of order.
         let packed = values!(_mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)));
         let bytes = values!(_mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
         memory!(_mm256_storeu_si256(to.as_mut_ptr().cast(), bytes));
@@ -185,7 +186,7 @@ where
 
     #[inline(always)]
     fn prefetch(self, from: &[u8], ahead: usize) {
-        // A hint, which never faults.
+        // A prefetch is a hint and never faults.
         values!(_mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()));
     }
 
@@ -219,8 +220,8 @@ where
     }
 }
 
-/// Four activations, the `index`th of their block.
+/// Returns the `index`th group of four activations of a block.
 #[inline(always)]
-pub(super) fn four<const K: usize>(x: &[u8; K], index: usize) -> i32 {
+pub(super) fn load_four<const K: usize>(x: &[u8; K], index: usize) -> i32 {
     i32::from_le_bytes(from_fn(|i| x[4 * index + i]))
 }

@@ -1,20 +1,32 @@
-//! From sums of products to outputs: bias, gate, scale, residual.
+//! The epilogue: from sums of products to outputs, by bias, gate, scale and residual.
 
 use std::ops::Range;
 
-use super::{After, Job, Layer, Linear, Tile};
-use crate::isa::{Arithmetic, Isa, LANES, WIDE, Work};
+use super::product::{Epilogue, Layer, Linear};
+use super::sums::PanelSums;
+use crate::disjoint::Disjoint;
+use crate::isa::{Arithmetic, Isa, Kernel, LANES, WIDE};
 
-/// The outputs of some panels for some tokens, which no other task writes.
-pub(super) struct Finish<'a> {
-    pub(super) job: &'a Job<'a>,
-    pub(super) panels: Range<usize>,
-    pub(super) tokens: Range<usize>,
-    /// Products of the matrix, or the gate, and of the values that are gated: \[panels\]\[tokens\]\[lanes\].
-    pub(super) tiles: [&'a Tile; 2],
+/// A product and its outputs.
+pub(super) struct Outputs<'a> {
+    pub(super) layer: Layer<'a>,
+    pub(super) epilogue: Epilogue<'a>,
+    /// \[tokens\]\[rows\]; a task writes only the rows of its panels.
+    pub(super) out: Disjoint<'a, f32>,
+    pub(super) rows: usize,
 }
 
-impl Work for Finish<'_> {
+/// The outputs of some panels for some tokens. No other task writes them.
+pub(super) struct Finish<'a> {
+    pub(super) outputs: &'a Outputs<'a>,
+    pub(super) panels: Range<usize>,
+    pub(super) tokens: Range<usize>,
+    /// Sums of the matrix or of the gate, then sums of the up projection:
+    /// \[panels\]\[tokens\]\[lanes\].
+    pub(super) tiles: [&'a PanelSums; 2],
+}
+
+impl Kernel for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -22,7 +34,7 @@ impl Work for Finish<'_> {
         let mut panel = 0;
         while panel < self.panels.len() {
             let row = LANES * (self.panels.start + panel);
-            if panel + 2 <= self.panels.len() && row + WIDE <= self.job.rows {
+            if panel + 2 <= self.panels.len() && row + WIDE <= self.outputs.rows {
                 self.two_panels(isa, panel, row);
                 panel += 2;
             } else {
@@ -34,7 +46,7 @@ impl Work for Finish<'_> {
 }
 
 impl Finish<'_> {
-    /// Sixteen outputs of each token. `row` is the first one's row of the matrix.
+    /// Writes sixteen outputs of each token. `row` is the matrix row of the first output.
     #[inline(always)]
     fn two_panels<I: Isa>(&mut self, isa: I, panel: usize, row: usize) {
         let tokens = self.tokens.len();
@@ -56,14 +68,14 @@ impl Finish<'_> {
         }
     }
 
-    /// Up to eight outputs of each token.
+    /// Writes up to eight outputs of each token.
     #[inline(always)]
     fn one_panel<I: Isa>(&mut self, isa: I, panel: usize, row: usize) {
         let biases = self.biases(isa, row);
         for (t, token) in self.tokens.clone().enumerate() {
             let [first, second] = self.tiles.map(|tile| &tile[panel * self.tokens.len() + t]);
             let mut lanes = self.combined(isa, [isa.load(first), isa.load(second)], biases);
-            let (add, out) = self.target(token, row, LANES.min(self.job.rows - row));
+            let (add, out) = self.target(token, row, LANES.min(self.outputs.rows - row));
             if let Some(scale) = add {
                 lanes = isa.add(isa.load_part(out, 0.0), isa.mul(lanes, isa.splat(scale)));
             }
@@ -71,10 +83,10 @@ impl Finish<'_> {
         }
     }
 
-    /// Eight rows' bias: of the matrix, or the gate, and of the values that are gated.
+    /// Returns the bias of eight rows: of the matrix or the gate, then of the up projection.
     #[inline(always)]
     fn biases<I: Isa>(&self, isa: I, row: usize) -> [I::F; 2] {
-        match &self.job.layer {
+        match &self.outputs.layer {
             Layer::Linear(linear) => [bias(isa, linear, row), isa.splat(-0.0)],
             Layer::Gated { gate, up, .. } => [bias(isa, gate, row), bias(isa, up, row)],
         }
@@ -83,26 +95,28 @@ impl Finish<'_> {
     #[inline(always)]
     fn combined<V: Copy, A: Arithmetic<V>>(&self, isa: A, sums: [V; 2], biases: [V; 2]) -> V {
         let lanes = isa.add(sums[0], biases[0]);
-        match &self.job.layer {
+        match &self.outputs.layer {
             Layer::Linear(_) => lanes,
             Layer::Gated { activation, .. } => isa.mul(activation.apply(isa, lanes), isa.add(sums[1], biases[1])),
         }
     }
 
-    /// What a token's outputs from `row` on are multiplied by if they are added, and where they go.
+    /// Returns the factor of a token's outputs if they are added, and their slice, starting at
+    /// `row`.
     #[inline(always)]
     fn target(&mut self, token: usize, row: usize, length: usize) -> (Option<f32>, &mut [f32]) {
-        let (add, target) = match &self.job.after {
-            After::Store => (None, token),
-            After::Add { scale } => (Some(*scale), token),
-            After::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
+        let (add, target) = match &self.outputs.epilogue {
+            Epilogue::Store => (None, token),
+            Epilogue::Add { scale } => (Some(*scale), token),
+            Epilogue::Scatter { rows, scales } => (Some(scales[token]), rows[token] as usize),
         };
-        // SAFETY: no other task has these panels, and this task has no other part of the output now.
-        (add, unsafe { self.job.out.slice(target * self.job.rows + row, length) })
+        // SAFETY: no other task writes these panels, and this task holds no other slice of the
+        // output.
+        (add, unsafe { self.outputs.out.slice(target * self.outputs.rows + row, length) })
     }
 }
 
-/// Negative zeros, which change nothing, if there is none.
+/// Returns eight biases. Without a bias they are negative zeros, which change no sum.
 #[inline(always)]
 fn bias<I: Isa>(isa: I, linear: &Linear<'_>, row: usize) -> I::F {
     match linear.bias {

@@ -1,21 +1,23 @@
-//! Panels of floats times rows of floats: one fused multiplication and addition per column, in the order of the columns.
+//! Products of float panels and float rows: one fused multiply-add per column, in the order of the
+//! columns.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Input, Tile};
+use super::product::Input;
+use super::sums::PanelSums;
 use crate::element::Element;
-use crate::isa::{Isa, LANES, Work};
+use crate::isa::{Isa, Kernel, LANES};
 use crate::pack::Matrix;
 
-/// Some panels times some tokens.
+/// The products of some panels and some tokens.
 pub(super) struct Floats<'a, E> {
     matrix: &'a Matrix,
     panels: Range<usize>,
     /// \[tokens\]\[columns\].
     x: &'a [f32],
-    out: &'a mut Tile,
+    out: &'a mut PanelSums,
     element: PhantomData<E>,
 }
 
@@ -25,14 +27,14 @@ impl<'a, E: Element> Floats<'a, E> {
         panels: Range<usize>,
         input: &Input<'a>,
         tokens: Range<usize>,
-        out: &'a mut Tile,
+        out: &'a mut PanelSums,
     ) -> Self {
         let x = &input.floats[tokens.start * input.columns..tokens.end * input.columns];
         Self { matrix, panels, x, out, element: PhantomData }
     }
 }
 
-impl<E: Element> Work for Floats<'_, E> {
+impl<E: Element> Kernel for Floats<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -56,7 +58,7 @@ impl<E: Element> Work for Floats<'_, E> {
 }
 
 impl<E: Element> Floats<'_, E> {
-    /// By four panels while there are as many, then one by one.
+    /// Computes one token, four panels at a time, then the remaining panels one by one.
     #[inline(always)]
     fn one_token<I: Isa>(&mut self, isa: I) {
         let mut panel = 0;
@@ -70,7 +72,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `W` times two panels, by `T` tokens while there are as many.
+    /// Computes `W` pairs of panels, `T` tokens at a time.
     #[inline(always)]
     fn many_tokens<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
@@ -84,7 +86,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `P` panels and the tokens from `token` on, by two, then one.
+    /// Computes `P` panels for the tokens from `token` on, two at a time, then one.
     #[inline(always)]
     fn few_tokens<I: Isa, const P: usize>(&mut self, isa: I, panel: usize, mut token: usize) {
         let tokens = self.x.len() / self.matrix.columns();
@@ -97,7 +99,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// `W` times two panels.
+    /// Computes `W` pairs of panels for `T` tokens.
     #[inline(always)]
     fn wide_tile<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
         let columns = self.matrix.columns();

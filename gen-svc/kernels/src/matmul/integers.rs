@@ -1,41 +1,23 @@
-//! Panels of small integers times rows of small integers. Sums within 32 columns are exact; those are then scaled and added
-//! as floats, in the order of the columns.
+//! Products of panels and rows of small integers. Sums within 32 columns are exact. They are then
+//! scaled and added as floats, in the order of the columns.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Tile;
-use crate::isa::{Isa, LANES, Work};
-use crate::pack::{BlockFormat, Codes, Matrix, Scales, Spec};
-use crate::quantize::{BLOCK, Factors, Int8Rows};
+use super::formats::StaticFormat;
+use super::sums::PanelSums;
+use crate::isa::{BLOCK, Isa, Kernel, LANES};
+use crate::pack::{BlockFormat, Codes, Matrix, Scales};
+use crate::quantize::{Factors, Int8Rows};
 
-/// A format that is known when its kernel is compiled.
-pub(super) trait Known {
-    const FORMAT: BlockFormat;
-    const SPEC: Spec = Self::FORMAT.spec();
-}
-
-macro_rules! known {
-    ($($format:ident),*) => {$(
-        #[allow(non_camel_case_types)] // as in `BlockFormat`
-        pub(super) struct $format;
-
-        impl Known for $format {
-            const FORMAT: BlockFormat = BlockFormat::$format;
-        }
-    )*};
-}
-
-known!(Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0);
-
-/// Some panels times some tokens.
+/// The products of some panels and some tokens.
 pub(super) struct Call<'a> {
     pub(super) matrix: &'a Matrix,
     pub(super) panels: Range<usize>,
     pub(super) x: &'a Int8Rows,
     pub(super) tokens: Range<usize>,
-    pub(super) out: &'a mut Tile,
+    pub(super) out: &'a mut PanelSums,
 }
 
 pub(super) struct Integers<'a, K> {
@@ -49,10 +31,10 @@ impl<'a, K> Integers<'a, K> {
     }
 }
 
-/// How far ahead of the codes in use memory is asked for, in bytes.
-const AHEAD: usize = 3 << 10;
+/// Prefetch distance from the codes in use, in bytes.
+const PREFETCH_BYTES: usize = 3 << 10;
 
-impl<K: Known> Work for Integers<'_, K> {
+impl<K: StaticFormat> Kernel for Integers<'_, K> {
     type Output = ();
 
     #[inline(always)]
@@ -70,7 +52,7 @@ impl<K: Known> Work for Integers<'_, K> {
     }
 }
 
-impl<K: Known> Integers<'_, K> {
+impl<K: StaticFormat> Integers<'_, K> {
     #[inline(always)]
     fn one_panel<I: Isa>(&mut self, isa: I, panel: usize) {
         let tokens = self.call.tokens.len();
@@ -103,7 +85,7 @@ impl<K: Known> Integers<'_, K> {
 }
 
 #[inline(always)]
-fn products<I: Isa, K: Known, const P: usize, const T: usize>(
+fn products<I: Isa, K: StaticFormat, const P: usize, const T: usize>(
     isa: I,
     panels: [&[u8]; P],
     x: [(&[[u8; BLOCK]], &[Factors]); T],
@@ -126,19 +108,19 @@ fn products<I: Isa, K: Known, const P: usize, const T: usize>(
     sums
 }
 
-/// Asks for as many bytes as were just used.
+/// Prefetches as many bytes as the last unit used.
 #[inline(always)]
-fn prefetch<I: Isa, K: Known>(isa: I, bytes: &[u8]) {
+fn prefetch<I: Isa, K: StaticFormat>(isa: I, bytes: &[u8]) {
     let mut line = 0;
     while line < K::SPEC.unit_bytes() {
-        isa.prefetch(bytes, AHEAD + line);
+        isa.prefetch(bytes, PREFETCH_BYTES + line);
         line += 64;
     }
 }
 
 /// Adds 32 columns of 8 rows to each token's sums.
 #[inline(always)]
-fn add_block<I: Isa, K: Known, const T: usize>(
+fn add_block<I: Isa, K: StaticFormat, const T: usize>(
     isa: I,
     unit: &[u8],
     block: usize,
@@ -165,9 +147,9 @@ fn add_block<I: Isa, K: Known, const T: usize>(
     }
 }
 
-/// What a block's sums are multiplied by, and what is added to each of its weights.
+/// Returns the scale of a block's sums, and the minimum that is added to each of its weights.
 #[inline(always)]
-pub(super) fn scale_and_minimum<I: Isa, K: Known>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {
+pub(super) fn scale_and_minimum<I: Isa, K: StaticFormat>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {
     match K::SPEC.scales {
         Scales::Scale { offset } => {
             let scale = halves(isa, scales, 0);
@@ -182,7 +164,7 @@ pub(super) fn scale_and_minimum<I: Isa, K: Known>(isa: I, scales: &[u8], block: 
     }
 }
 
-/// What the sums of half a block are multiplied by.
+/// Returns the scale of the sums of half a block.
 #[inline(always)]
 pub(super) fn scale_of_half<I: Isa>(isa: I, scales: &[u8], half: usize) -> I::F {
     isa.mul(halves(isa, scales, 8), isa.load_i8(&scales.as_chunks().0[half]))
@@ -201,7 +183,7 @@ fn add_scaled<I: Isa, const T: usize>(
     }
 }
 
-/// The `index`th 16 bytes of scales, as eight f16.
+/// Loads the `index`th 16 bytes of scales as eight f16.
 #[inline(always)]
 fn halves<I: Isa>(isa: I, scales: &[u8], index: usize) -> I::F {
     let bytes: &[u8; 2 * LANES] = &scales.as_chunks().0[index];
@@ -213,9 +195,9 @@ fn half_of(values: &[u8; BLOCK], half: usize) -> &[u8; 16] {
     &values.as_chunks().0[half]
 }
 
-/// Sums of 32 products.
+/// Returns sums of 32 products.
 #[inline(always)]
-fn dot<I: Isa, K: Known, const T: usize>(isa: I, codes: &[u8], block: usize, x: [&[u8; BLOCK]; T]) -> [I::F; T] {
+fn dot<I: Isa, K: StaticFormat, const T: usize>(isa: I, codes: &[u8], block: usize, x: [&[u8; BLOCK]; T]) -> [I::F; T] {
     if matches!(K::SPEC.codes, Codes::Nibbles) {
         return isa.dot_nibbles(&codes.as_chunks().0[block], x);
     }
@@ -227,9 +209,14 @@ fn dot<I: Isa, K: Known, const T: usize>(isa: I, codes: &[u8], block: usize, x: 
     sums
 }
 
-/// Sums of 16 products, of codes with a byte each.
+/// Returns sums of 16 products of codes that take a byte each.
 #[inline(always)]
-fn dot_half<I: Isa, K: Known, const T: usize>(isa: I, codes: &[u8], half: usize, x: [&[u8; 16]; T]) -> [I::F; T] {
+fn dot_half<I: Isa, K: StaticFormat, const T: usize>(
+    isa: I,
+    codes: &[u8],
+    half: usize,
+    x: [&[u8; 16]; T],
+) -> [I::F; T] {
     let codes = &codes.as_chunks().0[half];
     match (K::SPEC.codes, K::FORMAT) {
         (Codes::Signed, BlockFormat::Q8_0) => isa.dot_signed(codes, x),

@@ -1,8 +1,9 @@
-//! Panels of small integers times many rows of small integers, by whole tiles.
+//! Products of panels of small integers and many rows of small integers, by the tile unit.
 //!
-//! Two panels, 16 rows of weights, are spread out to bytes and to scales of 16 lanes, some columns at a time, and multiplied with 16
-//! tokens at a time. Sums within 32 columns are exact in whatever way they are made; what follows is done in the order in which
-//! [`integers`](super::integers) does it, so results are the same to the bit.
+//! Two panels, 16 rows of weights, are unpacked to bytes and to scales of 16 lanes, some columns at
+//! a time, and multiplied by 16 tokens at a time. Sums within 32 columns are exact in any order.
+//! The scaled sums are added in the order of [`integers`](super::integers), so the results are
+//! identical to the bit.
 
 use std::array::from_fn;
 use std::cell::RefCell;
@@ -10,46 +11,52 @@ use std::iter;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::cut;
-use super::integers::{Call, Known, scale_and_minimum, scale_of_half};
+use super::formats::StaticFormat;
+use super::integers::{Call, scale_and_minimum, scale_of_half};
+use super::sums::split;
 use crate::isa::amx::{Amx, Codes, Sums, Unit};
-use crate::isa::{Isa, LANES, WIDE, Work};
+use crate::isa::{BLOCK, Isa, Kernel, LANES, TILE_ROWS, WIDE};
 use crate::pack::{Codes as Stored, Scales};
-use crate::quantize::{BLOCK, TILE_ROWS, Tile};
+use crate::quantize::Tile;
 
-/// Blocks of 32 columns that are spread out at a time.
-const BLOCKS: usize = 24;
-/// Products that are made before the sums of earlier ones are used.
-const STEPS: usize = 6;
-/// Blocks of tokens that are asked for ahead of those in use.
-const AHEAD: usize = 6;
+/// Blocks of 32 columns that are unpacked at a time.
+const UNPACKED_BLOCKS: usize = 24;
+/// Products that are computed before the sums of the previous round are used.
+const STEPS_PER_ROUND: usize = 6;
+/// Prefetch distance from the blocks of tokens in use, in blocks.
+const PREFETCH_BLOCKS: usize = 6;
 
-/// Blocks of 16 rows, spread out. On cache lines, as everything in it is made of whole ones.
+/// Unpacked blocks of 16 rows. Every field is a multiple of a cache line, so all are aligned to
+/// one.
 #[repr(C, align(64))]
-struct Spread {
-    codes: [Codes; BLOCKS],
-    /// Of each block, or each half of one.
-    scales: [[f32; WIDE]; 2 * BLOCKS],
-    minima: [[f32; WIDE]; BLOCKS],
+struct Unpacked {
+    codes: [Codes; UNPACKED_BLOCKS],
+    /// Scales of each block, or of each half of a block.
+    scales: [[f32; WIDE]; 2 * UNPACKED_BLOCKS],
+    minima: [[f32; WIDE]; UNPACKED_BLOCKS],
 }
 
-/// What a thread computes with. Nothing in it outlives a call.
+/// The working memory of a thread. No content outlives a call.
 #[repr(C, align(64))]
 struct Scratch {
-    spread: Spread,
-    /// Of the steps that are being made, and of those before.
-    sums: [[Sums; STEPS]; 2],
+    unpacked: Unpacked,
+    /// Sums of the current round and of the previous round.
+    sums: [[Sums; STEPS_PER_ROUND]; 2],
 }
 
 thread_local! {
     static SCRATCH: RefCell<Box<Scratch>> = RefCell::new(Box::new(Scratch {
-        spread: Spread { codes: [[0; _]; BLOCKS], scales: [[0.0; _]; 2 * BLOCKS], minima: [[0.0; _]; BLOCKS] },
-        sums: [[[[0; _]; TILE_ROWS]; STEPS]; 2],
+        unpacked: Unpacked {
+            codes: [[0; _]; UNPACKED_BLOCKS],
+            scales: [[0.0; _]; 2 * UNPACKED_BLOCKS],
+            minima: [[0.0; _]; UNPACKED_BLOCKS],
+        },
+        sums: [[[[0; _]; TILE_ROWS]; STEPS_PER_ROUND]; 2],
     }));
 }
 
 /// Computes a call.
-pub(super) fn compute<K: Known>(amx: Amx, call: Call<'_>) {
+pub(super) fn compute<K: StaticFormat>(amx: Amx, call: Call<'_>) {
     SCRATCH.with_borrow_mut(|scratch| amx.run(Tiles::<K> { amx, call, scratch, format: PhantomData }));
 }
 
@@ -60,50 +67,50 @@ struct Tiles<'a, K> {
     format: PhantomData<K>,
 }
 
-impl<K: Known> Work for Tiles<'_, K> {
+impl<K: StaticFormat> Kernel for Tiles<'_, K> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let Self { amx, mut call, scratch: Scratch { spread, sums }, .. } = self;
-        // SAFETY: the only one of a call, within which no other call begins.
+        let Self { amx, mut call, scratch: Scratch { unpacked, sums }, .. } = self;
+        // SAFETY: this is the only unit of the call, and no other call starts within it.
         let mut unit = unsafe { amx.unit(columns::<K>()) };
         call.out.fill([0.0; LANES]);
-        for pair in cut(0..call.panels.len(), 2) {
-            for blocks in cut(0..call.matrix.columns() / BLOCK, BLOCKS) {
+        for pair in split(0..call.panels.len(), 2) {
+            for blocks in split(0..call.matrix.columns() / BLOCK, UNPACKED_BLOCKS) {
                 for (half, panel) in pair.clone().enumerate() {
                     let panel = call.matrix.panel(call.panels.start + panel);
-                    spread.fill::<I, K>(isa, panel, half, blocks.clone());
+                    unpacked.fill::<I, K>(isa, panel, half, blocks.clone());
                 }
-                for tokens in cut(0..call.tokens.len(), TILE_ROWS) {
+                for tokens in split(0..call.tokens.len(), TILE_ROWS) {
                     unit.set_rows(tokens.len());
                     let part = Part { pair: pair.start, blocks: blocks.clone(), tokens };
-                    part.add::<I, K>(isa, &unit, spread, sums, &mut call);
+                    part.add::<I, K>(isa, &unit, unpacked, sums, &mut call);
                 }
             }
         }
     }
 }
 
-/// Columns that share a scale: those of a product.
-const fn columns<K: Known>() -> usize {
+/// Returns the columns of a product: those that share a scale.
+const fn columns<K: StaticFormat>() -> usize {
     if matches!(K::SPEC.scales, Scales::Halves) { BLOCK / 2 } else { BLOCK }
 }
 
-impl Spread {
-    /// Spreads blocks of a panel out: the first or the second of its pair.
+impl Unpacked {
+    /// Unpacks blocks of a panel: the first or the second panel of its pair.
     #[inline(always)]
-    fn fill<I: Isa, K: Known>(&mut self, isa: I, panel: &[u8], half: usize, blocks: Range<usize>) {
+    fn fill<I: Isa, K: StaticFormat>(&mut self, isa: I, panel: &[u8], half: usize, blocks: Range<usize>) {
         let (unit_bytes, per_unit) = const { (K::SPEC.unit_bytes(), K::SPEC.columns / BLOCK) };
         for (at, block) in blocks.enumerate() {
             let unit = &panel[block / per_unit * unit_bytes..][..unit_bytes];
-            // The same place in the next two panels.
+            // Prefetches the same unit of the pair after this one.
             for line in 0..unit_bytes.div_ceil(64) {
                 isa.prefetch(unit, 2 * panel.len() + 64 * line);
             }
             let (codes, scales) = unit.split_at(K::SPEC.code_bytes());
             let block = block % per_unit;
-            spread_codes::<I, K>(isa, codes, block, half, &mut self.codes[at]);
+            unpack_codes::<I, K>(isa, codes, block, half, &mut self.codes[at]);
             if matches!(K::SPEC.scales, Scales::Halves) {
                 for part in 0..2 {
                     let scale = scale_of_half(isa, scales, 2 * block + part);
@@ -118,9 +125,9 @@ impl Spread {
     }
 }
 
-/// 32 columns of 8 rows, to their places among those of 16.
+/// Unpacks 32 columns of 8 rows to their half of the 16 rows.
 #[inline(always)]
-fn spread_codes<I: Isa, K: Known>(isa: I, codes: &[u8], block: usize, half: usize, out: &mut Codes) {
+fn unpack_codes<I: Isa, K: StaticFormat>(isa: I, codes: &[u8], block: usize, half: usize, out: &mut Codes) {
     let runs = out.as_chunks_mut::<{ 2 * BLOCK }>().0;
     if matches!(K::SPEC.codes, Stored::Nibbles) {
         let codes: &[u8; 128] = &codes.as_chunks().0[block];
@@ -136,7 +143,8 @@ fn spread_codes<I: Isa, K: Known>(isa: I, codes: &[u8], block: usize, half: usiz
     }
 }
 
-/// Two panels, the blocks of them that are spread out, and at most 16 tokens. Panels and tokens are counted from the call's first.
+/// Two panels, their unpacked blocks, and at most 16 tokens. Indices of panels and tokens start at
+/// the call's first.
 struct Part {
     pair: usize,
     blocks: Range<usize>,
@@ -146,46 +154,46 @@ struct Part {
 impl Part {
     /// Adds the part's products to the tokens' sums.
     #[inline(always)]
-    fn add<I: Isa, K: Known>(
+    fn add<I: Isa, K: StaticFormat>(
         &self,
         isa: I,
         unit: &Unit,
-        spread: &Spread,
-        sums: &mut [[Sums; STEPS]; 2],
+        unpacked: &Unpacked,
+        sums: &mut [[Sums; STEPS_PER_ROUND]; 2],
         call: &mut Call<'_>,
     ) {
         let steps = self.blocks.len() * BLOCK / columns::<K>();
-        let [mut now, mut before] = sums.each_mut();
-        let mut made = 0..0;
-        for next in cut(0..steps, STEPS).chain(iter::once(steps..steps)) {
-            // Of an odd number, the last is computed twice.
-            for (sums, step) in now.as_chunks_mut::<2>().0.iter_mut().zip(next.clone().step_by(2)) {
+        let [mut current, mut previous] = sums.each_mut();
+        let mut done = 0..0;
+        for next in split(0..steps, STEPS_PER_ROUND).chain(iter::once(steps..steps)) {
+            // If the number of steps is odd, the last step is computed twice.
+            for (sums, step) in current.as_chunks_mut::<2>().0.iter_mut().zip(next.clone().step_by(2)) {
                 let steps = [step, (step + 1).min(next.end - 1)];
-                self.multiply::<I, K>(isa, unit, spread, steps, call, sums);
+                self.multiply::<I, K>(isa, unit, unpacked, steps, call, sums);
             }
-            match made.len() {
-                STEPS => self.scale::<I, K, STEPS>(isa, spread, made.start, before, call),
+            match done.len() {
+                STEPS_PER_ROUND => self.scale::<I, K, STEPS_PER_ROUND>(isa, unpacked, done.start, previous, call),
                 _ => {
-                    let (twos, one) = before[..made.len()].as_chunks::<2>();
-                    for (step, sums) in (made.start..).step_by(2).zip(twos) {
-                        self.scale::<I, K, 2>(isa, spread, step, sums, call);
+                    let (twos, one) = previous[..done.len()].as_chunks::<2>();
+                    for (step, sums) in (done.start..).step_by(2).zip(twos) {
+                        self.scale::<I, K, 2>(isa, unpacked, step, sums, call);
                     }
                     if let [one] = one {
-                        self.scale::<I, K, 1>(isa, spread, made.end - 1, std::array::from_ref(one), call);
+                        self.scale::<I, K, 1>(isa, unpacked, done.end - 1, std::array::from_ref(one), call);
                     }
                 }
             }
-            std::mem::swap(&mut now, &mut before);
-            made = next;
+            std::mem::swap(&mut current, &mut previous);
+            done = next;
         }
     }
 
     #[inline(always)]
-    fn multiply<I: Isa, K: Known>(
+    fn multiply<I: Isa, K: StaticFormat>(
         &self,
         isa: I,
         unit: &Unit,
-        spread: &Spread,
+        unpacked: &Unpacked,
         steps: [usize; 2],
         call: &Call<'_>,
         sums: &mut [Sums; 2],
@@ -193,10 +201,10 @@ impl Part {
         let blocks = steps.map(|step| step * columns::<K>() / BLOCK);
         let parts = steps.map(|step| step * columns::<K>() % BLOCK / columns::<K>());
         let tiles = &call.x.tiles(call.tokens.start + self.tokens.start)[self.blocks.clone()];
-        let (x, codes) = (blocks.map(|block| &tiles[block].values), blocks.map(|block| &spread.codes[block]));
+        let (x, codes) = (blocks.map(|block| &tiles[block].values), blocks.map(|block| &unpacked.codes[block]));
         for x in x {
             for line in 0..size_of::<Tile>() / 64 {
-                isa.prefetch(x.as_flattened(), AHEAD * size_of::<Tile>() + 64 * line);
+                isa.prefetch(x.as_flattened(), PREFETCH_BLOCKS * size_of::<Tile>() + 64 * line);
             }
         }
         if matches!(K::SPEC.codes, Stored::Signed) {
@@ -208,10 +216,10 @@ impl Part {
 
     /// Scales the sums of `S` steps and adds them to the results.
     #[inline(always)]
-    fn scale<I: Isa, K: Known, const S: usize>(
+    fn scale<I: Isa, K: StaticFormat, const S: usize>(
         &self,
         isa: I,
-        spread: &Spread,
+        unpacked: &Unpacked,
         step: usize,
         sums: &[Sums; S],
         call: &mut Call<'_>,
@@ -219,8 +227,8 @@ impl Part {
         let has_minimum = !matches!(K::SPEC.scales, Scales::Scale { offset: 0 } | Scales::Halves);
         let (first, second) = call.out[self.pair * call.tokens.len()..].split_at_mut(call.tokens.len());
         let blocks: [usize; S] = from_fn(|s| (step + s) * columns::<K>() / BLOCK);
-        let scales: [I::W; S] = from_fn(|s| isa.wide_load(&spread.scales[step + s]));
-        let minima = blocks.map(|block| isa.wide_load(&spread.minima[block]));
+        let scales: [I::W; S] = from_fn(|s| isa.wide_load(&unpacked.scales[step + s]));
+        let minima = blocks.map(|block| isa.wide_load(&unpacked.minima[block]));
         let tiles = &call.x.tiles(call.tokens.start + self.tokens.start)[self.blocks.clone()];
         let factors = blocks.map(|block| &tiles[block].factors);
         for (row, token) in self.tokens.clone().enumerate().take(TILE_ROWS) {

@@ -1,9 +1,10 @@
-//! GGML's block formats: what a block in a file holds, and what a panel keeps of it.
+//! GGML's block formats: the layout of a block in a file, and of a unit in a panel.
 //!
-//! Source of the formats: ggml's `ggml-common.h` (struct `block_*`) and `ggml-quants.c` (`dequantize_row_*`).
+//! Source of the formats: ggml's `ggml-common.h` (struct `block_*`) and `ggml-quants.c`
+//! (`dequantize_row_*`).
 
 /// GGML block formats that can be packed.
-#[allow(non_camel_case_types)] // as the formats are written everywhere
+#[allow(non_camel_case_types)] // the spelling of ggml
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockFormat {
     Q4_0,
@@ -16,38 +17,39 @@ pub enum BlockFormat {
     Q8_0,
 }
 
-/// The most codes of a block.
+/// The largest number of codes in a block.
 pub(crate) const CODES: usize = 256;
 
 /// How a panel stores codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codes {
-    /// Two per byte.
+    /// Two codes per byte.
     Nibbles,
-    /// One per byte, without a sign.
+    /// One unsigned code per byte.
     Unsigned,
-    /// One per byte, with a sign.
+    /// One signed code per byte.
     Signed,
 }
 
-/// How a panel stores what 8 rows' codes are multiplied by, and what a value is made of.
+/// How a panel stores the scales of 8 rows, and how a value is computed from a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scales {
-    /// f16 scale per row; value = scale * (code - offset).
+    /// An f16 scale per row; value = scale * (code - offset).
     Scale { offset: u8 },
-    /// f16 scale per row, then f16 minimum; value = scale * code + minimum.
+    /// An f16 scale per row, then an f16 minimum; value = scale * code + minimum.
     ScaleMinimum,
-    /// For each of 8 blocks a byte per row; the same again for minima; f16 scale and f16 minimum per row, which multiply those:
-    /// value = scale * code - minimum.
+    /// A byte per row for the scale of each of 8 blocks, then the same for the minima. An f16 scale
+    /// and an f16 minimum per row multiply these bytes; value = scale * code - minimum.
     Pairs,
-    /// For each of 16 half blocks a signed byte per row; f16 scale per row, which multiplies it; value = scale * code.
+    /// A signed byte per row for each of 16 half blocks. An f16 scale per row multiplies it; value
+    /// = scale * code.
     Halves,
 }
 
-/// A format's sizes and layout.
+/// The sizes and the layout of a format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spec {
-    /// Columns of a block in a file, and of a unit of a panel: 32 or 256.
+    /// Columns of a block in a file and of a unit in a panel: 32 or 256.
     pub(crate) columns: usize,
     /// Bytes of a block in a file.
     pub(crate) bytes: usize,
@@ -56,7 +58,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Bytes of a unit's codes: those of 8 rows.
+    /// Returns the bytes of a unit's codes, for 8 rows.
     pub(crate) const fn code_bytes(&self) -> usize {
         match self.codes {
             Codes::Nibbles => 4 * self.columns,
@@ -64,7 +66,7 @@ impl Spec {
         }
     }
 
-    /// Bytes of a unit's scales, behind its codes.
+    /// Returns the bytes of a unit's scales, which follow its codes.
     pub(crate) const fn scale_bytes(&self) -> usize {
         match self.scales {
             Scales::Scale { .. } => 16,
@@ -95,7 +97,8 @@ impl BlockFormat {
         Spec { columns, bytes, codes, scales }
     }
 
-    /// Takes a block of a file apart: its codes, in the order of the columns, with the sign that the panel gives them.
+    /// Extracts the codes of a block in a file, in the order of the columns, with the sign that the
+    /// panel stores.
     pub(super) fn codes(self, block: &[u8]) -> [u8; CODES] {
         let mut codes = [0; CODES];
         match self {
@@ -113,14 +116,14 @@ impl BlockFormat {
         codes
     }
 
-    /// The f16 scale of a block, as it is stored, and the f16 minimum where there is one.
+    /// Returns the f16 scale of a block, as stored, and the f16 minimum if the format has one.
     pub(super) fn halves(self, block: &[u8]) -> [[u8; 2]; 2] {
         let at = if self == Self::Q6_K { 208 } else { 0 };
         [[block[at], block[at + 1]], [block[(at + 2) % block.len()], block[(at + 3) % block.len()]]]
     }
 }
 
-/// The lower halves of all bytes, then the upper ones.
+/// Extracts the lower four bits of all bytes, then the upper four.
 fn halves(bytes: &[u8], codes: &mut [u8]) {
     for (i, byte) in bytes.iter().enumerate() {
         codes[i] = byte & 15;
@@ -128,7 +131,8 @@ fn halves(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// As `halves`, with bit i of `high` above code i, then `offset` subtracted.
+/// Extracts codes as `halves` does, adds bit i of `high` as the fifth bit of code i, and subtracts
+/// `offset`.
 fn fifth_bits(high: &[u8], low: &[u8], offset: u8, codes: &mut [u8]) {
     halves(low, codes);
     for (i, code) in codes[..32].iter_mut().enumerate() {
@@ -136,7 +140,8 @@ fn fifth_bits(high: &[u8], low: &[u8], offset: u8, codes: &mut [u8]) {
     }
 }
 
-/// As Q4_K, with 32 bytes of fifth bits before the halves: bit j of each belongs to run j of 32 codes.
+/// Extracts codes as for Q4_K. 32 bytes of fifth bits come first: bit j of each byte belongs to run
+/// j of 32 codes.
 fn q5_k(block: &[u8], codes: &mut [u8]) {
     let (high, low) = (&block[16..48], &block[48..176]);
     low.chunks_exact(32).zip(codes.chunks_exact_mut(64)).for_each(|(bytes, codes)| halves(bytes, codes));
@@ -145,7 +150,8 @@ fn q5_k(block: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// 128 bytes of lower halves, 64 bytes of upper bit pairs. Each half block of 128 codes is four runs of 32.
+/// Extracts codes from 128 bytes of lower four bits and 64 bytes of upper two bits. Each half block
+/// of 128 codes is four runs of 32.
 fn q6_k(block: &[u8], codes: &mut [u8]) {
     let (low, high) = (&block[..128], &block[128..192]);
     for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
@@ -158,7 +164,7 @@ fn q6_k(block: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// The eight 6-bit scales and the eight 6-bit minima of a Q4_K or Q5_K block.
+/// Returns the eight 6-bit scales and the eight 6-bit minima of a Q4_K or Q5_K block.
 pub(super) fn pairs(block: &[u8]) -> [(u8, u8); 8] {
     let packed = &block[4..16];
     let high = |byte: u8| byte >> 6 << 4;

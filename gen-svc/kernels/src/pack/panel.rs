@@ -1,28 +1,28 @@
-//! Where a row's numbers lie in a panel: put there from a file's bytes, and read back.
+//! The positions of a row's numbers in a panel: written from a file's bytes, and read back.
 
-use super::Format;
 use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, pairs};
+use super::format::Format;
 use crate::half::{bf16_to_f32, f16_to_f32};
 use crate::isa::LANES;
 
-/// Puts a row, as a file stores it, into its place.
-pub(super) fn put(format: Format, panel: &mut [u8], row: usize, raw: &[u8]) {
+/// Writes a row, in the layout of a file, to its positions.
+pub(super) fn write_row(format: Format, panel: &mut [u8], row: usize, raw: &[u8]) {
     match format {
-        Format::F32 => put_elements::<4>(panel, row, raw),
-        Format::F16 | Format::Bf16 => put_elements::<2>(panel, row, raw),
+        Format::F32 => write_elements::<4>(panel, row, raw),
+        Format::F16 | Format::Bf16 => write_elements::<2>(panel, row, raw),
         Format::Block(block) => {
             let spec = block.spec();
             for (unit, raw) in panel.chunks_exact_mut(spec.unit_bytes()).zip(raw.chunks_exact(spec.bytes)) {
                 let (codes, scales) = unit.split_at_mut(spec.code_bytes());
-                put_codes(&spec, codes, row, &block.codes(raw));
-                put_scales(block, scales, row, raw);
+                write_codes(&spec, codes, row, &block.codes(raw));
+                write_scales(block, scales, row, raw);
             }
         }
     }
 }
 
 /// Reads a row: \[columns\].
-pub(super) fn read(format: Format, panel: &[u8], row: usize, out: &mut [f32]) {
+pub(super) fn read_row(format: Format, panel: &[u8], row: usize, out: &mut [f32]) {
     match format {
         Format::F32 => read_elements(panel, row, out, f32::from_le_bytes),
         Format::F16 => read_elements(panel, row, out, |bytes| f16_to_f32(u16::from_le_bytes(bytes))),
@@ -36,8 +36,8 @@ pub(super) fn read(format: Format, panel: &[u8], row: usize, out: &mut [f32]) {
     }
 }
 
-/// Floats: \[columns\]\[8 rows\].
-fn put_elements<const SIZE: usize>(panel: &mut [u8], row: usize, raw: &[u8]) {
+/// Writes floats: \[columns\]\[8 rows\].
+fn write_elements<const SIZE: usize>(panel: &mut [u8], row: usize, raw: &[u8]) {
     for (lanes, value) in panel.chunks_exact_mut(LANES * SIZE).zip(raw.chunks_exact(SIZE)) {
         lanes[row * SIZE..][..SIZE].copy_from_slice(value);
     }
@@ -50,7 +50,7 @@ fn read_elements<const SIZE: usize>(panel: &[u8], row: usize, out: &mut [f32], v
     }
 }
 
-/// The byte of a row's column among a unit's codes, and the position of its lowest bit.
+/// Returns the byte of a row's column among a unit's codes, and the index of its lowest bit.
 fn place(spec: &Spec, row: usize, column: usize) -> (usize, u32) {
     let within = LANES / 2 * row + column % 4;
     match spec.codes {
@@ -59,32 +59,32 @@ fn place(spec: &Spec, row: usize, column: usize) -> (usize, u32) {
     }
 }
 
-fn put_codes(spec: &Spec, out: &mut [u8], row: usize, codes: &[u8; CODES]) {
+fn write_codes(spec: &Spec, out: &mut [u8], row: usize, codes: &[u8; CODES]) {
     for (column, code) in codes[..spec.columns].iter().enumerate() {
         let (byte, shift) = place(spec, row, column);
         out[byte] |= code << shift;
     }
 }
 
-fn put_scales(format: BlockFormat, out: &mut [u8], row: usize, raw: &[u8]) {
+fn write_scales(format: BlockFormat, out: &mut [u8], row: usize, raw: &[u8]) {
     let [scale, minimum] = format.halves(raw);
-    let mut put_half = |start: usize, half: [u8; 2]| out[start + 2 * row..][..2].copy_from_slice(&half);
+    let mut write_half = |start: usize, half: [u8; 2]| out[start + 2 * row..][..2].copy_from_slice(&half);
     match format.spec().scales {
-        Scales::Scale { .. } => put_half(0, scale),
+        Scales::Scale { .. } => write_half(0, scale),
         Scales::ScaleMinimum => {
-            put_half(0, scale);
-            put_half(16, minimum);
+            write_half(0, scale);
+            write_half(16, minimum);
         }
         Scales::Pairs => {
-            put_half(128, scale);
-            put_half(144, minimum);
+            write_half(128, scale);
+            write_half(144, minimum);
             for (block, (scale, minimum)) in pairs(raw).into_iter().enumerate() {
                 out[LANES * block + row] = scale;
                 out[64 + LANES * block + row] = minimum;
             }
         }
         Scales::Halves => {
-            put_half(128, scale);
+            write_half(128, scale);
             for (half, scale) in raw[192..208].iter().enumerate() {
                 out[LANES * half + row] = *scale;
             }
@@ -92,7 +92,7 @@ fn put_scales(format: BlockFormat, out: &mut [u8], row: usize, raw: &[u8]) {
     }
 }
 
-/// Products and sums are rounded one by one, as ggml's own dequantization does.
+/// Rounds each product and each sum, as ggml's own dequantization does.
 fn read_unit(spec: &Spec, unit: &[u8], row: usize, out: &mut [f32]) {
     let (codes, scales) = unit.split_at(spec.code_bytes());
     let half = |start: usize| f16_to_f32(u16::from_le_bytes([scales[start + 2 * row], scales[start + 2 * row + 1]]));

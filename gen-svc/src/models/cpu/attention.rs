@@ -66,7 +66,7 @@ impl Attention {
         step.add(&seen, &self.output, branch, x)
     }
 
-    /// Normalizes and turns the heads of queries (0) or keys (1), if they are.
+    /// Normalizes and rotates the heads of queries (0) or keys (1), if the layer has a norm or a rotation.
     fn rotate(&self, x: &mut [f32], which: usize, tokens: usize, step: &Step) -> Result<(), Error> {
         let norm = self.qk_norm[which].as_ref().map(RmsNorm::kernel);
         let angles = self.description.rope.map(|rope| &step.angles[rope]);

@@ -2,7 +2,7 @@
 //!
 //! Shapes: T tokens of a call, E hidden size, F feed-forward size.
 
-use tandem_kernels::{Activation, After, Layer, Product};
+use tandem_kernels::{Activation, Epilogue, Layer, Product};
 
 use super::load::Loader;
 use super::parts::Linear;
@@ -87,7 +87,7 @@ impl Gated {
         let columns = self.gate.matrix.columns();
         let mut middle = vec![0.0; normal.len() / columns * self.gate.matrix.rows()];
         let layer = Layer::Gated { gate: self.gate.kernel(), up: self.up.kernel(), activation: self.activation };
-        step.compute(normal, columns, &mut [Product { layer, after: After::Store, out: &mut middle }])?;
+        step.compute(normal, columns, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut middle }])?;
         Ok(middle)
     }
 }
@@ -103,9 +103,9 @@ impl Experts {
             let rows: Vec<f32> =
                 share.tokens.iter().flat_map(|&token| &normal[token as usize * width..][..width]).copied().collect();
             let middle = expert.middle(&rows, step)?;
-            let after = After::Scatter { rows: &share.tokens, scales: &share.weights };
+            let epilogue = Epilogue::Scatter { rows: &share.tokens, scales: &share.weights };
             let layer = Layer::Linear(expert.down.kernel());
-            step.compute(&middle, expert.down.matrix.columns(), &mut [Product { layer, after, out: &mut out }])?;
+            step.compute(&middle, expert.down.matrix.columns(), &mut [Product { layer, epilogue, out: &mut out }])?;
         }
         match branch.norm {
             Some(norm) => Ok(step.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?),

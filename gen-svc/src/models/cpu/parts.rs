@@ -1,6 +1,6 @@
 //! What layers are made of: norms, and products of matrices.
 
-use tandem_kernels::{After, Input, Kernels, Layer, Linear as Factor, Matrix, Norm, Product};
+use tandem_kernels::{Epilogue, Input, Kernels, Layer, Linear as Factor, Matrix, Norm, Product};
 
 use super::{Branch, Step};
 use crate::error::Error;
@@ -55,8 +55,9 @@ impl Step {
     ) -> Result<(), Error> {
         let columns = factors.first().map_or(1, |factor| factor.matrix.columns());
         let pairs = factors.iter().zip(outs.iter_mut());
-        let mut products: Vec<Product<'_>> =
-            pairs.map(|(factor, out)| Product { layer: Layer::Linear(*factor), after: After::Store, out }).collect();
+        let mut products: Vec<Product<'_>> = pairs
+            .map(|(factor, out)| Product { layer: Layer::Linear(*factor), epilogue: Epilogue::Store, out })
+            .collect();
         self.compute(x, columns, &mut products)
     }
 
@@ -84,11 +85,11 @@ impl Step {
         let columns = linear.matrix.columns();
         let layer = Layer::Linear(linear.kernel());
         let Some(norm) = branch.norm else {
-            let after = After::Add { scale: branch.scale };
-            return self.compute(rows, columns, &mut [Product { layer, after, out: x }]);
+            let epilogue = Epilogue::Add { scale: branch.scale };
+            return self.compute(rows, columns, &mut [Product { layer, epilogue, out: x }]);
         };
         let mut out = vec![0.0; x.len()];
-        self.compute(rows, columns, &mut [Product { layer, after: After::Store, out: &mut out }])?;
+        self.compute(rows, columns, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])?;
         Ok(self.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?)
     }
 }

@@ -53,16 +53,16 @@ impl Attention {
     pub(super) fn forward(&self, x: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
         let [queries, pairs] = self.heads;
         let qkv = self.qkv.forward(x)?.f_view([-1, queries + 2 * pairs, self.head_size])?; // [T, H + 2K, D]
-        let turned = self.turn(&qkv.f_narrow(1, 0, queries + pairs)?, call)?; // [T, H + K, D]
-        let q = turned.f_narrow(1, 0, queries)?; // [T, H, D]
-        let k = turned.f_narrow(1, queries, pairs)?; // [T, K, D]
+        let rotated = self.rotate(&qkv.f_narrow(1, 0, queries + pairs)?, call)?; // [T, H + K, D]
+        let q = rotated.f_narrow(1, 0, queries)?; // [T, H, D]
+        let k = rotated.f_narrow(1, queries, pairs)?; // [T, K, D]
         let v = qkv.f_narrow(1, queries + pairs, pairs)?; // [T, K, D]
         call.kv.write(self.layer, &call.runs, &k, &v)?;
         self.output.forward(&call.kv.attend(self.layer, &call.runs, &q, self.view)?)
     }
 
-    /// Queries and keys, normalized and turned: `[T, H + K, D] -> [T, H + K, D]`
-    fn turn(&self, qk: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
+    /// Queries and keys, normalized and rotated: `[T, H + K, D] -> [T, H + K, D]`
+    fn rotate(&self, qk: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
         let [queries, pairs] = self.heads;
         let normed = match &self.qk_norm {
             None => qk.shallow_clone(),

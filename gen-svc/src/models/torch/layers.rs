@@ -115,15 +115,15 @@ impl Rotation {
     /// Of the first 2n numbers of each head: `[T, heads, D] -> [T, heads, D]`
     pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         let (_, _, size) = x.size3()?;
-        let turned = 2 * self.half;
-        if turned == size {
-            return self.turn(x);
+        let rotary_dim = 2 * self.half;
+        if rotary_dim == size {
+            return self.rotate(x);
         }
-        let rest = x.f_narrow(2, turned, size - turned)?;
-        Ok(Tensor::f_cat(&[self.turn(&x.f_narrow(2, 0, turned)?)?, rest], 2)?)
+        let rest = x.f_narrow(2, rotary_dim, size - rotary_dim)?;
+        Ok(Tensor::f_cat(&[self.rotate(&x.f_narrow(2, 0, rotary_dim)?)?, rest], 2)?)
     }
 
-    fn turn(&self, x: &Tensor) -> Result<Tensor, Error> {
+    fn rotate(&self, x: &Tensor) -> Result<Tensor, Error> {
         let swapped = x.f_roll([self.half], [-1])?;
         Ok(x.f_mul(&self.cos)?.f_add(&swapped.f_mul(&self.sin)?)?)
     }

@@ -149,8 +149,8 @@ impl Case {
                 file.entry(&key(name), F32, &(value as f32).to_le_bytes());
             }
         }
-        let turned = config["partial_rotary_factor"].as_f64().unwrap_or(1.0) * self.head_size() as f64;
-        file.entry(&key("rope.dimension_count"), U32, &(turned as u32).to_le_bytes());
+        let rotary_dim = config["partial_rotary_factor"].as_f64().unwrap_or(1.0) * self.head_size() as f64;
+        file.entry(&key("rope.dimension_count"), U32, &(rotary_dim as u32).to_le_bytes());
         let scaling = &config["rope_scaling"];
         if scaling["rope_type"] == "linear" || scaling["type"] == "linear" {
             file.entry(&key("rope.scaling.type"), STRING, &text("linear"));
@@ -206,7 +206,7 @@ impl Case {
             values.iter_mut().for_each(|value| *value += 1.0);
         }
         if ["llama", "granite", "smollm3"].contains(&self.architecture()) && ["attn_q", "attn_k"].contains(&stored) {
-            values = neighbours(&values, self.tensors[name][0], self.head_size());
+            values = interleaved(&values, self.tensors[name][0], self.head_size());
         }
         file.tensors.push((format!("{prefix}{stored}.{kind}"), self.tensors[name].clone(), values));
     }
@@ -250,7 +250,7 @@ impl Case {
 }
 
 /// Puts row i + D/2 of each head next to row i.
-fn neighbours(values: &[f32], rows: usize, head: usize) -> Vec<f32> {
+fn interleaved(values: &[f32], rows: usize, head: usize) -> Vec<f32> {
     let columns = values.len() / rows;
     let source = |row: usize| row / head * head + row % head / 2 + row % 2 * (head / 2);
     (0..rows).flat_map(|row| &values[source(row) * columns..][..columns]).copied().collect()

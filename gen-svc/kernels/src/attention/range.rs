@@ -1,46 +1,48 @@
-//! Queries against the keys and values of one range of positions.
+//! The attention of query rows over one range of positions.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Call, Chunk, RANGE};
+use super::call::{Call, Chunk, RANGE_POSITIONS};
 use crate::act::{exp, soft_cap};
 use crate::element::Element;
-use crate::isa::{Isa, LANES, WIDE, Work};
+use crate::isa::{Isa, Kernel, LANES, WIDE};
 use crate::kv::{POSITIONS, Part};
 
-/// Blocks of a span, whose weights are made together.
-const BLOCKS: usize = 4;
+/// Blocks of a span. The softmax weights of a span are computed together.
+const SPAN_BLOCKS: usize = 4;
 /// Positions of a span.
-const SPAN: usize = BLOCKS * POSITIONS;
+const SPAN_POSITIONS: usize = SPAN_BLOCKS * POSITIONS;
 
-/// One chunk in one range. Each row of `partial` becomes: the sum of values weighted by exp(score - greatest), the greatest
-/// score, the sum of the weights.
-pub(super) struct Walk<'a, E> {
+/// The attention of one chunk over one range.
+///
+/// Each row of `partial` becomes: the sum of the values weighted by exp(score - largest), the
+/// largest score, the sum of the weights.
+pub(super) struct RangeAttention<'a, E> {
     call: &'a Call<'a>,
     chunk: &'a Chunk,
     spans: Range<usize>,
     /// \[head_dim\]\[rows\]: a row is one head of one token.
     queries: Vec<f32>,
     rows: usize,
-    /// Of the first token.
+    /// Position of the first token.
     position: usize,
     partial: &'a mut [f32],
     element: PhantomData<E>,
 }
 
-/// The positions of a span that a row sees: at least one.
+/// The positions of a span that a row attends to: at least one.
 #[derive(Clone, PartialEq)]
-struct Seen(Range<usize>);
+struct Visible(Range<usize>);
 
-impl Seen {
+impl Visible {
     #[inline(always)]
     fn blocks(&self) -> Range<usize> {
         self.0.start / POSITIONS..self.0.end.div_ceil(POSITIONS)
     }
 
-    /// Which of a block's.
+    /// Returns the visible positions within one block.
     #[inline(always)]
     fn of(&self, block: usize) -> Range<usize> {
         let within = |position: usize| position.saturating_sub(block * POSITIONS).min(POSITIONS);
@@ -48,10 +50,11 @@ impl Seen {
     }
 }
 
-impl<'a, E: Element> Walk<'a, E> {
+impl<'a, E: Element> RangeAttention<'a, E> {
     pub(super) fn new(call: &'a Call<'a>, chunk: &'a Chunk, range: usize, partial: &'a mut [f32]) -> Self {
-        let positions = chunk.positions.start.max(range * RANGE)..chunk.positions.end.min((range + 1) * RANGE);
-        let spans = positions.start / SPAN..positions.end.div_ceil(SPAN);
+        let positions =
+            chunk.positions.start.max(range * RANGE_POSITIONS)..chunk.positions.end.min((range + 1) * RANGE_POSITIONS);
+        let spans = positions.start / SPAN_POSITIONS..positions.end.div_ceil(SPAN_POSITIONS);
         let position = call.attention.runs[chunk.run].past + chunk.tokens.start;
         let rows = chunk.tokens.len() * call.group;
         let mut queries = vec![0.0; call.head_dim * rows];
@@ -65,7 +68,7 @@ impl<'a, E: Element> Walk<'a, E> {
     }
 }
 
-impl<E: Element> Work for Walk<'_, E> {
+impl<E: Element> Kernel for RangeAttention<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -77,80 +80,91 @@ impl<E: Element> Work for Walk<'_, E> {
         for span in self.spans.clone() {
             let mut row = 0;
             while row < self.rows {
-                row += self.some_rows(isa, row, span);
+                row += self.add_rows(isa, row, span);
             }
         }
     }
 }
 
-impl<'a, E: Element> Walk<'a, E> {
-    /// As many rows as can be computed together, from `row` on. How many they were.
+impl<'a, E: Element> RangeAttention<'a, E> {
+    /// Adds a span to as many rows, from `row` on, as can be computed together. Returns the number
+    /// of rows.
     #[inline(always)]
-    fn some_rows<I: Isa>(&mut self, isa: I, row: usize, span: usize) -> usize {
-        let Some(seen) = self.seen(row, span) else { return 1 };
-        // If the last sees the same, so do those between.
-        let same = |rows: usize| row + rows <= self.rows && self.seen(row + rows - 1, span).as_ref() == Some(&seen);
-        match () {
-            () if I::REGISTERS > 16 && same(16) => self.add_span::<I, 16>(isa, row, seen),
-            () if I::REGISTERS > 16 && same(8) => self.add_span::<I, 8>(isa, row, seen),
-            () if same(4) => self.add_span::<I, 4>(isa, row, seen),
-            () if same(3) => self.add_span::<I, 3>(isa, row, seen),
-            () if same(2) => self.add_span::<I, 2>(isa, row, seen),
-            () => self.add_span::<I, 1>(isa, row, seen),
+    fn add_rows<I: Isa>(&mut self, isa: I, row: usize, span: usize) -> usize {
+        let Some(visible) = self.visible(row, span) else { return 1 };
+        // Rows are in the order of positions: if the last row sees the same positions, so do all
+        // rows between.
+        let same =
+            |rows: usize| row + rows <= self.rows && self.visible(row + rows - 1, span).as_ref() == Some(&visible);
+        if I::REGISTERS > 16 && same(16) {
+            self.add_span::<I, 16>(isa, row, visible)
+        } else if I::REGISTERS > 16 && same(8) {
+            self.add_span::<I, 8>(isa, row, visible)
+        } else if same(4) {
+            self.add_span::<I, 4>(isa, row, visible)
+        } else if same(3) {
+            self.add_span::<I, 3>(isa, row, visible)
+        } else if same(2) {
+            self.add_span::<I, 2>(isa, row, visible)
+        } else {
+            self.add_span::<I, 1>(isa, row, visible)
         }
     }
 
     #[inline(always)]
-    fn seen(&self, row: usize, span: usize) -> Option<Seen> {
-        let seen = self.call.seen(self.position + row / self.call.group);
-        let seen = seen.start.max(span * SPAN)..seen.end.min((span + 1) * SPAN);
-        (!seen.is_empty()).then_some(Seen(seen))
+    fn visible(&self, row: usize, span: usize) -> Option<Visible> {
+        let visible = self.call.visible(self.position + row / self.call.group);
+        let visible = visible.start.max(span * SPAN_POSITIONS)..visible.end.min((span + 1) * SPAN_POSITIONS);
+        (!visible.is_empty()).then_some(Visible(visible))
     }
 
-    /// Adds a span to `R` rows, which all see the same of it. How many they were.
+    /// Adds a span to `R` rows, which attend to the same positions of it. Returns `R`.
     #[inline(always)]
-    fn add_span<I: Isa, const R: usize>(&mut self, isa: I, row: usize, seen: Seen) -> usize {
-        let mut weights = [[[0.0; POSITIONS]; BLOCKS]; R];
-        let greatest = self.scores::<I, R>(isa, row, &seen, &mut weights);
-        let mut values: [&[E::Stored]; BLOCKS] = [&[]; BLOCKS];
-        for block in seen.blocks() {
-            values[block % BLOCKS] = self.tile(Part::Values, block);
+    fn add_span<I: Isa, const R: usize>(&mut self, isa: I, row: usize, visible: Visible) -> usize {
+        let mut weights = [[[0.0; POSITIONS]; SPAN_BLOCKS]; R];
+        let greatest = self.scores::<I, R>(isa, row, &visible, &mut weights);
+        let mut values: [&[E::Stored]; SPAN_BLOCKS] = [&[]; SPAN_BLOCKS];
+        for block in visible.blocks() {
+            values[block % SPAN_BLOCKS] = self.tile(Part::Values, block);
         }
         let length = self.call.row_length();
         let mut states = self.partial[row * length..].chunks_exact_mut(length);
         let states: [&mut [f32]; R] = from_fn(|_| states.next().unwrap_or_default());
-        let (first, blocks) = (seen.blocks().start % BLOCKS, seen.blocks().len());
+        let (first, blocks) = (visible.blocks().start % SPAN_BLOCKS, visible.blocks().len());
         for r in 0..R {
-            weigh(isa, self.call.head_dim, greatest[r], &mut weights[r][first..][..blocks], states[r]);
+            apply_softmax(isa, self.call.head_dim, greatest[r], &mut weights[r][first..][..blocks], states[r]);
         }
-        Weighted::<E, R> { values, weights: &weights, seen, dim: self.call.head_dim }.add(isa, states);
+        WeightedValues::<E, R> { values, weights: &weights, visible, dim: self.call.head_dim }.add(isa, states);
         R
     }
 
-    /// Scores of `R` rows, scaled and capped; negative infinity where nothing is seen. The greatest of each lane.
+    /// Computes the scores of `R` rows, scaled and capped; a position outside the mask scores
+    /// negative infinity.
+    ///
+    /// Returns the largest score of each lane.
     #[inline(always)]
     fn scores<I: Isa, const R: usize>(
         &self,
         isa: I,
         row: usize,
-        seen: &Seen,
-        scores: &mut [[[f32; POSITIONS]; BLOCKS]; R],
+        visible: &Visible,
+        scores: &mut [[[f32; POSITIONS]; SPAN_BLOCKS]; R],
     ) -> [I::W; R] {
         let scale = isa.splat(self.call.attention.scale);
         let mut greatest = [isa.splat(f32::NEG_INFINITY); R];
-        for block in seen.blocks() {
+        for block in visible.blocks() {
             let products = self.products::<I, R>(isa, row, self.tile(Part::Keys, block));
-            let seen = seen.of(block);
+            let visible = visible.of(block);
             for r in 0..R {
                 let mut score = isa.mul(products[r], scale);
                 if let Some(limit) = self.call.attention.soft_cap {
                     score = soft_cap(isa, score, limit);
                 }
-                let scores = &mut scores[r][block % BLOCKS];
+                let scores = &mut scores[r][block % SPAN_BLOCKS];
                 isa.wide_store(score, scores);
-                if seen.len() < POSITIONS {
-                    scores[..seen.start].fill(f32::NEG_INFINITY);
-                    scores[seen.end..].fill(f32::NEG_INFINITY);
+                if visible.len() < POSITIONS {
+                    scores[..visible.start].fill(f32::NEG_INFINITY);
+                    scores[visible.end..].fill(f32::NEG_INFINITY);
                     score = isa.wide_load(scores);
                 }
                 greatest[r] = isa.max(score, greatest[r]);
@@ -159,7 +173,7 @@ impl<'a, E: Element> Walk<'a, E> {
         greatest
     }
 
-    /// Products of 16 keys, \[head_dim\]\[16\], with the queries of `R` rows.
+    /// Returns the products of 16 keys, \[head_dim\]\[16\], with the queries of `R` rows.
     #[inline(always)]
     fn products<I: Isa, const R: usize>(&self, isa: I, row: usize, keys: &[E::Stored]) -> [I::W; R] {
         let mut sums = [isa.splat(0.0); R];
@@ -181,9 +195,9 @@ impl<'a, E: Element> Walk<'a, E> {
     }
 }
 
-/// Turns scores into weights, and scales what a row has by now to the greatest score.
+/// Replaces scores by softmax weights, and rescales the row's state if the largest score has grown.
 #[inline(always)]
-fn weigh<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32; POSITIONS]], state: &mut [f32]) {
+fn apply_softmax<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32; POSITIONS]], state: &mut [f32]) {
     let (values, rest) = state.split_at_mut(dim);
     if isa.any_greater(greatest, isa.splat(rest[0])) {
         let [first, second] = isa.split(greatest);
@@ -207,17 +221,19 @@ fn weigh<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32; POSITIO
 }
 
 /// The values of a span, and their weights in `R` rows.
-struct Weighted<'a, E: Element, const R: usize> {
-    /// Of each block that is seen: \[16\]\[head_dim\].
-    values: [&'a [E::Stored]; BLOCKS],
-    weights: &'a [[[f32; POSITIONS]; BLOCKS]; R],
-    seen: Seen,
-    /// Of a head.
+struct WeightedValues<'a, E: Element, const R: usize> {
+    /// Values of each visible block: \[16\]\[head_dim\].
+    values: [&'a [E::Stored]; SPAN_BLOCKS],
+    weights: &'a [[[f32; POSITIONS]; SPAN_BLOCKS]; R],
+    visible: Visible,
+    /// Head dimension.
     dim: usize,
 }
 
-impl<E: Element, const R: usize> Weighted<'_, E, R> {
-    /// Adds them to rows in the order of their positions. What a row does not see is not even multiplied by zero.
+impl<E: Element, const R: usize> WeightedValues<'_, E, R> {
+    /// Adds the weighted values to the rows' states, in the order of the positions.
+    ///
+    /// Values at masked positions are skipped, since zero times infinity would be NaN.
     #[inline(always)]
     fn add<I: Isa>(&self, isa: I, mut states: [&mut [f32]; R]) {
         let mut column = 0;
@@ -234,7 +250,7 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
         }
     }
 
-    /// `C` times sixteen columns, from `column` on.
+    /// Adds `C` times sixteen columns, starting at `column`.
     #[inline(always)]
     fn add_columns<I: Isa, const C: usize>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
         let mut sums = [[isa.splat(0.0); C]; R];
@@ -244,10 +260,10 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
                 sums[r][c] = isa.wide_load(&state[c]);
             }
         }
-        for block in self.seen.blocks() {
-            let weights: [&[f32; POSITIONS]; R] = from_fn(|r| &self.weights[r][block % BLOCKS]);
-            for position in self.seen.of(block) {
-                let lanes = &self.values[block % BLOCKS][position * self.dim + column..][..C * WIDE];
+        for block in self.visible.blocks() {
+            let weights: [&[f32; POSITIONS]; R] = from_fn(|r| &self.weights[r][block % SPAN_BLOCKS]);
+            for position in self.visible.of(block) {
+                let lanes = &self.values[block % SPAN_BLOCKS][position * self.dim + column..][..C * WIDE];
                 for c in 0..C {
                     let value = E::wide_load(isa, &lanes.as_chunks().0[c]);
                     for (sums, weights) in sums.iter_mut().zip(weights) {
@@ -264,17 +280,17 @@ impl<E: Element, const R: usize> Weighted<'_, E, R> {
         }
     }
 
-    /// What is left where heads are no multiple of sixteen wide.
+    /// Adds the last eight columns of a head dimension that is no multiple of sixteen.
     #[inline(always)]
     fn add_last_eight<I: Isa>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
         for (state, weights) in states.iter_mut().zip(self.weights) {
             let state = &mut state[column..].as_chunks_mut::<LANES>().0[0];
             let mut sum = isa.load(state);
-            for block in self.seen.blocks() {
-                for position in self.seen.of(block) {
-                    let values = &self.values[block % BLOCKS][position * self.dim + column..];
+            for block in self.visible.blocks() {
+                for position in self.visible.of(block) {
+                    let values = &self.values[block % SPAN_BLOCKS][position * self.dim + column..];
                     let value = E::load(isa, &values.as_chunks().0[0]);
-                    sum = isa.fma(isa.splat(weights[block % BLOCKS][position]), value, sum);
+                    sum = isa.fma(isa.splat(weights[block % SPAN_BLOCKS][position]), value, sum);
                 }
             }
             isa.store(sum, state);

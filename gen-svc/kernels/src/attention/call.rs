@@ -1,0 +1,126 @@
+//! The parameters of one attention call, and how the call is divided into tasks.
+
+use std::ops::Range;
+
+use crate::error::{Error, expect, expect_multiple};
+use crate::kv::{KvStore, Run};
+
+/// Positions of a range.
+pub(super) const RANGE_POSITIONS: usize = 512;
+/// Approximate query rows of a task. Every block of keys reads them again, so they should fit the
+/// L1 cache.
+const ROWS_PER_TASK: usize = 48;
+
+/// The attention of one layer.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention<'a> {
+    pub layer: usize,
+    /// Query heads: a multiple of the store's heads. Consecutive query heads share a key head.
+    pub heads: usize,
+    /// The factor of the query-key products.
+    pub scale: f32,
+    /// Caps each score: `cap` * tanh(score / `cap`).
+    pub soft_cap: Option<f32>,
+    /// Positions that a token attends to, itself included. `None`: all positions up to the token.
+    pub window: Option<usize>,
+    /// The runs of tokens, in the order of `queries`. Their keys and values are already in the
+    /// store.
+    pub runs: &'a [Run<'a>],
+    /// \[tokens\]\[heads\]\[head_dim\].
+    pub queries: &'a [f32],
+}
+
+/// Tokens of one run, with the query heads of one key head. A task computes one range of positions
+/// of a chunk.
+#[derive(Debug, Clone)]
+pub(super) struct Chunk {
+    pub(super) run: usize,
+    pub(super) head: usize,
+    /// Token indices within the run.
+    pub(super) tokens: Range<usize>,
+    /// Index of the run's first token among the tokens of all runs.
+    pub(super) first: usize,
+    /// Positions that at least one of the tokens attends to.
+    pub(super) positions: Range<usize>,
+    /// Offset of the chunk's partial results.
+    pub(super) start: usize,
+}
+
+impl Chunk {
+    pub(super) fn ranges(&self) -> Range<usize> {
+        self.positions.start / RANGE_POSITIONS..self.positions.end.div_ceil(RANGE_POSITIONS)
+    }
+}
+
+/// A call whose shapes have been checked.
+pub(super) struct Call<'a> {
+    pub(super) attention: &'a Attention<'a>,
+    pub(super) store: &'a KvStore,
+    /// Query heads per key head.
+    pub(super) group: usize,
+    pub(super) head_dim: usize,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(store: &'a KvStore, attention: &'a Attention<'a>, out: usize) -> Result<Self, Error> {
+        let shape = store.shape();
+        expect_multiple("query heads", shape.heads, attention.heads)?;
+        let columns = attention.heads.saturating_mul(shape.head_dim);
+        expect_multiple("queries", columns, attention.queries.len())?;
+        expect("output", attention.queries.len(), out)?;
+        expect_multiple("window", 1, attention.window.unwrap_or(1))?;
+        store.check(attention.layer, attention.runs, out / columns)?;
+        Ok(Self { attention, store, group: attention.heads / shape.heads, head_dim: shape.head_dim })
+    }
+
+    /// Returns the chunks of all runs, in the order of the runs.
+    pub(super) fn chunks(&self) -> Vec<Chunk> {
+        let step = (ROWS_PER_TASK / self.group).max(1);
+        let (mut chunks, mut first, mut start) = (Vec::new(), 0, 0);
+        for (index, run) in self.attention.runs.iter().enumerate() {
+            for token in (0..run.length).step_by(step) {
+                let tokens = token..(token + step).min(run.length);
+                let positions = self.first_visible(run.past + token)..run.past + tokens.end;
+                for head in 0..self.store.shape().heads {
+                    let (tokens, positions) = (tokens.clone(), positions.clone());
+                    let chunk = Chunk { run: index, head, tokens, first, positions, start };
+                    start += self.partial_length(&chunk) * chunk.ranges().len();
+                    chunks.push(chunk);
+                }
+            }
+            first += run.length;
+        }
+        chunks
+    }
+
+    /// Returns the first position that a token attends to.
+    #[inline(always)]
+    fn first_visible(&self, position: usize) -> usize {
+        self.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Returns the positions that a token attends to.
+    #[inline(always)]
+    pub(super) fn visible(&self, position: usize) -> Range<usize> {
+        self.first_visible(position)..position + 1
+    }
+
+    /// Returns the length of a query row's partial result: the weighted values, the largest score,
+    /// the sum of the weights.
+    #[inline(always)]
+    pub(super) fn row_length(&self) -> usize {
+        self.head_dim + 2
+    }
+
+    /// Returns the length of a chunk's partial result: \[tokens\]\[group\]\[row\].
+    pub(super) fn partial_length(&self, chunk: &Chunk) -> usize {
+        chunk.tokens.len() * self.group * self.row_length()
+    }
+
+    /// Returns the offset of a row's query, which is also the offset of its output.
+    #[inline(always)]
+    pub(super) fn query_start(&self, chunk: &Chunk, row: usize) -> usize {
+        let token = chunk.first + chunk.tokens.start + row / self.group;
+        (token * self.attention.heads + chunk.head * self.group + row % self.group) * self.head_dim
+    }
+}

@@ -1,0 +1,115 @@
+//! The vector operations that kernels are written in.
+
+use super::sizes::{LANES, WIDE};
+
+/// A computation over the vector operations of any level.
+///
+/// `run` and all functions that it calls must be `#[inline(always)]`, so that they are compiled
+/// with the level's instructions.
+pub(crate) trait Kernel {
+    type Output;
+
+    fn run<I: Isa>(self, isa: I) -> Self::Output;
+}
+
+/// Arithmetic on vectors of one type.
+pub(crate) trait Arithmetic<V: Copy>: Copy {
+    fn splat(self, value: f32) -> V;
+    fn add(self, a: V, b: V) -> V;
+    fn sub(self, a: V, b: V) -> V;
+    fn mul(self, a: V, b: V) -> V;
+    fn div(self, a: V, b: V) -> V;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: V, b: V, c: V) -> V;
+    /// `a` where it is greater, else `b`: a NaN in `b` is kept, a NaN in `a` is not.
+    fn max(self, a: V, b: V) -> V;
+    /// `a` where it is less, else `b`: a NaN in `b` is kept, a NaN in `a` is not.
+    fn min(self, a: V, b: V) -> V;
+    fn abs(self, a: V) -> V;
+    /// `yes` where `a < b`, else `no`.
+    fn select_less(self, a: V, b: V, yes: V, no: V) -> V;
+    /// Returns true if `a > b` in any lane.
+    fn any_greater(self, a: V, b: V) -> bool;
+    /// Rounds to the nearest integer, ties to even.
+    fn round(self, a: V) -> V;
+    /// Two to the power of an integer within -126..=127.
+    fn exp2(self, a: V) -> V;
+}
+
+/// Vectors of sixteen lanes, in one register or in two.
+pub(crate) trait Wide: Copy {
+    /// A vector of eight numbers.
+    type F: Copy;
+    /// A vector of sixteen numbers.
+    type W: Copy;
+    /// The number of vector registers.
+    const REGISTERS: usize;
+
+    fn wide_load(self, from: &[f32; WIDE]) -> Self::W;
+    fn wide_store(self, lanes: Self::W, to: &mut [f32; WIDE]);
+    fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
+    /// Converts integers within ±2^24 to floats.
+    fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
+    fn join(self, first: Self::F, second: Self::F) -> Self::W;
+    fn split(self, lanes: Self::W) -> [Self::F; 2];
+}
+
+/// Operations on eight lanes. A value of the type proves that the processor has the instructions.
+pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
+    fn load(self, from: &[f32; LANES]) -> Self::F;
+    fn store(self, lanes: Self::F, to: &mut [f32; LANES]);
+    fn load_f16(self, from: &[u16; LANES]) -> Self::F;
+    /// Rounds to nearest, ties to even.
+    fn store_f16(self, lanes: Self::F, to: &mut [u16; LANES]);
+    fn load_bf16(self, from: &[u16; LANES]) -> Self::F;
+    fn load_u8(self, from: &[u8; LANES]) -> Self::F;
+    fn load_i8(self, from: &[u8; LANES]) -> Self::F;
+    /// Rounds numbers within ±127 to the nearest integer, ties to even, and stores them as bytes.
+    /// Returns the sum of the integers.
+    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> i32;
+    /// Adds all lanes in a fixed order: the first four to the last four, lane by lane, then halves
+    /// again.
+    fn sum(self, a: Self::F) -> f32;
+    /// Returns the largest lane. The result is unspecified if a lane is NaN.
+    fn greatest(self, a: Self::F) -> f32;
+    /// Prefetches the cache line `ahead` bytes after the start of `from`. The address need not be
+    /// valid.
+    fn prefetch(self, from: &[u8], ahead: usize);
+
+    /// Loads up to eight numbers. Lanes beyond the slice are `fill`.
+    #[inline(always)]
+    fn load_part(self, from: &[f32], fill: f32) -> Self::F {
+        if let Some(whole) = from.first_chunk() {
+            return self.load(whole);
+        }
+        let mut filled = [fill; LANES];
+        filled[..from.len()].copy_from_slice(from);
+        self.load(&filled)
+    }
+
+    /// Stores as many lanes as `to` has elements, at most eight.
+    #[inline(always)]
+    fn store_part(self, lanes: Self::F, to: &mut [f32]) {
+        if let Some(whole) = to.first_chunk_mut() {
+            return self.store(lanes, whole);
+        }
+        let mut all = [0.0; LANES];
+        self.store(lanes, &mut all);
+        to.copy_from_slice(&all[..to.len()]);
+    }
+
+    /// Splits bytes into their lower and upper four bits.
+    fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]);
+    /// Returns, per lane (row of weights) and token, the sum of 32 products.
+    ///
+    /// Codes are 0..=15 in 4 runs of 32 bytes. Byte 4r + j of run h holds two columns of row r: 8h
+    /// + j in its lower four bits, 8h + 4 + j in its upper four. Activations are -127..=127.
+    fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T];
+    /// Returns, per lane and token, the sum of 16 products. Codes are 0..=31: byte 4r + j of run g
+    /// holds column 4g + j of row r.
+    fn dot_unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
+    /// As `dot_unsigned`, with codes of -32..=31.
+    fn dot_narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
+    /// As `dot_unsigned`, with codes of -128..=127.
+    fn dot_signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
+}
