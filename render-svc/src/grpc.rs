@@ -1,7 +1,8 @@
 //! The gRPC surface: wire → domain → wire. Thin handlers, nothing decided here.
 
-pub(crate) mod convert;
+mod convert;
 mod registry;
+pub mod task;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
@@ -13,9 +14,6 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
-use tandem_common::pb::task::v1::RunTaskRequest;
-use tandem_common::pb::task::v1::task_service_server::TaskService;
-use tandem_common::serve::deadline;
 use tandem_common::telemetry::Span;
 use tandem_model_files::tokenizer::{Around, EncodeOptions};
 use tandem_template::{ChatTemplate, RenderError};
@@ -29,7 +27,6 @@ use crate::limits::Limits;
 use crate::meters::RenderMeters;
 use crate::models::{Library, Model};
 use crate::render::{ControlTokens, Rendered, render};
-use crate::task::{Answer, Task, TaskRunner};
 
 /// Bytes of a request that is short: rendering it takes about as long as handing it to another thread and back.
 const SHORT: usize = 4 << 10;
@@ -252,46 +249,5 @@ impl RenderService for RenderApi {
         };
         let text = self.renderer.run(decode).await??;
         Ok(Response::new(pb::DetokenizeResponse { text }))
-    }
-}
-
-/// Serves [`TaskService`].
-#[derive(Debug, Clone)]
-pub struct TaskApi {
-    render: RenderApi,
-    runner: TaskRunner,
-}
-
-impl TaskApi {
-    /// Renders as `render` does, and generates with `runner`.
-    #[must_use]
-    pub fn new(render: RenderApi, runner: TaskRunner) -> Self {
-        Self { render, runner }
-    }
-}
-
-#[tonic::async_trait]
-impl TaskService for TaskApi {
-    type RunTaskStream = Answer;
-
-    async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Answer>, Status> {
-        let deadline = deadline(request.metadata());
-        let RunTaskRequest {
-            model,
-            conversation,
-            options,
-            sampling,
-            stop,
-            return_options,
-            priority,
-            cache_salt,
-            grammar,
-            output_spec,
-        } = request.into_inner();
-        let request = pb::RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false };
-        let rendered = self.render.renderer.render(request, |rendered| rendered).await?;
-        let task =
-            Task { rendered, sampling, stop, return_options, priority, cache_salt, grammar, output_spec, deadline };
-        Ok(Response::new(self.runner.run(task).await?))
     }
 }

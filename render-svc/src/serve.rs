@@ -17,9 +17,12 @@ use tonic::service::Routes;
 
 use crate::adapters::Registry;
 use crate::args::Serve;
-use crate::grpc::{RenderApi, Renderer, TaskApi};
+use crate::generation::GenerationClient;
+use crate::grpc::task::TaskApi;
+use crate::grpc::{RenderApi, Renderer};
 use crate::models::{Library, Rescan};
 use crate::task::TaskRunner;
+use crate::task::generator::Generator;
 
 /// Listens, loads the models, says so, and serves until SIGTERM.
 ///
@@ -33,7 +36,8 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     if let Some(metrics) = telemetry.serve_metrics(&security).await? {
         writeln!(stdout, "render-svc metrics listening on {metrics}")?;
     }
-    let runner = TaskRunner::new(&args.generation)?;
+    let generation = args.generation.config().map(|config| GenerationClient::connect(&config)).transpose()?;
+    let runner = TaskRunner::new(generation);
     let (sources, later) = (args.sources.into(), Later::default());
     let loading = tokio::task::spawn_blocking(|| Library::open(sources, Registry::default()));
     let mut serving = pin!(serve((listener, security), &args.serve, Arc::clone(&later), shutdown));
@@ -82,7 +86,7 @@ pub async fn serve(
 
 /// The services, over what renders and what runs tasks.
 #[must_use]
-pub fn routes(renderer: Renderer, runner: TaskRunner, max_message_bytes: usize) -> Routes {
+pub fn routes(renderer: Renderer, runner: TaskRunner<impl Generator>, max_message_bytes: usize) -> Routes {
     let api = RenderApi::new(renderer);
     let mut routes = Routes::builder();
     routes

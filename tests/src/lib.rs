@@ -12,11 +12,13 @@ use gen_svc::serve::{Control, Served};
 use render_svc::adapters::{Dialect, Input, Registry};
 use render_svc::args::GenerationArgs;
 use render_svc::chat::Conversation;
+use render_svc::generation::GenerationClient;
 use render_svc::grpc::Renderer;
 use render_svc::limits::Limits;
 use render_svc::models::{Library, Model, Models, Sources};
 use render_svc::render::render;
 use render_svc::task::TaskRunner;
+use render_svc::task::generator::Generator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tandem_common::serve::{Later, Security, ServeArgs, ServeError};
@@ -454,7 +456,16 @@ async fn serve_library_as(library: Arc<Library>, generation: Option<SocketAddr>,
 /// # Panics
 /// The credentials cannot be used.
 pub async fn serve_library_before(library: Arc<Library>, generation: GenerationArgs, args: ServeArgs) -> Running {
-    let runner = TaskRunner::new(&generation).expect("credentials");
+    let client = generation.config().map(|config| GenerationClient::connect(&config).expect("credentials"));
+    serve_library_on(library, client, args).await
+}
+
+/// Serves a library and tasks on a generator.
+///
+/// # Panics
+/// No port is free.
+pub async fn serve_library_on(library: Arc<Library>, generator: Option<impl Generator>, args: ServeArgs) -> Running {
+    let runner = TaskRunner::new(generator);
     Running::start(move |listener, stopped| async move {
         let stopped = async move {
             let _ = stopped.await;

@@ -3,13 +3,13 @@
 
 mod chat;
 mod response;
+pub(super) mod task;
 
 use tandem_common::pb::chat::v1 as pb_chat;
 use tandem_common::pb::render::v1 as pb;
 
 use response::CAPABILITY;
-pub(super) use response::{adapter_info, model_info, offsets, rendered, result, template};
-pub(crate) use response::{fingerprint, output_spec, resolution, warning};
+pub(super) use response::{adapter_info, model_info, offsets, rendered, resolution, result, template};
 
 use crate::adapters::Dialect;
 use crate::capabilities::Capabilities;
