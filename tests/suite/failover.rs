@@ -1,5 +1,7 @@
 //! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
 
+mod retries;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
