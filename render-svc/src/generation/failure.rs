@@ -70,7 +70,7 @@ fn description(status: &Status, details: &ErrorDetails) -> String {
     violation.map_or_else(|| status.message().to_owned(), |violation| violation.description.clone())
 }
 
-/// Returns what a reason means for further attempts.
+/// Returns the class of failures with this reason.
 fn failure_class(reason: Reason) -> FailureClass {
     match reason {
         Reason::EngineFailed => FailureClass::ReplicaDown,

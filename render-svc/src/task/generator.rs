@@ -94,7 +94,7 @@ pub struct GenerationError {
     pub error: Error,
 }
 
-/// What a failure means for further attempts.
+/// Consequence of a failure for further attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
     /// The request is at fault, or its deadline passed: no replica can help.

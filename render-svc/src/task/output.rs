@@ -29,7 +29,7 @@ pub struct Answer {
     pub summary: Summary,
 }
 
-/// What an event of a replica means for the task.
+/// Consequence of a replica's event for the task.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing for the caller.

@@ -1,4 +1,4 @@
-//! Removes from a resumed output what the caller already has.
+//! Removes from a resumed output the part that the caller already has.
 //!
 //! A resumed output starts before the last delivered token, not after it. If only the end of an
 //! output was lost, the replica generates that token again and then ends the output as before.
@@ -15,7 +15,7 @@ pub(super) struct ReplayCursor {
     after_last_token: Position,
     /// Everything delivered.
     delivered: Position,
-    /// What the current replica still repeats.
+    /// Output that the current replica still has to repeat.
     replayed: Position,
 }
 
@@ -59,7 +59,7 @@ impl ReplayCursor {
         self.delivered.prompt_tokens += tokens.len();
     }
 
-    /// Removes what was delivered before, and records the rest as delivered.
+    /// Removes output that was delivered before, and records the rest as delivered.
     pub(super) fn advance(&mut self, delta: &mut Delta) {
         self.remove_from(delta);
         let has_token = !delta.token_ids.is_empty();

@@ -1,4 +1,4 @@
-//! What a task requests from the generation service.
+//! The requests of tasks to the generation service.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
@@ -43,11 +43,11 @@ pub struct GenerationOptions {
     pub sampling: Sampling,
     /// When the output ends.
     pub stop: Option<Stop>,
-    /// What is returned besides text.
+    /// Values to return besides text.
     pub return_options: ReturnOptions,
     /// How the output is read.
     pub output_spec: OutputSpec,
-    /// What the output must match.
+    /// Grammar that the output must match.
     pub grammar: Option<Grammar>,
     /// Higher is scheduled first.
     pub priority: i32,

@@ -27,7 +27,7 @@ struct Script {
     resumed: Arc<Mutex<Vec<Resumed>>>,
 }
 
-/// What a task resumed with: the token ids so far and the class of the failure.
+/// Arguments of one `resume` call: the token ids so far and the class of the failure.
 type Resumed = (Vec<u32>, FailureClass);
 
 impl Script {

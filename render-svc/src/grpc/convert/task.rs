@@ -49,7 +49,7 @@ impl Parameters {
     }
 }
 
-/// Splits a request into what is rendered and how the answer is generated.
+/// Splits a request into the part to render and the parameters of the generation.
 pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Parameters) {
     let RunTaskRequest {
         model,
