@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
 use tandem_common::call::Credentials;
@@ -12,6 +13,7 @@ use tonic::transport::Uri;
 use crate::capabilities::Capabilities;
 use crate::catalog::Sources;
 use crate::cli;
+use crate::generation;
 use crate::limits::Limits;
 
 /// Turns conversations into the exact prompts of models.
@@ -129,14 +131,18 @@ impl Default for GenerationArgs {
 }
 
 impl GenerationArgs {
-    /// What it asks for.
+    /// Returns the configuration of the generation client, or None without an address.
     #[must_use]
-    pub fn credentials(&self) -> Credentials {
-        Credentials {
-            ca: self.generate_ca.clone(),
-            identity: self.generate_cert.clone().zip(self.generate_key.clone()).map(Into::into),
-            token_file: self.generate_token_file.clone(),
-        }
+    pub fn config(&self) -> Option<generation::Config> {
+        let Self { generate, generate_patience_seconds, generate_ca, generate_cert, generate_key, generate_token_file } =
+            self.clone();
+        let identity = generate_cert.zip(generate_key).map(Into::into);
+        let config = generation::Config {
+            targets: generate,
+            patience: Duration::from_secs(generate_patience_seconds),
+            credentials: Credentials { ca: generate_ca, identity, token_file: generate_token_file },
+        };
+        (!config.targets.is_empty()).then_some(config)
     }
 }
 

@@ -123,10 +123,10 @@ pub enum Error {
     /// No generation service was configured.
     #[error("this server has no generation service: start it with --generate ADDRESS")]
     NoGenerationService,
-    /// The generation service cannot be reached.
-    #[error("the generation service cannot be reached: {message}")]
+    /// No replica of the generation service answered.
+    #[error("the generation service is unavailable: {message}")]
     GenerationUnavailable {
-        /// What the transport says.
+        /// The transport's message, or why no replica was called.
         message: String,
     },
     /// The prompt has too many bytes.

@@ -1,13 +1,11 @@
 //! The metrics of rendering and of tasks.
 
-use std::sync::Weak;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram};
 use tandem_common::telemetry::meter;
 
-use crate::generation::Generation;
 use crate::render::Rendered;
 
 /// Upper bounds in seconds, from a short conversation to the longest rendering that the limits allow.
@@ -71,7 +69,7 @@ impl Default for TaskMetrics {
     fn default() -> Self {
         let resumed = meter()
             .u64_counter("tandem.task.resumed")
-            .with_description("How often an answer went on at another replica.")
+            .with_description("Number of outputs resumed after a replica failed or ended them early.")
             .build();
         resumed.add(0, &[]);
         Self { resumed }
@@ -79,34 +77,8 @@ impl Default for TaskMetrics {
 }
 
 impl TaskMetrics {
-    /// An answer goes on elsewhere.
+    /// Records that a task resumed its output.
     pub fn resumed(&self) {
         self.resumed.add(1, &[]);
     }
-}
-
-/// Tells how replicas are and what they have to do for us, whenever someone looks, as long as there are any.
-pub fn observe(generation: &Weak<Generation>) {
-    let replicas = Weak::clone(generation);
-    meter()
-        .u64_observable_gauge("tandem.generation.replicas")
-        .with_unit("{replica}")
-        .with_description("Replicas of the generation service, by how they are.")
-        .with_callback(move |observer| {
-            for (health, count) in replicas.upgrade().map(|generation| generation.healths()).unwrap_or_default() {
-                observer.observe(count as u64, &[KeyValue::new("health", health)]);
-            }
-        })
-        .build();
-    let tasks = Weak::clone(generation);
-    meter()
-        .u64_observable_gauge("tandem.task.running")
-        .with_unit("{task}")
-        .with_description("Tasks that the generation service is answering.")
-        .with_callback(move |observer| {
-            if let Some(generation) = tasks.upgrade() {
-                observer.observe(generation.tasks() as u64, &[]);
-            }
-        })
-        .build();
 }

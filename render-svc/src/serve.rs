@@ -18,8 +18,11 @@ use crate::adapters::Registry;
 use crate::args::Serve;
 use crate::catalog::{ModelCatalog, ReloadOutcome};
 use crate::executor::Executor;
-use crate::grpc::{RenderApi, TaskApi};
+use crate::generation::GenerationClient;
+use crate::grpc::RenderApi;
+use crate::grpc::task::TaskApi;
 use crate::task::TaskRunner;
+use crate::task::generator::Generator;
 
 /// Listens, loads the models, prints the address, and serves until SIGTERM.
 ///
@@ -33,7 +36,8 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
     if let Some(metrics) = serve::serve_metrics(telemetry, &security).await? {
         writeln!(stdout, "render-svc metrics listening on {metrics}")?;
     }
-    let runner = TaskRunner::new(&args.generation)?;
+    let generation = args.generation.config().map(|config| GenerationClient::connect(&config)).transpose()?;
+    let runner = TaskRunner::new(generation);
     let (sources, later) = (args.sources.into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
     let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, Arc::clone(&later), shutdown));
@@ -84,7 +88,7 @@ pub async fn serve(
 
 /// Returns the services over this executor and this runner of tasks.
 #[must_use]
-pub fn routes(executor: Executor, runner: TaskRunner, max_message_bytes: usize) -> Routes {
+pub fn routes(executor: Executor, runner: TaskRunner<impl Generator>, max_message_bytes: usize) -> Routes {
     let api = RenderApi::new(executor);
     let mut routes = Routes::builder();
     routes

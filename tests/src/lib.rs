@@ -21,5 +21,7 @@ pub use goldens::{Golden, goldens};
 pub use process::Process;
 pub use random::{Random, scramble};
 pub use rendering::{AdapterRequest, answer};
-pub use services::{Running, default_library, render_service, render_service_as, serve_library, serve_library_before};
+pub use services::{
+    Running, default_library, render_service, render_service_as, serve_library, serve_library_before, serve_library_on,
+};
 pub use tiny_model::{ModelFolder, byte_tokenizer};

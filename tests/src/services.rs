@@ -9,8 +9,10 @@ use render_svc::adapters::Registry;
 use render_svc::args::GenerationArgs;
 use render_svc::catalog::{ModelCatalog, Sources};
 use render_svc::executor::Executor;
+use render_svc::generation::GenerationClient;
 use render_svc::limits::Limits;
 use render_svc::task::TaskRunner;
+use render_svc::task::generator::Generator;
 use tandem_common::serve::{DeferredRoutes, SecureListener, Security, ServeArgs, ServeError};
 use tokio::net::TcpListener;
 use tokio::sync::{SetOnce, oneshot};
@@ -127,7 +129,20 @@ async fn serve_library_as(library: Arc<ModelCatalog>, generation: Option<SocketA
 /// # Panics
 /// The credentials cannot be used.
 pub async fn serve_library_before(library: Arc<ModelCatalog>, generation: GenerationArgs, args: ServeArgs) -> Running {
-    let runner = TaskRunner::new(&generation).expect("credentials");
+    let client = generation.config().map(|config| GenerationClient::connect(&config).expect("credentials"));
+    serve_library_on(library, client, args).await
+}
+
+/// Serves a library and tasks on a generator.
+///
+/// # Panics
+/// No port is free.
+pub async fn serve_library_on(
+    library: Arc<ModelCatalog>,
+    generator: Option<impl Generator>,
+    args: ServeArgs,
+) -> Running {
+    let runner = TaskRunner::new(generator);
     Running::start(move |listener, stopped| async move {
         let stopped = async move {
             let _ = stopped.await;

@@ -1,29 +1,30 @@
-//! Which replicas stand behind a name.
+//! Looks up the replicas behind the configured addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_common::call::{Credentials, CredentialsError};
 use tandem_common::status::chain;
 use tonic::transport::Uri;
 
-use super::State;
 use super::replica::Replica;
+use super::replicas::Replicas;
 
-/// How often names are looked up again.
-const INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two lookups of a name.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A configured address: one replica, or a name with several behind it.
+/// A configured address: one replica, or a name that resolves to several.
 pub(super) struct Target {
     pub(super) uri: Uri,
     pub(super) credentials: Credentials,
-    pub(super) state: Arc<State>,
+    pub(super) replicas: Arc<Replicas>,
 }
 
 impl Target {
-    /// Looks the name up, again and again, and whether the files for TLS have changed. While that fails, what was found last counts.
+    /// Looks up the name and checks the TLS files for changes, at each interval. After a failure,
+    /// the replicas stay as they are.
     pub(super) async fn follow(self) {
         let mut version = self.credentials.version();
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -35,47 +36,49 @@ impl Target {
                 Ok(addresses) => {
                     match self.update(&addresses.collect(), is_renewed) {
                         Ok(()) => {}
-                        Err(error) => tracing::error!(host, "what was there before stays: {}", chain(&error)),
+                        Err(error) => {
+                            tracing::error!(host, error = %chain(&error), "credentials unusable, keeping the replicas");
+                        }
                     }
                     version = now.or(version);
                 }
-                Err(error) => tracing::warn!(host, %error, "the generation service's name cannot be looked up"),
+                Err(error) => tracing::warn!(host, %error, "generation service lookup failed"),
             }
-            tokio::time::sleep(INTERVAL).await;
+            tokio::time::sleep(LOOKUP_INTERVAL).await;
         }
     }
 
-    /// Adds the replicas that are new and drops those that are gone; with new credentials, connects to all others once more. What runs
-    /// goes on as it does.
+    /// Adds new replicas and removes replicas that the name no longer resolves to. With renewed
+    /// credentials, also reconnects to the others. Running calls are not affected.
     ///
     /// # Errors
-    /// The credentials cannot be used; then nothing has changed.
+    /// The credentials cannot be used. Then nothing changes.
     fn update(&self, addresses: &BTreeSet<SocketAddr>, is_renewed: bool) -> Result<(), CredentialsError> {
-        let ours = |replica: &Replica| replica.target() == &self.uri;
-        let known = self.state.replicas().into_iter().filter(|replica| ours(replica));
+        let is_ours = |replica: &Replica| replica.target() == &self.uri;
+        let known = self.replicas.snapshot().into_iter().filter(|replica| is_ours(replica));
         let known: BTreeMap<_, _> = known.map(|replica| (replica.address(), replica)).collect();
         let called = addresses.iter().filter(|address| is_renewed || !known.contains_key(address));
         let endpoint = |address: &SocketAddr| Ok((*address, self.credentials.endpoint(&self.uri, *address)?));
         let endpoints: Vec<_> = called.map(endpoint).collect::<Result<_, _>>()?;
-        // Nobody else adds ours, or takes them away.
-        let mut replicas = self.state.replicas.write().unwrap_or_else(PoisonError::into_inner);
+        // Only this target adds or removes its replicas, so `known` is still current.
+        let mut replicas = self.replicas.write();
         let before = replicas.len();
-        replicas.retain(|replica| !ours(replica) || addresses.contains(&replica.address()));
-        let (gone, mut new) = (before - replicas.len(), 0);
+        replicas.retain(|replica| !is_ours(replica) || addresses.contains(&replica.address()));
+        let (removed, mut added) = (before - replicas.len(), 0);
         for (address, endpoint) in endpoints {
-            let state = Arc::downgrade(&self.state);
+            let changed = self.replicas.changed().clone();
             match known.get(&address) {
-                Some(replica) => replica.renew(endpoint, state),
+                Some(replica) => replica.renew(endpoint, changed),
                 None => {
-                    replicas.push(Replica::new(self.uri.clone(), address, endpoint, state));
-                    new += 1;
+                    replicas.push(Replica::new(self.uri.clone(), address, endpoint, changed));
+                    added += 1;
                 }
             }
         }
         drop(replicas);
-        if new + gone > 0 {
-            tracing::info!(target = %self.uri, new, gone, "replicas of the generation service");
-            self.state.changed();
+        if added + removed > 0 {
+            tracing::info!(target = %self.uri, added, removed, "generation replicas changed");
+            self.replicas.changed().send_replace(());
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One replica: its connection, how it is, and how much it has to do for us.
+//! One replica: its connection, its health, and the number of its tasks.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
 use tandem_common::telemetry::{Traced, traced};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
@@ -17,50 +17,44 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::State;
-
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(2);
-/// How often a silent connection is asked whether it is there, and how long it may take to say so.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-/// The pauses before a replica that is not well is looked at again, from the first to the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+/// Timeout for a new connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time between two HTTP/2 pings on a connection, and the timeout of each.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Shortest pause between two health checks of an unhealthy replica.
+const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause between two health checks of an unhealthy replica.
+const MAX_HEALTH_PAUSE: Duration = Duration::from_secs(2);
 
 /// A replica of the generation service.
 #[derive(Debug)]
-pub struct Replica {
+pub(super) struct Replica {
     target: Uri,
     address: SocketAddr,
     id: u64,
     client: RwLock<GenerateServiceClient<Traced>>,
     tasks: AtomicUsize,
     health: AtomicU8,
-    /// Told when a call to it broke, whatever it said of its health before.
+    /// Notified after a failed call, to check the health again.
     suspected: Arc<Notify>,
-    watching: Mutex<Option<JoinHandle<()>>>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
-fn connect(endpoint: Endpoint) -> Channel {
-    let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(KEEPALIVE);
-    endpoint.keep_alive_timeout(KEEPALIVE).keep_alive_while_idle(true).connect_lazy()
-}
-
-fn client(channel: &Channel) -> GenerateServiceClient<Traced> {
-    GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX)
-}
-
-/// How a replica is.
+/// Health of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Health {
     Unknown,
-    Well,
-    Unwell,
+    Healthy,
+    Unhealthy,
 }
 
 impl Replica {
-    /// Connects lazily, and watches its health until it is dropped.
-    pub(super) fn new(target: Uri, address: SocketAddr, endpoint: Endpoint, state: Weak<State>) -> Arc<Self> {
+    /// Creates a replica that connects at its first call, and watches its health until it is
+    /// dropped.
+    ///
+    /// `changed` is signalled after each change of its health.
+    pub(super) fn new(target: Uri, address: SocketAddr, endpoint: Endpoint, changed: watch::Sender<()>) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (target.host(), address).hash(&mut hasher);
         let channel = connect(endpoint);
@@ -70,102 +64,110 @@ impl Replica {
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
             suspected: Arc::default(),
-            watching: Mutex::new(None),
+            watcher: Mutex::new(None),
             target,
             address,
         });
-        replica.watch(channel, state);
+        replica.watch(channel, changed);
         replica
     }
 
-    /// Connects once more, in another way. What is under way on the connection before goes on there.
-    pub(super) fn renew(self: &Arc<Self>, endpoint: Endpoint, state: Weak<State>) {
+    /// Replaces the connection. Running calls stay on the previous one.
+    pub(super) fn renew(self: &Arc<Self>, endpoint: Endpoint, changed: watch::Sender<()>) {
         let channel = connect(endpoint);
         *self.client.write().unwrap_or_else(PoisonError::into_inner) = client(&channel);
-        self.watch(channel, state);
+        self.watch(channel, changed);
     }
 
-    /// Watches its health from now on, and no more as it did before.
-    fn watch(self: &Arc<Self>, channel: Channel, state: Weak<State>) {
+    /// Watches the health over `channel`, in place of the previous watcher.
+    fn watch(self: &Arc<Self>, channel: Channel, changed: watch::Sender<()>) {
         let (replica, client) = (Arc::downgrade(self), HealthClient::new(channel));
-        let watching = Watching { replica, client, suspected: Arc::clone(&self.suspected), state };
-        let mut watched = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = watched.replace(tokio::spawn(watching.run())) {
-            before.abort();
+        let watcher = Watcher { replica, client, suspected: Arc::clone(&self.suspected), changed };
+        let mut current = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(previous) = current.replace(tokio::spawn(watcher.run())) {
+            previous.abort();
         }
     }
 
-    /// What was configured.
-    #[must_use]
-    pub fn target(&self) -> &Uri {
+    /// Returns the configured address that the replica was found behind.
+    pub(super) fn target(&self) -> &Uri {
         &self.target
     }
 
-    /// Where it is.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    /// Returns the replica's own address.
+    pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same for everyone who knows it by the same name and address.
-    #[must_use]
-    pub fn id(&self) -> u64 {
+    /// Returns a hash of host name and address, equal in every render service.
+    pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Tasks that it has of ours.
-    #[must_use]
-    pub fn tasks(&self) -> usize {
+    /// Returns the number of tasks that this render service runs on the replica.
+    pub(super) fn tasks(&self) -> usize {
         self.tasks.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_well(&self) -> bool {
-        self.health.load(Ordering::Relaxed) == Health::Well as u8
+    /// Returns true if the last health check succeeded.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.health.load(Ordering::Relaxed) == Health::Healthy as u8
     }
 
+    /// Returns true if no health check has finished yet.
     pub(super) fn is_unknown(&self) -> bool {
         self.health.load(Ordering::Relaxed) == Health::Unknown as u8
     }
 
-    /// Takes note of how it is. Whether it was otherwise.
-    fn set(&self, health: Health) -> bool {
+    /// Sets the health. Returns true if it changes.
+    fn set_health(&self, health: Health) -> bool {
         self.health.swap(health as u8, Ordering::Relaxed) != health as u8
     }
 }
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        if let Some(watching) = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            watching.abort();
+        if let Some(watcher) = self.watcher.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            watcher.abort();
         }
     }
 }
 
-/// What keeps an eye on a replica.
-struct Watching {
+fn connect(endpoint: Endpoint) -> Channel {
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEPALIVE_INTERVAL);
+    endpoint.keep_alive_timeout(KEEPALIVE_INTERVAL).keep_alive_while_idle(true).connect_lazy()
+}
+
+fn client(channel: &Channel) -> GenerateServiceClient<Traced> {
+    GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX)
+}
+
+/// Watches the health of one replica.
+struct Watcher {
     replica: Weak<Replica>,
     client: HealthClient<Channel>,
     suspected: Arc<Notify>,
-    state: Weak<State>,
+    changed: watch::Sender<()>,
 }
 
-impl Watching {
-    /// Asks the replica how it is and listens for changes, again and again, for as long as there is one.
+impl Watcher {
+    /// Watches the health until the replica is dropped.
     async fn run(mut self) {
-        let [mut pause, longest] = PAUSES;
+        let mut pause = MIN_HEALTH_PAUSE;
         loop {
             let ended = self.listen(&mut pause).await;
-            // Without a health service, a replica that answers is well.
-            let health = if ended.code() == Code::Unimplemented { Health::Well } else { Health::Unwell };
-            if !self.note(health, ended.message()) {
+            // A server without a health service is healthy while it answers.
+            let is_answered = ended.code() == Code::Unimplemented;
+            let health = if is_answered { Health::Healthy } else { Health::Unhealthy };
+            if !self.record(health, ended.message()) {
                 return;
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            pause = (pause * 2).min(MAX_HEALTH_PAUSE);
         }
     }
 
-    /// Until the replica tells no more, or is not to be believed.
+    /// Follows one health watch call. Returns why it ended.
     async fn listen(&mut self, pause: &mut Duration) -> Status {
         let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
         let mut changes = match self.client.watch(request).await {
@@ -175,59 +177,56 @@ impl Watching {
         loop {
             let change = tokio::select! {
                 change = changes.message() => change,
-                () = self.suspected.notified() => return Status::unavailable("a call to it broke"),
+                () = self.suspected.notified() => return Status::unavailable("a call to the replica failed"),
             };
             match change {
-                Ok(Some(change)) if change.status() == ServingStatus::Serving => *pause = PAUSES[0],
-                // It is asked again: behind a proxy, another may answer.
-                Ok(Some(_)) => return Status::unavailable("it says that it is not well"),
-                Ok(None) => return Status::unavailable("it ended the connection"),
+                Ok(Some(change)) if change.status() == ServingStatus::Serving => *pause = MIN_HEALTH_PAUSE,
+                // Starts a new call: behind a proxy, another server may answer it.
+                Ok(Some(_)) => return Status::unavailable("health check reports NOT_SERVING"),
+                Ok(None) => return Status::unavailable("health watch ended"),
                 Err(status) => return status,
             }
-            if !self.note(Health::Well, "by its own account") {
-                return Status::cancelled("it is gone");
+            if !self.record(Health::Healthy, "health check reports SERVING") {
+                return Status::cancelled("the replica was removed");
             }
         }
     }
 
-    /// Takes note of how it is, and tells who waits. Whether there still is a replica.
-    fn note(&self, health: Health, why: &str) -> bool {
+    /// Records the health and signals a change. Returns false if the replica was dropped.
+    fn record(&self, health: Health, reason: &str) -> bool {
         let Some(replica) = self.replica.upgrade() else { return false };
-        if replica.set(health) {
-            tracing::info!(replica = %replica.address, ?health, "replica: {why}");
-            if let Some(state) = self.state.upgrade() {
-                state.changed();
-            }
+        if replica.set_health(health) {
+            tracing::info!(replica = %replica.address, ?health, reason, "replica health changed");
+            self.changed.send_replace(());
         }
         true
     }
 }
 
-/// A task's hold on a replica: as long as it lasts, the replica has that much more to do.
+/// A task's use of a replica, included in [`Replica::tasks`] until it is dropped.
 #[derive(Debug)]
-pub struct Lease(Arc<Replica>);
+pub(super) struct Lease(Arc<Replica>);
 
 impl Lease {
+    /// Adds a task to the replica.
     pub(super) fn new(replica: Arc<Replica>) -> Self {
         replica.tasks.fetch_add(1, Ordering::Relaxed);
         Self(replica)
     }
 
-    /// To call it.
-    #[must_use]
-    pub fn client(&self) -> GenerateServiceClient<Traced> {
+    /// Returns a client for calls to the replica.
+    pub(super) fn client(&self) -> GenerateServiceClient<Traced> {
         self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The replica.
-    #[must_use]
-    pub fn replica(&self) -> &Replica {
+    /// Returns the replica.
+    pub(super) fn replica(&self) -> &Replica {
         &self.0
     }
 
-    /// It broke down in the middle of a task. It is avoided until it is asked again, soon, and says that it is well.
-    pub fn broke(&self) {
-        self.0.set(Health::Unwell);
+    /// Marks the replica as unhealthy after a failed call, until its next successful health check.
+    pub(super) fn mark_failed(&self) {
+        self.0.set_health(Health::Unhealthy);
         self.0.suspected.notify_one();
     }
 }

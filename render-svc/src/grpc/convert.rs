@@ -3,14 +3,14 @@
 
 mod chat;
 mod response;
+pub(super) mod task;
 
 use prost::Message as _;
 use tandem_common::pb::chat::v1 as pb_chat;
 use tandem_common::pb::render::v1 as pb;
 
 use response::CAPABILITY;
-pub(super) use response::{adapter_info, model_info, rendered, result, template, tokenized};
-pub(crate) use response::{fingerprint, output_spec, resolution, warning};
+pub(super) use response::{adapter_info, model_info, rendered, resolution, result, template, tokenized};
 
 use crate::adapter::Dialect;
 use crate::capabilities::Capabilities;

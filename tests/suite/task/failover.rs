@@ -1,11 +1,14 @@
 //! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
 
+mod retries;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use render_svc::args::GenerationArgs;
+use render_svc::generation::{GenerationClient, HealthCounts};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
@@ -410,8 +413,11 @@ async fn an_answer_goes_on_between_two_parts_of_a_token_and_after_them() {
 async fn a_replica_that_is_named_twice_is_one() {
     let uri: Uri = "http://127.0.0.1:1".parse().expect("an address");
     let args = GenerationArgs { generate: vec![uri.clone(), uri], ..GenerationArgs::default() };
-    let generation = render_svc::generation::Generation::new(&args).expect("no credentials").expect("addresses");
-    let count = || generation.healths().iter().map(|(_, count)| count).sum::<usize>();
+    let client = GenerationClient::connect(&args.config().expect("addresses")).expect("no credentials");
+    let count = || {
+        let HealthCounts { healthy, unknown, unhealthy } = client.health_counts();
+        healthy + unknown + unhealthy
+    };
     while count() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

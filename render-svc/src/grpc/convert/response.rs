@@ -89,7 +89,7 @@ fn attachment(attachment: Attachment) -> pb::Attachment {
     }
 }
 
-pub(crate) fn resolution(resolution: &Resolution) -> pb::Resolution {
+pub(in crate::grpc) fn resolution(resolution: &Resolution) -> pb::Resolution {
     let rejected = |(adapter, reason): &(&str, String)| pb::RejectedAdapter {
         adapter: (*adapter).to_owned(),
         reason: reason.clone(),
@@ -101,7 +101,7 @@ pub(crate) fn resolution(resolution: &Resolution) -> pb::Resolution {
     }
 }
 
-pub(crate) fn warning(warning: &Warning) -> pb::Warning {
+pub(super) fn warning(warning: &Warning) -> pb::Warning {
     let code = match warning.code {
         WarningCode::ToolsIgnored => pb::WarningCode::ToolsIgnored,
         WarningCode::TemplateArgsIgnored => pb::WarningCode::TemplateArgsIgnored,
@@ -120,7 +120,7 @@ pub(crate) fn warning(warning: &Warning) -> pb::Warning {
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
 
-pub(crate) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {
+pub(super) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {
     pb::Fingerprint {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         adapter: rendered.resolution.adapter.unwrap_or_default().to_owned(),
@@ -134,7 +134,7 @@ fn tokenizer_sha256(model: &Model) -> String {
     model.tokenizer.as_ref().map(|tokenizer| tokenizer.sha256().to_owned()).unwrap_or_default()
 }
 
-pub(crate) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
+pub(super) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
     let OutputSpec { eos_token_ids, stop_strings, passed_token_ids, reasoning, turn_head, runs_on } = spec;
     generate::OutputSpec {
         eos_token_ids: eos_token_ids.clone(),

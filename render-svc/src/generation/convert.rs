@@ -1,0 +1,49 @@
+//! Between the generation contract and the types of tasks. Messages are destructured, so that a new
+//! field does not compile until it is handled here.
+
+use tandem_common::pb::generate::v1::generate_request::Input;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::{self as pb, FinishReason, GenerateRequest, PromptLogprobs, Resume, TokenIds};
+
+use crate::task::generator::{Delta, GenerationEvent};
+use crate::task::request::{GenerationOptions, GenerationRequest};
+
+/// Returns the message that starts the output, or resumes it after the token ids `generated`.
+pub(super) fn request(request: &GenerationRequest, generated: &[u32]) -> GenerateRequest {
+    let GenerationRequest { model, tokenizer_sha256, prompt, options, deadline: _ } = request;
+    let GenerationOptions { sampling, stop, return_options, output_spec, grammar, priority, cache_salt } =
+        options.clone();
+    let resume = Resume { generated_tokens: generated.len() as u32, output_index: 0 };
+    GenerateRequest {
+        model: model.clone(),
+        input: Some(Input::TokenIds(TokenIds { ids: [prompt, generated].concat() })),
+        sampling: Some(sampling),
+        stop,
+        output_spec: Some(output_spec),
+        return_options: Some(return_options),
+        expected_tokenizer_sha256: Some(tokenizer_sha256.clone()),
+        priority,
+        cache_salt,
+        grammar,
+        resume: (!generated.is_empty()).then_some(resume),
+    }
+}
+
+/// Returns the event for a message's.
+pub(super) fn event(event: Event) -> GenerationEvent {
+    match event {
+        Event::Accepted(accepted) => GenerationEvent::Accepted(accepted),
+        Event::PromptLogprobs(PromptLogprobs { tokens }) => GenerationEvent::PromptLogprobs(tokens),
+        Event::Delta(delta) => GenerationEvent::Delta(self::delta(delta)),
+        Event::Finished(finished) if finished.reason() == FinishReason::Cancelled => {
+            GenerationEvent::Interrupted(finished)
+        }
+        Event::Finished(finished) => GenerationEvent::Finished(finished),
+        Event::Summary(summary) => GenerationEvent::Summary(summary),
+    }
+}
+
+fn delta(delta: pb::Delta) -> Delta {
+    let pb::Delta { output_index, text, token_ids, tokens, reasoning: is_reasoning, bytes } = delta;
+    Delta { output_index, text, token_ids, tokens, is_reasoning, bytes }
+}

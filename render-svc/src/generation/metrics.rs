@@ -1,0 +1,43 @@
+//! Gauges of the replicas.
+
+use std::sync::{Arc, Weak};
+
+use opentelemetry::KeyValue;
+use tandem_common::telemetry::meter;
+
+use super::replicas::{HealthCounts, Replicas};
+
+/// Registers gauges that report the replicas for as long as they exist.
+pub(super) fn observe(replicas: &Arc<Replicas>) {
+    observe_health(Arc::downgrade(replicas));
+    observe_tasks(Arc::downgrade(replicas));
+}
+
+/// Dashboards and alerts select the values of the attribute `health`.
+fn observe_health(replicas: Weak<Replicas>) {
+    meter()
+        .u64_observable_gauge("tandem.generation.replicas")
+        .with_unit("{replica}")
+        .with_description("Replicas of the generation service, by their health.")
+        .with_callback(move |observer| {
+            let Some(replicas) = replicas.upgrade() else { return };
+            let HealthCounts { healthy, unknown, unhealthy } = replicas.health_counts();
+            for (health, count) in [("well", healthy), ("unknown", unknown), ("unwell", unhealthy)] {
+                observer.observe(count as u64, &[KeyValue::new("health", health)]);
+            }
+        })
+        .build();
+}
+
+fn observe_tasks(replicas: Weak<Replicas>) {
+    meter()
+        .u64_observable_gauge("tandem.task.running")
+        .with_unit("{task}")
+        .with_description("Tasks that the generation service is answering.")
+        .with_callback(move |observer| {
+            if let Some(replicas) = replicas.upgrade() {
+                observer.observe(replicas.tasks() as u64, &[]);
+            }
+        })
+        .build();
+}

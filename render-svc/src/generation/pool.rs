@@ -1,0 +1,92 @@
+//! The replicas of the generation service, and which of them a call goes to.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tandem_common::call::{Credentials, CredentialsError};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::transport::Uri;
+
+use super::discovery::Target;
+use super::metrics;
+use super::replica::Lease;
+use super::replicas::{HealthCounts, Replicas};
+use super::routing::{PrefixKey, choose};
+
+/// A placeholder address, to check credentials before the replicas are known.
+const ANY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Where the generation service is, and how to call it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Addresses: each one replica, or a name that resolves to several.
+    pub targets: Vec<Uri>,
+    /// How long a call waits for a replica while none is healthy.
+    pub patience: Duration,
+    /// TLS and bearer token.
+    pub credentials: Credentials,
+}
+
+/// The replicas, kept up to date in the background until it is dropped.
+#[derive(Debug)]
+pub(super) struct Pool {
+    replicas: Arc<Replicas>,
+    patience: Duration,
+    discovery: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Starts to look up the targets and to watch the replicas' health.
+    ///
+    /// # Errors
+    /// The credentials cannot be used.
+    pub(super) fn connect(config: &Config) -> Result<Self, CredentialsError> {
+        let Config { targets, patience, credentials } = config;
+        for uri in targets {
+            credentials.endpoint(uri, ANY_ADDRESS)?;
+        }
+        let replicas = Arc::new(Replicas::new());
+        metrics::observe(&replicas);
+        let follow = |uri: &Uri| {
+            let (credentials, replicas) = (credentials.clone(), Arc::clone(&replicas));
+            tokio::spawn(Target { uri: uri.clone(), credentials, replicas }.follow())
+        };
+        // A repeated address is one target.
+        let discovery = targets.iter().collect::<HashSet<_>>().into_iter().map(follow).collect();
+        Ok(Self { replicas, patience: *patience, discovery })
+    }
+
+    /// Returns the number of replicas in each state of health.
+    pub(super) fn health_counts(&self) -> HealthCounts {
+        self.replicas.health_counts()
+    }
+
+    /// Leases a replica for a prompt, other than the `tried` ones. Waits for a healthy one, but no
+    /// longer than the configured patience and the deadline. Returns None if none is found.
+    pub(super) async fn pick(&self, key: PrefixKey, tried: &HashSet<u64>, deadline: Option<Instant>) -> Option<Lease> {
+        let until = Instant::now() + self.patience;
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let mut changed = self.replicas.changed().subscribe();
+        loop {
+            changed.mark_unchanged();
+            let replicas = self.replicas.snapshot();
+            if let Some(replica) = choose(&replicas, key, tried) {
+                return Some(Lease::new(replica));
+            }
+            // If every replica was tried, waiting cannot help.
+            let is_exhausted = !replicas.is_empty() && replicas.iter().all(|replica| tried.contains(&replica.id()));
+            if is_exhausted || tokio::time::timeout_at(until, changed.changed()).await.is_err() {
+                return None;
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.discovery.iter().for_each(JoinHandle::abort);
+    }
+}

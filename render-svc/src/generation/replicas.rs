@@ -1,0 +1,61 @@
+//! The set of known replicas.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use tokio::sync::watch;
+
+use super::replica::Replica;
+
+/// All known replicas, and a signal for changes to them.
+#[derive(Debug)]
+pub(super) struct Replicas {
+    list: RwLock<Vec<Arc<Replica>>>,
+    /// Changes when a replica is added, removed, or changes its health.
+    changed: watch::Sender<()>,
+}
+
+/// Number of replicas in each state of health.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HealthCounts {
+    /// The last health check succeeded.
+    pub healthy: usize,
+    /// No health check has finished yet.
+    pub unknown: usize,
+    /// The last health check or call failed.
+    pub unhealthy: usize,
+}
+
+impl Replicas {
+    /// Returns an empty set.
+    pub(super) fn new() -> Self {
+        Self { list: RwLock::default(), changed: watch::Sender::new(()) }
+    }
+
+    /// Returns the replicas at this moment.
+    pub(super) fn snapshot(&self) -> Vec<Arc<Replica>> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Locks the set for changes.
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Vec<Arc<Replica>>> {
+        self.list.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the signal for changes.
+    pub(super) fn changed(&self) -> &watch::Sender<()> {
+        &self.changed
+    }
+
+    /// Counts the replicas by their health.
+    pub(super) fn health_counts(&self) -> HealthCounts {
+        let replicas = self.snapshot();
+        let count = |is: fn(&Replica) -> bool| replicas.iter().filter(|replica| is(replica)).count();
+        let (healthy, unknown) = (count(Replica::is_healthy), count(Replica::is_unknown));
+        HealthCounts { healthy, unknown, unhealthy: replicas.len() - healthy - unknown }
+    }
+
+    /// Returns the number of tasks that run on the replicas.
+    pub(super) fn tasks(&self) -> usize {
+        self.snapshot().iter().map(|replica| replica.tasks()).sum()
+    }
+}

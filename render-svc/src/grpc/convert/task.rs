@@ -1,0 +1,106 @@
+//! RunTask: requests to rendering and generation, and a task's events to responses.
+
+use tandem_common::pb::chat::v1::{Message, message};
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::{Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
+
+use super::response;
+use crate::output_spec::OutputSpec;
+use crate::render;
+use crate::task::generator::Delta;
+use crate::task::output::{Answer, TaskEvent};
+use crate::task::request::GenerationOptions;
+
+/// The generation parameters of a request.
+pub(in crate::grpc) struct Parameters {
+    sampling: Option<generate::Sampling>,
+    stop: Option<generate::Stop>,
+    return_options: Option<generate::ReturnOptions>,
+    priority: i32,
+    cache_salt: String,
+    grammar: Option<generate::Grammar>,
+    output_spec: Option<generate::OutputSpec>,
+}
+
+impl Parameters {
+    /// Returns the options in force. The `inferred` output spec applies if the request has none, and
+    /// its eos ids also if the request's output spec has none.
+    pub(in crate::grpc) fn options(self, inferred: &OutputSpec) -> GenerationOptions {
+        let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec } = self;
+        let inferred = response::output_spec(inferred);
+        let output_spec = match output_spec {
+            None => inferred,
+            Some(spec) if spec.eos_token_ids.is_empty() => {
+                generate::OutputSpec { eos_token_ids: inferred.eos_token_ids, ..spec }
+            }
+            Some(spec) => spec,
+        };
+        GenerationOptions {
+            sampling: sampling.unwrap_or_default(),
+            stop,
+            return_options: return_options.unwrap_or_default(),
+            output_spec,
+            grammar,
+            priority,
+            cache_salt,
+        }
+    }
+}
+
+/// Splits a request into the part to render and the parameters of the generation.
+pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Parameters) {
+    let RunTaskRequest {
+        model,
+        conversation,
+        options,
+        sampling,
+        stop,
+        return_options,
+        priority,
+        cache_salt,
+        grammar,
+        output_spec,
+    } = request;
+    (
+        RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false },
+        Parameters { sampling, stop, return_options, priority, cache_salt, grammar, output_spec },
+    )
+}
+
+/// Returns the first response: how the conversation was rendered, and the output spec in force.
+pub(in crate::grpc) fn rendered(rendered: &render::Rendered, output_spec: generate::OutputSpec) -> RunTaskResponse {
+    of(Event::Rendered(Rendered {
+        resolution: Some(response::resolution(&rendered.resolution)),
+        warnings: rendered.warnings.iter().map(response::warning).collect(),
+        fingerprint: Some(response::fingerprint(rendered)),
+        output_spec: Some(output_spec),
+    }))
+}
+
+/// Returns the response for an event.
+pub(in crate::grpc) fn response(event: TaskEvent) -> RunTaskResponse {
+    of(match event {
+        TaskEvent::Accepted(accepted) => Event::Accepted(accepted),
+        TaskEvent::PromptLogprobs(tokens) => Event::PromptLogprobs(generate::PromptLogprobs { tokens }),
+        TaskEvent::Delta(delta) => Event::Delta(self::delta(delta)),
+        TaskEvent::Finished(answer) => Event::Finished(finished(answer)),
+    })
+}
+
+fn of(event: Event) -> RunTaskResponse {
+    RunTaskResponse { event: Some(event) }
+}
+
+fn delta(delta: Delta) -> generate::Delta {
+    let Delta { output_index, text, token_ids, tokens, is_reasoning: reasoning, bytes } = delta;
+    generate::Delta { output_index, text, token_ids, tokens, reasoning, bytes }
+}
+
+fn finished(answer: Answer) -> TaskFinished {
+    let Answer { text, finish, summary: generate::Summary { usage, timings, seed } } = answer;
+    let content = Some(message::Content::Text(text));
+    let message = Message { role: "assistant".to_owned(), content, ..Message::default() };
+    TaskFinished { message: Some(message), finish, usage, timings, seed }
+}

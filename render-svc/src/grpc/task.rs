@@ -1,0 +1,55 @@
+//! `TaskService`: render, then run the task.
+
+use std::pin::Pin;
+
+use futures_util::stream::unfold;
+use tandem_common::pb::task::v1::task_service_server::TaskService;
+use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
+use tandem_common::serve::deadline;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+use super::RenderApi;
+use super::convert::{cost, task as convert};
+use crate::task::generator::Generator;
+use crate::task::request::Task;
+use crate::task::{TaskRun, TaskRunner};
+
+/// Serves [`TaskService`].
+#[derive(Debug)]
+pub struct TaskApi<G> {
+    render: RenderApi,
+    runner: TaskRunner<G>,
+}
+
+impl<G> TaskApi<G> {
+    /// Renders with `render` and generates with `runner`.
+    #[must_use]
+    pub fn new(render: RenderApi, runner: TaskRunner<G>) -> Self {
+        Self { render, runner }
+    }
+}
+
+#[tonic::async_trait]
+impl<G: Generator> TaskService for TaskApi<G> {
+    type RunTaskStream = Pin<Box<dyn Stream<Item = Result<RunTaskResponse, Status>> + Send>>;
+
+    async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Self::RunTaskStream>, Status> {
+        let deadline = deadline(request.metadata());
+        let (request, parameters) = convert::request(request.into_inner());
+        let cost = cost(&request);
+        let rendered = self.render.executor.render(request, cost, |rendered| rendered).await?;
+        let options = parameters.options(&rendered.output_spec);
+        let first = convert::rendered(&rendered, options.output_spec.clone());
+        let run = self.runner.run(Task { rendered, options, deadline }).await?;
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(first)).chain(responses(run)))))
+    }
+}
+
+/// Returns a task's events as a stream. Each is generated when it is polled for.
+fn responses<G: Generator>(run: TaskRun<G>) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
+    unfold(run, async |mut run| {
+        let event = run.next().await?;
+        Some((event.map(convert::response).map_err(Status::from), run))
+    })
+}

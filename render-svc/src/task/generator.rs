@@ -1,0 +1,110 @@
+//! The port to the generation service, and the events and failures that come through it.
+//!
+//! Tasks own the types that they read or change. Contract messages that tasks only forward, such as
+//! [`Accepted`] and [`TokenInfo`], keep their type: a copy would have to follow every change of the
+//! contract.
+
+use std::net::SocketAddr;
+
+use tandem_common::pb::generate::v1::{Accepted, Finished, Summary, TokenInfo};
+
+use super::request::GenerationRequest;
+use crate::error::Error;
+
+/// Generates outputs on one of several replicas.
+pub trait Generator: Send + Sync + 'static {
+    /// A running output.
+    type Stream: GenerationStream;
+
+    /// Starts the output on a replica that accepts the request.
+    ///
+    /// # Errors
+    /// No healthy replica is found in time, or every healthy one rejects the request.
+    fn start(&self, request: &GenerationRequest) -> impl Future<Output = Result<Self::Stream, Error>> + Send;
+
+    /// Resumes the output of a failed stream after the token ids `generated`.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    fn resume(
+        &self,
+        request: &GenerationRequest,
+        generated: &[u32],
+        failed: &Self::Stream,
+        class: FailureClass,
+    ) -> impl Future<Output = Result<Self::Stream, Error>> + Send;
+}
+
+/// A running output. Dropping it cancels the call.
+pub trait GenerationStream: Send + Sync {
+    /// Returns the next event. [`GenerationEvent::Summary`] is the last one.
+    ///
+    /// # Errors
+    /// The call failed, ended before its summary, or exceeded the deadline.
+    fn next(&mut self) -> impl Future<Output = Result<GenerationEvent, GenerationError>> + Send;
+
+    /// Waits briefly for the end of the call, so that it is not recorded as cancelled.
+    fn close(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Returns the replica's address, for logs.
+    fn replica(&self) -> SocketAddr;
+}
+
+/// An event of a running output.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GenerationEvent {
+    /// The request runs.
+    Accepted(Accepted),
+    /// Log probabilities of the prompt's next tokens.
+    PromptLogprobs(Vec<TokenInfo>),
+    /// More output.
+    Delta(Delta),
+    /// The output is complete.
+    Finished(Finished),
+    /// The replica ended the output early, for example because it drains. Another attempt may
+    /// complete it.
+    Interrupted(Finished),
+    /// Usage and timings.
+    Summary(Summary),
+}
+
+/// A part of an output.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Delta {
+    /// Index of the output; 0 for a task.
+    pub output_index: u32,
+    /// Text, in whole characters.
+    pub text: String,
+    /// Token ids that this part completes.
+    pub token_ids: Vec<u32>,
+    /// The same tokens with log probabilities, if requested.
+    pub tokens: Vec<TokenInfo>,
+    /// True if the text is reasoning.
+    pub is_reasoning: bool,
+    /// The text as bytes, if requested.
+    pub bytes: Vec<u8>,
+}
+
+/// Failure of a running output.
+#[derive(Debug)]
+pub struct GenerationError {
+    /// Decides whether the task resumes.
+    pub class: FailureClass,
+    /// Error for the caller of a task that does not resume.
+    pub error: Error,
+}
+
+/// Consequence of a failure for further attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    /// The request is at fault, or its deadline passed: no replica can help.
+    Permanent,
+    /// The replica rejects requests for now: another one may accept.
+    RetryElsewhere,
+    /// The replica ended the output early. It may be chosen again while its health check reports
+    /// SERVING.
+    Interrupted,
+    /// The replica is unreachable or its engine failed. It is avoided until its next successful
+    /// health check.
+    ReplicaDown,
+}

@@ -1,0 +1,129 @@
+//! Assembles a task's events and its answer from the events of one or more replicas.
+
+use tandem_common::pb::generate::v1::{Accepted, Finished, Summary, TokenInfo};
+
+use super::generator::{Delta, GenerationEvent};
+use super::replay::ReplayCursor;
+
+/// An event of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskEvent {
+    /// The generation runs.
+    Accepted(Accepted),
+    /// Log probabilities of the prompt's next tokens.
+    PromptLogprobs(Vec<TokenInfo>),
+    /// More of the answer.
+    Delta(Delta),
+    /// The whole answer; the last event.
+    Finished(Answer),
+}
+
+/// The whole answer of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// All deltas' text.
+    pub text: String,
+    /// Why the output ended.
+    pub finish: Option<Finished>,
+    /// Usage and timings of the last replica.
+    pub summary: Summary,
+}
+
+/// Consequence of a replica's event for the task.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing for the caller.
+    Skip,
+    Emit(TaskEvent),
+    End(TaskEvent),
+    Interrupted(Finished),
+}
+
+/// The output so far.
+#[derive(Debug)]
+pub(super) struct TaskOutput {
+    returns_token_ids: bool,
+    is_accepted: bool,
+    token_ids: Vec<u32>,
+    text: String,
+    finish: Option<Finished>,
+    cursor: ReplayCursor,
+}
+
+impl TaskOutput {
+    /// Returns an empty output. Deltas have token ids only if `returns_token_ids` is true.
+    pub(super) fn new(returns_token_ids: bool) -> Self {
+        Self {
+            returns_token_ids,
+            is_accepted: false,
+            token_ids: Vec::new(),
+            text: String::new(),
+            finish: None,
+            cursor: ReplayCursor::default(),
+        }
+    }
+
+    /// Returns the number of tokens generated so far.
+    pub(super) fn tokens(&self) -> usize {
+        self.token_ids.len()
+    }
+
+    /// Returns the token ids that a resumed output starts after.
+    pub(super) fn resume_after(&self) -> &[u32] {
+        &self.token_ids[..self.cursor.resume_at()]
+    }
+
+    /// Prepares for the events of a resumed output, which repeat the last ones.
+    pub(super) fn restart(&mut self) {
+        self.cursor.restart();
+    }
+
+    /// Records how the output ended.
+    pub(super) fn finish(&mut self, finished: Finished) {
+        self.finish = Some(finished);
+    }
+
+    /// Adds an event of the current replica.
+    pub(super) fn advance(&mut self, event: GenerationEvent) -> Step {
+        match event {
+            GenerationEvent::Accepted(accepted) => self.accepted(accepted),
+            GenerationEvent::PromptLogprobs(tokens) => self.prompt_logprobs(tokens),
+            GenerationEvent::Delta(delta) => self.delta(delta),
+            GenerationEvent::Interrupted(finished) => Step::Interrupted(finished),
+            GenerationEvent::Finished(finished) => {
+                self.finish(finished);
+                Step::Skip
+            }
+            GenerationEvent::Summary(summary) => Step::End(TaskEvent::Finished(self.answer(summary))),
+        }
+    }
+
+    /// The caller gets the first replica's event only.
+    fn accepted(&mut self, accepted: Accepted) -> Step {
+        if std::mem::replace(&mut self.is_accepted, true) {
+            Step::Skip
+        } else {
+            Step::Emit(TaskEvent::Accepted(accepted))
+        }
+    }
+
+    fn prompt_logprobs(&mut self, mut tokens: Vec<TokenInfo>) -> Step {
+        self.cursor.advance_prompt(&mut tokens);
+        if tokens.is_empty() { Step::Skip } else { Step::Emit(TaskEvent::PromptLogprobs(tokens)) }
+    }
+
+    fn delta(&mut self, mut delta: Delta) -> Step {
+        self.cursor.advance(&mut delta);
+        self.token_ids.extend(&delta.token_ids);
+        self.text.push_str(&delta.text);
+        if !self.returns_token_ids {
+            delta.token_ids.clear();
+        }
+        let is_empty = delta.text.is_empty() && delta.token_ids.is_empty() && delta.tokens.is_empty();
+        if is_empty { Step::Skip } else { Step::Emit(TaskEvent::Delta(delta)) }
+    }
+
+    fn answer(&mut self, summary: Summary) -> Answer {
+        Answer { text: std::mem::take(&mut self.text), finish: self.finish.take(), summary }
+    }
+}

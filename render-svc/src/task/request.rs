@@ -1,0 +1,80 @@
+//! The requests of tasks to the generation service.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Instant;
+
+use tandem_common::pb::generate::v1::{Grammar, OutputSpec, ReturnOptions, Sampling, Stop};
+use tandem_model_files::tokenizer::Encoding;
+
+use crate::conversation::Invalid;
+use crate::error::Error;
+use crate::render::{Output, Rendered};
+
+/// A rendered conversation and how to answer it.
+#[derive(Debug)]
+pub struct Task {
+    /// The conversation, rendered with token ids.
+    pub rendered: Rendered,
+    /// Generation parameters.
+    pub options: GenerationOptions,
+    /// When the caller stops waiting.
+    pub deadline: Option<Instant>,
+}
+
+/// A prompt and how to generate its output.
+#[derive(Debug, Clone)]
+pub struct GenerationRequest {
+    /// The model's id.
+    pub model: String,
+    /// Digest of the tokenizer that made the prompt, as lower-case hex.
+    pub tokenizer_sha256: String,
+    /// The prompt's token ids.
+    pub prompt: Vec<u32>,
+    /// Generation parameters.
+    pub options: GenerationOptions,
+    /// When the caller stops waiting.
+    pub deadline: Option<Instant>,
+}
+
+/// Generation parameters, forwarded to the generation service.
+#[derive(Debug, Clone, Default)]
+pub struct GenerationOptions {
+    /// How tokens are sampled.
+    pub sampling: Sampling,
+    /// When the output ends.
+    pub stop: Option<Stop>,
+    /// Values to return besides text.
+    pub return_options: ReturnOptions,
+    /// How the output is read.
+    pub output_spec: OutputSpec,
+    /// Grammar that the output must match.
+    pub grammar: Option<Grammar>,
+    /// Higher is scheduled first.
+    pub priority: i32,
+    /// Cached prefixes are shared between requests with the same salt.
+    pub cache_salt: String,
+}
+
+impl TryFrom<Task> for GenerationRequest {
+    type Error = Error;
+
+    /// Creates a request that any replica can resume: with a seed, so that each draws the same
+    /// random numbers, and with token ids.
+    ///
+    /// # Errors
+    /// More than one output is requested, the conversation has images, or the model has no
+    /// tokenizer.
+    fn try_from(task: Task) -> Result<Self, Error> {
+        let Task { rendered, mut options, deadline } = task;
+        if options.sampling.n.is_some_and(|n| n > 1) {
+            return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
+        }
+        let Output::Prompt { tokens: Some(Encoding { ids: prompt, .. }), .. } = rendered.output else {
+            return Err(Error::ImagesNotSupported);
+        };
+        options.sampling.seed.get_or_insert_with(|| RandomState::new().hash_one(()));
+        options.return_options.token_ids = true;
+        let tokenizer_sha256 = rendered.model.tokenizer()?.sha256().to_owned();
+        Ok(Self { model: rendered.model.id.clone(), tokenizer_sha256, prompt, options, deadline })
+    }
+}

@@ -1,0 +1,168 @@
+//! How often, and from where, a task resumes: on a generator whose attempts are scripted.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::vec;
+
+use render_svc::error::Error;
+use render_svc::task::generator::{Delta, FailureClass, GenerationError, GenerationEvent, GenerationStream, Generator};
+use render_svc::task::request::GenerationRequest;
+use tandem_common::pb::generate::v1::{FinishReason, Finished, Summary};
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::failure::failed;
+use tandem_tests::{default_library, serve_library_on};
+use tokio::sync::watch;
+use tonic::Status;
+
+use super::{Answer, ask, task};
+
+type Attempt = Vec<Result<GenerationEvent, GenerationError>>;
+
+/// Plays one attempt per call. Without further attempts, no replica accepts the call.
+#[derive(Debug)]
+struct Script {
+    attempts: Mutex<VecDeque<Attempt>>,
+    resumed: Arc<Mutex<Vec<Resumed>>>,
+}
+
+/// Arguments of one `resume` call: the token ids so far and the class of the failure.
+type Resumed = (Vec<u32>, FailureClass);
+
+impl Script {
+    fn play(&self) -> Result<Playback, Error> {
+        let attempt = self.attempts.lock().expect("no panic").pop_front();
+        Ok(Playback(attempt.ok_or_else(|| unavailable("no replica"))?.into_iter()))
+    }
+}
+
+impl Generator for Script {
+    type Stream = Playback;
+
+    async fn start(&self, _request: &GenerationRequest) -> Result<Playback, Error> {
+        self.play()
+    }
+
+    async fn resume(
+        &self,
+        _request: &GenerationRequest,
+        generated: &[u32],
+        _failed: &Playback,
+        class: FailureClass,
+    ) -> Result<Playback, Error> {
+        self.resumed.lock().expect("no panic").push((generated.to_vec(), class));
+        self.play()
+    }
+}
+
+#[derive(Debug)]
+struct Playback(vec::IntoIter<Result<GenerationEvent, GenerationError>>);
+
+impl GenerationStream for Playback {
+    async fn next(&mut self) -> Result<GenerationEvent, GenerationError> {
+        self.0.next().expect("an attempt ends with a failure or a summary")
+    }
+
+    async fn close(&mut self) {}
+
+    fn replica(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 1).into()
+    }
+}
+
+fn unavailable(message: &str) -> Error {
+    Error::GenerationUnavailable { message: message.to_owned() }
+}
+
+fn fails(class: FailureClass) -> Result<GenerationEvent, GenerationError> {
+    Err(GenerationError { class, error: unavailable("scripted") })
+}
+
+fn token(id: u32) -> Result<GenerationEvent, GenerationError> {
+    Ok(GenerationEvent::Delta(Delta { text: format!("{id} "), token_ids: vec![id], ..Delta::default() }))
+}
+
+fn finished(reason: FinishReason) -> Finished {
+    Finished { reason: reason.into(), ..Finished::default() }
+}
+
+fn end() -> Attempt {
+    let finished = GenerationEvent::Finished(finished(FinishReason::Length));
+    vec![Ok(finished), Ok(GenerationEvent::Summary(Summary::default()))]
+}
+
+/// Attempts that deliver one new token each, after the last one of the attempt before, and then
+/// fail.
+fn one_token_each(attempts: u32) -> Vec<Attempt> {
+    let attempt = |id: u32| {
+        let replayed = id.checked_sub(1).map(token);
+        replayed.into_iter().chain([token(id), fails(FailureClass::ReplicaDown)]).collect()
+    };
+    (0..attempts).map(attempt).collect()
+}
+
+/// Runs a task on these attempts.
+async fn run(attempts: Vec<Attempt>) -> (Result<Answer, Status>, Vec<Resumed>) {
+    let resumed = Arc::default();
+    let script = Script { attempts: Mutex::new(attempts.into()), resumed: Arc::clone(&resumed) };
+    let service = serve_library_on(default_library(), Some(script), ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await;
+    let resumed = resumed.lock().expect("no panic").clone();
+    (answer, resumed)
+}
+
+/// Runs a task on attempts that all fail, until it fails too. Returns how often it resumed.
+async fn retries(attempts: Vec<Attempt>) -> usize {
+    let (answer, resumed) = run(attempts).await;
+    // After the first event, `ask` reports every status as ABORTED, with the status in its message.
+    let status = answer.expect_err("the task fails");
+    assert!(status.message().contains("scripted"), "{status:?}");
+    resumed.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_without_progress_resumes_three_times() {
+    let attempts = (0..10).map(|_| vec![fails(FailureClass::ReplicaDown)]);
+    assert_eq!(retries(attempts.collect()).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_with_progress_resumes_sixty_four_times() {
+    assert_eq!(retries(one_token_each(70)).await, 64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permanent_failure_ends_the_task() {
+    let attempts = vec![vec![token(0), fails(FailureClass::Permanent)], end()];
+    assert_eq!(retries(attempts).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_resumes_before_its_last_token_and_repeats_nothing() {
+    let mut attempts = one_token_each(4);
+    attempts.push([token(3)].into_iter().chain(end()).collect());
+    let (answer, resumed) = run(attempts).await;
+    let answer = answer.expect("an answer");
+    assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("0 1 2 3 ", &[0, 1, 2, 3][..]));
+    let down = |ids: &[u32]| (ids.to_vec(), FailureClass::ReplicaDown);
+    assert_eq!(resumed, [down(&[]), down(&[0]), down(&[0, 1]), down(&[0, 1, 2])]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_output_that_no_replica_resumes_ends_as_it_is() {
+    let interrupted = GenerationEvent::Interrupted(finished(FinishReason::Cancelled));
+    let attempt = vec![token(0), Ok(interrupted), Ok(GenerationEvent::Summary(Summary::default()))];
+    let (answer, resumed) = run(vec![attempt]).await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.text, "0 ");
+    assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Cancelled);
+    assert_eq!(resumed, [(Vec::new(), FailureClass::Interrupted)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_no_replica_accepts_fails_before_its_first_event() {
+    let (answer, _) = run(Vec::new()).await;
+    assert_eq!(failed(&answer.expect_err("no replica")).reason, "GENERATION_UNAVAILABLE");
+}
