@@ -16,6 +16,7 @@ mod differential;
 mod encoders;
 mod engine;
 mod envoy;
+mod error_texts;
 mod facts;
 mod failover;
 mod failure;
