@@ -14,8 +14,8 @@ pub(crate) struct Line<'a> {
     pub(crate) until: Option<SystemTime>,
 }
 
-/// Parses one token per line, each optionally followed by its expiry time: `2027-01-31T00:00:00Z`. Skips empty lines and lines
-/// that start with `#`.
+/// Parses one token per line, each optionally followed by its expiry time: `2027-01-31T00:00:00Z`.
+/// Skips empty lines and lines that start with `#`.
 pub(crate) fn lines(content: &[u8]) -> Result<Vec<Line<'_>>, Cause> {
     let mut lines = Vec::new();
     for (number, line) in std::str::from_utf8(content)?.lines().enumerate() {

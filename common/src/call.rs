@@ -32,8 +32,8 @@ pub struct CredentialsError {
 }
 
 impl Credentials {
-    /// Returns the endpoint of one of a host's addresses. `name` is the `http` or `https` URI of the host; its certificate must
-    /// have that host's name.
+    /// Returns the endpoint of one of a host's addresses. `name` is the `http` or `https` URI of
+    /// the host; its certificate must have that host's name.
     ///
     /// # Errors
     /// Fails if a file cannot be read or is invalid, or if TLS files are given for an `http` URI.

@@ -12,7 +12,8 @@ use tower::{Layer, Service};
 
 /// Work around one call. It starts when the request arrives.
 pub trait CallWork: Sized + Send + 'static {
-    /// Returns the response to the caller. `call` starts the inner service; work that rejects a request does not call it.
+    /// Returns the response to the caller. `call` starts the inner service; work that rejects a
+    /// request does not call it.
     fn run<E: 'static, F>(
         self,
         call: impl FnOnce() -> F + Send + 'static,

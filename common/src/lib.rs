@@ -1,4 +1,5 @@
-//! The parts that both Tandem services share: contracts, status codes and reasons, serving, outgoing calls, telemetry.
+//! The parts that both Tandem services share: contracts, status codes and reasons, serving,
+//! outgoing calls, telemetry.
 
 mod bearer;
 pub mod call;

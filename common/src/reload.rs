@@ -41,7 +41,8 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         self.current.load_full()
     }
 
-    /// Rebuilds the value if the files' digests differ from `previous`. Returns the digests for the next check.
+    /// Rebuilds the value if the files' digests differ from `previous`. Returns the digests for the
+    /// next check.
     fn check(&self, previous: Vec<[u8; 32]>) -> Vec<[u8; 32]> {
         let contents = match read(&self.paths) {
             Ok(contents) => contents,

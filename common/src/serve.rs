@@ -1,4 +1,5 @@
-//! A gRPC server: protection, limits, health, reflection, typed transport errors, the metrics page, and drain on shutdown.
+//! A gRPC server: protection, limits, health, reflection, typed transport errors, the metrics page,
+//! and drain on shutdown.
 
 mod args;
 mod body_timeout;
@@ -70,9 +71,9 @@ pub struct Endpoint {
 
 /// Serves all endpoints until `shutdown`, then drains.
 ///
-/// Health is SERVING once the routes of all endpoints are set. Calls to an endpoint without routes are rejected. Each endpoint
-/// has its own limits. On shutdown health turns NOT_SERVING, new calls are rejected, and calls in progress have
-/// [`ServeArgs::drain_seconds`] to finish.
+/// Health is SERVING once the routes of all endpoints are set. Calls to an endpoint without routes
+/// are rejected. Each endpoint has its own limits. On shutdown health turns NOT_SERVING, new calls
+/// are rejected, and calls in progress have [`ServeArgs::drain_seconds`] to finish.
 ///
 /// # Errors
 /// Fails with [`ServeError`] if a server could not be built or failed.
@@ -168,7 +169,8 @@ fn server(
     Ok(async move { Ok(router.serve_with_incoming_shutdown(incoming, close).await?) })
 }
 
-/// Raises the limit of open files, which bounds the connections, to the maximum that the operating system allows.
+/// Raises the limit of open files, which bounds the connections, to the maximum that the operating
+/// system allows.
 fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

@@ -1,4 +1,5 @@
-//! Failures as callers see them: on the wire a gRPC status with `google.rpc` details, on the command line a JSON object.
+//! Failures as callers see them: on the wire a gRPC status with `google.rpc` details, on the
+//! command line a JSON object.
 
 mod code;
 mod errors_page;
@@ -33,7 +34,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure with the code of its reason. Programs compare the reason; people read the message.
+    /// Creates a failure with the code of its reason. Programs compare the reason; people read the
+    /// message.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
@@ -156,7 +158,8 @@ impl From<Failure> for Status {
     }
 }
 
-/// Truncates text that may come from the caller: a status is sent in headers, which clients limit to about 8 KiB.
+/// Truncates text that may come from the caller: a status is sent in headers, which clients limit
+/// to about 8 KiB.
 fn clip(mut text: String) -> String {
     const MAX_BYTES: usize = 1024;
     if text.len() > MAX_BYTES {

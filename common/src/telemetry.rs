@@ -1,4 +1,5 @@
-//! Telemetry: logs on standard error, traces, metrics and logs exported over OTLP, and the registry of the metrics page.
+//! Telemetry: logs on standard error, traces, metrics and logs exported over OTLP, and the registry
+//! of the metrics page.
 //!
 //! None of it contains prompt or answer text, only sizes and counts.
 
@@ -71,7 +72,8 @@ pub(crate) struct MetricsPage {
 }
 
 impl Telemetry {
-    /// Starts telemetry for the whole process, on a tokio runtime. Metrics created before are not recorded.
+    /// Starts telemetry for the whole process, on a tokio runtime. Metrics created before are not
+    /// recorded.
     ///
     /// # Errors
     /// Fails if the log filter is invalid or an exporter cannot be built.
@@ -86,7 +88,8 @@ impl Telemetry {
             Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
             None => None,
         };
-        // Fails for the second service in a process, as in tests, which then shares the first one's subscriber.
+        // Fails for the second service in a process, as in tests, which then shares the first one's
+        // subscriber.
         let _ = tracing_subscriber::registry().with(lines(log)?).with(exported).try_init();
         span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
         if let Some(metrics) = &metrics {

@@ -2,6 +2,7 @@
 
 pub mod conversations;
 pub mod corpus;
+pub mod error_texts;
 pub mod failure;
 mod files;
 pub mod gguf_file;

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tandem_model_files::tokenizer::{EncodeOptions, Tokenizer};
 
+use crate::error_texts;
 use crate::gguf_file::File;
 
 /// What transformers makes of the default model.
@@ -29,9 +30,9 @@ pub fn built(file: &File) -> Tokenizer {
 }
 
 #[track_caller]
-pub fn refused(file: &File, message: &str) {
-    let error = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect_err(message);
-    assert_eq!(error.to_string(), message);
+pub fn refused(file: &File, case: &str) {
+    let error = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect_err(case);
+    error_texts::check(case, &error.to_string());
 }
 
 pub fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {

@@ -1,5 +1,6 @@
 //! What the contract promises: reasons, the registry, the validation of templates.
 
+mod error_texts;
 mod reasons;
 mod registry;
 mod validate_template;

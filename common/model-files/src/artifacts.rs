@@ -1,5 +1,6 @@
-//! What is known of a model without its weights: names, special tokens, chat templates, generation defaults, tokenizer.
-//! It comes from a Hugging Face folder or from the header of a GGUF file, and reads the same from either.
+//! Model artifacts, which are everything but the weights: name, special tokens, chat templates,
+//! generation defaults, tokenizer. They come from a Hugging Face folder or from the header of a
+//! GGUF file, in the same form.
 
 pub mod gguf;
 mod hf;
@@ -13,14 +14,14 @@ use crate::digest::hex_sha256;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use gguf::{Gguf, GgufError};
 
-/// Why a model's artifacts could not be read.
+/// Why artifacts could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactsError {
     /// The path is neither a folder nor a `.gguf` file.
     #[error("{} is neither a folder nor a .gguf file", path.display())]
     Kind { path: PathBuf },
-    /// The folder has none of the files that tell something about a model.
-    #[error("{} has none of {}", path.display(), hf::FILES.join(", "))]
+    /// The folder contains none of the known model files.
+    #[error("{} contains none of {}", path.display(), hf::FILES.join(", "))]
     Empty { path: PathBuf },
     /// A file could not be read.
     #[error("cannot read {}", path.display())]
@@ -29,15 +30,15 @@ pub enum ArtifactsError {
         #[source]
         source: std::io::Error,
     },
-    /// A file that should be JSON is not.
-    #[error("{} is not the JSON that it should be", path.display())]
+    /// A JSON file has invalid syntax.
+    #[error("{} is not valid JSON", path.display())]
     Json {
         path: PathBuf,
         #[source]
         source: serde_json::Error,
     },
-    /// A JSON file holds something else than it should.
-    #[error("{}: {field} should be {expected}", path.display())]
+    /// A field of a JSON file has the wrong type.
+    #[error("{}: {field} is not {expected}", path.display())]
     Field { path: PathBuf, field: String, expected: &'static str },
     /// The GGUF file could not be read.
     #[error("{}", path.display())]
@@ -48,50 +49,53 @@ pub enum ArtifactsError {
     },
 }
 
-/// What is known of a model without its weights.
+/// A model without its weights.
 #[derive(Debug)]
 pub struct Artifacts {
-    /// What to call the model: `org/repo` inside a Hugging Face cache, else the file's stem or the folder's name.
+    /// The model's name: `org/repo` inside a Hugging Face cache, else the file's stem or the
+    /// folder's name.
     pub name: String,
-    /// Where all this was read.
+    /// The file or folder.
     pub path: PathBuf,
-    /// `model_type` of config.json, `general.architecture` of a GGUF.
+    /// `model_type` of config.json, or `general.architecture` of a GGUF.
     pub architecture: Option<String>,
-    /// Tokens, prompt and output together.
+    /// The model's limit of tokens, prompt and output together.
     pub context_length: Option<u32>,
     pub special_tokens: SpecialTokens,
     pub templates: Templates,
     pub generation: GenerationDefaults,
-    /// `config.json` as it stands; null without one, and for a GGUF, whose settings are in `gguf()`.
+    /// The content of `config.json`. Null without the file, and for a GGUF, whose settings are in
+    /// [`Artifacts::gguf`].
     pub config: serde_json::Value,
     source: Source,
     tokenizer: OnceLock<Tokenizer>,
 }
 
-/// Special tokens by the names that templates know them by.
+/// Special tokens, by their names in chat templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Name and text: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, then the model's own.
-    /// Those that are not set are left out, as transformers leaves them undefined in templates.
+    /// Name and text: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token,
+    /// then the model's own. Unset tokens are omitted, because transformers leaves them undefined
+    /// in templates.
     pub named: Vec<(String, String)>,
-    /// Further special tokens, without names.
+    /// Special tokens without names.
     pub additional: Vec<String>,
 }
 
-/// A model's chat templates, as they stand in its files.
+/// The source texts of a model's chat templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Templates {
     pub default: Option<String>,
-    /// Others by name, such as `tool_use` and `rag`, in the order of the file.
+    /// Templates with names, such as `tool_use` and `rag`, in the order of the file.
     pub named: Vec<(String, String)>,
 }
 
-/// What the model's makers would generate with, where they say so.
+/// The model's recommended generation settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerationDefaults {
-    /// Every id that ends the model's turn.
+    /// The ids of all end-of-turn tokens.
     pub eos_token_ids: Vec<u32>,
-    /// `false` means greedy, whatever the temperature says.
+    /// `false` means greedy sampling at any temperature.
     pub do_sample: Option<bool>,
     pub temperature: Option<f32>,
     pub top_k: Option<u32>,
@@ -108,8 +112,9 @@ enum Source {
 }
 
 impl Artifacts {
-    /// Reads a `.gguf` file's header, or whatever a folder holds of `tokenizer_config.json`, `tokenizer.json`, `config.json`,
-    /// `generation_config.json` and chat templates. The tokenizer is only built when it is asked for.
+    /// Reads the header of a `.gguf` file, or those of these files that a folder contains:
+    /// `tokenizer_config.json`, `tokenizer.json`, `config.json`, `generation_config.json` and chat
+    /// templates. The tokenizer is built on first use.
     pub fn load(path: &Path) -> Result<Self, ArtifactsError> {
         if path.is_dir() {
             hf::load(path)
@@ -120,7 +125,7 @@ impl Artifacts {
         }
     }
 
-    /// The open file, if the model is a GGUF.
+    /// Returns the open file of a GGUF model.
     pub fn gguf(&self) -> Option<&Arc<Gguf>> {
         match &self.source {
             Source::Gguf(gguf) => Some(gguf),
@@ -128,7 +133,7 @@ impl Artifacts {
         }
     }
 
-    /// The model's tokenizer, built on the first call.
+    /// Returns the model's tokenizer. The first call builds it.
     pub fn tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         if let Some(tokenizer) = self.tokenizer.get() {
             return Ok(tokenizer.clone());
@@ -142,13 +147,15 @@ impl Artifacts {
 
     fn folder_tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         let path = self.path.join(hf::TOKENIZER);
-        let json = hf::read_file(&path, hf::MAX_TOKENIZER).map_err(|source| TokenizerError::Read { path, source })?;
+        let json =
+            hf::read_file(&path, hf::MAX_TOKENIZER_BYTES).map_err(|source| TokenizerError::Read { path, source })?;
         let SpecialTokens { named, additional } = &self.special_tokens;
         let texts: Vec<&str> = named.iter().map(|(_, text)| text).chain(additional).map(String::as_str).collect();
         Tokenizer::from_json(&json, &texts)
     }
 
-    /// The ids that end the model's turn: those of the generation defaults, and the tokenizer's eos token.
+    /// Returns the ids of end-of-turn tokens: those of the generation defaults and the tokenizer's
+    /// eos token.
     pub fn eos_token_ids(&self) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.generation.eos_token_ids.clone();
         if let Some(text) = self.special_tokens.get("eos_token") {
@@ -159,14 +166,14 @@ impl Artifacts {
 }
 
 impl SpecialTokens {
-    /// The text of a named token.
+    /// Returns the text of a named token.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
     }
 }
 
 impl Templates {
-    /// A template by name; `default` is one.
+    /// Returns a template by name. The default template has the name `default`.
     pub fn get(&self, name: &str) -> Option<&str> {
         if name == "default" {
             return self.default.as_deref();
@@ -174,18 +181,18 @@ impl Templates {
         self.named.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
     }
 
-    /// Every name, `default` first.
+    /// Returns all names, `default` first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let default = self.default.as_ref().map(|_| "default");
         default.into_iter().chain(self.named.iter().map(|(name, _)| name.as_str()))
     }
 
-    /// Whether the model ships no template at all.
+    /// Returns true if the model has no template.
     pub fn is_empty(&self) -> bool {
         self.default.is_none() && self.named.is_empty()
     }
 
-    /// Lower-case hex SHA-256 of a template's text.
+    /// Returns the SHA-256 of a template's text in lower-case hex.
     pub fn sha256(&self, name: &str) -> Option<String> {
         self.get(name).map(|text| hex_sha256(text.as_bytes()))
     }
@@ -201,16 +208,17 @@ impl Templates {
     }
 }
 
-/// Whether there is a model at `path`: a `.gguf` file, or a folder with one of the files that tell something about a model.
+/// Returns true if `path` is a model: a `.gguf` file, or a folder that contains a known model file.
 #[must_use]
 pub fn is_model(path: &Path) -> bool {
-    match path.is_dir() {
-        true => hf::FILES.iter().any(|file| path.join(file).exists()),
-        false => path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")),
+    if path.is_dir() {
+        hf::FILES.iter().any(|file| path.join(file).exists())
+    } else {
+        path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
     }
 }
 
-/// Keeps the first of equal ids.
+/// Removes repeated ids. Keeps the order.
 fn unique(ids: Vec<u32>) -> Vec<u32> {
     let mut seen = std::collections::HashSet::new();
     ids.into_iter().filter(|&id| seen.insert(id)).collect()
@@ -237,7 +245,8 @@ fn from_gguf(path: &Path) -> Result<Artifacts, GgufError> {
     })
 }
 
-/// Names that templates know, and how GGUF calls them (the spelling of "seperator" is the format's own).
+/// The names of special tokens in chat templates and in GGUF ("seperator" is the format's
+/// spelling).
 const GGUF_SPECIAL_TOKENS: &[(&str, &str)] = &[
     ("bos_token", "bos"),
     ("eos_token", "eos"),

@@ -1,8 +1,8 @@
-//! Checksums, as they are shown.
+//! Checksums in text form.
 
 use sha2::{Digest, Sha256};
 
-/// Lower-case hex SHA-256.
+/// Returns the SHA-256 of `bytes` in lower-case hex.
 pub fn hex_sha256(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |half: u8| char::from(DIGITS[usize::from(half)]);

@@ -1,4 +1,5 @@
-//! Model files: Hugging Face folders, GGUF and safetensors ([`artifacts`]), and the tokenizers in them ([`tokenizer`]).
+//! Model files: Hugging Face folders, GGUF and safetensors ([`artifacts`]), and their tokenizers
+//! ([`tokenizer`]).
 
 pub mod artifacts;
 pub mod digest;

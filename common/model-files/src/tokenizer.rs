@@ -1,4 +1,5 @@
-//! Text to token ids and back, the same for a Hugging Face `tokenizer.json` and for the vocabulary in a GGUF header.
+//! Tokenizers: text to token ids and back, from a Hugging Face `tokenizer.json` or the vocabulary
+//! in a GGUF header.
 
 mod added;
 mod affixes;
@@ -26,123 +27,129 @@ use classic::Classic;
 use literal::{Forbidden, Piece, pieces};
 use pending::Pending;
 
-/// No vocabulary comes near this; a larger id is a broken file, and a table that long would be the attack.
+/// The limit of ids, above all known vocabularies. It bounds the tables that an untrusted file can
+/// cause.
 const MAX_IDS: usize = 1 << 22;
 
 /// Why a tokenizer could not be built, or text or ids not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
-    /// There is no `tokenizer.json`, or it cannot be read.
+    /// `tokenizer.json` cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    /// `tokenizer.json` is not one.
-    #[error("tokenizer.json cannot be read: {reason}")]
+    /// `tokenizer.json` is invalid.
+    #[error("invalid tokenizer.json: {reason}")]
     Json { reason: String },
     /// The encoder could not be built from a GGUF's vocabulary.
-    #[error("the vocabulary in GGUF cannot be used: {reason}")]
+    #[error("invalid vocabulary in GGUF: {reason}")]
     Vocabulary { reason: String },
-    /// The GGUF header lacks a tokenizer key or holds the wrong type.
+    /// A tokenizer key of the GGUF header is missing or has the wrong type.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// The GGUF's tokenizer is of a kind that is not built here.
-    #[error("tokenizer model {found:?} in GGUF is not supported, only \"gpt2\" and \"llama\"")]
+    /// The GGUF's tokenizer model is not supported.
+    #[error("unsupported tokenizer model {found:?} in GGUF; supported are \"gpt2\" and \"llama\"")]
     Model { found: String },
-    /// The GGUF names split rules that are not known. Guessing would change ids silently.
-    #[error("pre-tokenizer {found:?} in GGUF is not supported, only {known}")]
+    /// The GGUF's pre-tokenizer is not supported. Another one would silently change ids.
+    #[error("unsupported pre-tokenizer {found:?} in GGUF; supported are {known}")]
     PreTokenizer { found: String, known: String },
-    /// A merge does not join two tokens of the vocabulary into a third.
+    /// A merge is not a pair of tokens whose join is a token.
     #[error("merge {index} {merge:?} does not join two tokens of the vocabulary into a third")]
     Merge { index: usize, merge: String },
-    /// Two ids have one text.
+    /// Two ids have the same text.
     #[error("token {token:?} is in the vocabulary twice, as {first} and {second}")]
     Duplicate { token: String, first: u32, second: u32 },
-    /// Tokens and their types are lists of different lengths.
+    /// The lists of tokens and of their types differ in length.
     #[error("{tokens} tokens have {types} token types")]
     TypeCount { tokens: usize, types: usize },
-    /// Tokens and their scores are lists of different lengths.
+    /// The lists of tokens and of their scores differ in length.
     #[error("{tokens} tokens have {scores} scores in tokenizer.ggml.scores")]
     ScoreCount { tokens: usize, scores: usize },
-    /// A score that is no number: nothing could be put in order by it.
-    #[error("score {index} in tokenizer.ggml.scores is {found}")]
+    /// A score is not finite, so it has no order.
+    #[error("score {index} in tokenizer.ggml.scores is {found}, expected a finite number")]
     Score { index: usize, found: f32 },
-    /// Tokens that are nearly all made of others, in nearly every way.
-    #[error("the ways to make two of tokenizer.ggml.tokens one of them would take more than {limit} bytes")]
+    /// The vocabulary has too many merges.
+    #[error("the merges of tokenizer.ggml.tokens need more than {limit} bytes")]
     Merges { limit: usize },
-    /// The GGUF asks for something that its kind of tokenizer does not do here.
-    #[error("{key:?} in GGUF is not supported for tokenizer model {model:?}")]
+    /// The GGUF has a setting that is not supported for its tokenizer model.
+    #[error("unsupported key {key:?} in GGUF for tokenizer model {model:?}")]
     Unsupported { key: String, model: &'static str },
-    /// The vocabulary's ids are too large to be true.
-    #[error("the vocabulary reaches id {largest}, the limit is {limit}")]
+    /// An id exceeds the limit.
+    #[error("vocabulary has id {largest}, limit {limit}")]
     TooLarge { largest: usize, limit: usize },
-    /// Tokens are turned into text in a way that is not known here.
-    #[error("decoder {found:?} is not supported")]
+    /// The decoder of `tokenizer.json` is not supported.
+    #[error("unsupported decoder {found:?}")]
     Decoder { found: String },
-    /// The ids that belong around a text are given in a way that is not known here.
-    #[error("post-processor {found:?} is not supported")]
+    /// The post-processor of `tokenizer.json` is not supported.
+    #[error("unsupported post-processor {found:?}")]
     PostProcessor { found: String },
-    /// A literal range is not one of the text, or not after the one before it.
-    #[error("literal range {start}..{end} is not in order, or not one of whole characters in a text of {length} bytes")]
+    /// A literal range is outside of the text, splits a character or is out of order.
+    #[error(
+        "literal range {start}..{end} is out of order or not a range of whole characters in a text of {length} bytes"
+    )]
     Literal { start: usize, end: usize, length: usize },
-    /// Only the slow encoder can do what is asked for, offsets mostly, and the text is too long for it.
-    #[error("a text of {bytes} bytes is too long: with offsets, or for this model's tokenizer, {limit} is the most")]
+    /// The text is too long for the classic encoder, which computes offsets and supports all
+    /// tokenizers.
+    #[error("text has {bytes} bytes, limit {limit} with offsets or for this model's tokenizer")]
     TooLong { bytes: usize, limit: usize },
-    /// Text could not be encoded.
-    #[error("text cannot be tokenized: {reason}")]
+    /// The encoder failed.
+    #[error("cannot encode text: {reason}")]
     Encode { reason: String },
-    /// Ids could not be decoded.
-    #[error("token ids cannot be decoded: {reason}")]
+    /// The decoder failed.
+    #[error("cannot decode token ids: {reason}")]
     Decode { reason: String },
-    /// An id that the vocabulary does not have.
-    #[error("token id {id} is not in the vocabulary of {size}")]
+    /// An id is outside of the vocabulary.
+    #[error("token id {id} is not in the vocabulary of {size} tokens")]
     UnknownId { id: u32, size: usize },
 }
 
-/// Bytes of text and ids that a tokenizer remembers unless told otherwise.
+/// The default size of the cache of encoded texts.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Which of the ids that the model wants around a text, such as a leading bos, to add. A rendered chat prompt has them already.
-/// Ids that the text begins with are not added before it again.
+/// Which of the ids around a text, such as a leading bos, to add. A rendered chat prompt contains
+/// them already. Ids that the text starts with are not added again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Around {
     /// None.
     #[default]
     Nothing,
-    /// Those before the text: the model continues it.
+    /// The ids before the text, for a text that the model continues.
     Before,
-    /// All.
+    /// The ids before and after the text.
     Both,
 }
 
-/// How to encode a text.
+/// The options of encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeOptions<'a> {
     /// Which ids to add around the text.
     pub around: Around,
-    /// Ascending, disjoint byte ranges of the text in which no added token is recognised, special or not. Each range, and
-    /// each stretch between two, is encoded by itself, so no token lies across an edge. Where the vocabulary itself spells
-    /// an added token of two characters or more that is not white space, its first character is encoded apart, so that
-    /// even then its id does not appear.
+    /// Ascending, disjoint byte ranges of the text in which no added token is recognized, special
+    /// or not. Each range, and each span between two ranges, is encoded separately, so no token
+    /// crosses a boundary. If the vocabulary itself contains the text of an added token (of at
+    /// least two characters, not white space), the token's first character is encoded separately,
+    /// so that its id does not appear.
     pub literal: &'a [Range<usize>],
-    /// Also say which bytes each id came from, of a text of at most 4 MiB. Ten to a hundred times as slow.
+    /// Also return the byte range of each id. The text may have at most 4 MiB, and encoding is 10
+    /// to 100 times slower.
     pub offsets: bool,
 }
 
-/// The ids of a text.
+/// An encoded text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Encoding {
-    /// In the order of the text.
+    /// The token ids, in the order of the text.
     pub ids: Vec<u32>,
-    /// For each id the bytes of the text that it came from, if asked for; of the text as it was given, whatever a
-    /// normalizer makes of it. A range is one of whole characters: where one character became several ids, each has all of
-    /// it. An id that was put around the text, or that stands for a space before it, has an empty range.
+    /// For each id its byte range in the original text, if requested. Ranges consist of whole
+    /// characters: if one character became several ids, each has the whole character. An id that
+    /// was added around the text, or for a space before it, has an empty range.
     pub offsets: Option<Vec<Range<usize>>>,
 }
 
-/// A tokenizer. Clones share one vocabulary.
+/// A tokenizer. Clones share the vocabulary.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
@@ -160,11 +167,12 @@ struct Inner {
 }
 
 impl Tokenizer {
-    /// From the bytes of a `tokenizer.json`. `named_special` are the texts of the special tokens that the model's other files
-    /// name: those in the vocabulary are special too, as in transformers.
+    /// Builds a tokenizer from the bytes of a `tokenizer.json`. `named_special` are the texts of
+    /// the special tokens in the model's other files; those in the vocabulary become special, as in
+    /// transformers.
     pub fn from_json(json: &[u8], named_special: &[&str]) -> Result<Self, TokenizerError> {
         let mut encoder = parse(json)?;
-        // Truncation and padding are training settings that some files carry along. Here they would corrupt prompts.
+        // Some files contain truncation and padding from training, which would corrupt prompts.
         let _ = encoder.with_truncation(None);
         encoder.with_padding(None);
         let named = named_special.iter().filter(|text| is_plain_token(&encoder, text));
@@ -176,7 +184,8 @@ impl Tokenizer {
         Self::assemble(encoder, special, affixes, hex_sha256(json))
     }
 
-    /// From the vocabulary, merges or scores, token types and pre-tokenizer name in a GGUF header.
+    /// Builds a tokenizer from a GGUF header: vocabulary, merges or scores, token types and
+    /// pre-tokenizer name.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let built = gguf::build(gguf)?;
         let special = flagged_special(&built.encoder);
@@ -198,16 +207,17 @@ impl Tokenizer {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The ids of `text`. Added tokens that stand in the text become their ids. With `add_special_tokens`, [`Around::Both`].
+    /// Encodes `text`. Added tokens in it become their ids. `add_special_tokens` selects
+    /// [`Around::Both`].
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
         let around = if add_special_tokens { Around::Both } else { Around::Nothing };
         let options = EncodeOptions { around, ..EncodeOptions::default() };
         Ok(self.encode_with(text, &options)?.ids)
     }
 
-    /// The ids of `text` and, if asked for, where they came from.
+    /// Encodes `text` with options.
     ///
-    /// Fails if a literal range is not one of the text, or not after the one before it.
+    /// Fails if a literal range is outside of the text, splits a character or is out of order.
     pub fn encode_with(&self, text: &str, options: &EncodeOptions<'_>) -> Result<Encoding, TokenizerError> {
         let pieces = pieces(text, options.literal)?;
         let encoding = if options.offsets { self.inner.located(&pieces)? } else { self.inner.plain(&pieces)? };
@@ -219,24 +229,24 @@ impl Tokenizer {
         })
     }
 
-    /// Text and ids are remembered up to so many bytes, shared by all clones, so that what was encoded before is only
-    /// looked up. At first 64 MiB; 0 turns it off.
+    /// Sets the size of the cache of encoded texts, which all clones share. The default is 64 MiB;
+    /// 0 disables it.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.inner.fast.set_cache_bytes(bytes);
     }
 
-    /// Waits until text is encoded as fast as it can be. The first text that is encoded begins the work for that, in the
-    /// background; until it is done, text is encoded more slowly, to the same ids.
+    /// Waits until the fast encoder is built. Without this call it is built in the background from
+    /// the first use on; until then the classic encoder produces the same ids more slowly.
     pub fn prepare(&self) {
         let _ = self.inner.fast.wait(&self.inner.classic);
     }
 
-    /// Every token that becomes its id wherever its text stands, by ascending id.
+    /// Returns all added tokens by ascending id.
     pub fn added_tokens(&self) -> &[AddedToken] {
         &self.inner.added
     }
 
-    /// The text of `ids` taken together, as transformers decodes a whole sequence.
+    /// Decodes a whole sequence, as transformers does.
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, TokenizerError> {
         if let Some(&id) = ids.iter().find(|&&id| self.token_bytes(id).is_none()) {
             return Err(TokenizerError::UnknownId { id, size: self.vocab_size() });
@@ -246,43 +256,47 @@ impl Tokenizer {
         text.map_err(|error| TokenizerError::Decode { reason: error.to_string() })
     }
 
-    /// The exact bytes that `id` adds to a text: part of a character, or several. `None` if there is no such id.
+    /// Returns the exact bytes of `id` in a text, which may be part of a character. None for an
+    /// unknown id.
     ///
-    /// Put together they are the text, except that a decoder which trims the start of a whole text (Llama 2's does, by one
-    /// space) is not followed there: what continues a prompt starts nothing.
+    /// Their concatenation is the text, with one exception: a decoder that trims the start of a
+    /// whole text, as Llama 2's does by one space, is not applied, because generated text continues
+    /// a prompt.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.inner.bytes.get(id)
     }
 
-    /// Whether `id` is a control token, such as the end of a turn, and no text.
+    /// Returns true if `id` is a control token, such as the end of a turn, and not text.
     pub fn is_special(&self, id: u32) -> bool {
         self.inner.special.contains(&id)
     }
 
-    /// The ids of all special tokens, ascending.
+    /// Returns the ids of all special tokens, ascending.
     pub fn special_ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.inner.special.iter().copied().collect();
         ids.sort_unstable();
         ids
     }
 
-    /// The id of the token that is spelled exactly so in the vocabulary.
+    /// Returns the id of a token in the vocabulary's spelling.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.classic.encoder.token_to_id(token)
     }
 
-    /// How the vocabulary spells `id`. Not text: byte-level vocabularies spell a space `Ġ`.
+    /// Returns the vocabulary's spelling of `id`. It is not text: byte-level vocabularies spell a
+    /// space `Ġ`.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.inner.classic.encoder.id_to_token(id)
     }
 
-    /// One more than the largest id.
+    /// Returns the largest id plus one.
     pub fn vocab_size(&self) -> usize {
         self.inner.bytes.len()
     }
 
-    /// Lower-case hex SHA-256: of the bytes of `tokenizer.json`, or of the tokenizer metadata of a GGUF (see
-    /// `tokenizer/gguf.rs` for its exact form). Equal wherever the same files are loaded.
+    /// Returns a SHA-256 in lower-case hex: of the bytes of `tokenizer.json`, or of the tokenizer
+    /// metadata of a GGUF (form: see `tokenizer/gguf.rs`). The same files have the same digest on
+    /// every machine.
     pub fn sha256(&self) -> &str {
         &self.inner.sha256
     }
@@ -317,7 +331,7 @@ impl Inner {
 }
 
 impl Encoding {
-    /// With what belongs around a text, except what it begins with anyway.
+    /// Adds the ids before and after the text, except those before if the text starts with them.
     fn between(mut self, before: &[u32], after: &[u32]) -> Self {
         let before = if self.ids.starts_with(before) { &[][..] } else { before };
         let nowhere = |ids: &[u32]| vec![0..0; ids.len()];
@@ -327,18 +341,18 @@ impl Encoding {
     }
 }
 
-/// The library panics on some malformed files (a merge longer than any token, a decoder that is a number). A broken file
-/// must be an error.
+/// Parses a `tokenizer.json`. The library panics on some invalid files, such as a merge longer than
+/// any token; that becomes an error.
 fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
     let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json));
     match parsed {
         Ok(Ok(encoder)) => Ok(encoder),
         Ok(Err(error)) => Err(TokenizerError::Json { reason: error.to_string() }),
-        Err(_) => Err(TokenizerError::Json { reason: "it is malformed".to_owned() }),
+        Err(_) => Err(TokenizerError::Json { reason: "the library panicked".to_owned() }),
     }
 }
 
-/// Whether `text` is a token that is not yet known as an added one, which text is searched for.
+/// Returns true if `text` is a token of the vocabulary but not an added token.
 fn is_plain_token(encoder: &tokenizers::Tokenizer, text: &str) -> bool {
     let added = encoder.get_added_vocabulary().get_vocab();
     !added.contains_key(text) && encoder.token_to_id(text).is_some()

@@ -21,7 +21,8 @@ pub struct ServeArgs {
     )]
     pub max_message_bytes: usize,
 
-    /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are not counted
+    /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are
+    /// not counted
     #[arg(
         long,
         env = "TANDEM_MAX_CALLS",
@@ -54,8 +55,8 @@ pub struct ServeArgs {
 
     /// Maximum connection age in seconds, plus up to 10 % jitter [default: unlimited]
     ///
-    /// Running calls finish, then clients reconnect. A call that arrives at that moment is not processed; clients with retries
-    /// repeat it.
+    /// Running calls finish, then clients reconnect. A call that arrives at that moment is not
+    /// processed; clients with retries repeat it.
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTION_AGE_SECONDS",
@@ -67,7 +68,8 @@ pub struct ServeArgs {
 
     /// Shutdown grace period in seconds. Keep it below the orchestrator's own (Kubernetes: 30)
     ///
-    /// Calls in progress may finish within it after SIGTERM. A second SIGINT ends the process at once.
+    /// Calls in progress may finish within it after SIGTERM. A second SIGINT ends the process at
+    /// once.
     #[arg(
         long,
         env = "TANDEM_DRAIN_SECONDS",
@@ -94,7 +96,8 @@ impl ServeArgs {
         security: SecurityArgs::DEFAULT,
     };
 
-    /// Returns the maximum connection age with jitter: without it all clients would reconnect at once.
+    /// Returns the maximum connection age with jitter: without it all clients would reconnect at
+    /// once.
     pub(super) fn max_connection_age(&self) -> Option<Duration> {
         let jitter = random_u64() as f64 / u64::MAX as f64;
         self.max_connection_age_seconds.map(|seconds| Duration::from_secs(seconds).mul_f64(1.0 + 0.1 * jitter))
@@ -107,11 +110,13 @@ impl Default for ServeArgs {
     }
 }
 
-/// TLS and tokens of a server. Files are checked every five seconds and reloaded when they have changed.
+/// TLS and tokens of a server. Files are checked every five seconds and reloaded when they have
+/// changed.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
-    /// PEM file of the TLS certificate, followed by its chain. Reloaded when it changes, as all files of this section
+    /// PEM file of the TLS certificate, followed by its chain. Reloaded when it changes, as all
+    /// files of this section
     #[arg(long, env = "TANDEM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
@@ -125,12 +130,13 @@ pub struct SecurityArgs {
 
     /// File of accepted bearer tokens, one per line. Health checks need no token
     ///
-    /// A token may be followed by its expiry time: TOKEN 2027-01-31T00:00:00Z. Lines that start with # are skipped. To change
-    /// the tokens, replace the file; do not write into it.
+    /// A token may be followed by its expiry time: TOKEN 2027-01-31T00:00:00Z. Lines that start
+    /// with # are skipped. To change the tokens, replace the file; do not write into it.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Listen on a non-loopback address without TLS and tokens, because another component protects it
+    /// Listen on a non-loopback address without TLS and tokens, because another component protects
+    /// it
     #[arg(long, env = "TANDEM_INSECURE")]
     pub insecure: bool,
 }

@@ -23,7 +23,8 @@ const PREFACE_BYTES: usize = 24 + 9;
 /// The delay after the operating system has run out of sockets.
 const SHORTAGE_DELAY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the stream is dropped, which closes the socket. A connection without a permit is closed at once.
+/// Accepts connections until the stream is dropped, which closes the socket. A connection without a
+/// permit is closed at once.
 pub(super) fn incoming(
     listener: TcpListener,
     permits: Arc<Semaphore>,
@@ -68,7 +69,8 @@ async fn accept(
     }
 }
 
-/// Returns true if the operating system has no resources for any connection: ENOMEM, ENFILE, EMFILE, ENOBUFS.
+/// Returns true if the operating system has no resources for any connection: ENOMEM, ENFILE,
+/// EMFILE, ENOBUFS.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }

@@ -10,12 +10,15 @@ use tonic::metadata::MetadataMap;
 use crate::call_layer::CallWork;
 use crate::status::{Failure, Reason};
 
-/// A call ends here before tonic ends it as CANCELLED without details: earlier by a tenth of its timeout, at most by this.
+/// A call ends here before tonic ends it as CANCELLED without details: earlier by a tenth of its
+/// timeout, at most by this.
 const MAX_MARGIN: Duration = Duration::from_millis(10);
 
-/// Returns the time when the caller stops waiting, or None without a `grpc-timeout` or with a malformed one.
+/// Returns the time when the caller stops waiting, or None without a `grpc-timeout` or with a
+/// malformed one.
 ///
-/// Format: at most eight digits and a unit (H, M, S, m, u, n), as in the gRPC over HTTP/2 specification.
+/// Format: at most eight digits and a unit (H, M, S, m, u, n), as in the gRPC over HTTP/2
+/// specification.
 #[must_use]
 pub fn deadline(metadata: &MetadataMap) -> Option<Instant> {
     Instant::now().checked_add(timeout(metadata.as_ref())?)
@@ -42,7 +45,8 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Ends a call that has no response before its deadline. A response stream that has begun enforces the deadline itself.
+/// Ends a call that has no response before its deadline. A response stream that has begun enforces
+/// the deadline itself.
 #[derive(Debug)]
 pub(super) struct CallTimeout(Option<Duration>);
 

@@ -19,7 +19,8 @@ pub struct SecureListener {
 /// Opens a listening socket. Port 0 selects any free port.
 ///
 /// # Errors
-/// Fails if the address is not available, or if it is not a loopback address and nothing protects it.
+/// Fails if the address is not available, or if it is not a loopback address and nothing protects
+/// it.
 pub async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, ServeError> {
     security.check(address)?;
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })

@@ -15,7 +15,8 @@ use crate::status::{Failure, Reason};
 /// The bytes before a gRPC message: its compression flag, then its length, big-endian.
 const PREFIX_BYTES: usize = 5;
 
-/// Makes the body fail if its message has more than `limit` bytes. gRPC's own services have their own limits.
+/// Makes the body fail if its message has more than `limit` bytes. gRPC's own services have their
+/// own limits.
 pub(super) fn with_message_limit(limit: usize, request: Request<Body>) -> Request<Body> {
     if is_grpc_service(&request) {
         return request;
@@ -32,7 +33,8 @@ struct MessageLimit {
 }
 
 impl MessageLimit {
-    /// Reads the length of the first message once its prefix is complete. Every method of the project takes one message.
+    /// Reads the length of the first message once its prefix is complete. Every method of the
+    /// project takes one message.
     fn check(&mut self, data: &[u8]) -> Result<(), Status> {
         if self.found == PREFIX_BYTES {
             return Ok(());

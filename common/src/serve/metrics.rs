@@ -38,7 +38,8 @@ const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 /// Returns the address of the page, or None without `--metrics-listen`.
 ///
 /// # Errors
-/// Fails if the address is not available, or if it is not a loopback address and nothing protects it.
+/// Fails if the address is not available, or if it is not a loopback address and nothing protects
+/// it.
 pub async fn serve_metrics(telemetry: &Telemetry, security: &Security) -> Result<Option<SocketAddr>, ServeError> {
     let Some(page) = telemetry.metrics_page() else { return Ok(None) };
     let listener = listen(page.address, security).await?;

@@ -1,4 +1,5 @@
-//! Routes that are set after the server starts. Until then their calls are rejected; only gRPC's own services respond.
+//! Routes that are set after the server starts. Until then their calls are rejected; only gRPC's
+//! own services respond.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The services of an endpoint, set once they are ready.
 pub type DeferredRoutes = Arc<SetOnce<Routes>>;
 
-/// Sends calls to the deferred routes, except those to gRPC's own services, which the wrapped service handles.
+/// Sends calls to the deferred routes, except those to gRPC's own services, which the wrapped
+/// service handles.
 #[derive(Debug, Clone)]
 pub(super) struct NotReadyLayer {
     routes: DeferredRoutes,

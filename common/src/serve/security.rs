@@ -43,7 +43,8 @@ impl Security {
         Ok(Self { args: SecurityArgs { token_file: Some(file), ..self.args.clone() }, tls: self.tls.clone(), tokens })
     }
 
-    /// Fails if the address is not a loopback address and neither TLS, tokens nor `--insecure` is set.
+    /// Fails if the address is not a loopback address and neither TLS, tokens nor `--insecure` is
+    /// set.
     pub(super) fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
         let is_protected = self.tls.is_some() || self.tokens.is_some();
         if address.ip().is_loopback() || is_protected || self.args.insecure {
@@ -56,7 +57,8 @@ impl Security {
     /// Checks the address of an admin API.
     ///
     /// # Errors
-    /// Fails if the address is not a loopback address and neither client certificates, tokens nor `--insecure` is set.
+    /// Fails if the address is not a loopback address and neither client certificates, tokens nor
+    /// `--insecure` is set.
     pub fn check_operators(&self, address: SocketAddr) -> Result<(), ServeError> {
         let is_authenticated = self.args.tls_client_ca.is_some() || self.tokens.is_some();
         if address.ip().is_loopback() || is_authenticated || self.args.insecure {

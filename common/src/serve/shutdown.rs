@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use super::error::ServeError;
 
-/// Returns a future that waits for SIGTERM or SIGINT. A later SIGINT ends the process at once, even with calls in progress.
+/// Returns a future that waits for SIGTERM or SIGINT. A later SIGINT ends the process at once, even
+/// with calls in progress.
 ///
 /// The handlers are installed before this returns, not when the future is first polled.
 ///

@@ -21,8 +21,8 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Reads PEM files: the certificate with its chain, its key and, to require client certificates, the authorities that sign
-    /// them.
+    /// Reads PEM files: the certificate with its chain, its key and, to require client
+    /// certificates, the authorities that sign them.
     pub(super) fn watch(certificate: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> Result<Self, Cause> {
         let files = [certificate, key].into_iter().chain(client_ca).collect();
         let config = Reloaded::watch(files, |contents| config(&contents[0], &contents[1], contents.get(2)))?;

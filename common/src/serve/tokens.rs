@@ -20,7 +20,8 @@ use crate::status::{Failure, Reason};
 #[derive(Clone)]
 pub(super) struct Tokens(Arc<Reloaded<Vec<Token>>>);
 
-/// An accepted token, as its digest: all comparisons have the same length, and memory contains no secret.
+/// An accepted token, as its digest: all comparisons have the same length, and memory contains no
+/// secret.
 struct Token {
     sha256: [u8; 32],
     until: Option<SystemTime>,
@@ -47,7 +48,8 @@ impl Tokens {
         }
     }
 
-    /// Returns true if the token is accepted. Compares with every token, so that the time reveals nothing.
+    /// Returns true if the token is accepted. Compares with every token, so that the time reveals
+    /// nothing.
     fn has(&self, token: &[u8]) -> bool {
         let sha256 = Sha256::digest(token);
         let accepted = self.0.get().iter().fold(Choice::from(0), |accepted, token| {

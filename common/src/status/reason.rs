@@ -1,4 +1,5 @@
-//! The table of error reasons: wire name, gRPC code, retry class and meaning. `proto/ERRORS.md` is generated from it.
+//! The table of error reasons: wire name, gRPC code, retry class and meaning. `proto/ERRORS.md` is
+//! generated from it.
 
 use std::str::FromStr;
 
@@ -104,7 +105,8 @@ reasons! {
     PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument, Never;
     /// The prompt has more tokens than `--max-prompt-tokens`; the message has both numbers.
     PromptOverLimit = "PROMPT_OVER_LIMIT", InvalidArgument, Never;
-    /// With control_tokens LITERAL: the service cannot determine which control tokens come from user text.
+    /// With control_tokens LITERAL: the service cannot determine which control tokens come from
+    /// user text.
     ControlTokensUnclear = "CONTROL_TOKENS_UNCLEAR", InvalidArgument, Never;
     /// The chat template rejected the conversation; the message is the template's own.
     TemplateRaised = "TEMPLATE_RAISED", InvalidArgument, Never;
@@ -168,7 +170,8 @@ reasons! {
     GrammarFailed = "GRAMMAR_FAILED", Internal, Never;
     /// The server has a defect; its log contains the cause.
     Internal = "INTERNAL", Internal, Never;
-    /// The generation service returned an error. On the wire that error is passed through unchanged, with its own reason.
+    /// The generation service returned an error. On the wire that error is passed through
+    /// unchanged, with its own reason.
     GenerationFailed = "GENERATION_FAILED", Unknown, Never;
     /// The gRPC transport rejected the call, with its own code and message.
     Transport = "TRANSPORT", Unknown, Never;

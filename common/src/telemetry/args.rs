@@ -10,7 +10,8 @@ use tonic::transport::Uri;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// Log filter: a level (error, warn, info, debug, trace) or directives such as `info,gen_svc=debug`
+    /// Log filter: a level (error, warn, info, debug, trace) or directives such as
+    /// `info,gen_svc=debug`
     #[arg(long, env = "TANDEM_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 
@@ -52,8 +53,8 @@ pub struct TelemetryArgs {
 pub struct OtlpArgs {
     /// Address of an OTLP/gRPC collector for traces, metrics and logs [default: disabled]
     ///
-    /// OpenTelemetry's other environment variables apply too: OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_*,
-    /// OTEL_METRIC_EXPORT_INTERVAL, OTEL_RESOURCE_ATTRIBUTES.
+    /// OpenTelemetry's other environment variables apply too: OTEL_EXPORTER_OTLP_HEADERS,
+    /// OTEL_BSP_*, OTEL_METRIC_EXPORT_INTERVAL, OTEL_RESOURCE_ATTRIBUTES.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "http[s]://HOST:PORT")]
     pub otlp_endpoint: Option<Uri>,
 
@@ -67,7 +68,8 @@ pub struct OtlpArgs {
 
     /// Sampling ratio for traces started here, 0 to 1. Incoming trace context is honoured
     ///
-    /// It applies without a collector too: the trace context propagates to services that may have one.
+    /// It applies without a collector too: the trace context propagates to services that may have
+    /// one.
     #[arg(long, env = "TANDEM_TRACE_RATIO", default_value_t = 1.0, value_parser = ratio, value_name = "RATIO")]
     pub trace_ratio: f64,
 }

@@ -1,6 +1,8 @@
-//! Span, metrics and access log for every server and client call. They end with the response's trailers or when the caller cancels.
+//! Span, metrics and access log for every server and client call. They end with the response's
+//! trailers or when the caller cancels.
 //!
-//! Names and attributes follow OpenTelemetry's conventions for gRPC. Trace context propagates as W3C Trace Context.
+//! Names and attributes follow OpenTelemetry's conventions for gRPC. Trace context propagates as
+//! W3C Trace Context.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -23,14 +25,16 @@ use crate::call_layer::{BodyGuard, CallLayer, CallService, CallWork, on_body_end
 use crate::pb;
 use crate::status::{Reason, code_name};
 
-/// The header of tracing vendors' own data. A longer one than the specification requires is not propagated.
+/// The header of tracing vendors' own data. A longer one than the specification requires is not
+/// propagated.
 const STATE_HEADER: &str = "tracestate";
 const MAX_STATE_BYTES: usize = 512;
 
 /// The method name of calls to unknown methods.
 const OTHER: &str = "_OTHER";
 
-/// The upper bounds of the histograms' buckets: those of the conventions, and some below and above them.
+/// The upper bounds of the histograms' buckets: those of the conventions, and some below and above
+/// them.
 const BOUNDS_SECONDS: [f64; 20] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     30.0, 60.0,
@@ -97,8 +101,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Starts the telemetry of an incoming call, as part of the trace in its headers. `is_authorized` is false for a caller
-    /// without valid credentials.
+    /// Starts the telemetry of an incoming call, as part of the trace in its headers.
+    /// `is_authorized` is false for a caller without valid credentials.
     pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool) -> Self {
         if request.uri().path().starts_with("/grpc.") {
             return Self::new(Side::Infrastructure, OTHER, Span::none());
@@ -124,7 +128,8 @@ impl Call {
         Self { side, method, span, start: Instant::now(), code: None, reason: None }
     }
 
-    /// Returns true if the call's span counts as failed: for a server, on codes of its own faults; for a client, on any failure.
+    /// Returns true if the call's span is marked as failed: for a server, on codes of its own faults;
+    /// for a client, on any failure.
     fn is_error(&self, code: Code) -> bool {
         let is_servers = matches!(
             code,

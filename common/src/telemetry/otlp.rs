@@ -1,4 +1,5 @@
-//! Export of traces, metrics and logs to a collector, over OTLP (the OpenTelemetry protocol) on gRPC.
+//! Export of traces, metrics and logs to a collector, over OTLP (the OpenTelemetry protocol) on
+//! gRPC.
 
 use std::path::PathBuf;
 
@@ -103,7 +104,8 @@ impl Collector {
         Ok(Some(builder.with_batch_exporter(exporter!(SpanExporter, self, endpoint)).build()))
     }
 
-    /// Returns the metric exporters: to the collector, and to the registry of the metrics page. None without both.
+    /// Returns the metric exporters: to the collector, and to the registry of the metrics page.
+    /// None without both.
     pub(super) fn metrics(&self, page: Option<&Registry>) -> Result<Option<SdkMeterProvider>, ExportError> {
         if self.endpoint.is_none() && page.is_none() {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Spans of the work on a call, for a collector. Unsampled traces keep only the trace context, for logs and downstream calls.
+//! Spans of the work on a call, for a collector. Unsampled traces keep only the trace context, for
+//! logs and downstream calls.
 
 use std::sync::OnceLock;
 
@@ -51,8 +52,8 @@ impl Span {
         self.part_of_kind(SpanKind::Internal, name, attributes)
     }
 
-    /// Starts the span of an incoming call, in the trace that the call's headers name. If the peer is untrusted, the span is not
-    /// exported.
+    /// Starts the span of an incoming call, in the trace that the call's headers name. If the peer
+    /// is untrusted, the span is not exported.
     pub(super) fn server<const N: usize>(
         name: &'static str,
         headers: &HeaderMap,

@@ -1,12 +1,13 @@
 //! The GGUF reader: what a sound file holds, and that a lying one costs an error and nothing else.
 
 use tandem_model_files::artifacts::gguf::{Array, GgmlType, Gguf, GgufError, Value};
+use tandem_tests::error_texts;
 use tandem_tests::gguf_file::{ARRAY, BOOL, File, I32, STRING, U8, U64, array, open, string};
 
 #[track_caller]
-fn refused(bytes: &[u8], message: &str) {
-    let error = open(bytes).expect_err(message);
-    assert_eq!(error.to_string(), message);
+fn refused(bytes: &[u8], case: &str) {
+    let error = open(bytes).expect_err(case);
+    error_texts::check(&format!("gguf/{case}"), &error.to_string());
 }
 
 /// A sound file with two tensors.
@@ -109,102 +110,87 @@ fn getters_name_the_key_what_is_expected_and_what_is_found() {
 
 #[test]
 fn what_is_not_gguf_is_refused() {
-    refused(b"", "the file is cut short: magic at byte 0 needs 4 bytes, 0 are left");
-    refused(b"PK\x03\x04", r#"not a GGUF file: it starts with [50, 4b, 03, 04], not "GGUF""#);
+    refused(b"", "empty");
+    refused(b"PK\x03\x04", "magic");
     let mut file = sound();
     file.version = 1;
-    refused(&file.bytes(), "GGUF version 1 is not supported, only 2 and 3, little-endian");
+    refused(&file.bytes(), "version");
     file.version = 3u32.swap_bytes();
-    refused(&file.bytes(), "GGUF version 50331648 is not supported, only 2 and 3, little-endian");
+    refused(&file.bytes(), "big-endian");
 }
 
 #[test]
 fn lying_counts_are_refused_before_anything_is_allocated() {
     let mut file = sound();
     file.tensor_count = u64::MAX;
-    refused(&file.bytes(), "18446744073709551615 tensors at byte 174 cannot fit in the 226 bytes that are left");
+    refused(&file.bytes(), "tensor-count");
     let mut file = sound();
     file.entry_count = 1 << 40;
-    refused(&file.bytes(), "1099511627776 metadata entries at byte 24 cannot fit in the 376 bytes that are left");
+    refused(&file.bytes(), "entry-count");
 }
 
 #[test]
 fn lying_lengths_are_refused_before_anything_is_allocated() {
     let long = u64::MAX.to_le_bytes();
-    refused(
-        &File::new().entry("k", STRING, &long).bytes(),
-        "the file is cut short: value at byte 45 needs 18446744073709551615 bytes, 19 are left",
-    );
-    for (kind, what) in [(U8, "array elements"), (U64, "array elements"), (STRING, "strings"), (ARRAY, "arrays")] {
+    refused(&File::new().entry("k", STRING, &long).bytes(), "string-length");
+    for (kind, name) in [(U8, "u8"), (U64, "u64"), (STRING, "string"), (ARRAY, "array")] {
         let bytes = File::new().entry("k", ARRAY, &array(kind, u64::MAX, &[])).bytes();
-        refused(&bytes, &format!("18446744073709551615 {what} at byte 49 cannot fit in the 15 bytes that are left"));
+        refused(&bytes, &format!("{name}-count"));
     }
     let bytes = File::new().entry("k", ARRAY, &array(BOOL, u64::MAX, &[])).bytes();
-    refused(&bytes, "the file is cut short: array at byte 49 needs 18446744073709551615 bytes, 15 are left");
+    refused(&bytes, "bool-count");
 }
 
 #[test]
 fn arrays_nest_only_so_deep() {
     let nested = |depth: usize| (1..depth).fold(array(U8, 0, &[]), |inner, _| array(ARRAY, 1, &inner));
     assert!(open(&File::new().entry("k", ARRAY, &nested(4)).bytes()).is_ok());
-    refused(&File::new().entry("k", ARRAY, &nested(5)).bytes(), "arrays are nested deeper than 4 at byte 85");
+    refused(&File::new().entry("k", ARRAY, &nested(5)).bytes(), "depth");
     assert!(open(&File::new().entry("k", ARRAY, &nested(100_000)).bytes()).is_err());
 }
 
 #[test]
 fn unknown_types_and_broken_text_are_refused() {
-    refused(&File::new().entry("k", 13, &[]).bytes(), "metadata type 13 at byte 33 is unknown");
-    refused(&File::new().entry("k", ARRAY, &array(77, 0, &[])).bytes(), "metadata type 77 at byte 37 is unknown");
+    refused(&File::new().entry("k", 13, &[]).bytes(), "value-type");
+    refused(&File::new().entry("k", ARRAY, &array(77, 0, &[])).bytes(), "element-type");
     let broken = [&2u64.to_le_bytes()[..], &[0xC3, 0x28]].concat();
-    refused(&File::new().entry("k", STRING, &broken).bytes(), "the string at byte 45 is not UTF-8");
-    refused(&sound().tensor("t", &[32], 4, 0).bytes(), r#"tensor "t" has unknown type 4"#);
+    refused(&File::new().entry("k", STRING, &broken).bytes(), "utf8");
+    refused(&sound().tensor("t", &[32], 4, 0).bytes(), "tensor-type");
 }
 
 #[test]
 fn nothing_occurs_twice() {
     let file = File::new().u32("k", 1).u32("k", 2);
-    refused(&file.bytes(), r#"metadata key "k" occurs twice"#);
-    refused(&sound().tensor("small", &[1], 0, 0).bytes(), r#"tensor "small" occurs twice"#);
+    refused(&file.bytes(), "repeated-key");
+    refused(&sound().tensor("small", &[1], 0, 0).bytes(), "repeated-tensor");
 }
 
 #[test]
 fn impossible_shapes_are_refused() {
-    let check = |dims: &[u64], kind: u32, message: &str| {
-        refused(&File::new().tensor("t", dims, kind, 0).data(64).bytes(), message);
+    let check = |dims: &[u64], kind: u32, case: &str| {
+        refused(&File::new().tensor("t", dims, kind, 0).data(64).bytes(), case);
     };
-    check(&[1; 5], 0, r#"tensor "t" has an impossible shape [] (innermost first): more than 4 dimensions"#);
-    check(&[33], 3, r#"tensor "t" has an impossible shape [33] (innermost first): a row is no whole number of blocks"#);
+    check(&[1; 5], 0, "rank");
+    check(&[33], 3, "partial-block");
     let huge = 1 << 62;
-    check(
-        &[huge, huge],
-        0,
-        &format!(r#"tensor "t" has an impossible shape [{huge}, {huge}] (innermost first): too large"#),
-    );
-    check(
-        &[1 << 32, 1 << 32, 4],
-        24,
-        r#"tensor "t" has an impossible shape [4294967296, 4294967296, 4] (innermost first): too large"#,
-    );
+    check(&[huge, huge], 0, "large-matrix");
+    check(&[1 << 32, 1 << 32, 4], 24, "large-cube");
 }
 
 #[test]
 fn data_outside_the_file_or_off_its_alignment_is_refused() {
-    let check = |offset: u64, message: &str| {
-        refused(&File::new().tensor("t", &[16], 0, offset).data(64).bytes(), message);
+    let check = |offset: u64, case: &str| {
+        refused(&File::new().tensor("t", &[16], 0, offset).data(64).bytes(), case);
     };
-    check(32, r#"tensor "t": 64 bytes at offset 32 of the data lie outside the file (64 bytes of data)"#);
-    check(4, r#"tensor "t": 64 bytes at offset 4 of the data are not aligned (64 bytes of data)"#);
-    check(
-        u64::MAX - 31,
-        r#"tensor "t": 64 bytes at offset 18446744073709551584 of the data lie outside the file (64 bytes of data)"#,
-    );
+    check(32, "outside");
+    check(4, "unaligned");
+    check(u64::MAX - 31, "overflow");
 }
 
 #[test]
 fn an_impossible_alignment_is_refused() {
     for found in [0, 3, 4, 48, 1 << 30] {
-        let message = format!("general.alignment is {found}, not a power of two from 8 to 65536");
-        refused(&sound().u32("general.alignment", found).bytes(), &message);
+        refused(&sound().u32("general.alignment", found).bytes(), &format!("alignment-{found}"));
     }
 }
 

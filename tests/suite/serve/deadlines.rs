@@ -1,7 +1,7 @@
 //! A caller's deadline counts wherever its call is: while it waits for a core, and at the generation service behind.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use render_svc::args::GenerationArgs;
 use tandem_common::pb::chat::v1 as chat;
@@ -11,7 +11,7 @@ use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_common::serve::ServeArgs;
+use tandem_common::serve::{self, ServeArgs};
 use tandem_tests::failure::failed;
 use tandem_tests::{ModelFolder, Running, default_library, render_service, serve_library_before};
 use tokio::net::TcpListener;
@@ -136,4 +136,43 @@ async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service
     let left: u64 = told.strip_suffix('u').expect("microseconds").parse().expect("a number");
     assert!((1..50_000_000).contains(&left), "{told}");
     assert_eq!(run(&mut client, None).await, None);
+}
+
+fn timeout(header: &str) -> Option<std::ops::RangeInclusive<f64>> {
+    let mut metadata = tonic::metadata::MetadataMap::new();
+    metadata.insert("grpc-timeout", header.parse().expect("a header"));
+    let before = Instant::now();
+    let deadline = serve::deadline(&metadata)?;
+    let seconds = |start: Instant| deadline.duration_since(start).as_secs_f64();
+    Some(seconds(Instant::now())..=seconds(before))
+}
+
+#[test]
+fn every_unit_of_a_timeout_has_its_length() {
+    let units = [
+        ("3H", 10_800.0),
+        ("3M", 180.0),
+        ("30S", 30.0),
+        ("40000m", 40.0),
+        ("50000000u", 50.0),
+        ("99999999n", 0.099_999_999),
+        ("99999999H", 99_999_999.0 * 3600.0),
+        ("99999999M", 99_999_999.0 * 60.0),
+        ("99999999S", 99_999_999.0),
+        ("99999999m", 99_999.999),
+        ("99999999u", 99.999_999),
+        ("0S", 0.0),
+    ];
+    for (header, seconds) in units {
+        let found = timeout(header).unwrap_or_else(|| panic!("{header} is valid"));
+        assert!(found.contains(&seconds), "{header}: {found:?}");
+    }
+}
+
+#[test]
+fn a_malformed_timeout_is_no_deadline() {
+    for header in ["", "S", "5", "5s", "5h", "5x", "123456789S", "+5S", "-5S", "1.5S", "5 S", " 5S", "5SS", "0x5S"] {
+        assert!(timeout(header).is_none(), "{header:?}");
+    }
+    assert!(serve::deadline(&tonic::metadata::MetadataMap::new()).is_none());
 }

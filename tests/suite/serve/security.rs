@@ -14,12 +14,14 @@ use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
+use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
 use tandem_tests::{ModelFolder, Running, default_library, default_model, render_service_as, serve_library_before};
 use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -47,8 +49,10 @@ async fn tokenize(channel: Channel, authorization: Option<&str>) -> Result<Respo
 }
 
 async fn is_refused(channel: Channel, authorization: Option<&str>, reason: &str) {
-    let failure = failed(&tokenize(channel, authorization).await.expect_err("should be refused"));
+    let status = tokenize(channel, authorization).await.expect_err("should be refused");
+    let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unauthenticated, reason), "{authorization:?}");
+    error_texts::check(&format!("serve/{}", reason.to_lowercase().replace('_', "-")), status.message());
 }
 
 /// Until it is let in.
@@ -204,11 +208,9 @@ async fn what_cannot_be_used_is_told_at_the_start() {
     let half = SecurityArgs { tls_key: None, ..files.args() };
     let no_tokens = SecurityArgs { token_file: Some(files.path("empty")), ..SecurityArgs::default() };
     let no_file = SecurityArgs { token_file: Some("does/not/exist".into()), ..SecurityArgs::default() };
-    for (security, problem) in
-        [(files.args(), "TLS"), (half, "TLS"), (no_tokens, "--token-file"), (no_file, "--token-file")]
-    {
+    for (security, case) in [(files.args(), "tls"), (half, "tls"), (no_tokens, "tokens"), (no_file, "tokens")] {
         let failed = serve_secured(security).await.failure().await;
-        assert!(failed.to_string().contains(problem), "{failed}");
+        error_texts::check(&format!("serve/{case}"), &failed.to_string());
     }
 }
 
@@ -236,53 +238,97 @@ async fn others_can_reach_a_service_only_if_something_protects_it() {
     let everywhere = "0.0.0.0:0".parse().expect("an address");
     let refused = serve::listen(everywhere, &open(&SecurityArgs::default())).await.expect_err("should be refused");
     assert!(matches!(refused, ServeError::Unprotected { .. }), "{refused}");
-    assert!(refused.to_string().contains("--insecure"), "{refused}");
+    error_texts::check("serve/unprotected", &refused.to_string());
     serve::listen("127.0.0.1:0".parse().expect("an address"), &open(&SecurityArgs::default()))
         .await
         .expect("ours alone");
 }
 
-/// A call that its caller never ends.
-async fn unfinished(address: std::net::SocketAddr) -> h2::SendStream<tonic::codegen::Bytes> {
-    let stream = TcpStream::connect(address).await.expect("it listens");
-    let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
-    tokio::spawn(connection);
-    let request = http::Request::post(format!("http://{address}/tandem.render.v1.RenderService/Tokenize"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
-    let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
-    tokio::spawn(async move {
-        let _sender = sender;
-        let _ = response.await;
-    });
-    body
+/// A call whose request message never ends, on a connection of its own. Dropping it closes the connection.
+struct UnfinishedCall {
+    body: h2::SendStream<tonic::codegen::Bytes>,
+    response: JoinHandle<()>,
+    connection: JoinHandle<()>,
+}
+
+impl UnfinishedCall {
+    async fn open(address: std::net::SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+        let connection = tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        let request = http::Request::post(format!("http://{address}/tandem.render.v1.RenderService/Tokenize"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+        let response = tokio::spawn(async move {
+            let _sender = sender;
+            let _ = response.await;
+        });
+        Self { body, response, connection }
+    }
+
+    /// Returns true if the service has rejected the call.
+    fn is_rejected(&self) -> bool {
+        self.response.is_finished()
+    }
+}
+
+impl Drop for UnfinishedCall {
+    fn drop(&mut self) {
+        self.response.abort();
+        self.connection.abort();
+    }
+}
+
+/// Opens an unfinished call on a service with `max_calls: 1`. Returns it with the rejection of the call after it.
+async fn occupied(service: &Running, channel: &Channel) -> (UnfinishedCall, Status) {
+    let mut call = UnfinishedCall::open(service.address).await;
+    let start = Instant::now();
+    loop {
+        match tokenize(channel.clone(), None).await {
+            Err(status) => return (call, status),
+            Ok(_) => assert!(start.elapsed() < A_WHILE, "the unfinished call did not arrive"),
+        }
+        if call.is_rejected() {
+            // It arrived during the call above, which had the only permit.
+            call = UnfinishedCall::open(service.address).await;
+        }
+    }
+}
+
+async fn accepts_calls_soon(channel: &Channel) {
+    let start = Instant::now();
+    while let Err(status) = tokenize(channel.clone(), None).await {
+        assert!(start.elapsed() < A_WHILE, "{status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_too_many_is_refused_at_once_with_when_to_come_again() {
     let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
     let channel = service.channel().await;
-    let mut bodies = vec![unfinished(service.address).await];
-    let start = Instant::now();
-    let status = loop {
-        match tokenize(channel.clone(), None).await {
-            Err(status) => break status,
-            Ok(_) => assert!(start.elapsed() < A_WHILE, "the other call did not arrive"),
-        }
-        // It came while this one had the place, and was refused, or comes late: whichever of them takes the place is reset in the end.
-        bodies.push(unfinished(service.address).await);
-    };
+    let (mut call, status) = occupied(&service, &channel).await;
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
+    error_texts::check("serve/overloaded", status.message());
     assert!(status.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
     let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
-    health.expect("health takes no place");
+    health.expect("health checks need no permit");
+    call.body.send_reset(h2::Reason::CANCEL);
+    accepts_calls_soon(&channel).await;
+}
 
-    bodies.iter_mut().for_each(|body| body.send_reset(h2::Reason::CANCEL));
-    let start = Instant::now();
-    while let Err(status) = tokenize(channel.clone(), None).await {
-        assert!(start.elapsed() < A_WHILE, "{status}");
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_connection_ends_its_calls() {
+    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let channel = service.channel().await;
+    let (call, status) = occupied(&service, &channel).await;
+    assert_eq!(failed(&status).reason, "OVERLOADED");
+    drop(call);
+    accepts_calls_soon(&channel).await;
 }
 
 /// Until the service closes it.

@@ -3,6 +3,7 @@
 use prost::Message;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
 use tandem_tests::{ModelFolder, Running, render_service};
 use tokio::net::TcpStream;
@@ -44,11 +45,21 @@ async fn lives_on(channel: Channel) {
     assert_eq!(failed(&status).reason, "NO_TOKENIZER");
 }
 
+/// Compares the message of a failure with the golden one of its reason.
+#[track_caller]
+fn check_text(status: &Status, reason: &str) {
+    error_texts::check(&format!("serve/{}", reason.to_lowercase().replace('_', "-")), status.message());
+}
+
 async fn is_refused(method: &'static str, text: Vec<u8>, code: Code, reason: &str) {
     let (_service, channel) = serve().await;
     let status = call(channel.clone(), method, text).await.expect_err("should fail");
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
+    if reason != "MALFORMED_MESSAGE" {
+        // tonic's own words.
+        check_text(&status, reason);
+    }
     lives_on(channel).await;
 }
 
@@ -101,7 +112,10 @@ async fn half_sent(timeout: Option<&str>) -> Failed {
     let (response, mut unfinished) = sender.send_request(request, false).expect("it is sent");
     unfinished.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 1]), false).expect("it is sent");
     let answer = response.await.expect("an answer");
-    failed(&Status::from_header_map(answer.headers()).expect("an error"))
+    let status = Status::from_header_map(answer.headers()).expect("an error");
+    let failed = failed(&status);
+    check_text(&status, &failed.reason);
+    failed
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
-//! GGUF files (versions 2 and 3, little-endian), memory-mapped: metadata, and tensors as they lie in the file.
+//! Memory-mapped GGUF files (versions 2 and 3, little-endian): metadata, and tensors in the file's
+//! own bytes.
 //!
-//! A file is untrusted. Every count, length, offset and shape is checked against the size of the file before anything is
-//! allocated for it, so a file that lies costs an error and no memory.
+//! A file is untrusted. Every count, length, offset and shape is checked against the file's size
+//! before any allocation.
 
 mod cursor;
 mod ggml_type;
@@ -19,15 +20,15 @@ pub use ggml_type::GgmlType;
 pub use value::{Array, FromValue, Value};
 
 const MAGIC: &[u8; 4] = b"GGUF";
-/// A tensor has at most this many dimensions in ggml.
+/// ggml's limit of a tensor's dimensions.
 const MAX_DIMS: u32 = 4;
 const DEFAULT_ALIGNMENT: u32 = 32;
-/// The fewest bytes that a metadata entry can take: key length, type, a one-byte value.
-const MIN_ENTRY: u64 = 8 + 4 + 1;
-/// The fewest bytes that a tensor's description can take: name length, dimension count, type, offset.
-const MIN_TENSOR: u64 = 8 + 4 + 4 + 8;
+/// The minimum size of a metadata entry: key length, type, a one-byte value.
+const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
+/// The minimum size of a tensor's description: name length, dimension count, type, offset.
+const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
-/// Why a GGUF file could not be read, or lacks what was asked of it.
+/// Why a GGUF file could not be read, or a value of it is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
     /// The file could not be opened or mapped.
@@ -38,45 +39,45 @@ pub enum GgufError {
         source: std::io::Error,
     },
     /// The file does not start with `GGUF`.
-    #[error("not a GGUF file: it starts with {found:02x?}, not \"GGUF\"")]
+    #[error("not a GGUF file: starts with {found:02x?} instead of \"GGUF\"")]
     Magic { found: [u8; 4] },
     /// The version is neither 2 nor 3, or the file is big-endian.
-    #[error("GGUF version {found} is not supported, only 2 and 3, little-endian")]
+    #[error("unsupported GGUF version {found}; supported are 2 and 3, little-endian")]
     Version { found: u32 },
-    /// The file ends inside something.
-    #[error("the file is cut short: {what} at byte {offset} needs {needed} bytes, {left} are left")]
+    /// The file ends inside a value.
+    #[error("file truncated: {what} at byte {offset} needs {needed} bytes, {left} remain")]
     Truncated { what: &'static str, offset: u64, needed: u64, left: u64 },
-    /// A count is larger than the rest of the file can hold.
-    #[error("{count} {what} at byte {offset} cannot fit in the {left} bytes that are left")]
+    /// A count is too large for the rest of the file.
+    #[error("{count} {what} at byte {offset} do not fit into the remaining {left} bytes")]
     Count { what: &'static str, offset: u64, count: u64, left: u64 },
     /// A string is not UTF-8.
-    #[error("the string at byte {offset} is not UTF-8")]
+    #[error("string at byte {offset} is not UTF-8")]
     Utf8 { offset: u64 },
-    /// A metadata value's type is none that GGUF defines.
-    #[error("metadata type {id} at byte {offset} is unknown")]
+    /// A metadata value has a type that GGUF does not define.
+    #[error("unknown metadata type {id} at byte {offset}")]
     ValueType { id: u32, offset: u64 },
-    /// Arrays of arrays of arrays, too many.
-    #[error("arrays are nested deeper than {limit} at byte {offset}")]
+    /// Arrays are nested too deeply.
+    #[error("array at byte {offset} is nested deeper than {limit}")]
     Depth { limit: u32, offset: u64 },
-    /// A key or a tensor stands in the file twice.
+    /// A key or a tensor name is repeated.
     #[error("{what} {name:?} occurs twice")]
     Duplicate { what: &'static str, name: String },
-    /// A key that is needed is not there.
+    /// A required key is missing.
     #[error("metadata key {key:?} is missing")]
     Missing { key: String },
-    /// A key holds something else than what is needed.
-    #[error("metadata key {key:?} should be {expected}, but is {found}")]
+    /// A key's value has the wrong type.
+    #[error("metadata key {key:?} is {found}, expected {expected}")]
     WrongType { key: String, expected: &'static str, found: String },
-    /// `general.alignment` is no power of two from 8 to 65,536.
-    #[error("general.alignment is {found}, not a power of two from 8 to 65536")]
+    /// `general.alignment` is invalid.
+    #[error("general.alignment is {found}, expected a power of two from 8 to 65536")]
     Alignment { found: u32 },
-    /// A tensor's type is none that ggml defines.
+    /// A tensor has a type that ggml does not define.
     #[error("tensor {tensor:?} has unknown type {id}")]
     TensorType { tensor: String, id: u32 },
-    /// A tensor's shape cannot be.
-    #[error("tensor {tensor:?} has an impossible shape {dims:?} (innermost first): {why}")]
+    /// A tensor has an invalid shape.
+    #[error("tensor {tensor:?} has invalid shape {dims:?} (innermost first): {why}")]
     Shape { tensor: String, dims: Vec<u64>, why: &'static str },
-    /// A tensor's data lies outside the file or off its alignment.
+    /// A tensor's data is outside of the file or not aligned.
     #[error("tensor {tensor:?}: {size} bytes at offset {offset} of the data {why} ({available} bytes of data)")]
     Data { tensor: String, offset: u64, size: u64, available: u64, why: &'static str },
 }
@@ -86,19 +87,19 @@ pub struct Gguf {
     map: Mmap,
     version: u32,
     metadata: HashMap<String, Value>,
-    /// In the file's order.
+    /// In the order of the file.
     tensors: Vec<Entry>,
     by_name: HashMap<String, usize>,
 }
 
-/// A tensor as the file holds it.
+/// A tensor in the file.
 #[derive(Debug, Clone)]
 pub struct TensorInfo<'a> {
     pub name: &'a str,
-    /// Outermost first, as in row-major frameworks; GGUF itself stores the innermost first.
+    /// The dimensions, outermost first; GGUF itself stores the innermost first.
     pub dims: &'a [usize],
     pub dtype: GgmlType,
-    /// The raw blocks. Their length is what `dims` and `dtype` make it.
+    /// The raw blocks. Their length matches `dims` and `dtype`.
     pub data: &'a [u8],
 }
 
@@ -106,7 +107,7 @@ struct Entry {
     name: String,
     dims: Vec<usize>,
     dtype: GgmlType,
-    /// In the whole file.
+    /// Byte range in the file.
     range: Range<usize>,
 }
 
@@ -115,7 +116,7 @@ struct Header {
     name: String,
     dims: Vec<u64>,
     dtype: GgmlType,
-    /// From the start of the data section.
+    /// Relative to the start of the data section.
     offset: u64,
 }
 
@@ -135,27 +136,28 @@ impl Gguf {
         Ok(Self { map, version, metadata, tensors, by_name })
     }
 
-    /// The version of the format: 2 or 3.
+    /// Returns the version of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// A metadata value.
+    /// Returns a metadata value.
     pub fn metadata(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
     }
 
-    /// Every metadata key, in no order.
+    /// Returns all metadata keys, unordered.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.metadata.keys().map(String::as_str)
     }
 
-    /// A metadata value that must be there, as `T`.
+    /// Returns a required metadata value as `T`. Fails if the key is missing or its value has
+    /// another type.
     pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
         self.find(key)?.ok_or_else(|| GgufError::Missing { key: key.to_owned() })
     }
 
-    /// A metadata value that may be absent, as `T`. A value of another type is an error, not an absence.
+    /// Returns an optional metadata value as `T`. Fails if its value has another type.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
         let Some(value) = self.metadata(key) else { return Ok(None) };
         match T::from_value(value) {
@@ -164,12 +166,12 @@ impl Gguf {
         }
     }
 
-    /// A tensor by name.
+    /// Returns a tensor by name.
     pub fn tensor(&self, name: &str) -> Option<TensorInfo<'_>> {
         self.by_name.get(name).map(|&at| self.view(&self.tensors[at]))
     }
 
-    /// Every tensor, in the file's order.
+    /// Returns all tensors, in the order of the file.
     pub fn tensors(&self) -> impl Iterator<Item = TensorInfo<'_>> {
         self.tensors.iter().map(|entry| self.view(entry))
     }
@@ -201,7 +203,7 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, GgufError> {
 }
 
 fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, Value>, GgufError> {
-    cursor.check_count("metadata entries", count, MIN_ENTRY)?;
+    cursor.check_count("metadata entries", count, MIN_ENTRY_BYTES)?;
     let mut metadata = HashMap::new();
     for _ in 0..count {
         let key = cursor.string("metadata key")?.to_owned();
@@ -215,7 +217,7 @@ fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, 
 }
 
 fn read_headers(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Header>, GgufError> {
-    cursor.check_count("tensors", count, MIN_TENSOR)?;
+    cursor.check_count("tensors", count, MIN_TENSOR_BYTES)?;
     (0..count).map(|_| read_header(cursor)).collect()
 }
 
@@ -251,7 +253,8 @@ fn alignment(metadata: &HashMap<String, Value>) -> Result<u64, GgufError> {
     }
 }
 
-/// Turns offsets within the data section, which starts at the first aligned byte after the header, into ranges of the file.
+/// Converts offsets into ranges of the file. The data section starts at the first aligned byte
+/// after the header.
 fn locate(headers: Vec<Header>, header_end: u64, alignment: u64, file: u64) -> Result<Vec<Entry>, GgufError> {
     let start = header_end.next_multiple_of(alignment);
     let available = file.saturating_sub(start);
@@ -270,18 +273,19 @@ fn locate_one(header: Header, start: u64, alignment: u64, available: u64) -> Res
     }
     match offset.checked_add(size) {
         Some(end) if end <= available => {}
-        _ => return Err(outside("lie outside the file")),
+        _ => return Err(outside("are outside of the file")),
     }
-    let at = (start + offset) as usize; // below the file's size, which fits the address space: the file is mapped
+    // No overflow: the sum is below the size of the mapped file, which fits into the address space.
+    let at = (start + offset) as usize;
     let dims = dims.iter().rev().map(|&dim| dim as usize).collect();
     Ok(Entry { name, dims, dtype, range: at..at + size as usize })
 }
 
-/// Bytes that a tensor takes. `dims` is innermost first, and whole blocks lie along the innermost dimension.
+/// Returns the size of a tensor in bytes. `dims` is innermost first; rows consist of whole blocks.
 fn byte_size(dims: &[u64], dtype: GgmlType) -> Result<u64, &'static str> {
     let row = dims.first().copied().unwrap_or(1);
     if !row.is_multiple_of(dtype.block_len()) {
-        return Err("a row is no whole number of blocks");
+        return Err("a row is not a whole number of blocks");
     }
     let row_bytes = (row / dtype.block_len()).checked_mul(dtype.block_bytes());
     let size = dims.iter().skip(1).try_fold(row_bytes.ok_or("too large")?, |size, &dim| size.checked_mul(dim));

@@ -1,4 +1,5 @@
-//! Hugging Face folders, read as transformers reads them. Every file is optional, but not all of them at once.
+//! Hugging Face folders, read as transformers reads them. Each file is optional, but one must
+//! exist.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,24 +10,25 @@ use serde_json::{Map, Value};
 use super::{Artifacts, ArtifactsError, GenerationDefaults, Source, SpecialTokens, Templates, unique};
 
 pub(super) const TOKENIZER: &str = "tokenizer.json";
-/// The largest known is a tenth of this.
-pub(super) const MAX_TOKENIZER: u64 = 512 << 20;
-/// Of every other file.
-const MAX_TEXT: u64 = 64 << 20;
+/// The maximum size of `tokenizer.json`, ten times the largest known.
+pub(super) const MAX_TOKENIZER_BYTES: u64 = 512 << 20;
+/// The maximum size of the other files.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const CONFIG: &str = "config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const TEMPLATE: &str = "chat_template.jinja";
-/// Where a model with a processor of images or sound keeps its template, in older repositories.
+/// The template of a model with an image or audio processor, in older repositories.
 const PROCESSOR_TEMPLATE: &str = "chat_template.json";
 const MORE_TEMPLATES: &str = "additional_chat_templates";
 
-/// The files that tell something about a model.
+/// The known model files.
 pub(super) const FILES: &[&str] =
     &[TOKENIZER_CONFIG, TOKENIZER, CONFIG, GENERATION_CONFIG, TEMPLATE, PROCESSOR_TEMPLATE, MORE_TEMPLATES];
 
-/// The named special tokens of transformers, in its order. A model's own, such as `image_token`, follow.
+/// The named special tokens of transformers, in its order. The model's own, such as `image_token`,
+/// follow.
 const NAMED: &[&str] = &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 type Object = Map<String, Value>;
@@ -63,7 +65,8 @@ fn name(folder: &Path) -> String {
     }
 }
 
-/// A model of several modalities keeps the settings of its language model in `text_config`; what is not there is outside.
+/// Merges `text_config`, the language model's settings in a multimodal model, over the rest of the
+/// config.
 fn text_config(config: &Object) -> Object {
     let mut merged = config.clone();
     if let Some(Value::Object(text)) = config.get("text_config") {
@@ -76,7 +79,8 @@ fn context_length(config: &Object, tokenizer_config: &Object) -> Option<u32> {
     const KEYS: &[&str] =
         &["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"];
     let from_config = KEYS.iter().find_map(|key| unsigned(config.get(*key)));
-    // Where it is not known, transformers writes a number beyond any integer type here, which `unsigned` leaves out.
+    // transformers writes an unknown length as a number beyond any integer type, which `unsigned`
+    // ignores.
     from_config.or_else(|| unsigned(tokenizer_config.get("model_max_length")))
 }
 
@@ -104,7 +108,7 @@ fn special_tokens(folder: &Path, tokenizer_config: &Object) -> Result<SpecialTok
     Ok(SpecialTokens { named, additional })
 }
 
-/// A token is written as its text, or as an object with its text and flags.
+/// Returns the text of a token, which is a string or an object with text and flags.
 fn token_text(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::Object(token) => string(token.get("content")),
@@ -121,7 +125,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Template files win over `tokenizer_config.json`, all together: if there are any, what the config says is not used.
+/// Reads the chat templates. If there is any template file, those in `tokenizer_config.json` are
+/// ignored.
 fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
     let mut templates = Templates { default: read_text(&folder.join(TEMPLATE))?, named: Vec::new() };
     for name in template_names(folder)? {
@@ -140,7 +145,7 @@ fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, Arti
     Ok(templates)
 }
 
-/// Names of the files in the folder of additional templates, sorted.
+/// Returns the names in the folder of additional templates, sorted.
 fn template_names(folder: &Path) -> Result<Vec<String>, ArtifactsError> {
     let path = folder.join(MORE_TEMPLATES);
     if !path.is_dir() {
@@ -156,7 +161,7 @@ fn template_names(folder: &Path) -> Result<Vec<String>, ArtifactsError> {
     Ok(names)
 }
 
-/// One template, a list of `{name, template}`, or an object of templates by name.
+/// Reads one template, a list of `{name, template}`, or an object of templates by name.
 fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, ArtifactsError> {
     let wrong =
         |field: &str, expected| ArtifactsError::Field { path: path.to_owned(), field: field.to_owned(), expected };
@@ -183,7 +188,8 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
     Ok(templates)
 }
 
-/// `generation_config.json`; an eos id that is not there is looked for in `config.json`, as transformers does.
+/// Reads `generation_config.json`. Without an eos id there, takes the one of `config.json`, as
+/// transformers does.
 fn generation(folder: &Path, config: &Object) -> Result<GenerationDefaults, ArtifactsError> {
     let generation = read_object(folder, GENERATION_CONFIG)?.unwrap_or_default();
     let eos = generation.get("eos_token_id").filter(|ids| !ids.is_null()).or_else(|| config.get("eos_token_id"));
@@ -199,7 +205,7 @@ fn generation(folder: &Path, config: &Object) -> Result<GenerationDefaults, Arti
     })
 }
 
-/// One id or a list of them.
+/// Reads one id or a list of ids.
 fn ids(value: Option<&Value>) -> Vec<u32> {
     match value {
         Some(Value::Array(list)) => list.iter().filter_map(|id| unsigned(Some(id))).collect(),
@@ -229,7 +235,7 @@ fn read_object(folder: &Path, file: &str) -> Result<Option<Object>, ArtifactsErr
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, ArtifactsError> {
-    let text = read_file(path, MAX_TEXT).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = read_file(path, MAX_TEXT_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
     match text {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -237,12 +243,14 @@ fn read_text(path: &Path) -> Result<Option<String>, ArtifactsError> {
     }
 }
 
-/// Reads a file that is one, and no larger than any real one of its kind: a pipe would never end, nor would a device.
+/// Reads a regular file of at most `limit` bytes. Rejects pipes and devices, which have no end.
 pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
-    match metadata.is_file() {
-        false => Err(io::Error::other("it is not a regular file")),
-        true if metadata.len() > limit => Err(io::Error::other(format!("it is larger than {limit} bytes"))),
-        true => fs::read(path),
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
+    if metadata.len() > limit {
+        return Err(io::Error::other(format!("file has {} bytes, limit {limit}", metadata.len())));
+    }
+    fs::read(path)
 }

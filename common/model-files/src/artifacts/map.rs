@@ -1,4 +1,4 @@
-//! Model files in memory, as they lie on the disk.
+//! Memory-mapped model files.
 
 use std::fs::File;
 use std::io;
@@ -6,14 +6,15 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// Maps a regular file: a pipe would never end, nor would a device.
+/// Maps a regular file. Rejects pipes and devices, which have no end.
 #[allow(unsafe_code)]
 pub(super) fn map(path: &Path) -> io::Result<Mmap> {
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let file = File::open(path)?;
-    // SAFETY: the map is private and read-only, and no slice of it outlives it. Like every memory-mapped loader, this relies
-    // on model files being replaced by renaming, never changed in place, while a service has them open.
+    // SAFETY: the map is private and read-only, and no slice of it outlives it. Like every
+    // memory-mapped loader, this relies on model files being replaced by renaming, never changed in
+    // place, while a service has them open.
     unsafe { Mmap::map(&file) }
 }

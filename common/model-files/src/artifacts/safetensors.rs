@@ -1,7 +1,9 @@
-//! Safetensors files, memory-mapped: tensors by name, as they lie in the file. Format: <https://github.com/huggingface/safetensors>.
+//! Memory-mapped safetensors files: tensors by name, in the file's own bytes. Format:
+//! <https://github.com/huggingface/safetensors>.
 //!
-//! A file is untrusted. Every length, offset and shape is checked against the size of the file, so a file that lies costs an error
-//! and no memory.
+//! A file is untrusted. Every length, offset and shape is checked against the file's size before
+//! any allocation. The reader is not the safetensors crate's, which silently keeps the last of two
+//! tensors with the same name and rejects unknown dtypes.
 
 mod checkpoint;
 mod header;
@@ -18,8 +20,8 @@ pub use header::{Header, HeaderError};
 /// Why a model's safetensors files could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SafetensorsError {
-    /// The folder has neither the one file nor the index of several.
-    #[error("{} has neither {} nor {}", path.display(), checkpoint::FILE, checkpoint::INDEX)]
+    /// The folder contains neither a single file nor an index.
+    #[error("{} contains neither {} nor {}", path.display(), checkpoint::FILE, checkpoint::INDEX)]
     None { path: PathBuf },
     /// A file could not be opened or mapped.
     #[error("cannot open {}", path.display())]
@@ -28,25 +30,25 @@ pub enum SafetensorsError {
         #[source]
         source: std::io::Error,
     },
-    /// A file's header is not what it should be.
+    /// The header of a file is invalid.
     #[error("{}", path.display())]
     Header {
         path: PathBuf,
         #[source]
         source: HeaderError,
     },
-    /// The index of a model's files is not what it should be.
-    #[error("{} is not readable", path.display())]
+    /// The index is invalid.
+    #[error("{} is not a valid index", path.display())]
     Index {
         path: PathBuf,
         #[source]
         source: serde_json::Error,
     },
-    /// The index names more files than any model has.
-    #[error("{} names {count} files, more than {limit}", path.display())]
+    /// The index names too many files.
+    #[error("{} names {count} files, limit {limit}", path.display())]
     Files { path: PathBuf, count: usize, limit: usize },
-    /// The index names a file that is not in the model's folder.
-    #[error("{} names the file {file:?}, which is no plain file name", path.display())]
+    /// The index names a file outside of the model's folder.
+    #[error("{} names {file:?}, which is not a plain file name", path.display())]
     FileName { path: PathBuf, file: String },
 }
 
@@ -56,23 +58,24 @@ pub struct Safetensors {
     header: Header,
 }
 
-/// A tensor as the file holds it.
+/// A tensor in a file.
 #[derive(Debug, Clone)]
 pub struct TensorView<'a> {
-    /// The format's name, such as `BF16`.
+    /// The format's name of the number type, such as `BF16`.
     pub dtype: &'a str,
-    /// Outermost first.
+    /// The dimensions, outermost first.
     pub shape: &'a [usize],
-    /// Row by row, little-endian, not aligned. For a dtype whose size is known, as many as `shape` makes it.
+    /// The numbers: row-major, little-endian, not aligned. For a known dtype the length matches
+    /// `shape`.
     pub data: &'a [u8],
 }
 
-/// A tensor's place in a file.
+/// The location of a tensor.
 #[derive(Debug, Clone)]
 struct Entry {
     dtype: String,
     shape: Vec<usize>,
-    /// In the whole file.
+    /// Byte range in the file.
     range: Range<usize>,
 }
 
@@ -80,20 +83,20 @@ impl Safetensors {
     /// Maps the file and checks its whole header.
     ///
     /// # Errors
-    /// It cannot be opened, or its header is not what it should be.
+    /// Fails if the file cannot be opened or its header is invalid.
     pub fn open(path: &Path) -> Result<Self, SafetensorsError> {
         let map = map(path).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
         let header = Header::read(&map).map_err(|source| SafetensorsError::Header { path: path.to_owned(), source })?;
         Ok(Self { map, header })
     }
 
-    /// A tensor by name.
+    /// Returns a tensor by name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
         self.header.tensor(&self.map, name)
     }
 
-    /// The names of all tensors, in no order.
+    /// Returns the names of all tensors, unordered.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.header.names()
     }

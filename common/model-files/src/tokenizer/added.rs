@@ -1,35 +1,35 @@
-//! Added tokens: those that text is searched for before the rest of it is encoded.
+//! Added tokens: the encoder finds them in text before it encodes the rest.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-/// A token that becomes its id wherever its text stands, special or not.
+/// A token that becomes its id wherever its text occurs, special or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedToken {
-    /// Its id.
+    /// The id.
     pub id: u32,
-    /// How it stands in text.
+    /// The text.
     pub text: String,
-    /// Whether it is a control token, such as the end of a turn, and no text.
+    /// True for a control token, such as the end of a turn, which is not text.
     pub is_special: bool,
 }
 
-/// A stretch of a text.
+/// A part of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part<'a> {
     Token(u32),
     Text(&'a str),
 }
 
-/// Cuts a text at its added tokens.
+/// Splits a text at its added tokens.
 #[derive(Default)]
 pub(super) struct Splitter {
-    /// Searched for one after the other, each in the text that the one before has left.
+    /// Applied in order, each to the text that the previous one left.
     finders: Vec<Finder>,
 }
 
-/// The same in two steps, so that what lies between two tokens of the first step can be remembered as a whole.
+/// A splitter in two steps. Text between two tokens of the first step can be cached as a whole.
 pub(super) struct Splitters {
     pub(super) outer: Splitter,
     pub(super) inner: Splitter,
@@ -40,7 +40,7 @@ struct Finder {
     rules: Vec<Rule>,
 }
 
-/// What happens where a token is found.
+/// The rule of an added token.
 struct Rule {
     id: u32,
     /// White space before it belongs to it.
@@ -50,8 +50,9 @@ struct Rule {
 }
 
 impl Splitters {
-    /// Tokens that are to be found in raw text come before those that are to be found in normalized text, which must be the
-    /// same as the raw one. The first step are the special ones if nothing can come in between, else all that are raw.
+    /// Tokens that are to be found in raw text come before those that are to be found in normalized
+    /// text, which must be the same as the raw one. The first step are the special ones if nothing
+    /// can come in between, else all that are raw.
     pub(super) fn new(tokens: &[(u32, tokenizers::AddedToken)]) -> Result<Self, String> {
         let (normalized, raw): (Vec<_>, Vec<_>) = tokens.iter().partition(|(_, token)| token.normalized);
         let (special, plain): (Vec<_>, Vec<_>) = raw.iter().partition(|(_, token)| token.special);
@@ -64,14 +65,15 @@ impl Splitters {
 
 type Tokens<'a> = Vec<&'a (u32, tokenizers::AddedToken)>;
 
-/// Whether the first are found at the same places with and without the second.
+/// Returns true if the matches of `first` do not depend on the presence of `second`.
 fn are_independent(first: &Tokens<'_>, second: &Tokens<'_>) -> bool {
     let is_exact = |(_, token): &&(u32, tokenizers::AddedToken)| !token.lstrip && !token.rstrip;
     let hides = |second: &str| first.iter().any(|(_, first)| hides(second, &first.content));
     first.iter().chain(second).all(is_exact) && !second.iter().any(|(_, token)| hides(&token.content))
 }
 
-/// Whether `one` can be found where `other` then is not: it holds it, or begins before it and reaches into it.
+/// Returns true if a match of `one` can prevent one of `other`: it contains it, or overlaps its
+/// start.
 fn hides(one: &str, other: &str) -> bool {
     let reaches = |(at, _)| other.starts_with(&one[at..]);
     one.contains(other) || one.char_indices().skip(1).any(reaches)
@@ -83,7 +85,7 @@ impl Splitter {
         Ok(Self { finders: steps.map(|tokens| Finder::new(tokens)).collect::<Result<_, _>>()? })
     }
 
-    /// Every part of the text, in order. No part of text is empty.
+    /// Returns the parts of the text, in order. Text parts are not empty.
     pub(super) fn parts<'a>(&self, text: &'a str) -> Vec<Part<'a>> {
         let mut parts = Vec::new();
         split(&self.finders, text, &mut parts);
@@ -117,7 +119,7 @@ impl Finder {
         Ok(Self { automaton: automaton.map_err(|error| error.to_string())?, rules: rules.collect() })
     }
 
-    /// Where tokens are, with the white space that they take along.
+    /// Returns the tokens and their ranges, including the white space that they strip.
     fn matches(&self, text: &str) -> impl Iterator<Item = (u32, Range<usize>)> {
         let mut done = 0;
         self.automaton.find_iter(text).map(move |found| {
@@ -130,7 +132,8 @@ impl Finder {
 }
 
 impl Rule {
-    /// Never over what the token before has taken, up to `done`.
+    /// Widens a range by the stripped white space, but not before `done`, the end of the previous
+    /// token.
     fn widen(&self, text: &str, range: Range<usize>, done: usize) -> Range<usize> {
         let Range { mut start, mut end } = range;
         if self.lstrip && done < start {

@@ -1,4 +1,4 @@
-//! The ids that a model wants before and after a text.
+//! The ids that a model expects before and after a text.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ pub(super) struct Affixes {
 }
 
 impl Affixes {
-    /// From the post-processor of a `tokenizer.json`.
+    /// Reads the post-processor of a `tokenizer.json`.
     pub(super) fn of(encoder: &tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
         let spec = serde_json::to_value(encoder.get_post_processor());
         let spec = spec.map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
         Self::read(&spec).ok_or_else(|| TokenizerError::PostProcessor { found: spec.to_string() })
     }
 
-    /// From a GGUF header; the vocabulary has `size` tokens.
+    /// Reads a GGUF header. `size` is the count of tokens in the vocabulary.
     pub(super) fn of_gguf(gguf: &Gguf, bos_by_default: bool, size: usize) -> Result<Self, TokenizerError> {
         let before = affix(gguf, "bos", bos_by_default, size)?;
         let after = affix(gguf, "eos", false, size)?;
@@ -39,7 +39,7 @@ impl Affixes {
         }
     }
 
-    /// Each processor of a sequence works on what the one before it has made.
+    /// Applies the next processor of a sequence to the result of the previous ones.
     fn around(self, next: &Value) -> Option<Self> {
         let outer = Self::read(next)?;
         Some(Self { before: [outer.before, self.before].concat(), after: [self.after, outer.after].concat() })

@@ -1,23 +1,24 @@
-//! The exact bytes of every id, worked out once.
+//! The exact bytes of every id, computed once.
 //!
-//! A decoder from `tokenizer.json` is a list of steps over the spelling of a token. Steps that look at one token at a time are
-//! applied here; those that only join tokens or trim a whole text change no token's bytes.
+//! The decoder of a `tokenizer.json` is a list of steps on the spelling of tokens. Steps on single
+//! tokens are applied here. Steps that join tokens or trim the whole text do not change a token's
+//! bytes.
 
 use serde_json::Value;
 
 use super::{MAX_IDS, TokenizerError};
 
-/// Bytes by id. Ids without a token are holes.
+/// The bytes by id; None for ids without a token.
 pub(super) struct ByteTable {
     bytes: Vec<Option<Box<[u8]>>>,
 }
 
-/// What a decoder does to one token.
+/// A step of a decoder on one token.
 #[derive(Debug)]
 enum Step {
-    /// Every character stands for a byte.
+    /// Every character encodes a byte.
     ByteLevel,
-    /// `<0xNN>` stands for a byte.
+    /// `<0xNN>` encodes a byte.
     ByteFallback,
     Replace {
         from: String,
@@ -35,7 +36,7 @@ impl ByteTable {
             return Err(TokenizerError::TooLarge { largest, limit: MAX_IDS - 1 });
         }
         let mut bytes = vec![None; largest.map_or(0, |id| id + 1)];
-        // Added tokens come second: where both have an id, theirs is the spelling that counts.
+        // Added tokens come second, because their spelling takes precedence.
         let added = added.into_iter().map(|(id, token)| (token.content, id));
         for (token, id) in vocab.into_iter().chain(added) {
             bytes[id as usize] = Some(apply(&steps, token).into_boxed_slice());
@@ -94,17 +95,19 @@ fn apply(steps: &[Step], mut token: String) -> Vec<u8> {
     token.into_bytes()
 }
 
-/// `None` if a character is outside the alphabet: the token was added as plain text.
+/// Decodes a byte-level token. Returns None if a character is outside of the alphabet: then the
+/// token is plain text.
 fn byte_level(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }
 
-/// Every character of the byte-level alphabet.
+/// Returns all characters of the byte-level alphabet.
 pub(super) fn alphabet() -> impl Iterator<Item = char> {
     ('\0'..='\u{143}').filter(|&char| byte_of(char).is_some())
 }
 
-/// The byte-level alphabet: a printable Latin-1 byte is spelled as itself, the other 68 bytes, in order, as U+0100 onwards.
+/// The byte-level alphabet: printable Latin-1 bytes map to themselves, the other 68 bytes, in
+/// order, to U+0100 onwards.
 fn byte_of(char: char) -> Option<u8> {
     match u32::from(char) {
         code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => Some(code as u8),

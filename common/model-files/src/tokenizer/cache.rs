@@ -1,7 +1,7 @@
-//! The ids of text that was encoded before. The turns of a chat repeat all that was said.
+//! A cache of encoded texts, because each turn of a chat repeats the conversation.
 //!
-//! What lies between two special tokens is encoded by itself, whatever stands around it, so it is what is remembered. Texts
-//! are compared in full: two that share a hash are still told apart.
+//! Text between two special tokens is encoded independently of its surroundings, so it is the unit
+//! of the cache. Keys contain the full text, so hash collisions are harmless.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,35 +12,35 @@ use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter};
 
 use opentelemetry::global::meter;
 
-/// Shorter text is encoded in the time that it takes to look it up.
+/// Encoding a shorter text is as fast as a lookup.
 const MIN_BYTES: usize = 128;
 
-/// What an entry takes beside its text and its ids, in bytes.
-const OVERHEAD: u64 = 96;
+/// The memory of an entry without its text and its ids.
+const OVERHEAD_BYTES: u64 = 96;
 
-/// Parts with a lock each. No entry can be larger than a part.
+/// The count of shards, each with a lock. An entry must fit into one shard.
 const SHARDS: usize = 8;
 
 static LOOKUPS: LazyLock<Counter<u64>> = LazyLock::new(|| {
     meter("tandem")
         .u64_counter("tandem.tokenizer.cache.lookups")
-        .with_description("Texts looked up among those encoded before: found (hit), or not (miss).")
+        .with_description("Lookups in the cache of encoded texts, by result: hit or miss.")
         .build()
 });
 
-/// A bounded map from text to ids. What was not used for long goes first.
+/// A bounded map from text to ids, with eviction in approximate LRU order.
 pub(super) struct Cache {
     ids: Map<Key, Arc<[u32]>, Weight>,
 }
 
-/// How a text is encoded, which decides its ids as much as its letters do.
+/// The mode of encoding, which determines the ids together with the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Manner {
-    /// No added token is recognised in it.
+    /// No added token is recognized.
     Literal,
-    /// Nothing is put before it.
+    /// No prefix is added.
     Inside,
-    /// What belongs before a text is put before it.
+    /// The prefix is added.
     Start,
 }
 
@@ -50,14 +50,14 @@ struct Key {
     manner: Manner,
 }
 
-/// A key that borrows its text. Its hash is the same.
+/// A borrowed key with the same hash.
 #[derive(Hash)]
-struct Wanted<'a> {
+struct KeyRef<'a> {
     text: &'a str,
     manner: Manner,
 }
 
-impl Equivalent<Key> for Wanted<'_> {
+impl Equivalent<Key> for KeyRef<'_> {
     fn equivalent(&self, key: &Key) -> bool {
         *self.text == *key.text && self.manner == key.manner
     }
@@ -68,12 +68,12 @@ struct Weight;
 
 impl Weighter<Key, Arc<[u32]>> for Weight {
     fn weight(&self, key: &Key, ids: &Arc<[u32]>) -> u64 {
-        (key.text.len() + size_of_val(&**ids)) as u64 + OVERHEAD
+        (key.text.len() + size_of_val(&**ids)) as u64 + OVERHEAD_BYTES
     }
 }
 
 impl Cache {
-    /// Holds at most so many bytes, its own book-keeping not counted; 0 holds nothing.
+    /// Creates a cache of at most `bytes` bytes, without the map's overhead. 0 disables it.
     pub(super) fn new(bytes: u64) -> Self {
         let options = OptionsBuilder::new()
             .shards(SHARDS)
@@ -88,7 +88,7 @@ impl Cache {
         self.ids.set_capacity(bytes);
     }
 
-    /// Adds the ids of a text to `ids`: those remembered, or those that `encode` adds.
+    /// Appends the ids of a text to `ids`: from the cache, or else from `encode`.
     pub(super) fn extend<E>(
         &self,
         text: &str,
@@ -99,10 +99,10 @@ impl Cache {
         if text.len() < MIN_BYTES || self.ids.capacity() == 0 {
             return encode(ids);
         }
-        let known = self.ids.get(&Wanted { text, manner });
-        LOOKUPS.add(1, &[KeyValue::new("result", if known.is_some() { "hit" } else { "miss" })]);
-        if let Some(known) = known {
-            ids.extend_from_slice(&known);
+        let cached = self.ids.get(&KeyRef { text, manner });
+        LOOKUPS.add(1, &[KeyValue::new("result", if cached.is_some() { "hit" } else { "miss" })]);
+        if let Some(cached) = cached {
+            ids.extend_from_slice(&cached);
             return Ok(());
         }
         let start = ids.len();

@@ -1,5 +1,5 @@
-//! The encoder of the released `tokenizers` library. Slow, but it takes every component and knows where each token came
-//! from; what it says is right.
+//! The classic encoder: the released `tokenizers` library. It is slow, but supports every component
+//! and offsets, and is the reference for correct ids.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,12 +11,12 @@ use tokenizers::{
 use super::literal::{Forbidden, Piece, Tokens};
 use super::{TokenizerError, encode_error};
 
-/// Bytes of the longest text: the library takes a hundred and fifty times as much memory.
+/// The limit of a text, because the library needs 150 times its size in memory.
 const MAX_BYTES: usize = 4 << 20;
 
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,
-    /// What a line break encodes to.
+    /// The ids of a line break.
     newline: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ impl Classic {
         Ok(Self { encoder, newline })
     }
 
-    /// The ids of the pieces of a text, one piece after the other.
+    /// Encodes the pieces of a text, in order.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
         check(pieces.iter().map(|piece| piece.text.len()).sum())?;
         match pieces {
@@ -37,7 +37,7 @@ impl Classic {
         }
     }
 
-    /// The same with the bytes that each id came from.
+    /// Encodes the pieces of a text, with the byte range of each id.
     pub(super) fn tokens(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
         check(pieces.iter().map(|piece| piece.text.len()).sum())?;
         let mut all = Tokens::default();
@@ -54,8 +54,9 @@ impl Classic {
         Ok(all)
     }
 
-    /// Encodes what does not begin a text. A line break is put before it and taken away again, so that a tokenizer which
-    /// puts a space before a text does not put one here; this is how transformers does it.
+    /// Encodes text that is not the start of a whole text. A line break is added before it and
+    /// removed from the ids, so that a tokenizer with a space prefix does not add one here, as in
+    /// transformers.
     fn inside(
         &self,
         text: &str,
@@ -72,13 +73,13 @@ impl Classic {
         Ok(tokens(text, &guarded(|| self.encoder.encode(text, false))?))
     }
 
-    /// A whole text in which no added token is searched for.
+    /// Encodes a whole text without recognizing added tokens.
     pub(super) fn without_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
         check(text.len())?;
         Ok(tokens(text, &guarded(|| self.encode_without_added(text))?))
     }
 
-    /// What the library does with a text in which it has found no added token.
+    /// Performs the library's steps for a text without added tokens.
     fn encode_without_added(&self, text: &str) -> tokenizers::Result<Encoding> {
         let mut normalized = NormalizedString::from(text);
         if let Some(normalizer) = self.encoder.get_normalizer() {
@@ -101,20 +102,21 @@ fn check(bytes: usize) -> Result<(), TokenizerError> {
     if bytes > MAX_BYTES { Err(TokenizerError::TooLong { bytes, limit: MAX_BYTES }) } else { Ok(()) }
 }
 
-/// The regex engine panics where it would search for too long, as in millions of spaces. That must be an error.
+/// Turns a panic of the library into an error. Its regex engine panics on long searches, as in
+/// millions of spaces.
 fn guarded(encode: impl FnOnce() -> tokenizers::Result<Encoding>) -> Result<Encoding, TokenizerError> {
     match catch_unwind(AssertUnwindSafe(encode)) {
         Ok(encoded) => encoded.map_err(encode_error),
-        Err(_) => Err(TokenizerError::Encode { reason: "it takes too long to cut".to_owned() }),
+        Err(_) => Err(TokenizerError::Encode { reason: "the pre-tokenizer exceeded its search limit".to_owned() }),
     }
 }
 
-/// Offsets without the line break before the text.
+/// Subtracts the line break before the text from the offsets.
 fn shifted(offsets: &[Range<usize>]) -> Vec<Range<usize>> {
     offsets.iter().map(|range| range.start.saturating_sub(1)..range.end.saturating_sub(1)).collect()
 }
 
-/// Ranges are widened to whole characters.
+/// Returns the ids and their ranges, widened to whole characters.
 fn tokens(text: &str, encoding: &Encoding) -> Tokens {
     let widen = |&(start, end): &(usize, usize)| text.floor_char_boundary(start)..text.ceil_char_boundary(end);
     Tokens { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().iter().map(widen).collect() }

@@ -1,8 +1,9 @@
-//! The encoder for nearly all text: the library's next version, some thirty times as fast.
+//! The fast encoder: the library's next version, about thirty times faster.
 //!
-//! It is given neither added tokens nor what puts a space before a text. Both are done here, so that a literal piece and
-//! one from the middle of a text need no vocabulary of their own. It is used only with components for which it is known
-//! to agree with [`super::classic`], if it agrees on a probe, and not for the few characters that only one of them knows.
+//! The library's encoder gets neither added tokens nor the space prefix. Both are handled here, so
+//! that literal pieces and pieces inside a text use the same vocabulary. It is used only with
+//! components for which it is known to agree with [`super::classic`], if it agrees on a probe, and
+//! not for the few characters whose Unicode properties differ.
 
 use std::borrow::Cow;
 use std::panic::catch_unwind;
@@ -20,8 +21,8 @@ use super::literal::{Forbidden, Piece, Tokens};
 use super::unicode::is_doubtful;
 use super::{TokenizerError, encode_error};
 
-/// Text on which a wrong setting would show: words, spaces, digits, contractions, line breaks, several scripts, composed
-/// characters, emoji and controls.
+/// The probe, which reveals differing settings: words, spaces, digits, contractions, line breaks,
+/// several scripts, composed characters, emoji and control characters.
 const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\r\n\n\tdef f(x): return x**2 # 'll\n \
     Ünïcödé cafe\u{301} naïve ŞİŞLİ straße 漢字かな混じり文 한국어 हिन्दी العربية ไทย 👩\u{200D}💻🏳️‍🌈 ①½\u{a0}x\u{3000}y\u{7}\u{0}▁▁ ";
 
@@ -30,19 +31,19 @@ pub(super) struct Fast {
     classic: Arc<Classic>,
     splitters: Splitters,
     prefix: Prefix,
-    /// Whether the properties of characters decide anything.
-    asks_unicode: bool,
-    /// The ids from here on stand for bytes that the vocabulary does not have.
+    /// True if ids depend on Unicode properties of characters.
+    uses_unicode: bool,
+    /// Ids from here on are placeholders for bytes that are missing from the vocabulary.
     missing: u32,
     cache: Cache,
 }
 
-/// What is put before text.
+/// The text that is added before text.
 #[derive(Debug, Default)]
 struct Prefix {
     text: String,
     place: Place,
-    /// Not before text that begins with it, or with the space that it stands for.
+    /// True if it is not added before text that starts with it or with the space that it encodes.
     once: bool,
 }
 
@@ -52,23 +53,23 @@ enum Place {
     Nowhere,
     /// The start of a whole text.
     Start,
-    /// There, and after every added token.
+    /// The start of a whole text, and after every added token.
     Everywhere,
 }
 
 impl Fast {
-    /// The same encoder, or why it cannot be had.
+    /// Builds the encoder, or returns why the classic encoder must be used.
     pub(super) fn of(classic: Arc<Classic>, cache_bytes: u64) -> Result<Self, String> {
         let added: Vec<_> = classic.encoder.get_added_tokens_decoder().into_iter().collect();
         let (mut spec, prefix) = bare(&classic.encoder)?;
         refuse_unknown_added(&added, &spec)?;
-        let asks_unicode = asks_unicode(&spec);
-        if asks_unicode && prefix.place != Place::Nowhere {
-            return Err("what is put before a text takes part in how it is cut".to_owned());
+        let uses_unicode = uses_unicode(&spec);
+        if uses_unicode && prefix.place != Place::Nowhere {
+            return Err("the prefix affects the pre-tokenizer".to_owned());
         }
         let missing = add_missing_bytes(&mut spec)?;
         let (encoder, splitters, cache) = (build(spec)?, Splitters::new(&added)?, Cache::new(cache_bytes));
-        let fast = Self { encoder, classic, splitters, prefix, asks_unicode, missing, cache };
+        let fast = Self { encoder, classic, splitters, prefix, uses_unicode, missing, cache };
         fast.check().map(|()| fast)
     }
 
@@ -76,21 +77,22 @@ impl Fast {
         let expected = self.classic.encoder.encode_fast(PROBE, false).map_err(|error| error.to_string())?;
         let mut found = Vec::new();
         self.with_added(PROBE, true, &mut found).map_err(|error| error.to_string())?;
-        if found == expected.get_ids() { Ok(()) } else { Err("it differs on the probe".to_owned()) }
+        if found == expected.get_ids() { Ok(()) } else { Err("the ids of the probe differ".to_owned()) }
     }
 
     pub(super) fn set_cache_bytes(&self, bytes: u64) {
         self.cache.set_bytes(bytes);
     }
 
-    /// The ids of the pieces of a text, one piece after the other.
+    /// Encodes the pieces of a text, in order.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
         let bytes: usize = pieces.iter().map(|piece| piece.text.len()).sum();
         let mut ids = Vec::with_capacity(bytes / 4);
         for piece in pieces {
-            match piece.is_literal {
-                true => ids.extend(forbidden.avoid(piece.text, &|text: &str| self.literal(text))?.ids),
-                false => self.with_added(piece.text, piece.is_first, &mut ids)?,
+            if piece.is_literal {
+                ids.extend(forbidden.avoid(piece.text, &|text: &str| self.literal(text))?.ids);
+            } else {
+                self.with_added(piece.text, piece.is_first, &mut ids)?;
             }
         }
         Ok(ids)
@@ -128,19 +130,21 @@ impl Fast {
         Ok(())
     }
 
-    /// Text in which nothing is searched for and before which nothing is put.
+    /// Encodes text without added tokens and prefix.
     fn plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        if self.asks_unicode && is_doubtful(text) {
-            // Where the classic encoder gives up, as it does on millions of spaces, this one's ids are as good as any.
+        if self.uses_unicode && is_doubtful(text) {
+            // If the classic encoder fails, as on millions of spaces, there is no reference and
+            // these ids are used.
             if let Ok(tokens) = self.classic.without_added(text) {
                 ids.extend(tokens.ids);
                 return Ok(());
             }
         }
         let tokens = self.encode(text)?;
-        match tokens.iter().any(|token| token.id() >= self.missing) {
-            true => ids.extend(self.classic.without_added(text)?.ids),
-            false => ids.extend_from_slice(PipelineToken::cast_slice(&tokens)),
+        if tokens.iter().any(|token| token.id() >= self.missing) {
+            ids.extend(self.classic.without_added(text)?.ids);
+        } else {
+            ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
         }
         Ok(())
     }
@@ -153,12 +157,13 @@ impl Fast {
 }
 
 impl Prefix {
-    /// `opens` tells whether the text opens its piece, `is_first` whether that piece opens the whole text.
-    fn manner(&self, opens: bool, is_first: bool) -> Manner {
+    /// Returns the mode of a text. `is_start` is true at the start of its piece, `is_first` in the
+    /// first piece of the whole text.
+    fn manner(&self, is_start: bool, is_first: bool) -> Manner {
         let is_place = match self.place {
             Place::Nowhere => false,
-            Place::Start => opens && is_first,
-            Place::Everywhere => !opens || is_first,
+            Place::Start => is_start && is_first,
+            Place::Everywhere => !is_start || is_first,
         };
         if is_place { Manner::Start } else { Manner::Inside }
     }
@@ -172,21 +177,21 @@ impl Prefix {
     }
 }
 
-/// The library panics on some files.
+/// Builds the library's encoder. Its panics on some files become errors.
 fn build(mut spec: Value) -> Result<PipelineTokenizer, String> {
     let built = catch_unwind(move || {
         tokenizers_fast::canonicalize_value(&mut spec).map_err(|error| error.to_string())?;
         tokenizers_fast::from_json(&spec.to_string()).map_err(|error| error.to_string())
     });
-    built.unwrap_or_else(|_| Err("the library fails on it".to_owned()))
+    built.unwrap_or_else(|_| Err("the library panicked".to_owned()))
 }
 
-/// A `tokenizer.json` of the model and of what happens to the text between two added tokens, and the prefix that is
-/// taken out of it.
+/// Returns a `tokenizer.json` with the model, normalizers and pre-tokenizers, and the prefix that
+/// was removed from it.
 fn bare(encoder: &tokenizers::Tokenizer) -> Result<(Value, Prefix), String> {
     let model = spec(encoder.get_model())?;
     if !is_plain_bpe(&model) {
-        return Err("the model is not plain byte-pair encoding".to_owned());
+        return Err("the model is not plain BPE".to_owned());
     }
     let mut normalizers = members(spec(encoder.get_normalizer())?, "normalizers");
     let mut cuts = members(spec(encoder.get_pre_tokenizer())?, "pretokenizers");
@@ -202,10 +207,10 @@ fn bare(encoder: &tokenizers::Tokenizer) -> Result<(Value, Prefix), String> {
     Ok((spec, prefix))
 }
 
-/// Where the splitter would not find added tokens as the library does.
+/// Fails if the library finds added tokens by other rules than the splitter.
 fn refuse_unknown_added(added: &[(u32, AddedToken)], spec: &Value) -> Result<(), String> {
     if added.iter().any(|(_, token)| token.single_word) {
-        return Err("an added token is for whole words only".to_owned());
+        return Err("an added token matches whole words only".to_owned());
     }
     if added.iter().any(|(_, token)| token.normalized) && !spec["normalizer"].is_null() {
         return Err("an added token is normalized".to_owned());
@@ -213,16 +218,17 @@ fn refuse_unknown_added(added: &[(u32, AddedToken)], spec: &Value) -> Result<(),
     Ok(())
 }
 
-/// Whether text is composed, or cut by classes of characters.
-fn asks_unicode(spec: &Value) -> bool {
+/// Returns true if the text is normalized or split by character classes.
+fn uses_unicode(spec: &Value) -> bool {
     let asks =
         |part: &Value| part["type"] == "NFC" || part["type"] == "ByteLevel" || !part["pattern"]["Regex"].is_null();
     let parts = members(spec["normalizer"].clone(), "normalizers").into_iter();
     parts.chain(members(spec["pre_tokenizer"].clone(), "pretokenizers")).any(|part| asks(&part))
 }
 
-/// Gives every byte that a byte-level vocabulary lacks an id beyond its own, without which the library refuses it. Says from
-/// which id on. The classic encoder leaves such bytes out, and what stood beside them may then be one token.
+/// Adds a placeholder id for every byte that is missing from a byte-level vocabulary, because the
+/// library requires all bytes. Returns the first such id. The classic encoder drops these bytes,
+/// and may merge their neighbours.
 fn add_missing_bytes(spec: &mut Value) -> Result<u32, String> {
     let cuts = members(spec["pre_tokenizer"].clone(), "pretokenizers");
     let vocabulary = spec["model"]["vocab"].as_object_mut().ok_or("the model has no vocabulary")?;
@@ -232,7 +238,7 @@ fn add_missing_bytes(spec: &mut Value) -> Result<u32, String> {
         let missing: Vec<_> = missing.zip(next..).map(|(char, id)| (char, id.into())).collect();
         vocabulary.extend(missing);
     }
-    next.try_into().map_err(|_| "its ids are too large".to_owned())
+    next.try_into().map_err(|_| "the ids are too large".to_owned())
 }
 
 fn spec(component: impl serde::Serialize) -> Result<Value, String> {
@@ -245,7 +251,7 @@ fn is_plain_bpe(model: &Value) -> bool {
     model["type"] == "BPE" && is_certain && is_unset("continuing_subword_prefix") && is_unset("end_of_word_suffix")
 }
 
-/// The members of a possibly nested sequence, or the one that stands alone.
+/// Returns the members of a possibly nested sequence, or the single component.
 fn members(mut spec: Value, name: &str) -> Vec<Value> {
     match spec.get_mut(name).map(Value::take) {
         Some(Value::Array(parts)) => parts.into_iter().flat_map(|part| members(part, name)).collect(),
@@ -262,14 +268,15 @@ fn sequence(mut members: Vec<Value>, name: &str) -> Value {
     }
 }
 
-/// A text that the first normalizer puts before every other.
+/// Removes the prefix of a leading Prepend normalizer.
 fn take_prepend(normalizers: &mut Vec<Value>) -> Option<Prefix> {
     let text = normalizers.first().filter(|first| first["type"] == "Prepend")?["prepend"].as_str()?.to_owned();
     normalizers.remove(0);
     Some(Prefix { text, place: Place::Everywhere, once: false })
 }
 
-/// A mark that the only cut puts before text which begins with none. Normalizers could add or take the beginning.
+/// Removes the prefix of a Metaspace pre-tokenizer that is the only component: a normalizer could
+/// change the start of the text.
 fn take_metaspace(normalizers: &[Value], cuts: &mut [Value]) -> Option<Prefix> {
     let ([], [cut]) = (normalizers, cuts) else { return None };
     let text = cut["replacement"].as_str()?.to_owned();
@@ -285,7 +292,7 @@ fn take_metaspace(normalizers: &[Value], cuts: &mut [Value]) -> Option<Prefix> {
 fn refuse_unknown(members: &[Value], known: &[&str]) -> Result<(), String> {
     let is_known = |part: &&Value| known.iter().any(|name| part["type"] == *name) || part["prepend_scheme"] == "never";
     match members.iter().find(|part| !is_known(part)) {
-        Some(unknown) => Err(format!("{} is not known to be the same", unknown["type"])),
+        Some(unknown) => Err(format!("{} is not known to agree", unknown["type"])),
         None => Ok(()),
     }
 }

@@ -1,7 +1,9 @@
-//! Builds the encoder from a GGUF header, by its tokenizer model: `gpt2` is byte-level BPE, `llama` is SentencePiece.
+//! Encoders from GGUF headers, by tokenizer model: `gpt2` is byte-level BPE, `llama` is
+//! SentencePiece.
 //!
-//! The digest is the SHA-256 over lists, each kind of tokenizer its own. A list is its element count followed by its
-//! elements; a string is its byte length followed by its bytes; every number is eight bytes, little-endian.
+//! The digest is a SHA-256 over lists, which depend on the tokenizer model. A list is its element
+//! count followed by its elements; a string is its byte length followed by its bytes; every number
+//! is eight bytes, little-endian.
 
 mod byte_level;
 mod merges;
@@ -66,7 +68,8 @@ fn added_token(text: &str, is_special: bool) -> AddedToken {
 struct Kinds(Vec<i32>);
 
 impl Kinds {
-    /// A token that ends or begins a turn is control whatever its type says.
+    /// Reads the types. Tokens that begin or end a turn are control tokens, even if they have
+    /// another type.
     fn read(gguf: &Gguf, size: usize) -> Result<Self, TokenizerError> {
         let found: &[i32] = gguf.find("tokenizer.ggml.token_type")?.unwrap_or_default();
         let mut kinds = if found.is_empty() { vec![NORMAL; size] } else { found.to_vec() };

@@ -1,23 +1,23 @@
-//! Stretches of a text in which no added token is recognised.
+//! Literal ranges of a text, in which no added token is recognized.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::{AddedToken, TokenizerError};
 
-/// A stretch of a text that is encoded by itself.
+/// A span of a text that is encoded separately.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece<'a> {
     pub(super) text: &'a str,
-    /// Where it begins, in bytes.
+    /// The start of the span, in bytes.
     pub(super) start: usize,
     pub(super) is_literal: bool,
-    /// Whether it is the beginning of the text, which some tokenizers put a space before. A literal piece never is, since
-    /// what stands before it is the text's own, if empty, beginning.
+    /// True at the start of the text, where some tokenizers add a space. False for literal pieces:
+    /// an empty piece comes before them.
     pub(super) is_first: bool,
 }
 
-/// Ids, and for each the bytes that it came from. Who is not asked for the latter leaves them out.
+/// Ids and the byte range of each. The ranges are empty if they were not requested.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     pub(super) ids: Vec<u32>,
@@ -25,14 +25,14 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Adds what came from a text that begins at `start`.
+    /// Appends the tokens of a span that begins at `start`.
     pub(super) fn append(&mut self, other: Self, start: usize) {
         self.ids.extend(other.ids);
         self.offsets.extend(other.offsets.into_iter().map(|range| range.start + start..range.end + start));
     }
 }
 
-/// The literal ranges of a text and what lies between them, in order, without empty ones.
+/// Splits a text into its literal ranges and the spans between them, in order, without empty ones.
 pub(super) fn pieces<'a>(text: &'a str, literal: &[Range<usize>]) -> Result<Vec<Piece<'a>>, TokenizerError> {
     let mut pieces = Vec::with_capacity(2 * literal.len() + 1);
     let mut done = 0;
@@ -52,9 +52,10 @@ fn plain(text: &str, start: usize) -> Piece<'_> {
     Piece { text, start, is_literal: false, is_first: start == 0 }
 }
 
-/// The added tokens that literal text must not become, by id.
+/// The added tokens that must not appear in literal text, by id.
 ///
-/// White space and single characters are not among them: they are ordinary text, and often have no other id.
+/// White space and single characters are excluded: they are ordinary text and often have no other
+/// id.
 pub(super) struct Forbidden {
     texts: HashMap<u32, String>,
 }
@@ -67,8 +68,9 @@ impl Forbidden {
         Self { texts: texts.collect() }
     }
 
-    /// Encodes literal text with a function that recognises no added token. Where the vocabulary itself spells one, its
-    /// first character is encoded apart, so that its id does not appear.
+    /// Encodes literal text with a function that recognizes no added token. If the vocabulary
+    /// itself contains the text of one, the token's first character is encoded separately, so that
+    /// its id does not appear.
     pub(super) fn avoid<F>(&self, text: &str, encode: &F) -> Result<Tokens, TokenizerError>
     where
         F: Fn(&str) -> Result<Tokens, TokenizerError>,
@@ -86,8 +88,8 @@ impl Forbidden {
         Ok(all)
     }
 
-    /// Where to cut the text so that the forbidden ones among its ids do not come again, ascending. A single character
-    /// cannot be cut.
+    /// Returns where to split the text so that the forbidden ones among its ids do not appear
+    /// again, ascending. A single character cannot be split.
     fn cuts(&self, text: &str, ids: &[u32]) -> Vec<usize> {
         let found: BTreeSet<&str> = ids.iter().filter_map(|id| self.texts.get(id).map(String::as_str)).collect();
         if found.is_empty() {
@@ -98,7 +100,8 @@ impl Forbidden {
             text.match_indices(token).map(move |(at, _)| at + first)
         });
         let cuts: BTreeSet<usize> = cuts.collect();
-        // A text that spells the token in another way, which a normalizer takes back, is halved until it does not.
+        // If a normalizer produces the token from another spelling, the text is halved until the
+        // token disappears.
         let half = text.ceil_char_boundary(text.len() / 2);
         let half = (cuts.is_empty() && half < text.len()).then_some(half);
         cuts.into_iter().chain(half).collect()

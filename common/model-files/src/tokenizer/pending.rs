@@ -1,4 +1,5 @@
-//! The fast encoder, which takes longer to build than the classic one: built in the background, from the first use on.
+//! Builds the fast encoder in the background, from the first use on, because it takes longer than
+//! the classic one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,17 +11,18 @@ use parking_lot::Mutex;
 use super::classic::Classic;
 use super::fast::Fast;
 
-/// One at a time in a process: many models may be loaded at once, and building takes a core and much memory.
+/// Limits a process to one build at a time: each needs a core and much memory, and many models may
+/// be loaded at once.
 static BUILDING: Mutex<()> = Mutex::new(());
 
-/// The fast encoder, now or later.
+/// The fast encoder, once it is built.
 pub(super) struct Pending {
     shared: Arc<Shared>,
     is_begun: AtomicBool,
 }
 
 struct Shared {
-    /// `None` where it cannot be made to agree with the classic encoder.
+    /// None if it does not agree with the classic encoder.
     built: OnceLock<Option<Fast>>,
     cache_bytes: AtomicU64,
 }
@@ -31,13 +33,13 @@ impl Pending {
         Self { shared: Arc::new(shared), is_begun: AtomicBool::new(false) }
     }
 
-    /// The encoder, if it has been built. Begins to build it.
+    /// Returns the encoder if it is built. The first call starts the build.
     pub(super) fn get(&self, classic: &Arc<Classic>) -> Option<&Fast> {
         self.begin(classic);
         self.shared.built.get().and_then(Option::as_ref)
     }
 
-    /// Waits until it has been built, or cannot be.
+    /// Waits until the build succeeds or fails.
     pub(super) fn wait(&self, classic: &Arc<Classic>) -> Option<&Fast> {
         self.begin(classic);
         self.shared.built.wait().as_ref()
@@ -62,7 +64,7 @@ impl Pending {
     }
 }
 
-/// Builds it when it is its turn, unless the tokenizer is no more by then.
+/// Builds the encoder when the previous build ends. Skips if the tokenizer was dropped.
 fn build(shared: &Weak<Shared>, classic: &Weak<Classic>) {
     let _one = BUILDING.lock();
     if let (Some(shared), Some(classic)) = (shared.upgrade(), classic.upgrade()) {
@@ -74,9 +76,11 @@ impl Shared {
     fn build(&self, classic: Arc<Classic>) {
         let bytes = self.cache_bytes.load(Ordering::Relaxed);
         let built = catch_unwind(AssertUnwindSafe(|| Fast::of(classic, bytes)));
-        let built = built.unwrap_or_else(|_| Err("the library fails on it".to_owned()));
-        let fast = built.inspect_err(|reason| tracing::debug!(reason, "text is encoded the slow way")).ok();
-        // The setting may have changed meanwhile.
+        let built = built.unwrap_or_else(|_| Err("the library panicked".to_owned()));
+        let fast = built
+            .inspect_err(|reason| tracing::debug!(reason, "fast encoder not available; using the classic one"))
+            .ok();
+        // The setting may have changed during the build.
         if let Some(fast) = self.built.get_or_init(|| fast) {
             fast.set_cache_bytes(self.cache_bytes.load(Ordering::Relaxed));
         }

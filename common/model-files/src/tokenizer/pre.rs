@@ -1,6 +1,7 @@
-//! How text is cut before byte-pair encoding, by the name that a GGUF gives in `tokenizer.ggml.pre`.
+//! Pre-tokenizers, which split text before BPE, by their names in `tokenizer.ggml.pre`.
 //!
-//! A GGUF carries only a name for these rules. They are those of the `tokenizer.json` of the models that the name stands for.
+//! A GGUF contains only the name. The rules come from the `tokenizer.json` of the models with that
+//! name.
 
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -11,25 +12,25 @@ use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior}
 
 use super::TokenizerError;
 
-/// The rules that one or more names stand for.
+/// The rules of one or more names.
 pub(super) struct PreTokenizer {
     names: &'static [&'static str],
-    /// Applied in order, each to what the one before has cut.
+    /// Applied in order, each to the pieces of the previous one.
     cuts: &'static [Cut],
-    /// Whether a cut piece that is a token as a whole is taken as it is, whatever the merges say.
+    /// True if a piece that is a token is not merged.
     pub(super) whole_pieces: bool,
-    /// Whether text is brought to Unicode normal form C first.
+    /// True if text is first converted to Unicode normal form C.
     nfc: bool,
-    /// Whether a text starts with bos, where the file does not say.
+    /// True if bos is added before a text unless the file states otherwise.
     pub(super) bos_by_default: bool,
 }
 
 enum Cut {
-    /// Every digit on its own. Digits are all characters that Unicode calls numeric.
+    /// Splits every digit. Digits are all characters with Unicode's numeric property.
     EachDigit,
-    /// GPT-2's words, where a word takes the space before it along.
+    /// Splits GPT-2's words, which include the space before them.
     Gpt2,
-    /// Every match, and what lies between matches.
+    /// Splits at every match of the regex; the text between matches stays a piece.
     Matches(&'static str),
 }
 
@@ -41,8 +42,9 @@ const TABLE: &[PreTokenizer] = &[
         nfc: false,
         bos_by_default: false,
     },
-    // Digits are cut off first, so the spaces before a digit make a piece of their own: "a  1" is "a", two spaces, "1". To run
-    // GPT-2's rule alone, as transformers does with every GGUF, would split those spaces and give other ids than the model saw.
+    // Digits are split first, so the spaces before a digit are one piece: "a  1" is "a", two
+    // spaces, "1". GPT-2's rule alone, which transformers uses for every GGUF, would split these
+    // spaces, so the ids would differ from those in training.
     PreTokenizer {
         names: &["smollm", "starcoder", "refact"],
         cuts: &[Cut::EachDigit, Cut::Gpt2],

@@ -1,9 +1,10 @@
-//! Characters on which the two encoders' tables of Unicode may differ.
+//! Characters whose Unicode properties may differ between the two encoders.
 
-/// First and last of the characters that the classic encoder's tables do not know and the fast one's do: new letters, marks,
-/// digits and symbols of Unicode 17, and marks that only the older table of normal forms lacks. Gaps of unassigned or equally
-/// rare characters are included. Found by encoding every character in several contexts and by comparing the tables.
-#[rustfmt::skip] // one range to a line would be a page
+/// Ranges (first, last) of the characters that only the fast encoder's Unicode tables contain: new
+/// letters, marks, digits and symbols of Unicode 17, and marks that the older normalization table
+/// lacks. Gaps of unassigned or equally rare characters are included. Found by encoding every
+/// character in several contexts and by comparing the tables.
+#[rustfmt::skip] // one range per line would be too long
 const DOUBTFUL: &[(char, char)] = &[
     ('\u{7FD}', '\u{7FD}'), ('\u{88F}', '\u{88F}'), ('\u{897}', '\u{89F}'), ('\u{8CA}', '\u{8D3}'),
     ('\u{9FE}', '\u{9FE}'), ('\u{C3C}', '\u{C3C}'), ('\u{C5C}', '\u{C5C}'), ('\u{CDC}', '\u{CDC}'),
@@ -27,14 +28,14 @@ const DOUBTFUL: &[(char, char)] = &[
     ('\u{2B73A}', '\u{2B73F}'), ('\u{2CEA2}', '\u{2CEAD}'), ('\u{323B0}', '\u{33479}'),
 ];
 
-/// Whether a text has a character that only the classic encoder is to be asked about.
+/// Returns true if a text contains a character that requires the classic encoder.
 pub(super) fn is_doubtful(text: &str) -> bool {
     !text.is_ascii() && text.chars().any(is_listed)
 }
 
 fn is_listed(char: char) -> bool {
     match char {
-        // Nearly all text: no range lies in these.
+        // Fast path for nearly all text: these contain no range.
         '\0'..'\u{7FD}' | '\u{3000}'..'\u{A7CE}' | '\u{AC00}'..'\u{FB00}' => false,
         _ => {
             let next = DOUBTFUL.partition_point(|(first, _)| *first <= char);

@@ -1,4 +1,4 @@
-//! Reads little-endian primitives, never past the end and never allocating.
+//! A bounds-checked reader of little-endian primitives. It does not allocate.
 
 use super::GgufError;
 
@@ -12,7 +12,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Where the next read starts, from the start of the file.
+    /// Returns the offset of the next read in the file.
     pub(super) fn offset(&self) -> u64 {
         self.at as u64
     }
@@ -51,7 +51,8 @@ impl<'a> Cursor<'a> {
         std::str::from_utf8(self.take(what, len)?).map_err(|_| GgufError::Utf8 { offset })
     }
 
-    /// Refuses a count of things that each take at least `least` bytes, if the file has not got them.
+    /// Fails if `count` elements of at least `least` bytes each do not fit into the rest of the
+    /// file.
     pub(super) fn check_count(&self, what: &'static str, count: u64, least: u64) -> Result<(), GgufError> {
         match count.checked_mul(least) {
             Some(bytes) if bytes <= self.left() => Ok(()),

@@ -1,8 +1,8 @@
 //! ggml's tensor types.
 
-/// How a tensor's numbers are stored: blocks of so many numbers in so many bytes.
+/// The storage format of a tensor: blocks with a fixed count of numbers and of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types)] // ggml's own names, so that an error names what the file's maker knows
+#[allow(non_camel_case_types)] // ggml's own names, which error messages show
 pub enum GgmlType {
     F32,
     F16,
@@ -40,7 +40,8 @@ pub enum GgmlType {
     Q1_0,
 }
 
-/// Id in the file, type, numbers per block, bytes per block. Ids that ggml has withdrawn are left out.
+/// Id in the file, type, numbers per block, bytes per block. Ids that ggml has withdrawn are
+/// omitted.
 const TYPES: &[(u32, GgmlType, u64, u64)] = &[
     (0, GgmlType::F32, 1, 4),
     (1, GgmlType::F16, 1, 2),
@@ -79,17 +80,17 @@ const TYPES: &[(u32, GgmlType, u64, u64)] = &[
 ];
 
 impl GgmlType {
-    /// The type that a file's id stands for.
+    /// Returns the type with an id.
     pub fn from_id(id: u32) -> Option<Self> {
         TYPES.iter().find(|row| row.0 == id).map(|row| row.1)
     }
 
-    /// Numbers in a block.
+    /// Returns the count of numbers in a block.
     pub fn block_len(self) -> u64 {
         self.row().2
     }
 
-    /// Bytes in a block.
+    /// Returns the size of a block in bytes.
     pub fn block_bytes(self) -> u64 {
         self.row().3
     }

@@ -1,9 +1,9 @@
-//! Metadata values and how they are asked for.
+//! Metadata values and their conversion.
 
 use super::GgufError;
 use super::cursor::Cursor;
 
-/// Arrays may hold arrays this deep. No known file goes beyond two.
+/// The limit of nested arrays. Known files have at most two levels.
 const MAX_DEPTH: u32 = 4;
 
 /// A metadata value.
@@ -24,7 +24,7 @@ pub enum Value {
     Array(Array),
 }
 
-/// A metadata array. Its elements share one type, so they are stored without a tag and cost about what they cost in the file.
+/// A metadata array. Its elements share one type, so they need about as many bytes as in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Array {
     U8(Vec<u8>),
@@ -42,7 +42,7 @@ pub enum Array {
     Array(Vec<Array>),
 }
 
-/// Reads `$len` elements of a fixed-size type in one piece.
+/// Reads `$len` elements of a fixed-size type at once.
 macro_rules! numbers {
     ($cursor:expr, $len:expr, $number:ty) => {{
         const SIZE: usize = size_of::<$number>();
@@ -75,7 +75,7 @@ impl Value {
         })
     }
 
-    /// The type and, where it is short, the value: what an error says was found.
+    /// Returns the type and, if it is short, the value, for error messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::String(text) if text.len() > 40 => format!("a string of {} bytes", text.len()),
@@ -125,7 +125,7 @@ impl Array {
         })
     }
 
-    /// How many elements there are.
+    /// Returns the count of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::U8(all) => all.len(),
@@ -144,7 +144,7 @@ impl Array {
         }
     }
 
-    /// Whether there are no elements.
+    /// Returns true if the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -178,12 +178,12 @@ fn read_arrays(cursor: &mut Cursor<'_>, len: u64, depth: u32) -> Result<Vec<Arra
     (0..len).map(|_| Array::read(cursor, depth + 1)).collect()
 }
 
-/// What a metadata value can be asked for as.
+/// A type that a metadata value can be converted to.
 pub trait FromValue<'a>: Sized {
-    /// What was expected, in an error.
+    /// The type's name in error messages.
     const EXPECTED: &'static str;
 
-    /// `None` if the value is of another type or does not fit.
+    /// Converts the value. Returns None if it has another type or is out of range.
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 
@@ -209,7 +209,7 @@ impl FromValue<'_> for bool {
     }
 }
 
-/// Any integer type, as long as the number fits: writers differ in the width they choose.
+/// Accepts all integer types whose value fits, because writers choose different widths.
 impl FromValue<'_> for u32 {
     const EXPECTED: &'static str = "an integer from 0 to 4294967295";
 

@@ -1,4 +1,4 @@
-//! A model's tensors in a folder: one file, or several and an index that tells which tensor is in which.
+//! The tensors of a model folder: one file, or several with an index from tensor to file.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -11,15 +11,15 @@ use crate::artifacts::hf;
 
 pub(super) const FILE: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
-/// The largest models have some hundreds.
+/// The maximum number of files; the largest known models have some hundreds.
 const MAX_FILES: usize = 4096;
-const MAX_INDEX: u64 = 64 << 20;
+const MAX_INDEX_BYTES: u64 = 64 << 20;
 
-/// All files of a model.
+/// All safetensors files of a model.
 #[derive(Debug)]
 pub struct Checkpoint {
     files: Vec<Safetensors>,
-    /// Which file has a tensor.
+    /// The file of each tensor, as an index into `files`.
     by_name: HashMap<String, usize>,
 }
 
@@ -29,10 +29,11 @@ struct Index {
 }
 
 impl Checkpoint {
-    /// Maps a folder's files and checks their headers. As transformers does, it takes `model.safetensors` if there is one.
+    /// Maps a folder's files and checks their headers. Prefers `model.safetensors` to the index, as
+    /// transformers does.
     ///
     /// # Errors
-    /// There are none, or one of them, or their index, is not what it should be.
+    /// Fails if there is no file, or if a file or the index is invalid.
     pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
         let (file, index) = (folder.join(FILE), folder.join(INDEX));
         if file.exists() {
@@ -40,10 +41,10 @@ impl Checkpoint {
             let by_name = file.names().map(|name| (name.to_owned(), 0)).collect();
             return Ok(Self { files: vec![file], by_name });
         }
-        match index.exists() {
-            true => Self::from_index(folder, &index),
-            false => Err(SafetensorsError::None { path: folder.to_owned() }),
+        if !index.exists() {
+            return Err(SafetensorsError::None { path: folder.to_owned() });
         }
+        Self::from_index(folder, &index)
     }
 
     fn from_index(folder: &Path, path: &Path) -> Result<Self, SafetensorsError> {
@@ -66,27 +67,27 @@ impl Checkpoint {
         Ok(Self { files, by_name })
     }
 
-    /// A tensor by name.
+    /// Returns a tensor by name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
         self.files[*self.by_name.get(name)?].tensor(name)
     }
 
-    /// The names of all tensors, in no order.
+    /// Returns the names of all tensors, unordered.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 }
 
 fn read_index(path: &Path) -> Result<Vec<(String, String)>, SafetensorsError> {
-    let text =
-        hf::read_file(path, MAX_INDEX).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
+    let text = hf::read_file(path, MAX_INDEX_BYTES)
+        .map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
     let index: Index =
         serde_json::from_slice(&text).map_err(|source| SafetensorsError::Index { path: path.to_owned(), source })?;
     Ok(index.weight_map.0)
 }
 
-/// Whether the name stays in its folder.
+/// Returns true if the name has no folder in it.
 fn is_plain(name: &str) -> bool {
     let mut components = Path::new(name).components();
     matches!(components.next(), Some(Component::Normal(only)) if only == name) && components.next().is_none()

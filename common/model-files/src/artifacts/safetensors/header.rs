@@ -1,4 +1,5 @@
-//! The header of a safetensors file: 8 bytes of length, then JSON that tells every tensor's dtype, shape and place.
+//! The header of a safetensors file: 8 bytes of length, then JSON with the dtype, shape and offsets
+//! of every tensor.
 
 use std::collections::HashMap;
 
@@ -7,14 +8,15 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::{Entry, TensorView};
 
-/// As much as the largest models need a hundred times over.
-const MAX_HEADER: u64 = 64 << 20;
-/// The bytes before the JSON.
-const PREFIX: usize = 8;
-/// An entry that is no tensor.
+/// The maximum length of the JSON, a hundred times that of the largest known models.
+const MAX_HEADER_BYTES: u64 = 64 << 20;
+/// The bytes of the length before the JSON.
+const PREFIX_BYTES: usize = 8;
+/// The entry that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// Bytes of one number, by dtype. The format may grow more: a tensor of those can be seen, but not checked.
+/// Bytes of one number, by dtype. The size of a tensor with another dtype is not checked, because
+/// the format may grow.
 const SIZES: &[(&str, u64)] = &[
     ("BOOL", 1),
     ("U8", 1),
@@ -39,37 +41,37 @@ const SIZES: &[(&str, u64)] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
     /// The file ends inside the header.
-    #[error("the file is cut short: its header needs {needed} bytes, the file has {found}")]
+    #[error("file truncated: the header needs {needed} bytes, the file has {found}")]
     Truncated { needed: u64, found: u64 },
-    /// The header is larger than any real one.
-    #[error("the header has {found} bytes, more than {MAX_HEADER}")]
+    /// The header is too long.
+    #[error("header has {found} bytes, limit {MAX_HEADER_BYTES}")]
     TooLarge { found: u64 },
-    /// The header is not the JSON that it should be, or names a tensor twice.
-    #[error("the header is not readable")]
+    /// The header is not valid JSON of the expected form, or names a tensor twice.
+    #[error("invalid header")]
     Json(#[source] serde_json::Error),
-    /// A tensor's shape and size disagree, or are beyond any file.
-    #[error("tensor {tensor:?}: {size} bytes cannot hold {dtype} of shape {shape:?}")]
+    /// A tensor's shape and size disagree.
+    #[error("tensor {tensor:?} has {size} bytes, which does not match {dtype} of shape {shape:?}")]
     Shape { tensor: String, dtype: String, shape: Vec<u64>, size: u64 },
-    /// A tensor's data lies outside the file.
-    #[error("tensor {tensor:?} lies from {begin} to {end} of {available} bytes of data")]
+    /// A tensor's data is outside of the file.
+    #[error("tensor {tensor:?} has offsets {begin} to {end}, outside of the {available} bytes of data")]
     Outside { tensor: String, begin: u64, end: u64, available: u64 },
     /// Two tensors share bytes.
     #[error("tensors {first:?} and {second:?} overlap")]
     Overlap { first: String, second: String },
 }
 
-/// What a file holds, and where.
+/// The tensors of a file and their locations.
 #[derive(Debug)]
 pub struct Header {
     entries: HashMap<String, Entry>,
 }
 
-/// A tensor as the JSON describes it.
+/// The JSON of a tensor.
 #[derive(Deserialize)]
 struct Described {
     dtype: String,
     shape: Vec<u64>,
-    /// From the end of the header.
+    /// Begin and end, relative to the end of the header.
     data_offsets: (u64, u64),
 }
 
@@ -77,7 +79,7 @@ impl Header {
     /// Reads and checks the header of a file with these bytes.
     ///
     /// # Errors
-    /// It is not what it should be.
+    /// Fails if the header is invalid.
     pub fn read(file: &[u8]) -> Result<Self, HeaderError> {
         let (json, start) = json(file)?;
         let Entries(described) = serde_json::from_slice(json).map_err(HeaderError::Json)?;
@@ -89,15 +91,15 @@ impl Header {
         Ok(Self { entries: entries.into_iter().collect() })
     }
 
-    /// The names of all tensors, in no order.
+    /// Returns the names of all tensors, unordered.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// A tensor by name, in the file's bytes.
+    /// Returns a tensor by name, as a view of the file's bytes.
     ///
     /// # Panics
-    /// When the bytes are not those that the header was read from.
+    /// Panics if the bytes are not those that the header was read from.
     #[must_use]
     pub fn tensor<'a>(&'a self, file: &'a [u8], name: &str) -> Option<TensorView<'a>> {
         let Entry { dtype, shape, range } = self.entries.get(name)?;
@@ -105,16 +107,17 @@ impl Header {
     }
 }
 
-/// The JSON, and where the data begin.
+/// Returns the JSON and the offset of the data.
 fn json(file: &[u8]) -> Result<(&[u8], usize), HeaderError> {
     let found = file.len() as u64;
-    let prefix = file.first_chunk::<PREFIX>().ok_or(HeaderError::Truncated { needed: PREFIX as u64, found })?;
+    let prefix =
+        file.first_chunk::<PREFIX_BYTES>().ok_or(HeaderError::Truncated { needed: PREFIX_BYTES as u64, found })?;
     let length = u64::from_le_bytes(*prefix);
-    if length > MAX_HEADER {
+    if length > MAX_HEADER_BYTES {
         return Err(HeaderError::TooLarge { found: length });
     }
-    let start = PREFIX + length as usize;
-    let json = file.get(PREFIX..start).ok_or(HeaderError::Truncated { needed: start as u64, found })?;
+    let start = PREFIX_BYTES + length as usize;
+    let json = file.get(PREFIX_BYTES..start).ok_or(HeaderError::Truncated { needed: start as u64, found })?;
     Ok((json, start))
 }
 
@@ -131,7 +134,7 @@ fn locate(tensor: String, described: Described, start: usize, available: u64) ->
     Ok(Entry { dtype, shape, range: start + begin as usize..start + end as usize })
 }
 
-/// Bytes of a tensor; none inside for an unknown dtype, none at all for more than can be counted.
+/// Returns the bytes of a tensor: Some(None) for an unknown dtype, None on overflow.
 fn bytes(dtype: &str, shape: &[u64]) -> Option<Option<u64>> {
     let count = shape.iter().try_fold(1_u64, |count, &dim| count.checked_mul(dim))?;
     match SIZES.iter().find(|(known, _)| *known == dtype) {
@@ -149,7 +152,7 @@ fn check_overlaps(entries: &[(String, Entry)]) -> Result<(), HeaderError> {
     }
 }
 
-/// An object's entries, no name twice, without [`METADATA`].
+/// The entries of an object, without [`METADATA`]. A repeated name is an error.
 pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {

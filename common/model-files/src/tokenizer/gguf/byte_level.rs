@@ -1,8 +1,8 @@
 //! Byte-level BPE, tokenizer model `gpt2`.
 //!
-//! The digest is over eight lists, in this order: the tokenizer model (one string), the pre-tokenizer name (one string), the
-//! tokens, the ids of tokens that are searched for in text, the ids of special tokens, the merges, the ids put before a text,
-//! the ids put after it.
+//! The digest covers eight lists, in this order: tokenizer model (one string), pre-tokenizer name
+//! (one string), tokens, ids of added tokens, ids of special tokens, merges, ids added before a
+//! text, ids added after it.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ use crate::artifacts::gguf::Gguf;
 
 pub(super) const MODEL: &str = "gpt2";
 
-/// The part of the header that makes a tokenizer.
+/// The tokenizer's values in the header.
 struct Vocabulary<'a> {
     pre: &'a str,
     tokens: &'a [String],
     merges: &'a [String],
-    /// Ids of the tokens that are searched for in text before it is cut, ascending; special ones are among them.
+    /// Ids of the added tokens, special ones included, ascending.
     added: Vec<u32>,
     special: Vec<u32>,
 }
@@ -83,7 +83,7 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-/// Two tokens around a space. A token may itself start with one.
+/// Splits a merge at its space. A token may itself start with a space.
 fn split_merge(merge: &str) -> Option<(&str, &str)> {
     let first = merge.chars().next()?.len_utf8();
     let space = first + merge.get(first..)?.find(' ')?;

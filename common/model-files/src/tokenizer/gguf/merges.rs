@@ -1,29 +1,30 @@
-//! The merges that a vocabulary with scores implies. SentencePiece has no list of them: it joins any two neighbours that make
-//! a piece, the best piece first.
+//! The merges of a vocabulary with scores. SentencePiece has no list of merges: it joins any two
+//! neighbours that form a piece, the piece with the highest score first.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use super::super::TokenizerError;
 
-/// Bytes that all merges may take. Those of a vocabulary of a quarter million pieces take a seventh; a vocabulary of long
-/// pieces that all begin with each other has more than its file has bytes.
+/// The memory limit of all merges. A vocabulary of 250,000 pieces needs a seventh. Long pieces that
+/// are prefixes of each other can need more than the size of their file.
 const MAX_BYTES: usize = 256 << 20;
 
-/// What a merge takes beside its text, in bytes.
-const OVERHEAD: usize = 64;
+/// The memory of a merge without its text.
+const OVERHEAD_BYTES: usize = 64;
 
-/// A piece, and the two that make it.
+/// A piece and its two halves.
 struct Merge {
     whole: usize,
     left: usize,
     right: usize,
 }
 
-/// Every way to make a piece of two others, in the order in which they are to be tried: the whole with the higher score
-/// first, of equals the one with the longer left half, and then the one with the longer right half.
+/// Returns all splits of pieces into two pieces, by priority: higher score of the whole, then
+/// longer left half, then longer right half.
 ///
-/// Takes time in proportion to the text of all pieces and merges, sorting aside. Scores are finite or infinite.
+/// The time is proportional to the text of all pieces and merges, plus sorting. Scores must not be
+/// NaN.
 pub(super) fn derive(pieces: &[Cow<'_, str>], scores: &[f32]) -> Result<Vec<(String, String)>, TokenizerError> {
     let mut merges = find(pieces)?;
     let lengths: Vec<usize> = pieces.iter().map(|piece| piece.chars().count()).collect();
@@ -36,20 +37,21 @@ pub(super) fn derive(pieces: &[Cow<'_, str>], scores: &[f32]) -> Result<Vec<(Str
 }
 
 fn find(pieces: &[Cow<'_, str>]) -> Result<Vec<Merge>, TokenizerError> {
-    let beginnings = longest_beginnings(&pieces.iter().map(|piece| piece.as_bytes()).collect::<Vec<_>>());
-    let backwards: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.bytes().rev().collect()).collect();
-    let ends = longest_beginnings(&backwards);
-    drop(backwards);
+    let prefixes = longest_prefixes(&pieces.iter().map(|piece| piece.as_bytes()).collect::<Vec<_>>());
+    let reversed: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.bytes().rev().collect()).collect();
+    let suffixes = longest_prefixes(&reversed);
+    drop(reversed);
     let (mut merges, mut bytes, mut rights) = (Vec::new(), 0, Vec::new());
     for (whole, piece) in pieces.iter().enumerate() {
         rights.clear();
-        rights.extend(chain(&ends, whole));
-        for left in chain(&beginnings, whole) {
-            // Lefts come from the longest down and rights are taken from the shortest up.
+        rights.extend(chain(&suffixes, whole));
+        for left in chain(&prefixes, whole) {
+            // Left halves come in descending length, so the right halves of ascending length are
+            // consumed once.
             let wanted = piece.len() - pieces[left].len();
             while rights.pop_if(|right| pieces[*right].len() < wanted).is_some() {}
             let Some(&right) = rights.last().filter(|right| pieces[**right].len() == wanted) else { continue };
-            bytes += piece.len() + OVERHEAD;
+            bytes += piece.len() + OVERHEAD_BYTES;
             if bytes > MAX_BYTES {
                 return Err(TokenizerError::Merges { limit: MAX_BYTES });
             }
@@ -59,12 +61,12 @@ fn find(pieces: &[Cow<'_, str>]) -> Result<Vec<Merge>, TokenizerError> {
     Ok(merges)
 }
 
-/// For every text the longest other that it begins with. Empty ones are left out.
-fn longest_beginnings<T: AsRef<[u8]>>(texts: &[T]) -> Vec<Option<usize>> {
+/// Returns for every text the longest other text that is a prefix of it. Ignores empty texts.
+fn longest_prefixes<T: AsRef<[u8]>>(texts: &[T]) -> Vec<Option<usize>> {
     let mut sorted: Vec<usize> = (0..texts.len()).filter(|&at| !texts[at].as_ref().is_empty()).collect();
     sorted.sort_unstable_by_key(|&at| texts[at].as_ref());
     let mut longest = vec![None; texts.len()];
-    // In this order, what a text begins with comes before it, with nothing in between that does not begin so too.
+    // In sorted order a text follows its prefixes, and all texts in between have the same prefixes.
     let mut open: Vec<usize> = Vec::new();
     for at in sorted {
         while open.pop_if(|open| !texts[at].as_ref().starts_with(texts[*open].as_ref())).is_some() {}
@@ -74,7 +76,7 @@ fn longest_beginnings<T: AsRef<[u8]>>(texts: &[T]) -> Vec<Option<usize>> {
     longest
 }
 
-/// What a text begins with, what that begins with, and so on.
+/// Returns the prefixes of a text, the longest first.
 fn chain(longest: &[Option<usize>], at: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(longest[at], |&at| longest[at])
 }

@@ -1,10 +1,10 @@
-//! SentencePiece's BPE, tokenizer model `llama`: what Llama 2, Mistral, Phi-3 and Gemma 1 to 3 have.
+//! SentencePiece BPE, tokenizer model `llama`: Llama 2, Mistral, Phi-3, Gemma 1 to 3.
 //!
-//! It is built like the `tokenizer.json` that transformers converts such a model to. The digest is over nine lists, in this
-//! order: the tokenizer model and where a space is put before text (two strings), the tokens, their scores (the bits of a
-//! 32-bit float), the ids of tokens that are searched for in text, the ids of special tokens, the ids of tokens that take the
-//! white space after them along, the id of the unknown token (if there is one), the ids put before a text, the ids put after
-//! it.
+//! The encoder equals the `tokenizer.json` that transformers converts such a model to. The digest
+//! covers nine lists, in this order: tokenizer model and place of the space prefix (two strings),
+//! tokens, scores (the bits of a 32-bit float), ids of added tokens, ids of special tokens, ids of
+//! tokens that strip the white space after them, id of the unknown token (if any), ids added before
+//! a text, ids added after it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,36 +22,36 @@ use crate::artifacts::gguf::{Gguf, GgufError, Value};
 
 pub(super) const MODEL: &str = "llama";
 
-/// How a space is spelled in the vocabulary.
+/// The vocabulary's spelling of a space.
 const SPACE: &str = "▁";
 
-/// The types of tokens that are searched for in text before it is cut.
+/// The types of added tokens.
 const ADDED: &[i32] = &[CONTROL, UNKNOWN, USER_DEFINED];
 
-/// What would change text before it is cut. No model of this kind is known to have it.
+/// Keys of text normalization that is not implemented. No known model of this kind has them.
 const UNSUPPORTED: &[&str] = &["tokenizer.ggml.remove_extra_whitespaces", "tokenizer.ggml.precompiled_charsmap"];
 
-/// The part of the header that makes a tokenizer.
+/// The tokenizer's values in the header.
 struct Vocabulary<'a> {
-    /// As the file spells them.
+    /// The tokens in the file's spelling.
     tokens: &'a [String],
-    /// As they are made from text.
+    /// The tokens in the encoder's spelling.
     pieces: Vec<Cow<'a, str>>,
     scores: &'a [f32],
     kinds: Kinds,
     space: SpaceBefore,
     unknown: Option<u32>,
-    /// Control tokens that take the white space after them along.
+    /// Control tokens that strip the white space after them.
     stripping: Vec<u32>,
 }
 
-/// Where text that begins has a space put before it.
+/// The places where a space is added before text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpaceBefore {
     Nothing,
-    /// The whole text, unless it begins with one.
+    /// At the start of the text, unless it starts with a space.
     Text,
-    /// The text, and what follows an added token.
+    /// At the start of the text and after every added token.
     Everything,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Vocabulary<'a> {
         builder.build().map_err(unusable)
     }
 
-    /// Scores by which pieces are made. Those that a user defined come first, whatever their score.
+    /// Returns the scores for merging. User-defined pieces come first.
     fn ranks(&self) -> Vec<f32> {
         let rank = |(&score, &kind): (&f32, &i32)| if kind == USER_DEFINED { f32::INFINITY } else { score };
         self.scores.iter().zip(&self.kinds.0).map(rank).collect()
@@ -119,8 +119,9 @@ impl<'a> Vocabulary<'a> {
 }
 
 impl SpaceBefore {
-    /// A file only says whether there is a space. Vocabularies in which `[INST]` is a control token, Mistral's since the
-    /// second version, come from transformers with one before the whole text, and templates that write the others.
+    /// Reads the place. The file only contains whether a space is added. Vocabularies with the
+    /// control token `[INST]` (Mistral since version 2) add it at the start of the text only, as in
+    /// transformers.
     fn read(gguf: &Gguf, tokens: &[String], kinds: &Kinds) -> Result<Self, TokenizerError> {
         let is_mistral = || tokens.iter().zip(&kinds.0).any(|(token, &kind)| token == "[INST]" && kind == CONTROL);
         Ok(match gguf.find("tokenizer.ggml.add_space_prefix")? {
@@ -138,7 +139,8 @@ impl SpaceBefore {
         }
     }
 
-    /// Spaces are respelled, and put before text; the one before a whole text is taken away again when ids become text.
+    /// Configures the encoder to respell spaces and to add the prefix. The decoder removes the
+    /// prefix of the whole text.
     fn apply(self, encoder: &mut tokenizers::Tokenizer) -> Result<(), TokenizerError> {
         let respell: NormalizerWrapper = Replace::new(" ", SPACE).map_err(unusable)?.into();
         let mut decoders: Vec<DecoderWrapper> =
@@ -178,7 +180,8 @@ fn scores(gguf: &Gguf, size: usize) -> Result<&[f32], TokenizerError> {
     }
 }
 
-/// What stands for a character that is not in the vocabulary. Can only be missing where every byte is there.
+/// Returns the id for characters outside of the vocabulary. It is optional only if the vocabulary
+/// has all bytes.
 fn unknown(gguf: &Gguf, tokens: &[String], kinds: &Kinds) -> Result<Option<u32>, TokenizerError> {
     const KEY: &str = "tokenizer.ggml.unknown_token_id";
     let size = tokens.len();
@@ -194,8 +197,9 @@ fn has_every_byte(tokens: &[String]) -> bool {
     (0..=u8::MAX).all(|byte| tokens.contains(format!("<0x{byte:02X}>").as_str()))
 }
 
-/// The tokens as they are made from text. GGUF spells a user's runs of spaces as such; where all shorter ones are there too
-/// they are made like every other piece, and must be spelled like it.
+/// Returns the tokens in the encoder's spelling. GGUF spells user-defined runs of spaces with
+/// spaces; if all shorter runs exist too, the encoder merges them like other pieces, so they need
+/// its spelling.
 fn pieces<'a>(tokens: &'a [String], kinds: &Kinds) -> Vec<Cow<'a, str>> {
     let marked: HashSet<usize> = tokens.iter().filter_map(|token| run_of(token, SPACE)).collect();
     let of_user = |(token, &kind): (&String, &i32)| {
@@ -211,7 +215,7 @@ fn pieces<'a>(tokens: &'a [String], kinds: &Kinds) -> Vec<Cow<'a, str>> {
     tokens.iter().zip(spaces).map(piece).collect()
 }
 
-/// How often `unit` stands in a text that is nothing else.
+/// Returns the count of `unit` in a text that consists only of it.
 fn run_of(text: &str, unit: &str) -> Option<usize> {
     let is_run = !text.is_empty() && text.split(unit).all(str::is_empty);
     is_run.then_some(text.len() / unit.len())
@@ -221,7 +225,8 @@ fn is_phi3(gguf: &Gguf) -> Result<bool, TokenizerError> {
     Ok(gguf.find::<&str>("general.architecture")? == Some("phi3"))
 }
 
-/// Phi-3's control tokens take white space along, those of a text's edges excepted. No key of the file says so.
+/// Returns Phi-3's control tokens except those at a text's edges: they strip white space, which no
+/// key of the file states.
 fn stripping(tokens: &[String], kinds: &Kinds) -> Vec<u32> {
     let is_edge = |id: &u32| ["<unk>", "<s>", "<|endoftext|>"].contains(&tokens[*id as usize].as_str());
     let mut ids = kinds.ids(ADDED);
