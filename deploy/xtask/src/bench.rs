@@ -141,7 +141,7 @@ fn gateway(layout: &Layout, args: &PassedOn) -> Result<Command> {
 fn benchmark(layout: &Layout, what: &str) -> Command {
     let mut command = cargo::command(layout);
     command.args(["run", "--release", "--quiet", "--locked", "--manifest-path"]);
-    command.arg(layout.root().join("deploy/bench/Cargo.toml"));
+    command.arg(layout.root().join("tests/bench/Cargo.toml"));
     command.arg("--target-dir").arg(layout.root().join("target/bench"));
     command.args(["--", what]);
     command

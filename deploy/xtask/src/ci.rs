@@ -125,7 +125,7 @@ fn documentation(layout: &Layout) -> Command {
 
 /// They are a workspace of their own, with a lock file that must know what ours does.
 fn benchmarks(layout: &Layout) -> Command {
-    let mut command = cargo_with(layout, "clippy --locked --manifest-path deploy/bench/Cargo.toml --target-dir");
+    let mut command = cargo_with(layout, "clippy --locked --manifest-path tests/bench/Cargo.toml --target-dir");
     command.arg(layout.root().join("target/bench")).args(["--", "-D", "warnings"]);
     command
 }

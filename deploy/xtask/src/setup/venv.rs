@@ -80,7 +80,7 @@ pub(crate) fn transformers(layout: &Layout) -> Result<Venv> {
 
 /// llama.cpp, and transformers with torch, that generation is compared with.
 pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
-    let list = layout.root().join("deploy/bench/requirements.txt");
+    let list = layout.root().join("tests/bench/requirements.txt");
     Venv::ensure_with(layout, "reference", &read(&list)?, Takes::Dependencies)
 }
 
