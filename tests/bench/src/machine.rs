@@ -1,13 +1,13 @@
-//! The machine, and what processes take of it.
+//! The machine, and the resources of a process.
 
 use std::fs;
 use std::time::Duration;
 
-/// What decides how fast kernels can be.
+/// CPU features that determine the speed of kernels.
 const FLAGS: [&str; 8] = ["avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", AMX];
 const AMX: &str = "amx_int8";
 
-/// As many threads as every system may use.
+/// Returns the number of threads of every system.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -29,27 +29,27 @@ pub(crate) fn describe() -> String {
     format!("{}, {}; {amx}", name(), flags.join(" "))
 }
 
-/// A field of /proc/cpuinfo, as the first core has it.
+/// Returns a field of the first core in /proc/cpuinfo.
 fn cpu(field: &str) -> Option<String> {
     let info = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == field))?;
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
 }
 
-/// Over one, five and fifteen minutes.
+/// Returns the load average over one, five and fifteen minutes.
 pub(crate) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
-/// Time that a process has spent on any core.
+/// Returns the CPU time of a process.
 pub(crate) fn cpu_time(process: u32) -> Option<Duration> {
     const TICK: Duration = Duration::from_millis(10); // Linux tells it so on every machine.
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;

@@ -1,11 +1,12 @@
-//! Measures Tandem against what people would use instead, each pair in one run on the same cases. Every figure printed was measured
-//! in that run.
+//! Compares Tandem with its alternatives, each pair in one run on the same cases. Every printed figure is measured in that
+//! run.
 
 mod child;
 mod gateway;
 mod generate;
 mod machine;
 mod numbers;
+mod progress;
 mod render;
 mod stats;
 
@@ -16,7 +17,7 @@ use tandem_common::telemetry::Telemetry;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures Tandem against what people would use instead.
+/// Compares Tandem with its alternatives.
 #[derive(Debug, Parser)]
 #[command(name = "tandem-bench")]
 struct Args {
@@ -29,7 +30,7 @@ enum Command {
     Render(render::Render),
     Generate(generate::Generate),
     Gateway(gateway::Gateway),
-    /// The service that is measured, in a process of its own.
+    /// The measured service, as a child process.
     #[command(hide = true)]
     Serve(Box<args::Serve>),
 }

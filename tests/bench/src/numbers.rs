@@ -1,4 +1,4 @@
-//! Numbers that look random, the same in every run of the program.
+//! Pseudorandom numbers, the same in every run of the program.
 
 /// splitmix64.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl Numbers {
         mixed ^ (mixed >> 31)
     }
 
-    /// Above 0, at most 1.
+    /// Returns a number above 0 and at most 1.
     pub(crate) fn share(&mut self) -> f64 {
         ((self.next() >> 40) + 1) as f64 / (1_u64 << 24) as f64
     }

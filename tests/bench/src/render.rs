@@ -1,4 +1,4 @@
-//! Rendering: Tandem, transformers and bare minijinja on the same requests.
+//! Rendering: Tandem, transformers and minijinja on the same requests.
 
 mod cases;
 mod cold;
@@ -18,10 +18,10 @@ use crate::machine;
 /// Rendering: per render, cold start, over gRPC, long prompts, memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Render {
-    /// A Python that has transformers; without it, only Tandem and minijinja are measured.
+    /// A Python with transformers. Without one, only Tandem and minijinja are measured.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// A folder with templates/ and conversations/; without it, the templates of the tokenizers are used with conversations of our own.
+    /// A folder with templates/ and conversations/. Without one, the tokenizers' templates and built-in conversations are used.
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
     /// A folder of Hugging Face tokenizers.
@@ -30,13 +30,13 @@ pub(crate) struct Render {
     /// Seconds per measurement over gRPC.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     seconds: u64,
-    /// Rounds over all cases, each of every system in turn.
+    /// Rounds over all cases. Each round measures every system.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Renders for the memory measurement.
     #[arg(long, default_value_t = 1_000_000)]
     renders: u64,
-    /// Only these parts, of: render, cold, grpc, long, memory.
+    /// Only these parts: render, cold, grpc, long, memory.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }

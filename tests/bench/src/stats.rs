@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Times of many runs of one thing.
+/// Durations of repeated runs.
 #[derive(Debug, Default)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -19,7 +19,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The time that `share` of the runs do not exceed; zero without runs.
+    /// Returns the time that `share` of the runs do not exceed, zero without runs.
     pub(crate) fn percentile(&mut self, share: f64) -> Duration {
         self.0.sort_unstable();
         let last = self.0.len().saturating_sub(1);
@@ -37,7 +37,7 @@ impl Times {
     }
 }
 
-/// A time with three digits or so.
+/// Formats a time with about three digits.
 pub(crate) fn show(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
@@ -47,12 +47,12 @@ pub(crate) fn show(time: Duration) -> String {
     }
 }
 
-/// How many times as long.
+/// Returns the ratio of two times.
 pub(crate) fn ratio(long: Duration, short: Duration) -> f64 {
     long.as_secs_f64() / short.as_secs_f64().max(1e-12)
 }
 
-/// Three digits or more.
+/// Formats a number with at least three digits.
 pub(crate) fn digits(number: f64) -> String {
     match number.abs() {
         small if small < 1.0 => format!("{number:.3}"),

@@ -1,4 +1,4 @@
-//! The generation service, engine and all, with a model that costs nothing. `cargo xtask bench gateway` calls it.
+//! The generation service with its engine, and a model that computes nothing. `cargo xtask bench gateway` starts it.
 
 mod model;
 
@@ -12,17 +12,17 @@ use gen_svc::engine::{Config, Engine};
 use gen_svc::serve::Served;
 use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs};
 
-/// Serves gen-svc's API over a model that costs nothing and answers with random letters.
+/// Serves gen-svc's API with a model that computes nothing and generates letters.
 #[derive(Debug, Parser)]
 #[command(name = "gen-svc-mock")]
 struct Args {
-    /// The model whose tokenizer is used: a Hugging Face folder or a GGUF file. Weights are not needed.
+    /// The model of the tokenizer: a Hugging Face folder or a GGUF file. Weights are not needed.
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
-    /// Where to listen. Port 0 takes any free one.
+    /// The address to listen on. Port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// Milliseconds that a step of the engine takes.
+    /// Duration of an engine step, in milliseconds.
     #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
     step_ms: u64,
 }

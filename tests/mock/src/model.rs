@@ -1,4 +1,4 @@
-//! A model that costs nothing: any letter may follow, the likelier ones by what is before it.
+//! A model that computes nothing: the logits of letters follow from the previous token and the position.
 
 use std::thread;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 const CONTEXT: usize = 4096;
 
-/// Logits for the tokens that are a letter; no others are ever chosen.
+/// Logits for the tokens that are one letter. No other token is sampled.
 #[derive(Debug)]
 struct Letters {
     ids: Vec<u32>,
     vocabulary: usize,
-    /// How long a step takes.
+    /// Duration of a step.
     step: Duration,
 }
 
-/// The model, with the tokenizer of the one that is configured.
+/// Returns the mock model with the tokenizer of the configured one.
 pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<dyn Model>), Error> {
     let artifacts = Artifacts::load(&config.model)?;
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);

@@ -1,4 +1,4 @@
-//! One request, by either route, and when each of its tokens was there.
+//! One request over either route, with the arrival time of each token.
 
 use std::time::{Duration, Instant};
 
@@ -10,43 +10,36 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tonic::transport::Channel;
 
-use super::tasks::Task;
+use super::task::{Answer, Task};
 
-/// How a request gets to gen-svc.
+/// The route of a request to gen-svc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// By itself, as token ids.
+    /// To gen-svc, as token ids.
     Direct,
     /// Through render-svc, as a conversation.
     RunTask,
 }
 
 impl Route {
-    /// Both. Which is first changes from round to round.
+    /// Returns both routes, in an order that alternates from round to round.
     pub(super) fn in_turn(round: u32) -> [Self; 2] {
         if round.is_multiple_of(2) { [Self::Direct, Self::RunTask] } else { [Self::RunTask, Self::Direct] }
     }
 }
 
-/// A connection to where a route begins. Clones share it.
+/// A connection to the first service of a route. Clones share the connection.
 #[derive(Debug, Clone)]
 pub(super) enum Caller {
     Direct(GenerateServiceClient<Channel>),
     RunTask(TaskServiceClient<Channel>),
 }
 
-/// What came back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) text: String,
-    pub(super) ids: Vec<u32>,
-}
-
-/// An answer as it came.
+/// An answer and its arrival times.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) answer: Answer,
-    /// When each of its tokens was there, since the request was sent.
+    /// Arrival time of each token, since the request was sent.
     pub(super) times: Vec<Duration>,
     start: Instant,
 }
@@ -64,7 +57,7 @@ impl Call {
 }
 
 impl Caller {
-    /// Fails if the answer is not the one that is known.
+    /// Sends a task's request. Fails if the answer is not the expected one.
     pub(super) async fn measure(&mut self, task: &Task) -> Result<Call> {
         let call = self.ask(task).await?;
         ensure!(call.answer == task.answer, "{:?} is not the known answer {:?}", call.answer, task.answer);

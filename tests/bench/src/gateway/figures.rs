@@ -1,8 +1,8 @@
-//! Figures of several rounds, and tables of them.
+//! Figures of several rounds, and tables of figures.
 
 use crate::stats::digits;
 
-/// One figure, of each round.
+/// One figure, with a sample per round.
 #[derive(Debug, Default)]
 pub(super) struct Figure(Vec<f64>);
 
@@ -23,7 +23,7 @@ impl Figure {
     }
 }
 
-/// Prints columns, the first of them names.
+/// Prints a row whose first column is a name.
 pub(super) fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
     println!("\n{title}");
     let width = |column: usize| {

@@ -1,17 +1,18 @@
-//! How long callers wait: for the first token, from each to the next, and for the last; and what a token costs.
+//! Latency: to the first token, between tokens, and to the last token; and the CPU time of a token.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
+use super::bench::Bench;
 use super::call::Route;
 use super::figures::{self, Figure};
 use super::load::{Load, Sample};
 use super::services::Services;
-use super::{Bench, progress};
+use crate::progress::progress;
 use crate::stats::digits;
 
-/// What a sample comes down to, in microseconds.
+/// A name, and the figure of a sample in microseconds.
 type Measure = (&'static str, fn(&mut Sample) -> f64);
 
 const FIRST: [Measure; 2] = [
@@ -36,7 +37,7 @@ fn microseconds(time: Duration) -> f64 {
 pub(super) async fn measure(bench: &Bench<'_>) -> Result<()> {
     let Bench { args, services, tasks } = bench;
     println!("\nlatency, µs: median of the rounds (least–most)");
-    // Tokens that take no time come all at once.
+    // A step without duration makes all tokens arrive at once.
     let one = Load::Clients(1);
     report(bench, services, one, "one client, a step takes no time", &[FIRST, LAST].concat()).await?;
     let services = Services::start(args, args.step_ms).await?;
@@ -48,7 +49,7 @@ pub(super) async fn measure(bench: &Bench<'_>) -> Result<()> {
     report(bench, &services, Load::Rate(args.rate), &title, &measures).await
 }
 
-/// Measures a load by both routes, and prints what RunTask adds.
+/// Measures a load over both routes, and prints the difference.
 async fn report(bench: &Bench<'_>, services: &Services, load: Load, title: &str, measures: &[Measure]) -> Result<()> {
     let mut rows: Vec<Row> = measures.iter().copied().map(Row::new).collect();
     for round in 0..bench.args.rounds {
@@ -63,7 +64,7 @@ async fn report(bench: &Bench<'_>, services: &Services, load: Load, title: &str,
     Ok(())
 }
 
-/// One measure, by both routes.
+/// One figure of both routes.
 #[derive(Debug)]
 struct Row {
     measure: Measure,

@@ -1,4 +1,4 @@
-//! Requests by one route for a while: as fast as clients get answers, or at a rate.
+//! Requests over one route for a time: as fast as the clients receive answers, or at a fixed rate.
 
 use std::time::{Duration, Instant};
 use std::{iter, thread};
@@ -13,31 +13,31 @@ use super::tasks::Tasks;
 use crate::numbers::Numbers;
 use crate::stats::Times;
 
-/// Connections over which paced requests come.
+/// Connections for requests at a fixed rate.
 const CONNECTIONS: usize = 8;
 
-/// Who asks.
+/// The source of the requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Load {
-    /// So many clients, each with one request after another.
+    /// A number of clients, each with one request after another.
     Clients(usize),
-    /// So many requests per second, at random, whether those before are answered or not.
+    /// A number of requests per second at random times, independent of earlier answers.
     Rate(u32),
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) requests: usize,
     pub(super) tokens: usize,
-    /// To the first token.
+    /// Times to the first token.
     pub(super) first: Times,
-    /// From each token to the next.
+    /// Times between tokens.
     pub(super) gaps: Times,
-    /// To the last token.
+    /// Times to the last token.
     pub(super) last: Times,
     pub(super) took: Duration,
-    /// While it took place.
+    /// CPU times during the load.
     pub(super) cpu: CpuTimes,
 }
 
@@ -59,12 +59,12 @@ impl Sample {
         self.last.extend(other.last);
     }
 
-    /// Answers per second.
+    /// Returns answers per second.
     pub(super) fn rate(&self) -> f64 {
         self.requests as f64 / self.took.as_secs_f64()
     }
 
-    /// Tokens per second.
+    /// Returns tokens per second.
     pub(super) fn token_rate(&self) -> f64 {
         self.tokens as f64 / self.took.as_secs_f64()
     }
@@ -125,8 +125,9 @@ async fn paced(callers: &[Caller], tasks: &Tasks, rate: u32, time: Duration) -> 
     Ok(all)
 }
 
-/// Numbers, each when its request is to be sent: at random, but at the same times in every run. From a thread of its own: tokio's timers
-/// count in milliseconds, and go off when an answer's token wakes the runtime, which is just after a step has begun.
+/// Returns a channel with the number of each request, at the time to send it. The times are random and equal in every run. A
+/// separate thread sends them: tokio's timers have a resolution of milliseconds, and fire when a token wakes the runtime, which
+/// is just after a step has begun.
 fn arrivals(rate: u32, time: Duration) -> UnboundedReceiver<usize> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -141,7 +142,7 @@ fn arrivals(rate: u32, time: Duration) -> UnboundedReceiver<usize> {
     receiver
 }
 
-/// As a Poisson process has them.
+/// Returns the next interval of a Poisson process.
 fn moments(rate: u32) -> impl Iterator<Item = Duration> {
     let (mut numbers, mut at) = (Numbers::new(), 0.0);
     iter::repeat_with(move || {

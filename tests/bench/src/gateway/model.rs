@@ -11,7 +11,7 @@ pub(super) const NAME: &str = "mock";
 const TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// Its folder, which goes when this is dropped.
+/// The model's temporary folder. Dropping this removes it.
 #[derive(Debug)]
 pub(super) struct Model(TempDir);
 
@@ -31,7 +31,7 @@ impl Model {
     }
 }
 
-/// As Hugging Face's library writes it: a byte-level vocabulary spells a space `Ġ` and a line break `Ċ`.
+/// Returns the tokenizer file. A byte-level vocabulary spells a space `Ġ` and a line break `Ċ`.
 fn tokenizer() -> Value {
     let spelled = ('!'..='~').chain(['Ġ', 'Ċ']).map(String::from);
     let vocabulary: Map<String, Value> = spelled.zip(0..).map(|(token, id)| (token, json!(id))).collect();

@@ -1,4 +1,4 @@
-//! What is asked: short conversations, and for each the same as token ids, as render-svc made them.
+//! The tasks: short conversations, and the token ids that render-svc renders for each.
 
 use std::sync::Arc;
 
@@ -12,37 +12,29 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tonic::transport::Channel;
 
-use super::call::{Answer, Route};
+use super::call::Route;
 use super::model;
 use super::services::Services;
+use super::task::{Answer, Task};
 
-/// Different conversations, asked again and again. None of their messages is long enough for render-svc to remember its token ids.
+/// Number of different conversations. Their messages are too short for render-svc's tokenizer cache.
 const COUNT: u64 = 256;
-/// Enough to see whether other services answer in the same way.
+/// Number of tasks that show whether other services give the same answers.
 const FEW: usize = 32;
 
-/// One request for both routes.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub(super) direct: GenerateRequest,
-    pub(super) run_task: RunTaskRequest,
-    /// That of both.
-    pub(super) answer: Answer,
-}
-
-/// All that is asked.
+/// All tasks.
 #[derive(Debug, Clone)]
 pub(super) struct Tasks(Arc<[Task]>);
 
 impl Tasks {
-    /// Fails if the two routes do not give the same.
+    /// Prepares the tasks. Fails if the routes give different answers.
     pub(super) async fn prepare(services: &Services, tokens: u32) -> Result<Self> {
         let mut renderer = services.renderer().await?;
         let (mut direct, mut run_task) =
             (services.caller(Route::Direct).await?, services.caller(Route::RunTask).await?);
         let mut tasks = Vec::new();
         for number in 0..COUNT {
-            let mut task = Task::new(&mut renderer, number, tokens).await?;
+            let mut task = task(&mut renderer, number, tokens).await?;
             task.answer = direct.ask(&task).await?.answer;
             run_task.measure(&task).await.context("RunTask does not give what gen-svc gives")?;
             ensure!(task.answer.ids.len() == tokens as usize, "an answer of {} tokens", task.answer.ids.len());
@@ -51,7 +43,7 @@ impl Tasks {
         Ok(Self(tasks.into()))
     }
 
-    /// Fails if other services give other answers. Brings them up to speed, too.
+    /// Fails if other services give other answers. Warms these services up.
     pub(super) async fn check(&self, services: &Services) -> Result<()> {
         for route in [Route::Direct, Route::RunTask] {
             let mut caller = services.caller(route).await?;
@@ -62,12 +54,12 @@ impl Tasks {
         Ok(())
     }
 
-    /// The `number`-th, from the start again after the last.
+    /// Returns task `number` modulo the number of tasks.
     pub(super) fn at(&self, number: usize) -> &Task {
         &self.0[number % self.0.len()]
     }
 
-    /// How long prompts are, in tokens.
+    /// Returns the length of the first prompt, in tokens.
     pub(super) fn prompt_tokens(&self) -> usize {
         match &self.at(0).direct.input {
             Some(Input::TokenIds(tokens)) => tokens.ids.len(),
@@ -76,23 +68,21 @@ impl Tasks {
     }
 }
 
-impl Task {
-    /// Without its answer.
-    async fn new(renderer: &mut RenderServiceClient<Channel>, number: u64, tokens: u32) -> Result<Self> {
-        let run_task = RunTaskRequest {
-            model: model::NAME.to_owned(),
-            conversation: Some(conversation(number)),
-            sampling: Some(Sampling { seed: Some(number), ..Sampling::default() }),
-            stop: Some(Stop { max_new_tokens: Some(tokens), ..Stop::default() }),
-            return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
-            ..RunTaskRequest::default()
-        };
-        let direct = as_token_ids(renderer, &run_task).await?;
-        Ok(Self { direct, run_task, answer: Answer::default() })
-    }
+/// Returns a task without its answer.
+async fn task(renderer: &mut RenderServiceClient<Channel>, number: u64, tokens: u32) -> Result<Task> {
+    let run_task = RunTaskRequest {
+        model: model::NAME.to_owned(),
+        conversation: Some(conversation(number)),
+        sampling: Some(Sampling { seed: Some(number), ..Sampling::default() }),
+        stop: Some(Stop { max_new_tokens: Some(tokens), ..Stop::default() }),
+        return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
+        ..RunTaskRequest::default()
+    };
+    let direct = as_token_ids(renderer, &run_task).await?;
+    Ok(Task { direct, run_task, answer: Answer::default() })
 }
 
-/// What render-svc asks of gen-svc for a task.
+/// Returns the request that render-svc sends to gen-svc for a task.
 async fn as_token_ids(renderer: &mut RenderServiceClient<Channel>, task: &RunTaskRequest) -> Result<GenerateRequest> {
     let RunTaskRequest { model, conversation, sampling, stop, return_options, .. } = task.clone();
     let request =

@@ -1,15 +1,16 @@
-//! The highest rates, and what a request costs in each process.
+//! Maximum rates, and the CPU time of a request in each process.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
+use super::bench::Bench;
 use super::call::Route;
 use super::figures::{self, Figure};
 use super::load::{Load, Sample};
-use super::{Bench, progress};
+use crate::progress::progress;
 
-/// What so many clients reach, by both routes.
+/// Measures both routes with a number of clients.
 #[derive(Debug, Default)]
 struct Row {
     clients: usize,
@@ -17,12 +18,12 @@ struct Row {
     run_task: Reached,
 }
 
-/// What one route reaches.
+/// The figures of one route.
 #[derive(Debug, Default)]
 struct Reached {
     requests: Figure,
     tokens: Figure,
-    /// Microseconds of a request on a CPU, in each process.
+    /// CPU time per request of each process, in microseconds.
     render: Figure,
     generate: Figure,
     clients: Figure,

@@ -1,25 +1,25 @@
-//! How fast this machine reads memory, and how much of that generating one token after another reaches.
+//! The machine's memory bandwidth, and the share of it that decode at batch 1 uses.
 
 use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
-use super::progress;
 use super::system::System;
 use super::table::Table;
 use crate::machine;
+use crate::progress::progress;
 use crate::stats::digits;
 
-/// More than any cache holds.
+/// Size of the buffer, larger than any cache.
 const BYTES: usize = 512 << 20;
 const PASSES: usize = 5;
 
-/// The best that was measured, in bytes per second.
+/// The best measured bandwidth, in bytes per second.
 #[derive(Debug, Default)]
 pub(super) struct Bandwidth(Vec<f64>);
 
 impl Bandwidth {
-    /// All threads read all of a buffer, a part each.
+    /// Measures the bandwidth. Each thread reads its part of a buffer.
     pub(super) fn measure(&mut self) {
         progress("memory bandwidth");
         let words = vec![1u64; BYTES / size_of::<u64>()];
@@ -31,7 +31,7 @@ impl Bandwidth {
         self.0.extend((0..PASSES).map(pass).max_by(f64::total_cmp));
     }
 
-    /// Prints it, and what batch 1 reaches of it where `decoded` has that in its first column.
+    /// Prints the bandwidth, and the share of batch 1, whose rate is the first column of `decoded`.
     pub(super) fn report(&self, systems: &[System], decoded: Option<&Table>) {
         let best = self.0.iter().copied().fold(0.0, f64::max);
         let all: Vec<String> = self.0.iter().map(|&speed| digits(speed / 1e9)).collect();

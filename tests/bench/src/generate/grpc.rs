@@ -1,8 +1,11 @@
-//! What streaming through gRPC costs.
+//! The cost of streaming over gRPC.
 
+use super::args::Family;
+use super::bench::Bench;
 use super::offline::Offline;
 use super::run::{Run, Work};
-use super::{Bench, Family, progress, system};
+use super::system;
+use crate::progress::progress;
 use crate::stats::digits;
 
 const BATCHES: [usize; 3] = [1, 8, 32];

@@ -1,6 +1,6 @@
-//! How long callers wait: for the first token, and from each to the next.
+//! Latency: to the first token, and between tokens.
 
-use super::Bench;
+use super::bench::Bench;
 use super::run::Run;
 use super::table::{Better, Table};
 use super::turns::{Shape, in_turn};
@@ -9,7 +9,7 @@ const STREAMS: [usize; 3] = [1, 8, 32];
 const PROMPT: usize = 128;
 const TOKENS: u32 = 64;
 
-/// What a run comes down to.
+/// The figure of a run.
 type Figure = fn(&Run) -> f64;
 
 const FIGURES: [(&str, Figure); 4] = [

@@ -1,6 +1,6 @@
 //! Resident memory of every system's process.
 
-use super::Bench;
+use super::bench::Bench;
 
 pub(super) fn report(bench: &Bench<'_>) {
     println!(

@@ -12,16 +12,16 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use super::args::{Family, Generate};
 use super::run::{Run, Work};
-use super::system::Score;
-use super::{Family, Generate};
+use super::score::Score;
 use crate::machine;
 
 const LOOP: &str = include_str!("peer.py");
 const LLAMA: &str = include_str!("llama.py");
 const TORCH: &str = include_str!("torch.py");
 
-/// The process. Dropping it ends it.
+/// The process. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Peer {
     child: Child,
@@ -54,7 +54,7 @@ impl Peer {
         fs::write(folder.path().join("peer.py"), LOOP)?;
         let mut command = Command::new(&args.python);
         command.arg(script).arg(&args.model).args([&machine::cores().to_string(), variant]);
-        command.env_remove("GOMP_SPINCOUNT"); // Cargo sets it for Tandem; theirs is as they come.
+        command.env_remove("GOMP_SPINCOUNT"); // Cargo sets it for Tandem; the others use their default.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot run {}", args.python.display()))?;
         let stdin = child.stdin.take().context("no stdin")?;
@@ -69,14 +69,14 @@ impl Peer {
         self.child.id()
     }
 
-    /// All prompts as one batch.
+    /// Runs all prompts as one batch.
     pub(super) async fn run(&mut self, work: &Work) -> Result<Run> {
         let Ran { seconds } = self.ask(&json!({"run": work.prompts, "tokens": work.tokens})).await?;
         let times: Vec<Duration> = seconds.into_iter().map(Duration::from_secs_f64).collect();
         Ok(Run { streams: vec![times; work.prompts.len()] })
     }
 
-    /// How likely the ids are, but the first.
+    /// Returns the probabilities of the ids, without the first.
     pub(super) async fn score(&mut self, ids: &[u32]) -> Result<Score> {
         let Scored { logprobs, likeliest } = self.ask(&json!({"score": ids})).await?;
         Ok(Score { logprobs, likeliest })
@@ -89,7 +89,7 @@ impl Peer {
     }
 
     async fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let line = self.stdout.next_line().await?.context("Python ended; what it printed above says why")?;
+        let line = self.stdout.next_line().await?.context("Python ended; see its messages above")?;
         let answer: Value = serde_json::from_str(&line)?;
         match answer["error"].as_str() {
             Some(error) => bail!("{error}"),

@@ -1,11 +1,13 @@
-//! The first token of a request that starts as another did.
+//! The first token of a request that shares a prefix with an earlier one.
 
+use super::args::Family;
+use super::bench::Bench;
 use super::run::{Run, Work};
 use super::table::{Better, Table};
-use super::{Bench, Family, progress};
+use crate::progress::progress;
 
 const PREFIX: usize = 4000;
-/// What follows, different in both requests.
+/// Tokens after the prefix, which differ in both requests.
 const REST: usize = 16;
 
 pub(super) async fn measure(bench: &mut Bench<'_>) {
@@ -16,7 +18,7 @@ pub(super) async fn measure(bench: &mut Bench<'_>) {
         let prefix = bench.random.prompt(PREFIX);
         let mut work = || Work { prompts: vec![[prefix.clone(), bench.random.prompt(REST)].concat()], tokens: 1 };
         let (first, second) = (work(), work());
-        for system in bench.systems.iter_mut().filter(|system| system.family == Family::Tandem && system.is_well()) {
+        for system in bench.systems.iter_mut().filter(|system| system.family == Family::Tandem && system.is_running()) {
             progress(&format!("the same {PREFIX} tokens twice, round {round}: {}", system.name));
             let Some(runs) = system.run_twice(&first, &second).await else { continue };
             let [first, second] = runs.each_ref().map(|run: &Run| run.first().median().as_secs_f64() * 1e3);

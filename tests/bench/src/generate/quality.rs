@@ -1,17 +1,19 @@
-//! What is lost where weights are not exact: perplexity, and how often the likeliest token is another.
+//! Quality of quantized weights: perplexity, and how often the most probable token differs.
 
 use anyhow::Result;
 use tandem_model_files::artifacts::Artifacts;
 
-use super::system::{Score, System};
-use super::{Bench, progress};
+use super::bench::Bench;
+use super::score::Score;
+use super::system::System;
+use crate::progress::progress;
 
-/// What every checkout has.
+/// Texts that every checkout contains.
 const TEXTS: [&str; 2] = [include_str!("../../../../README.md"), include_str!("../../../../LICENSE")];
 const WINDOW: usize = 512;
-/// Of each text.
+/// Number of windows per text.
 const WINDOWS: usize = 2;
-/// Who the others are compared with.
+/// The system to compare with.
 const REFERENCE: &str = "tandem f32";
 
 pub(super) async fn measure(bench: &mut Bench<'_>) -> Result<()> {
@@ -23,7 +25,7 @@ pub(super) async fn measure(bench: &mut Bench<'_>) -> Result<()> {
     }
     let count: usize = windows.iter().map(|window| window.len() - 1).sum();
     let mut scores = Vec::new();
-    for system in bench.systems.iter_mut().filter(|system| system.is_well()) {
+    for system in bench.systems.iter_mut().filter(|system| system.is_running()) {
         progress(&format!("quality: {}", system.name));
         if let Some(score) = all(system, &windows).await {
             scores.push((system.name.clone(), score));
@@ -54,7 +56,7 @@ fn perplexity(score: &Score) -> f64 {
     (-score.logprobs.iter().sum::<f64>() / score.logprobs.len() as f64).exp()
 }
 
-/// In per cent.
+/// Returns the agreement in per cent.
 fn agreement(score: &Score, reference: &Score) -> f64 {
     let same = score.likeliest.iter().zip(&reference.likeliest).filter(|(this, that)| this == that).count();
     same as f64 / reference.likeliest.len() as f64 * 100.0

@@ -1,4 +1,4 @@
-//! Prompts of random tokens, new every time.
+//! Prompts of random tokens, new for each call.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tandem_model_files::artifacts::gguf::Gguf;
 
 use crate::numbers::Numbers;
 
-/// Ids of a vocabulary. Every run of the program gets the same ones.
+/// Random ids of a vocabulary, the same in every run of the program.
 #[derive(Debug)]
 pub(super) struct Random {
     numbers: Numbers,
@@ -22,7 +22,7 @@ impl Random {
         Ok(Self { numbers: Numbers::new(), vocabulary })
     }
 
-    /// Prompts of one length.
+    /// Returns prompts of equal length.
     pub(super) fn prompts(&mut self, count: usize, length: usize) -> Vec<Vec<u32>> {
         (0..count).map(|_| self.prompt(length)).collect()
     }

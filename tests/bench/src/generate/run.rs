@@ -1,25 +1,25 @@
-//! One measurement: prompts, and when each token was there.
+//! One measurement: prompts, and the arrival time of each token.
 
 use std::time::Duration;
 
 use crate::stats::Times;
 
-/// What to generate. All prompts are of one length.
+/// Prompts of equal length, and the number of tokens to generate.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) prompts: Vec<Vec<u32>>,
-    /// To generate for each prompt.
+    /// Tokens to generate per prompt.
     pub(super) tokens: u32,
 }
 
-/// When each token of each prompt was there, since all prompts were sent.
+/// Arrival time of each token of each prompt, since the prompts were sent.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) streams: Vec<Vec<Duration>>,
 }
 
 impl Run {
-    /// Tokens per second from when every prompt has its first token to the last token of all.
+    /// Returns tokens per second, from the time when all prompts have their first token to the last token.
     pub(super) fn decoded(&self) -> f64 {
         let start = self.first().percentile(1.0);
         let later = || self.streams.iter().flatten().filter(|&&at| at > start);
@@ -27,20 +27,20 @@ impl Run {
         later().count() as f64 / (end - start).as_secs_f64()
     }
 
-    /// All tokens per second, prompts and waiting included.
+    /// Returns tokens per second of the whole run, with prefill and waiting.
     pub(super) fn throughput(&self) -> f64 {
         let all = || self.streams.iter().flatten();
         all().count() as f64 / all().max().copied().unwrap_or_default().as_secs_f64()
     }
 
-    /// Time to the first token of each prompt.
+    /// Returns the time to the first token of each prompt.
     pub(super) fn first(&self) -> Times {
         let mut times = Times::default();
         self.streams.iter().filter_map(|stream| stream.first()).for_each(|&time| times.add(time));
         times
     }
 
-    /// Times between tokens.
+    /// Returns the times between tokens.
     pub(super) fn gaps(&self) -> Times {
         let mut times = Times::default();
         let pairs = self.streams.iter().flat_map(|stream| stream.windows(2));

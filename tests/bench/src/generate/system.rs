@@ -1,4 +1,4 @@
-//! What is measured: every system in a process of its own, all of them loaded, one of them working at a time.
+//! The measured systems: all are loaded, each as a child process, and one works at a time.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,33 +6,26 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use super::args::{Family, Generate, Mode};
 use super::peer::Peer;
 use super::run::{Run, Work};
+use super::score::Score;
 use super::tandem::Tandem;
 use super::weights::{Storage, read_per_token};
-use super::{Family, Generate, Mode, progress};
 use crate::machine::resident;
-
-/// How likely each token of a text is, but the first.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Score {
-    /// Natural logarithms.
-    pub(super) logprobs: Vec<f64>,
-    /// The likeliest token in each place.
-    pub(super) likeliest: Vec<u32>,
-}
+use crate::progress::progress;
 
 /// One system in one mode.
 #[derive(Debug)]
 pub(super) struct System {
     pub(super) name: String,
     pub(super) family: Family,
-    /// Bytes of matrices that are read for a token.
+    /// Bytes of matrices that are read per token.
     pub(super) weights: u64,
     /// Resident bytes after the first few tokens.
     pub(super) loaded: Option<u64>,
     patience: Duration,
-    /// None once it is in trouble.
+    /// None after a failure.
     engine: Option<Engine>,
     trouble: Option<String>,
 }
@@ -43,7 +36,7 @@ enum Engine {
     Peer(Peer),
 }
 
-/// Starts all that are wanted, one after the other.
+/// Starts the selected systems, one after the other.
 pub(super) async fn start(args: &Generate) -> Result<Vec<System>> {
     let mut systems = Vec::new();
     if args.systems.contains(&Family::Tandem) {
@@ -63,7 +56,7 @@ pub(super) async fn start(args: &Generate) -> Result<Vec<System>> {
     Ok(systems)
 }
 
-/// Family, variant as the script takes it, what is added to its name.
+/// Family, the script's variant, and the suffix of the name.
 const PEERS: [(Family, &str, &str, Storage); 4] = [
     (Family::LlamaCpp, "default", "", Storage::File),
     (Family::LlamaCpp, "plain", " plain", Storage::File),
@@ -71,7 +64,7 @@ const PEERS: [(Family, &str, &str, Storage); 4] = [
     (Family::Transformers, "bfloat16", " bf16", Storage::Bits(16.0)),
 ];
 
-/// 8 bits have a scale of 16 bits per 32 numbers; 4 bits have a minimum as well.
+/// Returns the bits per weight. 8-bit blocks of 32 have a scale of 16 bits, 4-bit blocks also a minimum.
 fn storage(mode: Mode) -> Storage {
     match mode {
         Mode::Keep => Storage::File,
@@ -82,12 +75,12 @@ fn storage(mode: Mode) -> Storage {
     }
 }
 
-/// As the command line calls it.
+/// Returns the name on the command line.
 pub(super) fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Prints which systems were not measured, or no longer, and why.
+/// Prints the systems that failed, and the reasons.
 pub(super) fn report_trouble(systems: &[System]) {
     for system in systems {
         if let Some(trouble) = &system.trouble {
@@ -116,11 +109,11 @@ impl System {
         Ok(system)
     }
 
-    pub(super) fn is_well(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         self.engine.is_some()
     }
 
-    /// None if it is in trouble.
+    /// Runs prompts. Returns none after a failure.
     pub(super) async fn run(&mut self, work: &Work) -> Option<Run> {
         let answer = match self.engine.as_mut()? {
             Engine::Tandem(tandem) => patient(self.patience, tandem.run(work)).await,
@@ -129,7 +122,7 @@ impl System {
         self.settle(answer)
     }
 
-    /// None if it is in trouble.
+    /// Scores a text. Returns none after a failure.
     pub(super) async fn score(&mut self, ids: &[u32]) -> Option<Score> {
         let answer = match self.engine.as_mut()? {
             Engine::Tandem(tandem) => patient(self.patience, tandem.score(ids)).await,
@@ -138,7 +131,7 @@ impl System {
         self.settle(answer)
     }
 
-    /// Times to the first token of two requests, of which the second finds what was computed for the first.
+    /// Runs two requests, of which the second finds the first one's prefix in the cache.
     pub(super) async fn run_twice(&mut self, first: &Work, second: &Work) -> Option<[Run; 2]> {
         let Engine::Tandem(tandem) = self.engine.as_mut()? else { return None };
         let answer = patient(self.patience, async {
@@ -149,16 +142,16 @@ impl System {
         self.settle(answer)
     }
 
-    /// Resident bytes now.
+    /// Returns the current resident bytes.
     pub(super) fn memory(&self) -> Option<u64> {
         let process = match self.engine.as_ref()? {
-            Engine::Tandem(tandem) => tandem.process(),
+            Engine::Tandem(tandem) => Some(tandem.process()),
             Engine::Peer(peer) => peer.process(),
         };
         resident(process?)
     }
 
-    /// A system that fails is ended, and nothing more is asked of it.
+    /// Returns an answer. After a failure the system is stopped and measured no further.
     fn settle<T>(&mut self, answer: Result<T>) -> Option<T> {
         match answer {
             Ok(answer) => Some(answer),
@@ -175,6 +168,6 @@ impl System {
 async fn patient<T>(patience: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
     match tokio::time::timeout(patience, work).await {
         Ok(answer) => answer,
-        Err(_) => bail!("gave no answer in {} s, and was ended", patience.as_secs()),
+        Err(_) => bail!("no answer within {} s, stopped", patience.as_secs()),
     }
 }

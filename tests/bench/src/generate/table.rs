@@ -1,10 +1,10 @@
-//! Systems, one per row, with a figure of each in every column.
+//! A table with a row per system and a column per figure.
 
-use super::Family;
+use super::args::Family;
 use super::system::System;
 use crate::stats::digits;
 
-/// What a good figure is.
+/// The better direction of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Better {
     Higher,
@@ -46,12 +46,12 @@ impl Table {
         self.rows[at].samples[column].push(sample);
     }
 
-    /// The median of a system's samples in a column.
+    /// Returns the median of a system's samples in a column.
     pub(super) fn median(&self, name: &str, column: usize) -> Option<f64> {
         self.rows.iter().find(|row| row.name == name)?.median(column)
     }
 
-    /// Prints all: medians with the least and the largest, and Tandem's against the best row of the others.
+    /// Prints medians with least and most, and the ratios of Tandem's median to the best row of the others.
     pub(super) fn print(&self) {
         println!("\n{}: median (least–most)", self.title);
         let others = [Family::LlamaCpp, Family::Transformers].map(|family| (family, self.has(family)));

@@ -1,6 +1,6 @@
-//! gen-svc in a process of its own, asked through gRPC.
+//! gen-svc as a child process, called over gRPC.
 
-use std::process::Stdio;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -8,24 +8,24 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions, Sampling, Stop, TokenIds, TokenInfo};
-use tokio::process::Command;
+use tandem_process::Service;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
+use super::args::{Generate, Mode};
 use super::run::{Run, Work};
-use super::system::Score;
-use super::{Generate, Mode};
-use crate::child::Service;
+use super::score::Score;
+use crate::child;
 
 type Client = GenerateServiceClient<Channel>;
 
-/// A running gen-svc. Dropping it ends it.
+/// A running gen-svc. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct Tandem {
     service: Service,
-    /// A connection for each stream.
+    /// One connection per stream.
     clients: Vec<Client>,
-    /// Counts runs, so that none reuses what was computed for another.
+    /// Number of the run, as the cache salt: runs share no cached prefix.
     salt: u64,
 }
 
@@ -33,23 +33,23 @@ impl Tandem {
     pub(super) async fn start(args: &Generate, mode: Mode) -> Result<Self> {
         let mut command = command(args, "serve", mode);
         command.args(["--listen", "127.0.0.1:0"]);
-        Ok(Self { service: Service::start(command).await?, clients: Vec::new(), salt: 0 })
+        Ok(Self { service: child::start("gen-svc", command).await?, clients: Vec::new(), salt: 0 })
     }
 
-    pub(super) fn process(&self) -> Option<u32> {
-        self.service.process()
+    pub(super) fn process(&self) -> u32 {
+        self.service.id()
     }
 
-    /// All prompts at once, a stream each. Nothing is reused of what was computed before.
+    /// Runs all prompts at once, each as a stream, without a cached prefix of an earlier run.
     pub(super) async fn run(&mut self, work: &Work) -> Result<Run> {
         self.salt += 1;
         self.run_again(work).await
     }
 
-    /// The same, but it may reuse what was computed for the last run.
+    /// The same, but with the cached prefixes of the previous run.
     pub(super) async fn run_again(&mut self, work: &Work) -> Result<Run> {
         while self.clients.len() < work.prompts.len() {
-            self.clients.push(GenerateServiceClient::new(self.service.connect().await?));
+            self.clients.push(GenerateServiceClient::new(child::connect(&self.service).await?));
         }
         let requests: Vec<_> = work.prompts.iter().map(|prompt| self.request(prompt, work.tokens)).collect();
         let mut streams = JoinSet::new();
@@ -64,7 +64,7 @@ impl Tandem {
         Ok(run)
     }
 
-    /// How likely the ids are, but the first.
+    /// Returns the probabilities of the ids, without the first.
     pub(super) async fn score(&mut self, ids: &[u32]) -> Result<Score> {
         let mut request = self.request(ids, 1);
         request.return_options = Some(ReturnOptions { prompt_logprobs: Some(1), ..ReturnOptions::default() });
@@ -93,7 +93,7 @@ impl Tandem {
     }
 }
 
-/// gen-svc with the mode's options. It logs errors only.
+/// Returns the command of gen-svc with the mode's options, which logs errors only.
 pub(super) fn command(args: &Generate, what: &str, mode: Mode) -> Command {
     let options: &[&str] = match mode {
         Mode::Keep => &["--quantize", "keep"],
@@ -105,11 +105,11 @@ pub(super) fn command(args: &Generate, what: &str, mode: Mode) -> Command {
     let mut command = Command::new(&args.gen_svc);
     command.args([what, "--log", "error", "--model"]).arg(&args.model).args(options);
     command.args(["--kv-memory-mib", &args.kv_memory_mib.to_string()]);
-    command.env_remove("GOMP_SPINCOUNT").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command.env_remove("GOMP_SPINCOUNT");
     command
 }
 
-/// When each token was there.
+/// Returns the arrival time of each token.
 async fn stream(mut client: Client, request: GenerateRequest, start: Instant) -> Result<Vec<Duration>> {
     let mut events = client.generate(request).await?.into_inner();
     let mut times = Vec::new();

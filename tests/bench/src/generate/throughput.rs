@@ -1,14 +1,14 @@
-//! Tokens per second: generated, and read.
+//! Tokens per second of decode and prefill.
 
-use super::Bench;
+use super::bench::Bench;
 use super::run::Run;
 use super::table::{Better, Table};
 use super::turns::{Shape, in_turn};
 
-/// Prompts that are continued at once.
+/// Batch sizes of decode.
 const BATCHES: [usize; 3] = [1, 8, 32];
 const PROMPT: usize = 32;
-/// Lengths of prompts that are read.
+/// Prompt lengths of prefill.
 const PROMPTS: [usize; 2] = [512, 4096];
 
 pub(super) async fn decode(bench: &mut Bench<'_>) -> Table {

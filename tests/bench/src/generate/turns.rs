@@ -1,33 +1,34 @@
-//! Rounds of one measurement, each of every system in turn.
+//! Rounds of one measurement. Each round measures every system.
 
 use std::time::{Duration, Instant};
 
+use super::bench::Bench;
 use super::run::{Run, Work};
 use super::system::System;
-use super::{Bench, progress};
+use crate::progress::progress;
 
-/// What takes a system longer than this is measured once.
+/// A longer measurement of a system is made only once.
 pub(super) const SLOW: Duration = Duration::from_secs(30);
 
-/// How much is asked for.
+/// The size of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// Prompts at once.
+    /// Number of concurrent prompts.
     pub(super) batch: usize,
-    /// Tokens of each.
+    /// Tokens per prompt.
     pub(super) prompt: usize,
-    /// To generate for each.
+    /// Tokens to generate per prompt.
     pub(super) tokens: u32,
 }
 
-/// New prompts every round, the same for all systems.
+/// Measures every system in every round. A round has new prompts, the same for all systems.
 pub(super) async fn in_turn(bench: &mut Bench<'_>, shape: Shape, mut each: impl FnMut(&System, &Run)) {
     let Shape { batch, prompt, tokens } = shape;
     let mut is_slow = vec![false; bench.systems.len()];
     for round in 1..=bench.args.rounds {
         let work = Work { prompts: bench.random.prompts(batch, prompt), tokens };
         for (system, is_slow) in bench.systems.iter_mut().zip(&mut is_slow) {
-            if *is_slow || !system.is_well() {
+            if *is_slow || !system.is_running() {
                 continue;
             }
             progress(&format!("{batch} × {prompt} + {tokens} tokens, round {round}: {}", system.name));

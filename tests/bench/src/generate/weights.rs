@@ -1,22 +1,22 @@
-//! How many bytes of weights a token takes.
+//! Bytes of weights that are read per token.
 
 use std::path::Path;
 
 use anyhow::Result;
 use tandem_model_files::artifacts::gguf::{Gguf, TensorInfo};
 
-/// How a system stores matrices.
+/// A system's storage of matrices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Storage {
-    /// As the file has them.
+    /// The format of the file.
     File,
-    /// So many bits per number.
+    /// A number of bits per weight.
     Bits(f64),
-    /// The first number for the layers, the second for the output head.
+    /// Bits per weight of the layers, and of the output head.
     BitsAndHead(f64, f64),
 }
 
-/// Bytes of the matrices that are read for a token.
+/// Returns the bytes of the matrices that are read per token.
 pub(super) fn read_per_token(model: &Path, storage: Storage) -> Result<u64> {
     let gguf = Gguf::open(model)?;
     let is_tied = gguf.tensor("output.weight").is_none();
@@ -35,7 +35,7 @@ pub(super) fn read_per_token(model: &Path, storage: Storage) -> Result<u64> {
     Ok(gguf.tensors().filter(is_read).map(|tensor| bytes(&tensor)).sum::<f64>() as u64)
 }
 
-/// The share of a layer's experts that a token uses.
+/// Returns the share of a layer's experts that a token uses.
 fn experts(gguf: &Gguf) -> Result<f64> {
     let architecture: &str = gguf.get("general.architecture")?;
     let count = |name: &str| gguf.find::<u32>(&format!("{architecture}.{name}"));

@@ -1,4 +1,4 @@
-//! What is rendered: models with templates, and requests for them.
+//! The cases: models with templates, and requests for them.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,17 @@ use tempfile::TempDir;
 /// Models and requests.
 #[derive(Debug)]
 pub(crate) struct Set {
-    /// Each a folder with a tokenizer_config.json, named by its number.
+    /// Folders with a tokenizer_config.json, named by their numbers.
     pub(crate) folder: TempDir,
     pub(crate) models: Vec<Model>,
     pub(crate) cases: Vec<Case>,
 }
 
-/// A model that is nothing but a template.
+/// A model with a template only.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) template: String,
-    /// bos_token and eos_token, where it has them.
+    /// bos_token and eos_token, if the model has them.
     pub(crate) special_tokens: Map<String, Value>,
 }
 
@@ -28,12 +28,12 @@ pub(crate) struct Model {
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) model: usize,
-    /// As the command line takes it, without the model.
+    /// The JSON of the command line, without the model.
     pub(crate) request: String,
 }
 
 impl Set {
-    /// Every template of the corpus with every conversation; without a corpus, the tokenizers' templates and our own conversations.
+    /// Loads every template and conversation of the corpus. Without a corpus, uses the tokenizers' templates and built-in conversations.
     pub(crate) fn load(corpus: Option<&Path>, tokenizers: &Path) -> Result<Self> {
         let (models, conversations) = match corpus {
             Some(corpus) => (corpus_models(corpus)?, corpus_conversations(corpus)?),
@@ -117,7 +117,7 @@ fn own_conversations() -> Vec<Value> {
     ]
 }
 
-/// Exactly what transformers would get.
+/// Returns the variables that transformers passes to a template.
 fn request(conversation: &Value) -> String {
     let mut request = json!({"normalization": "none", "render_time": "2025-07-04T09:05:03"});
     let keys = ["messages", "tools", "documents", "template_args", "add_generation_prompt", "continue_final_message"];

@@ -1,4 +1,4 @@
-//! Cold start: from the files of a model to its first prompt.
+//! Cold start: the time from a model's files to its first prompt.
 
 use std::fs;
 use std::path::Path;

@@ -14,13 +14,13 @@ use super::minijinja::Minijinja;
 use super::transformers::Transformers;
 use crate::stats::{Times, ratio, show};
 
-/// Tandem's models for a set, one table each.
+/// Loads Tandem's models of a set.
 pub(crate) fn load(set: &Set) -> Vec<Option<Models>> {
     let load = |i: usize| Model::load(&set.folder.path().join(i.to_string())).ok().map(Models::from);
     (0..set.models.len()).map(load).collect()
 }
 
-/// What Tandem makes of a request; none where it fails.
+/// Renders a request with Tandem. Returns nothing if that fails.
 pub(crate) fn tandem(models: &[Option<Models>], set: &Set, case: usize) -> Option<String> {
     let case = &set.cases[case];
     let job = json::request(&case.request, LocalTime::EPOCH).ok()?;
@@ -30,7 +30,7 @@ pub(crate) fn tandem(models: &[Option<Models>], set: &Set, case: usize) -> Optio
     }
 }
 
-/// The times of one system, per case and round. A round is every case once, with nothing in between.
+/// Times of one system, per case and round. A round measures every case once, without a pause.
 type Measured = Vec<Vec<Duration>>;
 
 pub(crate) async fn measure(set: &Set, mut peer: Option<&mut Transformers>, rounds: usize) -> Result<()> {
@@ -56,7 +56,7 @@ pub(crate) async fn measure(set: &Set, mut peer: Option<&mut Transformers>, roun
     Ok(())
 }
 
-/// Measures every case once; `render` tells whether it rendered.
+/// Measures every case once. `render` returns true if it rendered the case.
 fn round(measured: &mut Measured, render: impl Fn(usize) -> bool) {
     for (case, times) in measured.iter_mut().enumerate() {
         let start = Instant::now();
@@ -66,7 +66,7 @@ fn round(measured: &mut Measured, render: impl Fn(usize) -> bool) {
     }
 }
 
-/// What of Tandem's time is the parsing of requests.
+/// Returns the times of request parsing, a part of Tandem's times.
 fn reading(set: &Set) -> Times {
     let mut times = Times::default();
     for case in &set.cases {
@@ -78,7 +78,7 @@ fn reading(set: &Set) -> Times {
     times
 }
 
-/// Prints both systems on the cases that both render.
+/// Prints the times of both systems, for the cases that both render.
 fn compare(name: &str, ours: &Measured, theirs: &Measured) {
     let both: Vec<usize> = (0..ours.len()).filter(|&i| !ours[i].is_empty() && !theirs[i].is_empty()).collect();
     if both.is_empty() {

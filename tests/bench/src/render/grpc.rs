@@ -1,4 +1,4 @@
-//! Short conversations over gRPC, the clients on the same machine.
+//! Short conversations over gRPC, with the clients on the same machine.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) async fn measure(set: &Set, how_long: Duration) -> Result<()> {
     Ok(())
 }
 
-/// The first model that renders the conversation.
+/// Returns the first model that renders the conversation.
 async fn usable(set: &Set) -> Result<String> {
     for i in 0..set.models.len() {
         let service = Service::start(&set.folder.path().join(i.to_string())).await;

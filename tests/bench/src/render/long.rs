@@ -1,4 +1,4 @@
-//! A conversation of about 72,000 tokens, rendered and tokenized: new every time, and as the next turn of one seen before.
+//! A conversation of about 72,000 tokens, rendered and tokenized: as a new one, and as the next turn of an earlier one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) async fn measure(tokenizers: &Path, peer: Option<&mut Transformers>, 
     Ok(())
 }
 
-/// Waits until the service has its fast encoder, which it builds in the background.
+/// Waits until the service has built its fast encoder in the background.
 async fn settle(service: &Service, messages: &[Message]) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(20);
     while Instant::now() < until {
@@ -62,7 +62,7 @@ async fn settle(service: &Service, messages: &[Message]) -> Result<()> {
     Ok(())
 }
 
-/// Both systems with one client, on the same new conversations.
+/// Measures both systems with one client, on the same new conversations.
 async fn compare(service: &Service, peer: &mut Transformers, folder: &Path, messages: &[Message]) -> Result<()> {
     let conversations: Vec<Vec<Message>> = (0..10).map(|i| fresh(messages, 900_000_000 + i)).collect();
     let texts: Vec<String> = conversations.iter().map(|messages| json_of(messages)).collect();
@@ -89,7 +89,7 @@ fn json_of(messages: &[Message]) -> String {
     json!({"messages": messages}).to_string()
 }
 
-/// Turns of prose, code and figures until there are enough tokens.
+/// Returns turns of prose, code and figures with enough tokens together.
 async fn sized(service: &Service) -> Result<Vec<Message>> {
     let sample: Vec<Message> = (0..20).map(turn).collect();
     let per_turn = tokens(service, &sample).await? / sample.len();
@@ -136,7 +136,7 @@ fn word(n: usize) -> &'static str {
     WORDS[n % WORDS.len()]
 }
 
-/// The same conversation with another beginning of every message, so that nothing of it was seen before.
+/// Returns the conversation with a new prefix of every message, so that no cache has any of it.
 fn fresh(messages: &[Message], number: usize) -> Vec<Message> {
     let renew = |(i, message): (usize, &Message)| match &message.content {
         Some(message::Content::Text(text)) => super::grpc::message(&message.role, format!("({number}.{i}) {text}")),
@@ -145,7 +145,7 @@ fn fresh(messages: &[Message], number: usize) -> Vec<Message> {
     messages.iter().enumerate().map(renew).collect()
 }
 
-/// The conversation and two messages more.
+/// Returns the conversation with two more messages.
 fn next_turn(messages: &[Message], number: usize) -> Vec<Message> {
     let more = [message("assistant", format!("Answer {number}.")), message("user", format!("Question {number}?"))];
     messages.iter().cloned().chain(more).collect()

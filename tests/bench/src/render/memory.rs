@@ -6,7 +6,7 @@ use super::cases::Set;
 use super::each::{load, tandem};
 use crate::machine::resident;
 
-/// How often memory is looked at.
+/// Number of memory samples.
 const LOOKS: u64 = 10;
 
 pub(crate) fn measure(set: &Set, renders: u64) -> Result<()> {

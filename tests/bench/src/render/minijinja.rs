@@ -1,4 +1,4 @@
-//! Bare minijinja, configured as people configure it for chat templates.
+//! minijinja alone, in the usual configuration for chat templates.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, merge_maps};
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::cases::Set;
 
-/// One environment per model; none where the template does not compile.
+/// One environment per model, none if the template does not compile.
 #[derive(Debug)]
 pub(crate) struct Minijinja {
     environments: Vec<Option<Environment<'static>>>,
@@ -19,7 +19,7 @@ impl Minijinja {
         Self { environments: set.models.iter().map(|model| environment(&model.template)).collect() }
     }
 
-    /// What it makes of a request; none where it fails.
+    /// Renders a request. Returns nothing if that fails.
     pub(crate) fn render(&self, set: &Set, case: usize) -> Option<String> {
         let case = &set.cases[case];
         let environment = self.environments[case.model].as_ref()?;

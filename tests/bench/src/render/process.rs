@@ -1,13 +1,12 @@
-//! The service in a process of its own, and clients that keep it busy.
+//! The service as a child process, and clients that load it.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tokio::process::Command;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
@@ -15,31 +14,31 @@ use crate::child;
 use crate::machine::resident;
 use crate::stats::{Times, show};
 
-/// A running service. Dropping it ends it.
+/// A running service. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Service(child::Service);
+pub(crate) struct Service(tandem_process::Service);
 
 impl Service {
     pub(crate) async fn start(models: &Path) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--models"]).arg(models);
         command.stderr(Stdio::null());
-        Ok(Self(child::Service::start(command).await?))
+        Ok(Self(child::start("render-svc", command).await?))
     }
 
     pub(crate) async fn client(&self) -> Result<RenderServiceClient<Channel>> {
-        let client = RenderServiceClient::new(self.0.connect().await?);
+        let client = RenderServiceClient::new(child::connect(&self.0).await?);
         Ok(client.max_decoding_message_size(256 << 20).max_encoding_message_size(256 << 20))
     }
 
-    /// Resident memory, in bytes.
+    /// Returns the resident memory, in bytes.
     pub(crate) fn memory(&self) -> Option<u64> {
-        resident(self.0.process()?)
+        resident(self.0.id())
     }
 }
 
-/// Keeps `clients` connections busy, each with one request after another, for as long as told. `request` makes the request number n
-/// of a client.
+/// Sends requests over `clients` connections for `how_long`, on each one after another. `request` returns request n of a
+/// client.
 pub(crate) async fn load(
     service: &Service,
     clients: usize,

@@ -15,7 +15,7 @@ use super::cases::Set;
 
 const SCRIPT: &str = include_str!("transformers.py");
 
-/// The process. Dropping it ends it.
+/// The process. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Transformers {
     _child: Child,
@@ -41,21 +41,21 @@ impl Transformers {
     async fn ask(&mut self, command: &str) -> Result<Value> {
         self.stdin.write_all(format!("{command}\n").as_bytes()).await?;
         self.stdin.flush().await?;
-        let line = self.stdout.next_line().await?.context("Python ended; what it printed above says why")?;
+        let line = self.stdout.next_line().await?.context("Python ended; see its messages above")?;
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// A time for each case; none for those that it does not render.
+    /// Returns the time of each case, none for a case that fails.
     pub(crate) async fn round(&mut self) -> Result<Vec<Option<Duration>>> {
         Ok(times(&self.ask("round").await?))
     }
 
-    /// The time to load a tokenizer and render a first conversation.
+    /// Returns the time to load a tokenizer and render a first conversation.
     pub(crate) async fn cold(&mut self, folder: &Path) -> Result<Option<Duration>> {
         Ok(time(&self.ask(&format!("cold {}", folder.display())).await?))
     }
 
-    /// The time to render and tokenize each request with the tokenizer in `folder`.
+    /// Returns the time to render and tokenize each request with the tokenizer in `folder`.
     pub(crate) async fn long(&mut self, folder: &Path, requests: &[String]) -> Result<Vec<Option<Duration>>> {
         let work = self._folder.path().join("long.json");
         fs::write(&work, json!({"folder": folder, "requests": requests}).to_string())?;
