@@ -1,4 +1,4 @@
-//! One answer: printed as it comes, and what it took.
+//! One answer: its text, printed as it arrives, and its statistics.
 
 use std::error::Error;
 use std::fmt;
@@ -12,9 +12,9 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{RunTaskResponse, TaskFinished};
 use tonic::{Code, Status, Streaming};
 
-/// What has come of an answer so far.
+/// An answer, as far as it has arrived.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     text: String,
     asked: Instant,
     first: Option<Duration>,
@@ -22,12 +22,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { text: String::new(), asked: Instant::now(), first: None, finished: None }
     }
 
-    /// Prints the stream to its end. Whoever drops this future can still use what has come by then.
-    pub(super) async fn print(&mut self, stream: &mut Streaming<RunTaskResponse>) -> Result<()> {
+    /// Prints the stream to its end. If this future is dropped, the text so far remains usable.
+    pub(crate) async fn print(&mut self, stream: &mut Streaming<RunTaskResponse>) -> Result<()> {
         while let Some(response) = stream.message().await.map_err(Refusal)? {
             match response.event {
                 Some(Event::Delta(delta)) => self.print_text(&delta.text)?,
@@ -38,7 +38,7 @@ impl Answer {
                 Some(Event::Accepted(_) | Event::PromptLogprobs(_)) | None => {}
             }
         }
-        self.finished.as_ref().context("the stream ended before the answer did").map(drop)
+        self.finished.as_ref().context("the stream ended before the answer was complete").map(drop)
     }
 
     fn print_text(&mut self, text: &str) -> io::Result<()> {
@@ -53,12 +53,12 @@ impl Answer {
     }
 
     /// Ends the answer's last line.
-    pub(super) fn close(&self) -> io::Result<()> {
+    pub(crate) fn close(&self) -> io::Result<()> {
         if self.text.is_empty() || self.text.ends_with('\n') { Ok(()) } else { writeln!(io::stdout()) }
     }
 
-    /// The message for the history: what the service made of the answer, or what had come when it was cancelled.
-    pub(super) fn into_message(self) -> Option<Message> {
+    /// Returns the message for the history: the one from the service, or the text before a cancellation.
+    pub(crate) fn into_message(self) -> Option<Message> {
         let text = (!self.text.is_empty()).then_some(self.text);
         let cancelled = text.map(|text| Message {
             role: "assistant".into(),
@@ -68,8 +68,8 @@ impl Answer {
         self.finished.and_then(|finished| finished.message).or(cancelled)
     }
 
-    /// One line on what the answer took.
-    pub(super) fn summary(&self) -> String {
+    /// Returns one line of statistics.
+    pub(crate) fn summary(&self) -> String {
         let Some(finished) = &self.finished else { return "cancelled".to_owned() };
         let usage = finished.usage.unwrap_or_default();
         let mut parts =
@@ -82,7 +82,7 @@ impl Answer {
     }
 }
 
-/// Tokens per second after the first one, which belongs to reading the prompt.
+/// Returns tokens per second without the first token, which is part of prefill.
 fn speed(finished: &TaskFinished) -> Option<f64> {
     let seconds = finished.timings?.decode_ms / 1000.0;
     let tokens = finished.usage?.completion_tokens.checked_sub(1)?;
@@ -93,15 +93,15 @@ fn unusual_end(finished: &TaskFinished) -> Option<&'static str> {
     match finished.finish.as_ref()?.reason() {
         FinishReason::Stop | FinishReason::Unspecified => None,
         FinishReason::Length => Some("cut off at the length limit (--max-new-tokens or the model's context)"),
-        FinishReason::Cancelled => Some("given up by the service"),
+        FinishReason::Cancelled => Some("cancelled by the service"),
         FinishReason::Deadline => Some("cut off at the deadline"),
         FinishReason::Error => Some("the model failed; see the log of gen-svc"),
     }
 }
 
-/// A status as people want to read it.
+/// A status, displayed as message and code.
 #[derive(Debug)]
-pub(super) struct Refusal(pub(super) Status);
+pub(crate) struct Refusal(pub(crate) Status);
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,8 +111,8 @@ impl fmt::Display for Refusal {
 
 impl Error for Refusal {}
 
-/// Whether the service answered that it will not, rather than not at all.
-pub(super) fn is_refusal(error: &anyhow::Error) -> bool {
+/// Returns true if the service rejected the request, rather than being unreachable.
+pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
     let refusal = error.downcast_ref::<Refusal>();
     refusal.is_some_and(|refusal| !matches!(refusal.0.code(), Code::Unavailable | Code::Unknown))
 }

@@ -1,4 +1,4 @@
-//! The user's lines, read beside the conversation.
+//! The user's lines, read in a separate thread.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::thread;
@@ -7,14 +7,14 @@ use tokio::sync::mpsc;
 
 /// Lines of stdin.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(crate) struct Input {
     lines: mpsc::Receiver<io::Result<String>>,
-    pub(super) is_terminal: bool,
+    pub(crate) is_terminal: bool,
 }
 
 impl Input {
-    /// A thread of its own reads, because reading stdin cannot be cancelled and must not hold up the end of the program.
-    pub(super) fn open() -> Self {
+    /// Starts a thread that reads: a read from stdin cannot be cancelled, and must not delay the exit.
+    pub(crate) fn open() -> Self {
         let (send, lines) = mpsc::channel(1);
         thread::spawn(move || {
             for line in io::stdin().lock().lines() {
@@ -26,8 +26,8 @@ impl Input {
         Self { lines, is_terminal: io::stdin().is_terminal() }
     }
 
-    /// The next line that is not blank; nothing at the end or at `/exit`.
-    pub(super) async fn next(&mut self) -> io::Result<Option<String>> {
+    /// Returns the next line that is not blank, or nothing at the end and at `/exit`.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
         loop {
             if self.is_terminal {
                 eprint!("> ");
