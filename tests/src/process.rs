@@ -1,23 +1,24 @@
-//! Services in processes of their own.
+//! Services as child processes.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+
+use tandem_process::{Service, Signal};
 
 use crate::files::binary;
 
-/// A service in a process of its own, which can be ended and started again where it was.
+/// A service as a child process, which can be ended and started again at the same address. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
-    /// Where it listens.
+    service: Service,
+    /// The address that it listens on.
     pub address: String,
-    /// Where its metrics are, if anywhere.
+    /// The address of its metrics page, if it has one.
     pub metrics: Option<String>,
     command: Vec<String>,
 }
 
 impl Process {
-    /// Starts `serve` of a program, with arguments, and reads what it prints until it is ready.
+    /// Runs `serve` of a program with arguments, and waits until it is ready.
     ///
     /// # Panics
     /// It does not start.
@@ -26,7 +27,7 @@ impl Process {
         Self::start_in(address, command, &[], Stdio::null())
     }
 
-    /// The same with variables of its environment, and somewhere for its log.
+    /// The same with environment variables, and a destination of its log.
     ///
     /// # Panics
     /// It does not start.
@@ -36,54 +37,58 @@ impl Process {
         let (name, arguments) = command.split_first().expect("a program");
         let mut program = Command::new(binary(name));
         program.args(["serve", "--drain-seconds", "60", "--listen", address]).args(arguments);
-        program.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(log);
-        let child = program.spawn().expect("it starts");
-        let mut process = Self { child, address: String::new(), metrics: None, command: command.clone() };
-        let lines = BufReader::new(process.child.stdout.take().expect("piped")).lines();
-        for line in lines.map(|line| line.expect("a line")) {
-            if let Some(address) = line.strip_prefix(&format!("{name} metrics listening on ")) {
-                process.metrics = Some(address.to_owned());
-            }
-            if let Some(address) = line.strip_prefix(&format!("{name} listening on ")) {
-                address.clone_into(&mut process.address);
-                return process;
-            }
-        }
-        panic!("{name} ended before it was ready");
+        program.envs(variables.iter().copied()).stderr(log);
+        let service = Service::start(name, &mut program).unwrap_or_else(|error| panic!("{error}"));
+        let (address, metrics) = (service.address().to_owned(), service.metrics().map(str::to_owned));
+        Self { service, address, metrics, command }
     }
 
-    /// As `kill -9` does.
+    /// Ends it with SIGKILL.
     ///
     /// # Panics
     /// It had ended.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it is killed");
-        self.child.wait().expect("it ends");
+        self.service.kill().expect("it is killed");
     }
 
-    /// As SIGTERM does. The exit code.
+    /// Sends a signal.
     ///
     /// # Panics
-    /// It had ended.
-    pub fn terminate(&mut self) -> Option<i32> {
-        let status = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
-        assert!(status.expect("kill runs").success());
-        self.child.wait().expect("it ends").code()
+    /// The signal cannot be sent.
+    pub fn signal(&mut self, signal: Signal) {
+        self.service.signal(signal).expect("it is signalled");
     }
 
-    /// Once it has ended.
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// It cannot be waited for.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.service.wait().expect("it ends")
+    }
+
+    /// Ends it with SIGTERM, and returns the exit code.
+    ///
+    /// # Panics
+    /// It cannot be signalled or waited for.
+    pub fn terminate(&mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.wait().code()
+    }
+
+    /// Starts it again, once it has ended.
     #[must_use]
     pub fn start_again(self) -> Self {
         Self::start(&self.address, &self.command)
     }
 
-    /// Memory that it holds, in bytes.
+    /// Resident memory, in bytes.
     ///
     /// # Panics
-    /// It is no more.
+    /// It has ended.
     #[must_use]
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.service.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
         line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") << 10
     }
@@ -91,7 +96,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.service.kill();
     }
 }

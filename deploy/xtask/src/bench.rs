@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: Tandem measured against what people would use instead.
+//! `cargo xtask bench`: Tandem compared with its alternatives.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use crate::cargo::{self, Profile};
 use crate::layout::Layout;
 use crate::setup::{self, model, tokenizers, venv};
 
-/// Measure Tandem against what people would use instead, all in one run on this machine.
+/// Compare Tandem with its alternatives, in one run on this machine.
 ///
-/// Sets up what is missing and builds with optimization; the first time takes some minutes.
+/// Sets up what is missing and builds with optimization; the first run takes some minutes longer.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,25 +22,24 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Rendering against transformers and bare minijinja: per render, cold start, over gRPC, long prompts, memory.
+    /// Rendering, compared with transformers and minijinja: per render, cold start, over gRPC, long prompts, memory.
     ///
-    /// Uses the templates and conversations in ../shared/corpus where there are any, else the chat templates of well-known
-    /// tokenizers with conversations of its own. Takes about five minutes after the build.
+    /// Uses the templates and conversations in ../shared/corpus if that exists, else the chat templates of well-known
+    /// tokenizers with built-in conversations. Takes about five minutes after the build.
     #[command(after_help = "\
 Examples:
   cargo xtask bench render                        everything
   cargo xtask bench render --only render,cold     two of: render, cold, grpc, long, memory
   cargo xtask bench render --seconds 20           longer measurements over gRPC")]
-    Render(PassedOn),
-    /// Generation against llama.cpp and transformers: decode, prefill, latency, the cost of gRPC, prefixes, quality, memory.
+    Render(Forwarded),
+    /// Generation, compared with llama.cpp and transformers: decode, prefill, latency, gRPC, prefixes, quality, memory.
     ///
-    /// All systems get the same GGUF file, prompts and threads (all cores), and work in turn, one at a time, for some rounds. The
-    /// tables show the median and the spread, and Tandem's median against the better row of each of the others.
+    /// All systems use the same GGUF file, prompts and threads (all cores). In each round one system after the other is
+    /// measured. The tables show the median, the spread, and the ratio of Tandem's median to the best row of each other system.
     ///
-    /// The first time, builds gen-svc in release (ten minutes on two cores) and installs llama-cpp-python, transformers and torch
-    /// into `.tandem/reference`: llama.cpp is compiled (another ten), and torch's wheel for Linux brings CUDA (3 GB to fetch, 7 GB of
-    /// disk). With --python nothing is installed. Then everything takes about an hour on two cores; the machine should have nothing
-    /// else to do.
+    /// The first run builds gen-svc in release (ten minutes on two cores) and installs llama-cpp-python, transformers and torch
+    /// into `.tandem/reference`. llama.cpp is compiled (ten minutes more), and torch's wheel for Linux includes CUDA (3 GB to
+    /// fetch, 7 GB of disk). With --python nothing is installed. The measurement takes about an hour on two idle cores.
     #[command(after_help = "\
 Examples:
   cargo xtask bench generate                                    everything
@@ -48,17 +47,16 @@ Examples:
   cargo xtask bench generate --modes keep --rounds 1            one of: keep, f32, bf16, int8, int4; a quick look
   cargo xtask bench generate --systems tandem,llama.cpp         without transformers
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens
-  cargo xtask bench generate --python ~/venv/bin/python         a Python that has what is to be compared with")]
+  cargo xtask bench generate --python ~/venv/bin/python         a Python with the packages to compare with")]
     Generate(Generate),
-    /// RunTask against calling gen-svc with the same token ids: what it adds to latency, and the highest rates of both.
+    /// RunTask, compared with gen-svc called with the same token ids: added latency, and the maximum rates of both.
     ///
-    /// Behind both routes is gen-svc with a mock for a model, which computes nothing: what is measured is all that is not the model.
-    /// render-svc, the mock and the clients are processes of their own on this machine and share its cores. Both routes work in
-    /// turn for some rounds, with the same prompts, sampling and seeds, and every answer is compared with the other route's. The
-    /// tables show the median of the rounds and the spread.
+    /// Both routes end at a gen-svc whose model is a mock that computes nothing, so that only the rest is measured. render-svc,
+    /// the mock and the clients are separate processes and share this machine's cores. In each round both routes are measured,
+    /// with the same prompts, sampling and seeds, and their answers are compared. The tables show the median and the spread.
     ///
-    /// The first time, builds render-svc and the mock in release (ten minutes on two cores). Then everything takes about five minutes;
-    /// the machine should have nothing else to do.
+    /// The first run builds render-svc and the mock in release (ten minutes on two cores). The measurement takes about five
+    /// minutes on an idle machine.
     #[command(after_help = "\
 Examples:
   cargo xtask bench gateway                              everything
@@ -66,26 +64,26 @@ Examples:
   cargo xtask bench gateway --seconds 1 --rounds 1       a quick look
   cargo xtask bench gateway --clients 16 --tokens 64     one number of clients, longer answers
   cargo xtask bench gateway --rate 20 --step-ms 20       a lower rate, and a model of 50 tokens per second")]
-    Gateway(PassedOn),
+    Gateway(Forwarded),
 }
 
-/// What only the benchmark reads.
+/// Arguments for the benchmark.
 #[derive(Debug, clap::Args)]
-struct PassedOn {
-    /// Passed on to the benchmark; `-- --help` lists what it takes.
+struct Forwarded {
+    /// Arguments for the benchmark; `-- --help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Generate {
-    /// The model: a GGUF file. Default: the one that chat uses.
+    /// The model: a GGUF file. [default: the model of chat]
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// A Python of yours, with llama_cpp, or torch, transformers and gguf. What it lacks is not measured.
+    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are not measured.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Passed on to the benchmark; `-- --help` lists what it takes.
+    /// Arguments for the benchmark; `-- --help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -100,7 +98,7 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn render(layout: &Layout, args: &PassedOn) -> Result<Command> {
+fn render(layout: &Layout, args: &Forwarded) -> Result<Command> {
     tokenizers::ensure(layout)?;
     let python = venv::transformers(layout)?.python();
     let mut command = benchmark(layout, "render");
@@ -127,7 +125,7 @@ fn generate(layout: &Layout, args: &Generate) -> Result<Command> {
     Ok(command)
 }
 
-fn gateway(layout: &Layout, args: &PassedOn) -> Result<Command> {
+fn gateway(layout: &Layout, args: &Forwarded) -> Result<Command> {
     setup::ensure(layout)?;
     let built = cargo::build(layout, Profile::Release, &["render-svc", "gen-svc-mock"])?;
     let mut command = benchmark(layout, "gateway");
@@ -137,11 +135,11 @@ fn gateway(layout: &Layout, args: &PassedOn) -> Result<Command> {
     Ok(command)
 }
 
-/// The benchmark is a workspace of its own, with a target folder of its own.
+/// The benchmark is a separate workspace with its own target folder.
 fn benchmark(layout: &Layout, what: &str) -> Command {
     let mut command = cargo::command(layout);
     command.args(["run", "--release", "--quiet", "--locked", "--manifest-path"]);
-    command.arg(layout.root().join("deploy/bench/Cargo.toml"));
+    command.arg(layout.root().join("tests/bench/Cargo.toml"));
     command.arg("--target-dir").arg(layout.root().join("target/bench"));
     command.args(["--", what]);
     command

@@ -1,24 +1,22 @@
-//! Cargo, called again from within `cargo xtask`.
+//! Cargo, run by `cargo xtask`.
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use crate::layout::Layout;
 
-/// The cargo that runs us, at the repository's root.
+/// Returns the cargo that runs this program, in the repository's root.
 pub(crate) fn command(layout: &Layout) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(layout.root());
     command
 }
 
-/// Forgets what was built of a package.
+/// Removes a package's build results.
 pub(crate) fn clean(layout: &Layout, package: &str) -> Result<()> {
     for profile in ["dev", "release"] {
         let arguments = ["clean", "--quiet", "--package", package, "--profile", profile];
@@ -30,15 +28,24 @@ pub(crate) fn clean(layout: &Layout, package: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a build made.
+/// The folder of the programs of one profile.
 #[derive(Debug)]
-pub(crate) struct Artifacts(Vec<Value>);
+pub(crate) struct Programs(PathBuf);
 
-impl Artifacts {
-    pub(crate) fn executable(&self, binary: &str) -> Result<PathBuf> {
-        let is_it = |artifact: &&Value| artifact["target"]["name"] == binary && artifact["executable"].is_string();
-        let path = self.0.iter().find(is_it).and_then(|artifact| artifact["executable"].as_str());
-        path.map(PathBuf::from).with_context(|| format!("cargo built no {binary}"))
+impl Programs {
+    /// Cargo puts all programs of a profile into one folder, and this program is one of them.
+    fn of(profile: Profile) -> Result<Self> {
+        let this = env::current_exe().context("cannot find this program's own path")?;
+        let target = this.ancestors().nth(2).context("this program is not in cargo's target folder")?;
+        Ok(Self(target.join(profile.folder())))
+    }
+
+    pub(crate) fn executable(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        if !path.is_file() {
+            bail!("cargo built no {}", path.display());
+        }
+        Ok(path)
     }
 }
 
@@ -49,26 +56,38 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Builds binaries. Cargo's own progress shows.
-///
-/// No package is named: cargo then gives dependencies the features that the whole workspace wants, as a plain `cargo build`
-/// does, and nothing is compiled a second time with others.
-pub(crate) fn build(layout: &Layout, profile: Profile, binaries: &[&str]) -> Result<Artifacts> {
-    let mut command = command(layout);
-    let profile = match profile {
-        Profile::Dev => "dev",
-        Profile::Release => "release",
-    };
-    command
-        .args(["build", "--profile", profile, "--message-format=json-render-diagnostics"])
-        .args(binaries.iter().flat_map(|binary| ["--bin", binary]))
-        .stdout(Stdio::piped());
-    let mut child = command.spawn().context("cannot run cargo")?;
-    let stdout = child.stdout.take().context("cargo has no stdout")?;
-    let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-    let artifacts = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
-    if !child.wait().context("cannot wait for cargo")?.success() {
-        bail!("the build failed; what cargo printed above says why");
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
     }
-    Ok(Artifacts(artifacts))
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// Returns the command that builds programs. Cargo shows its own progress.
+///
+/// It selects no package. Cargo then gives every dependency the features that the whole workspace needs, as `cargo build`
+/// does, and compiles nothing twice.
+pub(crate) fn build_command(layout: &Layout, profile: Profile, programs: &[&str]) -> Command {
+    let mut command = command(layout);
+    command.args(["build", "--profile", profile.name()]);
+    command.args(programs.iter().flat_map(|program| ["--bin", program]));
+    command
+}
+
+/// Builds programs.
+pub(crate) fn build(layout: &Layout, profile: Profile, programs: &[&str]) -> Result<Programs> {
+    let status = build_command(layout, profile, programs).status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the build failed; see cargo's messages above");
+    }
+    Programs::of(profile)
 }

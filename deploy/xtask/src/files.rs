@@ -1,4 +1,4 @@
-//! File operations whose errors say which file.
+//! File operations whose errors name the file.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// It is fine if there is none.
+/// Removes a folder, if it exists.
 pub(crate) fn remove_folder(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,16 +1,16 @@
-//! Where everything lies: the repository, and `.tandem/` in it.
+//! The paths of the repository, and of `.tandem/` in it.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The repository's root and the places that the commands fill.
+/// The repository's root, and the folders that the commands fill.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// Cargo names this crate's folder when it runs a binary; the folder at build time is right for a binary run by hand.
+    /// Cargo sets this crate's folder when it runs a binary. A binary run by hand uses the folder at build time.
     pub(crate) fn find() -> Self {
         let here = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
         let root = here.ancestors().nth(2).unwrap_or(&here).to_path_buf();
@@ -21,7 +21,7 @@ impl Layout {
         &self.root
     }
 
-    /// What is fetched, made and logged. Never in git.
+    /// Downloads, tools and logs. Git ignores this folder.
     pub(crate) fn tandem(&self) -> PathBuf {
         self.root.join(".tandem")
     }
@@ -42,7 +42,7 @@ impl Layout {
         self.tandem().join("envoy")
     }
 
-    /// Packages on their way in. Empty when set-up is done.
+    /// Packages during the set-up, which removes this folder at its end.
     pub(crate) fn downloads(&self) -> PathBuf {
         self.tandem().join("downloads")
     }

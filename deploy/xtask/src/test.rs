@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, after setting up what they need.
+//! `cargo xtask test`: sets up what the tests need, and runs them.
 
 mod differential;
 
@@ -19,10 +19,10 @@ use crate::setup::{envoy, tokenizers};
 
 /// Run every test.
 ///
-/// Sets up what is missing (libtorch, a small model, the tokenizers of well-known models, Envoy, Python's gRPC for the client
-/// that is not Rust), then runs `cargo test --workspace` with your arguments. Afterwards plain `cargo test` works too: the
-/// suite finds the Python tools in `.tandem/venv`. Set TANDEM_PYTHON to use a Python of yours that has grpcio and
-/// grpcio-tools, TANDEM_ENVOY to use an Envoy of yours.
+/// Sets up what is missing (libtorch, a small model, the tokenizers of well-known models, Envoy, gRPC for the Python client),
+/// then runs `cargo test --workspace` with the given arguments. Afterwards plain `cargo test` works too: the suite finds the
+/// Python packages in `.tandem/venv`. TANDEM_PYTHON selects another Python with grpcio and grpcio-tools, TANDEM_ENVOY
+/// another Envoy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,25 +30,26 @@ Examples:
   cargo xtask test cancellation        tests whose names contain this word
   cargo xtask test --release           any option of cargo test
   cargo xtask test -- --nocapture      options of the test program
-  cargo xtask test --differential      the template engine against live transformers, on 100,000 random cases
-  cargo xtask test --stress            200 clients that come and go, for ten minutes; 32 answers through 50 kills of
-                                       the replicas that give them; 1,000 connections; overload")]
+  cargo xtask test --differential      compares the template engine with transformers
+  cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
+                                       32 answers while their replicas are killed 50 times;
+                                       1,000 connections; overload")]
 pub(crate) struct Args {
-    /// Instead of the tests, compare the template engine with live transformers on this many random cases.
+    /// Compare the template engine with transformers on this many random cases, instead of the tests.
     ///
-    /// Installs transformers (without torch) into `.tandem/differential`, once. Takes about ten minutes and two cores.
+    /// Installs transformers (without torch) into `.tandem/transformers`, once. Takes about ten minutes on two cores.
     #[arg(long, value_name = "CASES", num_args = 0..=1, default_missing_value = "100000")]
     differential: Option<u64>,
 
-    /// Where the random cases start from; a new one every time if it is not given.
+    /// Seed of the random cases. [default: the current time]
     #[arg(long, requires = "differential")]
     seed: Option<u64>,
 
-    /// Instead of the tests, let 200 clients come and go for this many minutes: each must get what it would get alone.
+    /// Run the stress tests for this many minutes, instead of the tests: each client must get the answer that it gets alone.
     #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "10", conflicts_with = "differential")]
     stress: Option<u64>,
 
-    /// Passed on to cargo test.
+    /// Arguments for cargo test.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -60,7 +61,7 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     if let Some(minutes) = args.stress {
         return stress(layout, minutes);
     }
-    // clap takes the first `--` away, which is for cargo; so what was typed is passed on instead of what clap kept.
+    // clap removes the first `--`, which cargo needs: the words as typed are forwarded instead.
     let arguments: Vec<OsString> = env::args_os().skip(2).collect();
     let status = command(layout, &arguments)?.status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -79,7 +80,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The command that runs the tests. Sets up what they need first.
+/// Sets up what the tests need, and returns the command that runs them.
 pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command> {
     setup::ensure(layout)?;
     tokenizers::ensure(layout)?;

@@ -1,9 +1,8 @@
 //! The programs themselves: what an operator starts, reads and stops.
 
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tandem_common::pb::chat::v1 as chat;
@@ -13,8 +12,9 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_process::{Service, Signal};
 use tandem_tests::failure::failed;
-use tandem_tests::{binary, default_model};
+use tandem_tests::{Process, binary, default_model};
 use tempfile::TempDir;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -22,43 +22,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-/// A service in a process of its own. Dropping it kills it.
-struct Service {
-    child: Child,
-    address: String,
-}
-
-impl Service {
-    /// Starts it and reads the one line that it prints when it is ready.
-    fn start(name: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new(binary(name));
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix(&format!("{name} listening on ")).expect("the ready line").to_owned();
-        Self { child, address }
-    }
-
-    fn terminate(&self) {
-        self.signal("-TERM");
-    }
-
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
-        assert!(status.expect("kill runs").success());
-    }
-
-    fn exit_code(mut self) -> Option<i32> {
-        self.child.wait().expect("it ends").code()
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts a program's `serve` on a free port.
+fn start(name: &str, arguments: &[&str]) -> Process {
+    Process::start("127.0.0.1:0", &[&[name], arguments].concat())
 }
 
 fn path(path: &Path) -> &str {
@@ -79,16 +45,16 @@ fn task(max_new_tokens: u32) -> RunTaskRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
     let model = default_model();
-    let generation = Service::start("gen-svc", &["--model", path(&model)]);
+    let mut generation = start("gen-svc", &["--model", path(&model)]);
     let endpoint = format!("http://{}", generation.address);
-    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &endpoint]);
+    let mut render = start("render-svc", &["--models", path(&model), "--generate", &endpoint]);
     let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
     let mut stream = client.run_task(task(40)).await.expect("accepted").into_inner();
     for _ in 0..3 {
         stream.message().await.expect("streams").expect("more");
     }
-    render.terminate();
-    generation.terminate();
+    render.signal(Signal::TERM);
+    generation.signal(Signal::TERM);
     let mut finished = None;
     while let Some(response) = stream.message().await.expect("goes on") {
         if let Some(Event::Finished(end)) = response.event {
@@ -97,7 +63,7 @@ async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
     }
     assert_eq!(finished.expect("finished").usage.expect("usage").completion_tokens, 40);
     drop(client);
-    assert_eq!((render.exit_code(), generation.exit_code()), (Some(0), Some(0)));
+    assert_eq!((render.wait().code(), generation.wait().code()), (Some(0), Some(0)));
 }
 
 #[test]
@@ -105,23 +71,23 @@ fn sigterm_while_the_model_is_loaded_exits_with_0() {
     for pause in [0, 100, 300] {
         let mut command = Command::new(binary("gen-svc"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--model"]);
-        let command = command.arg(default_model()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("gen-svc metrics listening on "), "{line}");
+        command.arg(default_model()).stderr(Stdio::null());
+        let mut service = Service::spawn("gen-svc", &mut command).expect("it starts");
+        while service.metrics().is_none() {
+            let is_ready = service.is_ready(Duration::from_millis(1)).expect("it runs");
+            assert!(!is_ready || service.metrics().is_some(), "the line with the metrics' address comes first");
+        }
         std::thread::sleep(Duration::from_millis(pause));
-        let service = Service { child, address: String::new() };
-        service.terminate();
-        assert_eq!(service.exit_code(), Some(0), "after {pause} ms");
+        service.signal(Signal::TERM).expect("it is signalled");
+        assert_eq!(service.wait().expect("it ends").code(), Some(0), "after {pause} ms");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_interrupt_ends_what_still_drains() {
     let model = default_model();
-    let generation = Service::start("gen-svc", &["--model", path(&model)]);
-    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
+    let generation = start("gen-svc", &["--model", path(&model)]);
+    let render = start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
     let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
     let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
     stream.message().await.expect("streams").expect("more");
@@ -130,11 +96,11 @@ async fn a_second_interrupt_ends_what_still_drains() {
         let mut health = HealthClient::new(endpoint.connect().await.expect("it answers"));
         let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
         assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::Serving);
-        service.signal("-INT");
+        service.signal(Signal::INT);
         let change = changes.message().await.expect("no error").expect("a state");
         assert_eq!(change.status(), ServingStatus::NotServing, "it drains");
-        service.signal("-INT");
-        let status = service.child.wait().expect("it ends");
+        service.signal(Signal::INT);
+        let status = service.wait();
         assert_eq!(status.signal(), Some(9), "{status}");
     }
 }
@@ -142,8 +108,8 @@ async fn a_second_interrupt_ends_what_still_drains() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
     let model = default_model();
-    let generation = Service::start("gen-svc", &["--model", path(&model)]);
-    let render = Service::start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
+    let generation = start("gen-svc", &["--model", path(&model)]);
+    let render = start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
     let mut client = TaskServiceClient::connect(format!("http://{}", render.address)).await.expect("it answers");
     let mut stream = client.run_task(task(8000)).await.expect("accepted").into_inner();
     for _ in 0..4 {
@@ -172,7 +138,7 @@ async fn sighup_finds_new_models_while_requests_go_on() {
         std::fs::write(path.join("tokenizer_config.json"), config).expect("a file");
     };
     write("old");
-    let service = Service::start("render-svc", &["--models", path(folder.path())]);
+    let mut service = start("render-svc", &["--models", path(folder.path())]);
     let mut client = RenderServiceClient::connect(format!("http://{}", service.address)).await.expect("it answers");
     let request = |model: &str| {
         let content = Some(chat::message::Content::Text("hello".to_owned()));
@@ -182,15 +148,14 @@ async fn sighup_finds_new_models_while_requests_go_on() {
     };
     write("new");
     assert_eq!(client.render(request("new")).await.expect_err("not yet").code(), Code::NotFound);
-    service.signal("-HUP");
+    service.signal(Signal::HUP);
     let deadline = Instant::now() + Duration::from_secs(30);
     while client.render(request("new")).await.is_err() {
         assert!(Instant::now() < deadline, "the new model never came");
         client.render(request("old")).await.expect("the old model is served all the while");
     }
     client.render(request("old")).await.expect("the old model is served");
-    service.terminate();
-    assert_eq!(service.exit_code(), Some(0));
+    assert_eq!(service.terminate(), Some(0));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `.tandem/libtorch`, made from wheels.
+//! `.tandem/libtorch`, unpacked from wheels.
 
 use std::env;
 use std::fs;
@@ -12,12 +12,12 @@ use crate::cargo;
 use crate::files::{remove_folder, rename, write};
 use crate::layout::Layout;
 
-/// The file that says what the folder holds. It is written before the folder gets its name, so a folder that has it is whole.
+/// The file that describes the folder's content. It is written last, before the folder gets its name.
 const STAMP: &str = "tandem-setup";
 
-const OWN_LIBTORCH: &str = "Elsewhere, or if you have libtorch 2.13.0 already, set LIBTORCH to its folder";
+const OWN_LIBTORCH: &str = "On other platforms, or to use an installed libtorch 2.13.0, set LIBTORCH to its folder";
 
-/// What a libtorch can compute on.
+/// The devices that a libtorch supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavour {
     Cpu,
@@ -45,7 +45,7 @@ impl Flavour {
     }
 }
 
-/// The libtorch that the user has chosen. Cargo's configuration sets LIBTORCH to our own folder when nobody has.
+/// Describes the libtorch that the user chose. Without a choice, cargo's configuration sets LIBTORCH to our own folder.
 pub(super) fn chosen_by_user(layout: &Layout) -> Option<String> {
     if env::var_os("LIBTORCH_USE_PYTORCH").is_some() {
         return Some("the one of your Python (LIBTORCH_USE_PYTORCH)".to_owned());
@@ -55,7 +55,7 @@ pub(super) fn chosen_by_user(layout: &Layout) -> Option<String> {
     (!is_ours).then(|| format!("{} (LIBTORCH)", chosen.display()))
 }
 
-/// The libtorch that a build will use, for people to read.
+/// Describes the libtorch that a build uses.
 pub(super) fn in_use(layout: &Layout) -> String {
     let flavour = match installed(layout) {
         Some(Flavour::Cuda) => "with CUDA",
@@ -69,7 +69,7 @@ pub(super) fn installed(layout: &Layout) -> Option<Flavour> {
     [Flavour::Cpu, Flavour::Cuda].into_iter().find(|flavour| flavour.stamp() == stamp)
 }
 
-/// Makes the folder beside its place, whole, and only then gives it its name.
+/// Unpacks into a folder beside the final one, and renames that once it is complete.
 pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour) -> Result<()> {
     let wheels = flavour.wheels()?;
     eprintln!("Setting up libtorch {TORCH_VERSION}: {} wheels to fetch, once.", wheels.len());
@@ -84,7 +84,7 @@ pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour) -> Resul
 
 fn finish(folder: &Path, flavour: Flavour) -> Result<()> {
     if flavour == Flavour::Cpu {
-        // The real libtorch.so would pull libtorch_cuda.so in; this is a linker script, and all that a build needs.
+        // The wheel's libtorch.so depends on libtorch_cuda.so. A linker script is all that a build needs.
         write(&folder.join("lib/libtorch.so"), "INPUT(libtorch_cpu.so)\n")?;
     }
     write(&folder.join("build-version"), &format!("{TORCH_VERSION}\n"))?;
@@ -99,6 +99,6 @@ fn take_place(layout: &Layout, folder: &Path) -> Result<()> {
     }
     rename(folder, &place)?;
     remove_folder(&old)?;
-    // The bindings decide at build time what to link, and cargo cannot see that the folder's content has changed.
+    // The bindings decide at build time what to link, and cargo does not detect that the folder's content changed.
     cargo::clean(layout, "torch-sys")
 }

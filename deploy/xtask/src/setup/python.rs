@@ -1,4 +1,4 @@
-//! The Python that set-up runs its scripts with, and what they report.
+//! The system's Python, which runs pip and the script that unpacks.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -8,20 +8,21 @@ use anyhow::{Context, Result, bail};
 
 const OLDEST: (u32, u32) = (3, 9);
 
-/// A Python that is new enough.
+/// A Python of a supported version.
 #[derive(Debug, Clone)]
 pub(crate) struct Python {
     program: PathBuf,
 }
 
-/// Why a script did not do its work. The statuses are those that the scripts list.
+/// Why a script failed, by the exit statuses that it documents.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The package index must be asked through pip.
-    AskPip(String),
-    Network(String),
+    /// The disk is full, or a file cannot be written.
     Disk(String),
+    /// The package does not have the expected content.
     Unexpected(String),
+    /// The package has this SHA-256, which is not the pinned one.
+    Hash(String),
 }
 
 impl Python {
@@ -34,7 +35,7 @@ impl Python {
         }
     }
 
-    /// A Python at a known place.
+    /// The Python at this path.
     pub(crate) fn at(program: PathBuf) -> Self {
         Self { program }
     }
@@ -60,7 +61,7 @@ impl Python {
         Ok(())
     }
 
-    /// Evaluates a snippet that prints one line.
+    /// Returns the line that a snippet prints.
     pub(crate) fn ask(&self, snippet: &str) -> Result<String> {
         let output = self
             .command()
@@ -73,7 +74,7 @@ impl Python {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Runs a script of ours; its progress goes straight to the terminal.
+    /// Runs a script, with its stderr on the terminal.
     pub(super) fn script<A: AsRef<OsStr>>(
         &self,
         script: &str,
@@ -87,7 +88,7 @@ impl Python {
 }
 
 const NEEDED: &str =
-    "set-up needs Python 3.9 or newer with pip, only to fetch files (your system's packages python3 and python3-pip)";
+    "set-up needs Python 3.9 or newer with pip to fetch files (your system's packages python3 and python3-pip)";
 
 fn version(program: &str) -> Option<(u32, u32)> {
     let output = Command::new(program).args(["-c", "import sys; print(*sys.version_info[:2])"]).output().ok()?;
@@ -100,11 +101,10 @@ fn outcome(output: &Output) -> Result<Result<(), Failure>> {
     let reason = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Ok(match output.status.code() {
         Some(0) => Ok(()),
-        Some(10) => Err(Failure::AskPip(reason)),
-        Some(11) => Err(Failure::Network(reason)),
         Some(13) => Err(Failure::Disk(reason)),
         Some(14) => Err(Failure::Unexpected(reason)),
-        Some(130) | None => bail!("interrupted; run the command again and it goes on from here"),
-        Some(code) => bail!("the Python script ended with status {code}; what it printed above says why"),
+        Some(15) => Err(Failure::Hash(reason)),
+        Some(130) | None => bail!("interrupted; repeat the command to continue"),
+        Some(code) => bail!("the Python script failed with status {code}; see its messages above"),
     })
 }

@@ -1,26 +1,30 @@
-//! Tokenizers of well-known models, which tests compare with what transformers makes of them.
+//! Tokenizers of well-known models. Tests compare them with transformers.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::lock::lock;
+use super::node;
 use super::package::Store;
 use super::pins;
 use super::python::Python;
 use crate::files::{make_folder, remove_folder, rename};
 use crate::layout::Layout;
 
-/// Fetches those that are missing, about 130 MB together.
+/// Installs the missing tokenizers, about 130 MB together.
 pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     if is_complete(layout) {
         return Ok(());
     }
-    let _lock = super::lock(layout)?;
+    let _lock = lock(layout)?;
     if is_complete(layout) {
         return Ok(());
     }
-    let store = Store::new(layout.downloads(), Python::find()?);
     eprintln!("Setting up the tokenizers of well-known models for tests, once.");
+    let store = Store::new(layout.downloads(), Python::find()?);
+    let npm = node::npm(&store)?;
+    let store = store.with_npm(npm);
     make_folder(&layout.tokenizers())?;
     for (name, package) in pins::TOKENIZERS {
         let place = place(layout, name);
@@ -32,7 +36,7 @@ pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// The folder gets its name only once it is whole.
+/// The folder gets its name once it is complete.
 fn install(package: &pins::Package, store: &Store, folder: &Path, place: &Path) -> Result<()> {
     remove_folder(folder)?;
     store.unpack(package, folder)?;

@@ -1,27 +1,30 @@
-"""Unpacks the wanted files of a package: a wheel, or an archive of npm's.
+"""Checks a package, and unpacks the named files: of a wheel, or of an npm archive.
 
-Usage: unpack.py PACKAGE FOLDER RULE...
+Usage: unpack.py PACKAGE SHA256 FOLDER RULE...
 
-A rule is PATTERN=PLACE. A pattern that ends with a slash takes that whole folder to PLACE; any other is a shell pattern
-whose matches go into the folder PLACE, or to the file PLACE when it does not end with a slash. A rule that matches nothing
-is an error: the package is not what the rules were written for.
+A rule is PATTERN=PLACE. A pattern with a slash at its end copies that folder to PLACE. Any other pattern is a shell pattern,
+whose matches are copied into the folder PLACE, or to the file PLACE if it has no slash at its end. A rule without a match is
+an error.
 
-Exit status: 0 unpacked; 13 the disk is full; 14 the package is not as expected. The reason is one line on stdout.
+Exit status: 0 unpacked; 13 the disk is full; 14 the package has other content than expected; 15 the package has another
+SHA-256. One line on stdout has the reason, with status 15 the SHA-256 found.
 """
 
 import errno
 import fnmatch
+import hashlib
 import os
 import shutil
 import sys
 import tarfile
 import zipfile
 
-DISK, UNEXPECTED = 13, 14
+DISK, UNEXPECTED, HASH = 13, 14, 15
+BLOCK = 1 << 20
 
 
 def place(name, pattern, target):
-    """Where `name` goes under this rule, or None."""
+    """Returns the place of `name` under this rule, or None."""
     if pattern.endswith("/"):
         return target + name[len(pattern):] if name.startswith(pattern) else None
     if not fnmatch.fnmatchcase(name, pattern):
@@ -30,7 +33,7 @@ def place(name, pattern, target):
 
 
 class Wheel(zipfile.ZipFile):
-    """Its files by name, with their sizes."""
+    """A wheel's files by name, with their sizes."""
 
     def sizes(self):
         return {member.filename: member.file_size for member in self.infolist() if not member.is_dir()}
@@ -40,7 +43,7 @@ class Wheel(zipfile.ZipFile):
 
 
 class Tarball(tarfile.TarFile):
-    """The same, of an archive of npm's."""
+    """An npm archive's files by name, with their sizes."""
 
     def sizes(self):
         return {member.name: member.size for member in self.getmembers() if member.isfile()}
@@ -54,14 +57,14 @@ def open_package(path):
 
 
 def plan(names, rules):
-    """(name, place) for every wanted file."""
+    """Returns (name, place) for every file that a rule names."""
     wanted = []
     for rule in rules:
         pattern, _, target = rule.partition("=")
         matches = [(name, place(name, pattern, target)) for name in names]
         matches = [(name, to) for name, to in matches if to]
         if not matches:
-            sys.exit(fail(UNEXPECTED, "nothing in it matches " + pattern))
+            sys.exit(fail(UNEXPECTED, "no file in it matches " + pattern))
         wanted += matches
     return wanted
 
@@ -74,10 +77,21 @@ def fail(status, reason):
 def extract(package, name, path):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with package.read_from(name) as source, open(path, "wb") as out:
-        shutil.copyfileobj(source, out, 1 << 20)
+        shutil.copyfileobj(source, out, BLOCK)
 
 
-def main(path, folder, *rules):
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as package:
+        while block := package.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def main(path, expected, folder, *rules):
+    found = sha256(path)
+    if found != expected:
+        return fail(HASH, found)
     with open_package(path) as package:
         sizes = package.sizes()
         wanted = plan(sizes, rules)
@@ -87,7 +101,7 @@ def main(path, folder, *rules):
             return fail(DISK, "{:.1f} MB to unpack, {:.1f} MB free".format(needed / 1e6, free / 1e6))
         for name, to in wanted:
             extract(package, name, os.path.join(folder, to))
-    os.sync()  # The caller renames the folder next; a power cut must not leave its name without its content.
+    os.sync()  # The caller renames the folder next: a power cut must not leave the name without the content.
     return 0
 
 

@@ -1,44 +1,45 @@
-//! Python tools for tests and CI, each set in a folder of its own under `.tandem/`.
+//! Python tools for tests and CI: one virtual environment per set, under `.tandem/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::lock::lock;
 use super::python::Python;
 use crate::files::{read, remove_folder, write};
 use crate::layout::Layout;
 
-/// Written last, into the folder of the Python version that the tools were installed for, so that neither an interrupted
-/// installation nor one for another Python version is taken for whole.
+/// The file that marks a complete installation. It is in the folder of one Python version, so that another version installs
+/// anew.
 const STAMP: &str = "tandem-requirements.txt";
 
-/// What pip takes.
+/// The packages that pip installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// What is listed, as wheels: compiling gRPC takes longer than everything else together.
+enum Scope {
+    /// The listed packages, as wheels: to compile gRPC takes longer than everything else together.
     Listed,
-    /// And whatever that needs; what has no wheel is compiled.
+    /// The listed packages and their dependencies. A package without a wheel is compiled.
     Dependencies,
 }
 
-/// A virtual environment that holds the pinned requirements.
+/// A virtual environment with the pinned requirements.
 #[derive(Debug)]
 pub(crate) struct Venv {
     folder: PathBuf,
-    takes: Takes,
+    scope: Scope,
 }
 
 impl Venv {
-    /// Makes the environment unless it is there. `requirements` is the text of a pip requirements file.
+    /// Installs the environment, unless it is installed. `requirements` is the text of a pip requirements file.
     pub(crate) fn ensure(layout: &Layout, name: &str, requirements: &str) -> Result<Self> {
-        Self::ensure_with(layout, name, requirements, Takes::Listed)
+        Self::ensure_with(layout, name, requirements, Scope::Listed)
     }
 
-    fn ensure_with(layout: &Layout, name: &str, requirements: &str, takes: Takes) -> Result<Self> {
-        let venv = Self { folder: layout.tandem().join(name), takes };
+    fn ensure_with(layout: &Layout, name: &str, requirements: &str, scope: Scope) -> Result<Self> {
+        let venv = Self { folder: layout.tandem().join(name), scope };
         if !venv.holds(requirements) {
-            let _lock = super::lock(layout)?;
+            let _lock = lock(layout)?;
             if !venv.holds(requirements) {
                 venv.install(requirements)?;
             }
@@ -50,7 +51,7 @@ impl Venv {
         python_in(&self.folder)
     }
 
-    /// A program that a package brought.
+    /// The path of a program that a package installed.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
         Ok(site_packages(&self.folder)?.join("bin").join(name))
     }
@@ -67,47 +68,47 @@ impl Venv {
         make_empty(&python, &self.folder)?;
         let packages = site_packages(&self.folder)?;
         eprintln!("Setting up {}, once.", self.folder.display());
-        fill(&python, &packages, requirements, self.takes)?;
+        fill(&python, &packages, requirements, self.scope)?;
         write(&packages.join(STAMP), requirements)
     }
 }
 
-/// The transformers that Tandem is compared with.
+/// The environment with transformers, the reference for rendering.
 pub(crate) fn transformers(layout: &Layout) -> Result<Venv> {
     let list = layout.root().join("tests/differential/requirements.txt");
     Venv::ensure(layout, "transformers", &read(&list)?)
 }
 
-/// llama.cpp, and transformers with torch, that generation is compared with.
+/// The environment with llama.cpp, transformers and torch, the references for generation.
 pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
-    let list = layout.root().join("deploy/bench/requirements.txt");
-    Venv::ensure_with(layout, "reference", &read(&list)?, Takes::Dependencies)
+    let list = layout.root().join("tests/bench/requirements.txt");
+    Venv::ensure_with(layout, "reference", &read(&list)?, Scope::Dependencies)
 }
 
-/// Without pip inside, because some distributions split off the part of venv that brings it.
+/// Makes an environment without pip, because some distributions package that part of venv separately.
 fn make_empty(python: &Python, folder: &Path) -> Result<()> {
     let status =
         python.command().args(["-m", "venv", "--without-pip"]).arg(folder).status().context("cannot run python")?;
     if !status.success() {
         bail!(
-            "Python cannot make a virtual environment; what it printed above says why (your system's package may be python3-venv)"
+            "Python cannot make a virtual environment; see its messages above (your system's package may be python3-venv)"
         );
     }
     Ok(())
 }
 
-/// The outer Python's pip installs into the environment, which is of the same version.
-fn fill(python: &Python, packages: &Path, requirements: &str, takes: Takes) -> Result<()> {
+/// Installs with the system's pip, whose Python has the environment's version.
+fn fill(python: &Python, packages: &Path, requirements: &str, scope: Scope) -> Result<()> {
     let list = packages.join("requirements.partial");
     write(&list, requirements)?;
     let mut pip = python.pip();
     pip.args(["install", "--quiet", "--target"]).arg(packages).arg("--requirement").arg(&list);
-    if takes == Takes::Listed {
+    if scope == Scope::Listed {
         pip.args(["--no-deps", "--only-binary=:all:"]);
     }
-    pip.env("PIP_ROOT_USER_ACTION", "ignore"); // Its warning is about system folders, where nothing goes.
+    pip.env("PIP_ROOT_USER_ACTION", "ignore"); // The warning is about system folders, which stay unchanged.
     if !pip.status().context("cannot run pip")?.success() {
-        bail!("pip cannot install these; what it printed above says why:\n{requirements}");
+        bail!("pip cannot install these; see its messages above:\n{requirements}");
     }
     fs::remove_file(&list).with_context(|| format!("cannot remove {}", list.display()))
 }

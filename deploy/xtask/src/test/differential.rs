@@ -1,4 +1,4 @@
-//! `cargo xtask test --differential`: the template engine against live transformers, on random cases.
+//! `cargo xtask test --differential`: the template engine compared with transformers, on random cases.
 
 use std::env;
 use std::fs::File;
@@ -13,12 +13,12 @@ use crate::files;
 use crate::layout::Layout;
 use crate::setup::{self, venv};
 
-/// The test that compares, by its full name.
+/// The full name of the test that compares.
 const TEST: &str = "template::differential::random_cases_render_as_in_transformers";
-/// Real templates and conversations, where this project's checkout has them beside it.
+/// Real templates and conversations, if the repository has this folder beside it.
 const CORPUS: &str = "../shared/corpus";
 
-/// One kind of cases, and how many of a hundred are of it.
+/// One kind of cases, and its share.
 struct Kind {
     name: &'static str,
     percent: u64,
@@ -30,7 +30,7 @@ const KINDS: [Kind; 2] = [
     Kind { name: "conversations", percent: 20, takes_corpus: true },
 ];
 
-/// Makes `count` cases, has transformers render them, and compares.
+/// Makes `count` cases, renders them with transformers, and compares.
 pub(super) fn run(layout: &Layout, count: u64, seed: Option<u64>) -> Result<ExitCode> {
     setup::ensure(layout)?;
     let scripts = layout.root().join("tests/differential");
@@ -56,14 +56,14 @@ fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Transformers, in processes of its own.
+/// transformers, in separate processes.
 struct Oracle<'a> {
     python: &'a Path,
     scripts: &'a Path,
 }
 
 impl Oracle<'_> {
-    /// Three processes in a row: one makes cases, two render them, so that only what Python gives twice is kept.
+    /// Runs three processes in a pipe: one makes cases, two render them. Only cases with equal results are kept.
     fn render(&self, kind: &Kind, count: u64, seed: u64, corpus: Option<&Path>, path: &Path) -> Result<()> {
         let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let mut generate = self.script("generate.py");
@@ -75,7 +75,7 @@ impl Oracle<'_> {
         let mut second = self.script("oracle.py").stdin(rendered).stdout(file).spawn().context("cannot run python")?;
         for child in [&mut generate, &mut first, &mut second] {
             if !child.wait().context("cannot wait for python")?.success() {
-                bail!("a script in {} failed; what it printed above says why", self.scripts.display());
+                bail!("a script in {} failed; see its messages above", self.scripts.display());
             }
         }
         Ok(())

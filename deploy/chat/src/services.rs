@@ -1,0 +1,153 @@
+//! Both services, as child processes with log files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tandem_process::Service;
+
+/// Time between two looks at whether a service is ready.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time between two messages about a service that is not ready yet.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(15);
+/// Time that a process may take to exit after its connections have closed.
+const EXIT_GRACE: Duration = Duration::from_millis(200);
+const LOG_TAIL_LINES: usize = 20;
+
+/// The programs to start, and their files. xtask passes these.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Programs {
+    /// The gen-svc program.
+    #[arg(long, value_name = "PATH")]
+    gen_svc: PathBuf,
+    /// The render-svc program.
+    #[arg(long, value_name = "PATH")]
+    render_svc: PathBuf,
+    /// The model to use without --model.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) default_model: PathBuf,
+    /// The folder for the services' logs.
+    #[arg(long, value_name = "FOLDER")]
+    logs: PathBuf,
+}
+
+/// Both services. Dropping this stops them, render-svc first, so that running requests are not cut off.
+#[derive(Debug)]
+pub(crate) struct Services {
+    render: Logged,
+    generate: Logged,
+}
+
+impl Services {
+    /// Starts both. With `keep` they run on when this is dropped.
+    pub(crate) async fn start(programs: &Programs, model: &Path, keep: bool) -> Result<Self> {
+        let mut command = Command::new(&programs.gen_svc);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--model"]).arg(model);
+        let generate = Logged::start(&programs.logs, "gen-svc", command).await?;
+        let mut command = Command::new(&programs.render_svc);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--models"]).arg(model);
+        command.args(["--generate", &format!("http://{}", generate.service.address())]);
+        let render = Logged::start(&programs.logs, "render-svc", command).await?;
+        let mut services = Self { render, generate };
+        if keep {
+            services.detach();
+        }
+        Ok(services)
+    }
+
+    /// The address of render-svc.
+    pub(crate) fn address(&self) -> &str {
+        self.render.service.address()
+    }
+
+    /// Describes the service that has exited, with the end of its log. Returns nothing if both run.
+    pub(crate) fn exit_report(&mut self) -> Option<String> {
+        [&mut self.generate, &mut self.render].into_iter().find_map(Logged::exit_report)
+    }
+
+    fn detach(&mut self) {
+        self.render.service.detach();
+        self.generate.service.detach();
+        let (render, generate, address) = (&self.render, &self.generate, self.address());
+        eprintln!(
+            r#"Both services keep running:
+{}
+{}
+Ask:   cargo xtask chat --connect {address} "Why is the sky blue?"
+Call:  grpcurl -plaintext -d '{{"conversation": {{"messages": [{{"role": "user", "text": "Hello"}}]}}, "stop": {{"max_new_tokens": 32}}}}' {address} tandem.task.v1.TaskService/RunTask
+Stop:  kill {} {}
+"#,
+            render.line(),
+            generate.line(),
+            render.service.id(),
+            generate.service.id()
+        );
+    }
+}
+
+/// A service and its log file.
+#[derive(Debug)]
+struct Logged {
+    service: Service,
+    log: PathBuf,
+}
+
+impl Logged {
+    /// Starts a service and waits until it is ready.
+    async fn start(logs: &Path, name: &str, mut command: Command) -> Result<Self> {
+        let log = logs.join(format!("{name}.log"));
+        let stderr = open_log(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        command.stdin(Stdio::null()).stderr(stderr);
+        command.env("NO_COLOR", "1"); // The log is a file.
+        command.process_group(0); // Ctrl-C in the terminal goes to this process alone.
+        let mut this = Self { service: Service::spawn(name, &mut command)?, log };
+        this.ready().await?;
+        Ok(this)
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        let mut noticed = Instant::now();
+        loop {
+            match self.service.is_ready(Duration::ZERO) {
+                Ok(true) => return Ok(()),
+                Ok(false) => tokio::time::sleep(POLL_INTERVAL).await,
+                Err(error) => return Err(self.exit_report().map_or(error.into(), |report| anyhow!("{report}"))),
+            }
+            if noticed.elapsed() >= NOTICE_INTERVAL {
+                noticed = Instant::now();
+                eprintln!("{} is still starting; its log is {}", self.service.name(), self.log.display());
+            }
+        }
+    }
+
+    fn exit_report(&mut self) -> Option<String> {
+        let status = self.service.wait_for(EXIT_GRACE).ok()??;
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let (name, path) = (self.service.name(), self.log.display());
+        Some(format!("{name} has ended ({status}). The end of {path}:\n{}", tail(&log)))
+    }
+
+    fn line(&self) -> String {
+        let (name, address, id) = (self.service.name(), self.service.address(), self.service.id());
+        format!("  {name:<10}  {address}  pid {id}  log {}", self.log.display())
+    }
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::create(path)?;
+    // In append mode two chats at once interleave their lines, and do not overwrite each other's.
+    OpenOptions::new().append(true).open(path)
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let start = lines.len().saturating_sub(LOG_TAIL_LINES);
+    lines[start..].iter().map(|line| format!("  {line}\n")).collect()
+}

@@ -1,0 +1,64 @@
+//! Generation: Tandem, llama.cpp and transformers with the same model, prompts and threads.
+
+mod args;
+mod bandwidth;
+mod bench;
+mod grpc;
+mod latency;
+mod memory;
+mod offline;
+mod peer;
+mod prefix;
+mod quality;
+mod random;
+mod run;
+mod score;
+mod system;
+mod table;
+mod tandem;
+mod throughput;
+mod turns;
+mod weights;
+
+use anyhow::Result;
+
+use crate::machine;
+pub(crate) use args::Generate;
+use args::Part;
+use bandwidth::Bandwidth;
+use bench::Bench;
+use random::Random;
+
+pub(crate) async fn measure(args: &Generate) -> Result<()> {
+    println!("{}; load average {}", machine::describe(), machine::load_average());
+    println!(
+        "{}, {} threads, {} rounds; one where an answer takes more than {} s",
+        args.model.display(),
+        machine::cores(),
+        args.rounds,
+        turns::SLOW.as_secs()
+    );
+    let random = Random::new(&args.model)?;
+    let mut bench = Bench { args, systems: system::start(args).await?, random, bandwidth: Bandwidth::default() };
+    bench.bandwidth.measure();
+    let mut decoded = None;
+    for &part in &args.only {
+        match part {
+            Part::Decode => decoded = Some(throughput::decode(&mut bench).await),
+            Part::Prefill => throughput::prefill(&mut bench).await,
+            Part::Latency => latency::measure(&mut bench).await,
+            Part::Grpc => grpc::measure(&mut bench).await,
+            Part::Prefix => prefix::measure(&mut bench).await,
+            Part::Quality => quality::measure(&mut bench).await?,
+            Part::Memory => {} // Last.
+        }
+        bench.bandwidth.measure();
+    }
+    bench.bandwidth.report(&bench.systems, decoded.as_ref());
+    if args.only.contains(&Part::Memory) {
+        memory::report(&bench);
+    }
+    system::report_trouble(&bench.systems);
+    println!("\nload average at the end {}", machine::load_average());
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The arguments of `generate`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+/// Generation: decode and prefill, latency, the cost of gRPC, prefixes, quality, memory.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Generate {
+    /// The gen-svc to measure.
+    #[arg(long, value_name = "PATH")]
+    pub(super) gen_svc: PathBuf,
+    /// The model: a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) model: PathBuf,
+    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are reported and not measured.
+    #[arg(long, value_name = "PATH")]
+    pub(super) python: PathBuf,
+    /// The parts to measure.
+    #[arg(long, value_delimiter = ',', default_values = ["decode", "prefill", "latency", "grpc", "prefix", "quality", "memory"])]
+    pub(super) only: Vec<Part>,
+    /// Tandem's formats of weights. `grpc` measures the first; `quality` compares with f32, if that is one of them.
+    #[arg(long, value_delimiter = ',', default_values = ["keep", "f32", "bf16", "int8", "int4"])]
+    pub(super) modes: Vec<Mode>,
+    /// The systems to measure.
+    #[arg(long, value_delimiter = ',', default_values = ["tandem", "llama.cpp", "transformers"])]
+    pub(super) systems: Vec<Family>,
+    /// Rounds of every measurement. Each round measures every system.
+    #[arg(long, default_value_t = 3)]
+    pub(super) rounds: usize,
+    /// Tokens to generate per prompt for decode.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(super) tokens: u32,
+    /// KV cache of every gen-svc, in MiB. gen-svc's default depends on the free memory, and would differ between them.
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    pub(super) kv_memory_mib: u32,
+    /// Timeout of one answer, in seconds. After it the system is not measured further.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    pub(super) patience: u64,
+}
+
+/// A part of the measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Part {
+    /// Tokens per second at batch 1, 8 and 32, and the share of the memory bandwidth at batch 1.
+    Decode,
+    /// Tokens per second of prompts of 512 and 4,096 tokens.
+    Prefill,
+    /// Time to the first token and between tokens, for 1, 8 and 32 streams at once.
+    Latency,
+    /// The cost of streaming: gRPC compared with `gen-svc generate --jsonl`.
+    Grpc,
+    /// Time to the first token of a second request with the same prefix of 4,000 tokens.
+    Prefix,
+    /// Perplexity, and how often the most probable token equals Tandem's in f32.
+    Quality,
+    /// Resident memory after load and at the end.
+    Memory,
+}
+
+/// Tandem's format of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Mode {
+    /// The format of the file.
+    Keep,
+    F32,
+    Bf16,
+    Int8,
+    Int4,
+}
+
+/// The project of a system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Family {
+    Tandem,
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
+    Transformers,
+}

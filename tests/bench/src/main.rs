@@ -1,0 +1,49 @@
+//! Compares Tandem with its alternatives, each pair in one run on the same cases. Every printed figure is measured in that
+//! run.
+
+mod child;
+mod gateway;
+mod generate;
+mod machine;
+mod numbers;
+mod progress;
+mod render;
+mod stats;
+
+use clap::{Parser, Subcommand};
+use render_svc::args;
+use tandem_common::telemetry::Telemetry;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Compares Tandem with its alternatives.
+#[derive(Debug, Parser)]
+#[command(name = "tandem-bench")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Render(render::Render),
+    Generate(generate::Generate),
+    Gateway(gateway::Gateway),
+    /// The measured service, as a child process.
+    #[command(hide = true)]
+    Serve(Box<args::Serve>),
+}
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    match Args::parse().command {
+        Command::Render(args) => runtime.block_on(render::measure(&args)),
+        Command::Generate(args) => runtime.block_on(generate::measure(&args)),
+        Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
+        Command::Serve(args) => runtime.block_on(async {
+            let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
+            render_svc::serve::run(*args, &telemetry).await
+        }),
+    }
+}

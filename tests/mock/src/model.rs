@@ -1,0 +1,76 @@
+//! A model that computes nothing: the logits of letters follow from the previous token and the position.
+
+use std::thread;
+use std::time::Duration;
+
+use gen_svc::engine::Config;
+use gen_svc::error::Error;
+use gen_svc::grammar::Grammars;
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
+use gen_svc::request::{SamplingOptions, ServedModel};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
+
+const CONTEXT: usize = 4096;
+
+/// Logits for the tokens that are one letter. No other token is sampled.
+#[derive(Debug)]
+struct Letters {
+    ids: Vec<u32>,
+    vocabulary: usize,
+    /// Duration of a step.
+    step: Duration,
+}
+
+/// Returns the mock model with the tokenizer of the configured one.
+pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<dyn Model>), Error> {
+    let artifacts = Artifacts::load(&config.model)?;
+    let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
+    let vocabulary = tokenizer.vocab_size();
+    let served = ServedModel {
+        id: artifacts.name.clone(),
+        architecture: "mock".to_owned(),
+        context_length: CONTEXT,
+        max_prompt_tokens: CONTEXT,
+        vocabulary_size: vocabulary,
+        dtype: "f32".to_owned(),
+        quantization: "none".to_owned(),
+        device: "cpu".to_owned(),
+        grammars: Grammars::new(tokenizer.clone(), vocabulary, eos_token_ids.clone()),
+        defaults: SamplingOptions::default(),
+        eos_token_ids,
+        tokenizer,
+    };
+    let ids = letters(&served.tokenizer);
+    Ok((served, Box::new(Letters { ids, vocabulary, step })))
+}
+
+fn letters(tokenizer: &Tokenizer) -> Vec<u32> {
+    let is_letter = |id: &u32| matches!(tokenizer.token_bytes(*id), Some([letter]) if letter.is_ascii_alphabetic());
+    (0..tokenizer.vocab_size() as u32).filter(is_letter).collect()
+}
+
+impl Model for Letters {
+    fn shape(&self) -> ModelShape {
+        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block_bytes: 1 }
+    }
+
+    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+        if !self.step.is_zero() {
+            thread::sleep(self.step);
+        }
+        let rows = runs.iter().map(|run| run.logit_rows().len()).sum();
+        logits.resize(rows, self.vocabulary).fill(f32::NEG_INFINITY);
+        let wanted = runs.iter().flat_map(|run| run.logit_rows().map(|i| (run.tokens[i], run.past + i)));
+        for (row, (token, position)) in logits.rows().zip(wanted) {
+            for &id in &self.ids {
+                row[id as usize] = ((7 * token + 5 * id) as usize + 3 * position) as f32 % 11.0 / 4.0;
+            }
+        }
+        Ok(())
+    }
+}
