@@ -1,4 +1,5 @@
-//! What an adapter is: the rule that selects it for a model, the facts about its prompts, and the function that renders them.
+//! What an adapter is: the rule that selects it for a model, the facts about its prompts, and the
+//! function that renders them.
 
 use tandem_template::{ArgumentsShape, LocalTime, Marks};
 
@@ -22,27 +23,30 @@ pub struct Adapter {
     pub render: fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>,
     /// Its kind.
     pub kind: Kind,
-    /// Returns true if images keep it from rendering the conversation, which then becomes HF messages.
+    /// Returns true if images keep it from rendering the conversation, which then becomes HF
+    /// messages.
     pub stops_at_images: fn(&Conversation) -> bool,
-    /// Texts that it writes and that tokenizers may have as tokens without calling them special, such as `<think>`. Texts that the
-    /// model's own templates write need not be listed.
+    /// Texts that it writes and that tokenizers may have as tokens without calling them special,
+    /// such as `<think>`. Texts that the model's own templates write need not be listed.
     pub markup: &'static [&'static str],
-    /// Texts that it writes at the end of an assistant's turn, the longer of two spellings first. The end that the model's own
-    /// template writes is found by rendering and need not be listed.
+    /// Texts that it writes at the end of an assistant's turn, the longer of two spellings first.
+    /// The end that the model's own template writes is found by rendering and need not be listed.
     pub turn_ends: &'static [&'static str],
     /// The texts around reasoning, where the adapter writes a pair of its own.
     pub reasoning: Option<(&'static str, &'static str)>,
-    /// The JSON type that tool call arguments must have. For a family, arguments of the other type are converted in the contract's
-    /// dialect.
+    /// The JSON type that tool call arguments must have. For a family, arguments of the other type
+    /// are converted in the contract's dialect.
     pub arguments: ArgumentsShape,
-    /// True if its prompts lack the token that the tokenizer puts before a text, so that the tokenizer adds it.
+    /// True if its prompts lack the token that the tokenizer puts before a text, so that the
+    /// tokenizer adds it.
     pub leaves_bos_to_tokenizer: bool,
     /// The names in a conversation that its code compares with.
     pub known_names: KnownNames,
 }
 
 impl Adapter {
-    /// Creates an adapter from the parts without a default. The default for the others is a fixed format of text.
+    /// Creates an adapter from the parts without a default. The default for the others is a fixed
+    /// format of text.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -70,7 +74,8 @@ impl Adapter {
 /// Kinds of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The native encoder of a model family, which gets the conversation as the caller sent it. The others get it normalized.
+    /// The native encoder of a model family, which gets the conversation as the caller sent it. The
+    /// others get it normalized.
     Family,
     /// The model's own chat template.
     Template,
@@ -96,8 +101,9 @@ pub type NameLists = &'static [&'static [&'static str]];
 
 /// The names in a conversation that an adapter's code compares with.
 ///
-/// They stay untainted when control tokens of the caller are searched for, so that comparisons still succeed. None of them is a
-/// control token, so every control token of the caller contains other letters.
+/// They stay untainted when control tokens of the caller are searched for, so that comparisons
+/// still succeed. None of them is a control token, so every control token of the caller contains
+/// other letters.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownNames {
     /// Fields of messages and of blocks in their content.
@@ -114,7 +120,8 @@ impl KnownNames {
     /// The names of the conversation's own shape, at any depth.
     pub const CONVERSATION: Self = Self::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, media::FIELDS]);
 
-    /// Returns known names with these fields at any depth, and the roles and types of the conversation's own shape.
+    /// Returns known names with these fields at any depth, and the roles and types of the
+    /// conversation's own shape.
     #[must_use]
     pub const fn with(fields: NameLists) -> Self {
         Self {
@@ -129,10 +136,11 @@ impl KnownNames {
 /// The JSON shape in which a conversation came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// The contract's typed messages, one shape for every model. Arguments of another type than a family's encoder reads are
-    /// converted.
+    /// The contract's typed messages, one shape for every model. Arguments of another type than a
+    /// family's encoder reads are converted.
     Contract,
-    /// JSON as Hugging Face's libraries read it: a family's encoder reads it as the official one does.
+    /// JSON as Hugging Face's libraries read it: a family's encoder reads it as the official one
+    /// does.
     #[default]
     HuggingFace,
 }
@@ -154,7 +162,8 @@ pub struct Input<'a> {
     pub now: LocalTime,
     /// Limits of the rendering.
     pub limits: Limits,
-    /// The marks on letters of the conversation, if any. Adapters must treat marked and unmarked letters alike.
+    /// The marks on letters of the conversation, if any. Adapters must treat marked and unmarked
+    /// letters alike.
     pub marks: Option<Marks>,
 }
 
@@ -176,7 +185,8 @@ pub struct Attachment {
     pub kind: MediaKind,
     /// The block that shows it, such as `messages[1].content[0]`.
     pub path: String,
-    /// Start of its marker in the prompt, in bytes of UTF-8. Caller text that spells a marker has no attachment.
+    /// Start of its marker in the prompt, in bytes of UTF-8. Caller text that spells a marker has
+    /// no attachment.
     pub offset: usize,
     /// Such as `image/png`; None if unknown.
     pub mime_type: Option<String>,

@@ -30,18 +30,20 @@ pub struct Args {
 pub enum Command {
     /// Serve rendering, and tasks in front of a generation service, over gRPC.
     ///
-    /// Prints `render-svc metrics listening on ADDRESS` if metrics are served, and `render-svc listening on ADDRESS` once requests are
-    /// served. While models load, health reports NOT_SERVING and calls are rejected. Logs go to standard error. SIGTERM shuts it down
-    /// after running requests have finished. SIGHUP reloads new and changed models; running requests keep their models. Example:
-    /// render-svc serve --models models/ --generate http://127.0.0.1:50052
+    /// Prints `render-svc metrics listening on ADDRESS` if metrics are served, and `render-svc
+    /// listening on ADDRESS` once requests are served. While models load, health reports
+    /// NOT_SERVING and calls are rejected. Logs go to standard error. SIGTERM shuts it down after
+    /// running requests have finished. SIGHUP reloads new and changed models; running requests keep
+    /// their models. Example: render-svc serve --models models/ --generate http://127.0.0.1:50052
     Serve(Box<Serve>),
     /// Render requests from a file or standard input, without a server.
     ///
-    /// A request is a JSON object: model (an id from --models, or a path); messages; tools, documents, template_args;
-    /// add_generation_prompt, continue_final_message; adapter; template ("default", "tool_use", …); normalization ("capability" or
-    /// "none"); capabilities (["SUPPORTS_SYSTEM_ROLE", …]); control_tokens ("tokens" or "literal"); render_time ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]).
-    /// Example:
-    /// echo '{"model": "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
+    /// A request is a JSON object: model (an id from --models, or a path); messages; tools,
+    /// documents, template_args; add_generation_prompt, continue_final_message; adapter; template
+    /// ("default", "tool_use", …); normalization ("capability" or "none"); capabilities
+    /// (["SUPPORTS_SYSTEM_ROLE", …]); control_tokens ("tokens" or "literal"); render_time
+    /// ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]). Example: echo '{"model":
+    /// "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Render(RenderArgs),
 }
@@ -81,6 +83,9 @@ pub struct Serve {
     pub telemetry: TelemetryArgs,
 }
 
+/// The default of `--generate-patience-seconds`.
+const DEFAULT_PATIENCE_SECONDS: u64 = 5;
+
 /// The generation service that tasks use.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Generation")]
@@ -97,7 +102,7 @@ pub struct GenerationArgs {
     pub generate: Vec<Uri>,
 
     /// How long a task waits for a replica when none is well, in seconds.
-    #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = 5, value_name = "SECONDS")]
+    #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = DEFAULT_PATIENCE_SECONDS, value_name = "SECONDS")]
     pub generate_patience_seconds: u64,
 
     /// Who signs its certificate, PEM. Needed for https.
@@ -121,7 +126,7 @@ impl Default for GenerationArgs {
     fn default() -> Self {
         Self {
             generate: Vec::new(),
-            generate_patience_seconds: 5,
+            generate_patience_seconds: DEFAULT_PATIENCE_SECONDS,
             generate_ca: None,
             generate_cert: None,
             generate_key: None,
@@ -184,12 +189,14 @@ impl From<LimitArgs> for Limits {
 /// The sources of models.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SourceArgs {
-    /// A model, or a folder of models; a model is a .gguf file or a Hugging Face folder. Weights are not needed. May be repeated.
+    /// A model, or a folder of models; a model is a .gguf file or a Hugging Face folder. Weights
+    /// are not needed. May be repeated.
     #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<PathBuf>,
 
-    /// A TOML file of models and their settings. Each model is a table `[[models]]` with path (relative to the file) and, all optional,
-    /// id, aliases (a list), adapter (pinned for every request) and capabilities (a list that replaces the inferred ones, such as
+    /// A TOML file of models and their settings. Each model is a table `[[models]]` with path
+    /// (relative to the file) and, all optional, id, aliases (a list), adapter (pinned for every
+    /// request) and capabilities (a list that replaces the inferred ones, such as
     /// ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]).
     #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -208,13 +215,14 @@ pub struct RenderArgs {
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
 
-    /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, warnings, token_ids?, offsets?} or {error}.
-    /// Without it, the exact bytes of the prompt are written.
+    /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, warnings,
+    /// token_ids?, offsets?} or {error}. Without it, the exact bytes of the prompt are written.
     #[arg(long)]
     pub jsonl: bool,
 
-    /// Capabilities of the model's template, for requests without capabilities: SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS,
-    /// SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING, or none of them (""). Replaces the inferred ones.
+    /// Capabilities of the model's template, for requests without capabilities:
+    /// SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS, SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING, or
+    /// none of them (""). Replaces the inferred ones.
     #[arg(long, value_name = "NAMES", value_parser = capabilities)]
     pub capabilities: Option<Capabilities>,
 

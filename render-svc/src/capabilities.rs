@@ -1,4 +1,4 @@
-//! What a model's template can take, inferred once per model, and the rewriting of conversations to that.
+//! What a model's template supports, inferred once per model.
 
 use std::ops::BitOr;
 
@@ -7,7 +7,7 @@ use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
 use crate::conversation::Object;
 
-/// What a model's template can take. All false means that nothing is known, not that nothing is supported.
+/// What a model's template supports. All false means unknown, not unsupported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Messages may have the role system.
@@ -16,14 +16,14 @@ pub struct Capabilities {
     pub requires_strict_turns: bool,
     /// Tools can be declared and called.
     pub supports_tool_calls: bool,
-    /// The model may think before it answers.
+    /// The model can reason before it answers.
     pub supports_reasoning: bool,
-    /// A conversation that begins with a system message is known to fail. Not a flag of the contract: there, no flags at all mean
-    /// that nothing is known.
+    /// A conversation that begins with a system message fails. This is no flag of the contract, in
+    /// which no flags mean unknown.
     pub rejects_system_role: bool,
 }
 
-/// The place of a flag.
+/// Selects a flag.
 type Flag = fn(&mut Capabilities) -> &mut bool;
 
 /// The flags by name.
@@ -35,17 +35,18 @@ const FLAGS: [(&str, Flag); 4] = [
 ];
 
 impl Capabilities {
-    /// The names of those that are set.
+    /// Returns the names of the flags that are set.
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {
         let mut all = self;
         FLAGS.iter().filter(|(_, flag)| *flag(&mut all)).map(|(name, _)| *name).collect()
     }
 
-    /// The capabilities of which an override names every one: what it does not name, the template cannot take.
+    /// Returns the capabilities with exactly these flags. A template does not support what is not
+    /// named.
     ///
     /// # Errors
-    /// The first name that is none, and the names there are.
+    /// The first unknown name, and the known ones.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut all = Self::default();
         for name in names {
@@ -59,13 +60,13 @@ impl Capabilities {
         Ok(all)
     }
 
-    /// Whether system messages must become the user's.
+    /// Returns true if system messages must become user messages.
     #[must_use]
     pub fn lacks_system_role(self) -> bool {
         self.rejects_system_role || (!self.is_empty() && !self.supports_system_role)
     }
 
-    /// Whether nothing is known.
+    /// Returns true if nothing is known.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.names().is_empty()
@@ -86,9 +87,10 @@ impl BitOr for Capabilities {
     }
 }
 
-// What is looked for, all in lower case.
+// The texts that are searched, in lower case.
 
-/// A template that writes or allows system messages. This counts more than what it rejects.
+/// Texts of templates that write or allow system messages. They have precedence over the texts of a
+/// rejection.
 const TAKES_SYSTEM: &[&str] = &["[system_prompt]", "[available_tools]", "optional system message"];
 const REJECTS_SYSTEM: &[&str] = &[
     "only user, assistant and tool roles are supported",
@@ -96,7 +98,7 @@ const REJECTS_SYSTEM: &[&str] = &[
     "got system",
     "raise exception for unsupported roles",
 ];
-/// The same, in a template that says nothing else of system messages.
+/// A text of a rejection, in a template without any other mention of system messages.
 const REJECTS_OTHER_ROLES: &str = "only user and assistant roles are supported";
 const ALTERNATES: &[&str] = &["roles must alternate", "must alternate user and assistant", "ns.index % 2"];
 const CALLS_TOOLS: &[&str] = &[
@@ -120,28 +122,29 @@ const REASONS: &[&str] = &[
 const TOOL_MODELS: &[&str] = &["hermes", "functionary", "firefunction", "gorilla"];
 const REASONING_MODELS: &[&str] = &["deepseek-r1", "qwq", "-r1-", "o1"];
 
-/// What a template's text tells, then the model's name where the text tells nothing, and what the architecture implies.
+/// Infers capabilities from the template's text, the model's name and its architecture.
 #[must_use]
 pub fn infer(template: Option<&str>, model_name: &str, architecture: Option<&str>) -> Capabilities {
     let from_template = template.map(of_template).unwrap_or_default();
     from_template | of_name(model_name) | of_architecture(architecture)
 }
 
-/// What a template does with a conversation that begins with a system message.
+/// How a template renders a conversation that begins with a system message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeadingSystem {
-    /// It shows the message.
+    /// The prompt contains the message.
     Shown,
-    /// It raises an error, and renders the same conversation without the message.
+    /// The template raises an error, and renders the same conversation without the message.
     Rejected,
-    /// Neither.
+    /// Neither was observed.
     Unknown,
 }
 
-/// What a system message says to find out. A template may move it, not change it.
+/// The text of the probe's system message. A template may move it, but not change it.
 const PROBE: &str = "tandem-system-probe";
 
-/// Renders a conversation that begins with a system message, to see what becomes of it.
+/// Renders a conversation that begins with a system message, and returns how the message is
+/// rendered.
 #[must_use]
 pub fn leading_system(template: &ChatTemplate, special_tokens: &Object) -> LeadingSystem {
     let [system, user] =
@@ -167,7 +170,7 @@ pub fn leading_system(template: &ChatTemplate, special_tokens: &Object) -> Leadi
     }
 }
 
-/// Whether a template says that it takes system messages. This counts more than what it rejects.
+/// Returns true if the template's text allows system messages, whatever else it rejects.
 #[must_use]
 pub fn says_it_takes_system(template: &str) -> bool {
     holds(&template.to_lowercase(), TAKES_SYSTEM)
@@ -186,7 +189,7 @@ fn of_template(template: &str) -> Capabilities {
     }
 }
 
-/// A name can only add what the template does not tell, so it need not be asked whether it does.
+/// Infers capabilities from a model's name. They can only add to those of its template.
 fn of_name(name: &str) -> Capabilities {
     let name = name.to_lowercase();
     Capabilities {

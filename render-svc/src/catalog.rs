@@ -1,4 +1,5 @@
-//! The models of a server: loaded at start and reloaded on request. Running requests keep the table that they started with.
+//! The models of a server: loaded at start and reloaded on request. Running requests keep the table
+//! that they started with.
 
 mod config;
 mod error;
@@ -25,7 +26,8 @@ pub use served_model::{Resolution, ResolvedAdapter, ServedModel};
 pub use sources::Sources;
 pub use table::{CatalogEntry, ModelTable};
 
-/// The models of a server. A reload replaces the table; requests use the table that is current when they arrive.
+/// The models of a server. A reload replaces the table; requests use the table that is current when
+/// they arrive.
 #[derive(Debug)]
 pub struct ModelCatalog {
     sources: Sources,
@@ -49,7 +51,8 @@ pub struct ReloadOutcome {
 }
 
 impl ModelCatalog {
-    /// Loads every model. A model that cannot be loaded beside others is logged, and requests for it get the reason.
+    /// Loads every model. A model that cannot be loaded beside others is logged, and requests for
+    /// it get the reason.
     ///
     /// # Errors
     /// A source cannot be read, two models have the same id, or no model can be loaded.
@@ -77,7 +80,8 @@ impl ModelCatalog {
         &self.registry
     }
 
-    /// Searches the sources again and loads new and changed models. A model that can no longer be loaded stays in its earlier state.
+    /// Searches the sources again and loads new and changed models. A model that can no longer be
+    /// loaded stays in its earlier state.
     ///
     /// # Errors
     /// A source cannot be read, or two models have the same id. The table then stays as it is.
@@ -102,7 +106,8 @@ impl ModelCatalog {
         Ok((after, outcome))
     }
 
-    /// Returns the model at `path` under its id: the earlier entry if nothing changed, else a new one.
+    /// Returns the model at `path` under its id: the earlier entry if nothing changed, else a new
+    /// one.
     fn reload_entry(&self, path: PathBuf, settings: Settings, before: &ModelTable) -> (Change, String, CatalogEntry) {
         let stamp = Stamp::of(&path, &settings);
         let known = before.entries().find(|(_, entry)| entry.path == path);

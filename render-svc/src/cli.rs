@@ -33,10 +33,12 @@ pub struct Config {
     pub sources: Sources,
 }
 
-/// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of JSON for HF messages.
+/// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of
+/// JSON for HF messages.
 ///
 /// # Errors
-/// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the request fails.
+/// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the
+/// request fails.
 pub fn run(config: Config, out: impl Write) -> anyhow::Result<()> {
     match render_all(config, out) {
         // The reader of the output closed it.

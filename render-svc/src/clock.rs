@@ -1,4 +1,4 @@
-//! The time that templates see: the request's, or the service's clock in UTC.
+//! The time that templates see: from the request, or the service's clock in UTC.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -6,20 +6,20 @@ use tandem_template::LocalTime;
 
 use crate::conversation::Invalid;
 
-/// The service's clock, in UTC.
+/// Returns the time of the service's clock, in UTC.
 #[must_use]
 pub fn now() -> LocalTime {
     let now = Timestamp::now();
     LocalTime::from_unix(now.as_second(), u32::try_from(now.subsec_microsecond()).unwrap_or(0))
 }
 
-/// Reads `2025-07-04T09:05:03`.
+/// Parses a time such as `2025-07-04T09:05:03`.
 ///
 /// # Errors
-/// It is no such time; the field is `render_time`.
+/// The text is no such time. The error names the field `render_time`.
 pub fn parse(text: &str) -> Result<LocalTime, Invalid> {
     let invalid = || Invalid::new("render_time", "must be a time such as 2025-07-04T09:05:03");
-    // The parser takes more: other calendars' years, and time zones, which it leaves out.
+    // The parser also accepts years of other calendars, and time zones, which it ignores.
     let is_plain = text.len() <= 26 && text.bytes().all(|byte| byte.is_ascii_digit() || b"-T:.".contains(&byte));
     let time: DateTime = Some(text).filter(|_| is_plain).and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
     Some(time).filter(|time| time.year() > 0).and_then(local).ok_or_else(invalid)

@@ -1,16 +1,18 @@
-//! Which control tokens in a prompt the caller has written, so that they can be read as nothing but their letters.
+//! Finds the control tokens of a prompt that come from caller text, so that they are tokenized as
+//! letters.
 //!
-//! The prompt alone does not tell. So the conversation is rendered once more with marks on its letters, which rendering does not
-//! see, but carries along. Without its marks that must be the prompt, letter by letter; else nothing is guessed. A control token
-//! in it is the caller's if any of its letters is marked, however the text was cut, joined or rewritten before.
+//! The prompt alone does not contain the origin of its text. The conversation is therefore rendered
+//! a second time with marks on its letters, which rendering propagates without interpreting them.
+//! Without its marks, the second rendering must equal the prompt; otherwise the request fails. A
+//! control token comes from the caller if any of its letters is marked, however the text was cut,
+//! joined or rewritten.
 //!
-//! Not marked is what formats are asked to write themselves: the usual roles of messages, the usual types of blocks, and the names
-//! of fields that are looked up by the code. None of them is a control token, so each of those has a letter of somebody else.
-//! Numbers cannot be marked: a format that makes a control token of digits has made it itself.
+//! The names that an adapter's code compares with stay unmarked ([`KnownNames`]). Numbers cannot be
+//! marked: a control token that a format makes of digits is the format's own.
 //!
-//! What transformers does for `sanitize_control_tokens` differs in three ways: there the prompt is the marked rendering, so marks
-//! that a template separated from their token leave traces in it; only control tokens that stand whole in a text are marked; and
-//! the keys of objects are not.
+//! `sanitize_control_tokens` of transformers differs in three ways. Its prompt is the marked
+//! rendering, so marks that a template separates from their token remain in it. It marks only
+//! control tokens that are complete in one text. It does not mark the keys of objects.
 
 use std::ops::Range;
 
@@ -24,7 +26,7 @@ use crate::conversation::{Conversation, Object};
 use crate::error::Error;
 use crate::model::Templates;
 
-/// The elements of HTML whose tags are text wherever no format writes them.
+/// Elements of HTML. Their tags are text unless a format writes them.
 const HTML: &[&str] = &[
     "a",
     "b",
@@ -66,21 +68,23 @@ const HTML: &[&str] = &[
     "ul",
 ];
 
-/// What stands around control tokens.
+/// Brackets around control tokens.
 const BRACKETS: &[char] = &['<', '>', '[', ']', '{', '}', '|', '｜'];
 
-/// The control tokens of one model's prompts: its special tokens, what its templates or its adapter write, and every other added
-/// token that is written like one, in brackets. The rest of a vocabulary is text: white space, words, and the tags of HTML.
+/// Searches the control tokens of one model's prompts: its special tokens, added tokens that its
+/// templates or its adapter write, and every other added token in brackets. The rest of a
+/// vocabulary is text: white space, words, and tags of HTML.
 #[derive(Debug)]
 pub struct ControlTokenFinder {
     finder: AhoCorasick,
 }
 
 impl ControlTokenFinder {
-    /// Those of a model with this tokenizer and these templates, whose adapter writes `markup`.
+    /// Creates a finder for a model with this tokenizer and these templates, whose adapter writes
+    /// `markup`.
     ///
     /// # Errors
-    /// They are too many to be searched for.
+    /// There are too many control tokens to search.
     pub fn new(tokenizer: &Tokenizer, templates: &Templates, markup: &[&str]) -> Result<Self, Error> {
         let is_written = |text: &str| markup.contains(&text) || templates.write(text);
         let is_control = |token: &&AddedToken| {
@@ -92,17 +96,19 @@ impl ControlTokenFinder {
         Ok(Self { finder: AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts)? })
     }
 
-    /// The bytes of `text` that spell control tokens, in order.
+    /// Returns the bytes of `text` that spell control tokens, in order.
     #[must_use]
     pub fn in_text(&self, text: &str) -> Vec<Range<usize>> {
         self.finder.find_iter(text).map(|found| found.range()).collect()
     }
 
-    /// The bytes of `prompt` that spell control tokens and come from the conversation, in order. `render` must render as the prompt
-    /// was rendered, by an adapter of this kind.
+    /// Returns the bytes of `prompt` that spell control tokens and come from the conversation, in
+    /// order. `render` must render as the prompt was rendered, by an adapter with these known
+    /// names.
     ///
     /// # Errors
-    /// [`Error::ControlTokensUnclear`]; a limit of templates, which marked letters reach sooner.
+    /// [`Error::ControlTokensUnclear`], or a limit of templates, which marked letters reach
+    /// earlier.
     pub fn users(
         &self,
         prompt: &str,
@@ -129,7 +135,7 @@ impl ControlTokenFinder {
     }
 }
 
-/// Whether an added token that nobody calls special is written as control tokens are.
+/// Returns true if an added token that is not special is written as control tokens are.
 fn looks_like_control(text: &str) -> bool {
     text.contains(BRACKETS) && !is_html(text)
 }
@@ -165,7 +171,7 @@ impl Marking {
         Self { names: KnownNames { fields: self.names.nested_fields, ..self.names }, ..self }
     }
 
-    /// A message's blocks are marked as messages are.
+    /// Marks a message. Its blocks are marked as messages are.
     fn message(self, message: &Value) -> Value {
         let Value::Object(fields) = message else { return self.value(message) };
         let field = |(key, value): (&String, &Value)| match value {
@@ -211,7 +217,7 @@ fn is_in(lists: NameLists, name: &str) -> bool {
 #[derive(Debug, Default)]
 struct Unmarked {
     text: String,
-    /// The parts whose letters were marked, in order.
+    /// The parts with marked letters, in order.
     parts: Vec<Range<usize>>,
 }
 
@@ -228,14 +234,14 @@ impl Unmarked {
         unmarked
     }
 
-    /// Whether a control token here is the user's: letters of it were marked.
+    /// Returns true if letters of the control token at `range` were marked.
     fn is_users(&self, range: &Range<usize>) -> bool {
         let next = self.parts.partition_point(|part| part.end <= range.start);
         self.parts.get(next).is_some_and(|part| part.start < range.end)
     }
 }
 
-/// Marks whose marked letters stand nowhere in a conversation.
+/// Returns marks whose marked letters do not occur in the conversation.
 fn unused_marks(conversation: &Conversation) -> Option<Marks> {
     let Conversation { messages, tools, documents, template_args } = conversation;
     let values = || messages.iter().chain(tools).chain(documents).chain(template_args.values());

@@ -1,6 +1,7 @@
 //! A conversation as the JSON that chat templates are written against, with typed views over it.
 //!
-//! Key order and number spelling are kept, because both reach the prompt. This module imports nothing of tonic or protobuf.
+//! Key order and number spelling are kept, because both reach the prompt. This module imports
+//! nothing of tonic or protobuf.
 
 pub mod media;
 
@@ -37,39 +38,39 @@ pub const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool",
 /// Types of blocks and of tools, without those of media.
 pub const TYPES: &[&str] = &["text", "tool_use", "tool_result", "function"];
 
-/// All that a prompt is made from.
+/// The input of a prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
     /// JSON objects, in order.
     pub messages: Vec<Value>,
-    /// A JSON list; None is "no tools", which templates tell from an empty list.
+    /// A JSON list. None means no tools, which templates distinguish from an empty list.
     pub tools: Option<Value>,
-    /// A JSON list; None is "no documents".
+    /// A JSON list. None means no documents.
     pub documents: Option<Value>,
     /// Extra template variables.
     pub template_args: Object,
 }
 
-/// A part of a conversation that does not have the shape it must have.
+/// An error about a part of a request with a wrong shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Invalid {
-    /// What programs test for; nearly always `INVALID_REQUEST`.
+    /// The reason for programs; nearly always `INVALID_REQUEST`.
     pub reason: Reason,
     /// The path, such as `messages[2].content[0].image`.
     pub field: String,
-    /// What is wrong, and what is wanted.
+    /// The problem and the expected value.
     pub problem: String,
 }
 
 impl Invalid {
-    /// Blames `field`.
+    /// Creates an error about `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { reason: Reason::InvalidRequest, field: field.into(), problem: problem.into() }
     }
 
-    /// The same with its path inside `parent`.
+    /// Returns the same error with its path inside `parent`.
     #[must_use]
     pub fn within(self, parent: &str) -> Self {
         Self { field: format!("{parent}.{}", self.field), ..self }
@@ -77,10 +78,11 @@ impl Invalid {
 }
 
 impl Conversation {
-    /// Checks what every adapter relies on: each message is an object; tools and documents are lists of objects.
+    /// Checks that each message is an object, and that tools and documents are lists of objects.
+    /// Every adapter relies on it.
     ///
     /// # Errors
-    /// The first part that is wrong, by path.
+    /// The first part with another shape, by path.
     pub fn check(&self) -> Result<(), Invalid> {
         for (i, message) in self.messages.iter().enumerate() {
             if !message.is_object() {
@@ -91,7 +93,7 @@ impl Conversation {
         check_list("documents", self.documents.as_ref())
     }
 
-    /// Checks that something is said. Only a family's own encoder knows what it means when nothing is.
+    /// Checks that there is a message. Only a family's encoder defines a prompt without messages.
     ///
     /// # Errors
     /// There is no message.
@@ -102,7 +104,7 @@ impl Conversation {
         }
     }
 
-    /// Returns true if any message holds an image block, also inside a tool result.
+    /// Returns true if a message contains an image block, also inside a tool result.
     #[must_use]
     pub fn has_images(&self) -> bool {
         self.first_image().is_some()
@@ -115,13 +117,13 @@ impl Conversation {
         messages.find_map(|(i, message)| Some(format!("messages[{i}].{}", image_in(message)?)))
     }
 
-    /// Whether there is a tool. An empty list is none.
+    /// Returns true if there is a tool.
     #[must_use]
     pub fn has_tools(&self) -> bool {
         has_items(self.tools.as_ref())
     }
 
-    /// Whether there is a document. An empty list is none.
+    /// Returns true if there is a document.
     #[must_use]
     pub fn has_documents(&self) -> bool {
         has_items(self.documents.as_ref())
@@ -144,7 +146,8 @@ fn has_items(list: Option<&Value>) -> bool {
     list.and_then(Value::as_array).is_some_and(|items| !items.is_empty())
 }
 
-/// Returns the path of the first image among the blocks of a message or tool result, relative to it.
+/// Returns the path of the first image among the blocks of a message or tool result, relative to
+/// it.
 #[must_use]
 pub fn image_in(holder: &Value) -> Option<String> {
     let mut blocks = blocks(holder).iter().enumerate();
@@ -154,26 +157,27 @@ pub fn image_in(holder: &Value) -> Option<String> {
     })
 }
 
-/// Returns true if the block is an image in any of its spellings: `image`, or `image_url` and `input_image` of OpenAI's APIs.
+/// Returns true if the block is an image in any of its spellings: `image`, or `image_url` and
+/// `input_image` of OpenAI's APIs.
 #[must_use]
 pub fn is_image(block: &Value) -> bool {
     media::kind(block) == Some(MediaKind::Image)
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Content<'a> {
-    /// null, or no content key.
+    /// Null, or no `content` key.
     Null,
     /// Plain text.
     Text(&'a str),
     /// Typed blocks.
     Blocks(&'a [Value]),
-    /// Any other JSON value, which only a template can make sense of.
+    /// Any other JSON value, which only a template can interpret.
     Other(&'a Value),
 }
 
-/// A message's content.
+/// Returns a message's content.
 #[must_use]
 pub fn content(message: &Value) -> Content<'_> {
     match message.get("content") {
@@ -184,7 +188,7 @@ pub fn content(message: &Value) -> Content<'_> {
     }
 }
 
-/// A message's blocks; none for plain text.
+/// Returns a message's blocks; none for plain text.
 pub fn blocks(message: &Value) -> &[Value] {
     match content(message) {
         Content::Blocks(blocks) => blocks,
@@ -192,16 +196,16 @@ pub fn blocks(message: &Value) -> &[Value] {
     }
 }
 
-/// A block's kind, such as "text" or "image".
+/// Returns a block's type, such as "text" or "image".
 #[must_use]
 pub fn kind(block: &Value) -> Option<&str> {
     block.get("type")?.as_str()
 }
 
-/// A message's content as text, of whose blocks `join` makes one.
+/// Returns a message's content as text. `join` converts its blocks.
 ///
 /// # Errors
-/// Those of `join`, or the content is neither text nor blocks.
+/// An error of `join`, or the content is neither text nor blocks.
 pub fn text(message: &Value, join: impl FnOnce(&[Value]) -> Result<String, Invalid>) -> Result<String, Invalid> {
     match content(message) {
         Content::Null => Ok(String::new()),
@@ -211,10 +215,10 @@ pub fn text(message: &Value, join: impl FnOnce(&[Value]) -> Result<String, Inval
     }
 }
 
-/// Joins a list of blocks to text: texts as they are, an image as `<image>`.
+/// Joins a list of blocks to text. An image becomes `<image>`.
 ///
 /// # Errors
-/// A block of another kind, by path.
+/// A block of another type, by path.
 pub fn blocks_to_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut text = String::new();
     for (i, block) in blocks.iter().enumerate() {
@@ -223,10 +227,10 @@ pub fn blocks_to_text(blocks: &[Value]) -> Result<String, Invalid> {
     Ok(text)
 }
 
-/// Adds the block at index `i` to a text, as [`blocks_to_text`] does.
+/// Appends the block at index `i` to a text, as [`blocks_to_text`] does.
 ///
 /// # Errors
-/// It is of another kind.
+/// The block has another type.
 pub fn push_block(text: &mut String, block: &Value, i: usize) -> Result<(), Invalid> {
     match kind(block) {
         Some("text") => text.push_str(block_text(block, i)?),
@@ -236,10 +240,10 @@ pub fn push_block(text: &mut String, block: &Value, i: usize) -> Result<(), Inva
     Ok(())
 }
 
-/// The text of a text block at index `i`.
+/// Returns the text of the text block at index `i`.
 ///
 /// # Errors
-/// It has none.
+/// The block has no text.
 pub fn block_text(block: &Value, i: usize) -> Result<&str, Invalid> {
     block
         .get("text")
@@ -247,7 +251,7 @@ pub fn block_text(block: &Value, i: usize) -> Result<&str, Invalid> {
         .ok_or_else(|| Invalid::new(format!("content[{i}].text"), "must be a string"))
 }
 
-/// Refuses the block at index `i` by name.
+/// Returns an error that names the type of the block at index `i`.
 #[must_use]
 pub fn unknown_block(block: &Value, i: usize) -> Invalid {
     let field = format!("content[{i}]");

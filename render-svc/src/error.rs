@@ -1,4 +1,4 @@
-//! Everything that can go wrong in a request, and the one table of what the caller sees of it.
+//! The errors of requests, and the only table of their statuses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,50 +10,50 @@ use tonic::{Code, Status};
 
 use crate::conversation::Invalid;
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No model of that id.
     #[error("there is no model {model:?}; {}", known_models(known))]
     ModelNotFound {
-        /// What was asked for.
+        /// The requested name.
         model: String,
-        /// What there is.
+        /// The known names.
         known: Vec<String>,
     },
     /// The request names no model and there are several, or none.
-    #[error("name a model; {}", known_models(known))]
+    #[error("the request names no model; {}", known_models(known))]
     ModelNotNamed {
-        /// What there is.
+        /// The known names.
         known: Vec<String>,
     },
-    /// The model's files cannot be loaded.
+    /// The model's files could not be loaded.
     #[error("{}", chain(cause.as_ref()))]
     ModelNotLoaded {
-        /// Where they are.
+        /// Path of the files.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// No adapter of that name.
     #[error("there is no adapter {adapter:?}; there are {}", known.join(", "))]
     AdapterNotFound {
-        /// What was asked for.
+        /// The requested name.
         adapter: String,
-        /// What there is.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// The pinned adapter cannot serve the model.
+    /// The pinned adapter cannot render for the model.
     #[error("adapter {adapter:?} cannot serve model {model:?}: {reason}")]
     AdapterNotApplicable {
-        /// The adapter that was pinned.
+        /// The pinned adapter.
         adapter: &'static str,
         /// The model.
         model: String,
-        /// Why it cannot.
+        /// The reason.
         reason: String,
     },
-    /// A part of the request is wrong.
+    /// A part of the request has a wrong shape.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// A block refers to an attachment that is not declared.
@@ -64,36 +64,37 @@ pub enum Error {
         /// The id.
         id: String,
     },
-    /// The model's templates have names, and none of them is the one to use.
+    /// The model has no template of the requested name, or no default one.
     #[error("the model has no chat template {template:?}; {}", known_templates(known))]
     TemplateNotFound {
-        /// What was asked for.
+        /// The requested name.
         template: String,
-        /// The names there are.
+        /// The known names.
         known: Vec<String>,
     },
-    /// With LITERAL: the prompt holds control tokens, and which of them the caller has written cannot be told: with marks on its
-    /// letters, the conversation renders to another prompt, or not at all, or it holds every letter that could be a mark.
+    /// With LITERAL, the prompt contains control tokens, and the service cannot determine which of
+    /// them come from the caller. With marks on its letters the conversation renders to another
+    /// prompt or fails, or it contains every letter that could be a mark.
     #[error(
-        "the prompt holds control tokens, and which of them come from the conversation cannot be told: with its letters marked \
-         it renders differently"
+        "cannot determine which control tokens of the prompt come from the conversation: it renders differently with its \
+         letters marked"
     )]
     ControlTokensUnclear,
-    /// The prompts of a batch take too much memory.
-    #[error("the results of a batch may take {limit} bytes, and those before this one do")]
+    /// The results of a batch take too much memory.
+    #[error("the results of the batch exceed {limit} bytes; earlier results are included")]
     BatchResultsTooLarge {
-        /// How many bytes.
+        /// Maximum bytes.
         limit: usize,
     },
-    /// A batch holds too many requests.
-    #[error("a batch holds at most {limit} requests, not {found}")]
+    /// A batch contains too many requests.
+    #[error("batch has {found} requests, limit {limit}")]
     BatchTooLarge {
-        /// How many there may be.
+        /// The maximum.
         limit: usize,
-        /// How many there are.
+        /// The actual number.
         found: usize,
     },
-    /// The template did not render.
+    /// The chat template failed.
     #[error("the chat template failed")]
     Template(#[from] RenderError),
     /// The model has no tokenizer.
@@ -101,9 +102,9 @@ pub enum Error {
     NoTokenizer {
         /// The model.
         model: String,
-        /// Where its files are.
+        /// Path of its files.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
     /// The tokenizer failed.
@@ -117,7 +118,7 @@ pub enum Error {
         /// The id.
         id: u32,
     },
-    /// The task holds images, and generation takes text only.
+    /// The task contains images, and generation supports text only.
     #[error("tasks with images are not supported: the generation service takes text only")]
     ImagesNotSupported,
     /// No generation service was configured.
@@ -130,28 +131,28 @@ pub enum Error {
         message: String,
     },
     /// The prompt has too many bytes.
-    #[error("a prompt may have {limit} bytes, and this has {found}")]
+    #[error("prompt has {found} bytes, limit {limit} (--max-prompt-bytes)")]
     PromptTooLarge {
-        /// How many there may be.
+        /// The maximum.
         limit: u64,
-        /// How many there are.
+        /// The actual number.
         found: usize,
     },
-    /// The rendered conversation does not fit in the model's context, or has more tokens than the generation service takes.
+    /// The prompt exceeds the model's context, or the generation service's limit.
     #[error("{message}")]
     PromptTooLong {
-        /// Which of both.
+        /// The exceeded limit.
         reason: Reason,
-        /// With both numbers.
+        /// The number of tokens and the limit.
         message: String,
     },
     /// The caller's deadline passed before the generation began.
     #[error("the deadline passed")]
     DeadlineExceeded,
-    /// The generation service refused, in its own words.
+    /// The generation service rejected the request with this status.
     #[error("the generation service answered: {}", .0.message())]
     Generation(Box<Status>),
-    /// A vocabulary with too many control tokens to search for.
+    /// The vocabulary has too many control tokens to search.
     #[error("the control tokens cannot be searched for")]
     ControlTokens(#[from] aho_corasick::BuildError),
     /// A defect of this service.
@@ -211,17 +212,18 @@ impl From<&Error> for Failure {
     }
 }
 
-/// The text without the folders that lead to a model: where a server keeps its files is not for callers.
+/// Returns the text without the folders of a model's path, which callers must not see.
 #[must_use]
 pub fn without_folder(text: &str, model: &Path) -> String {
     let paths = [Some(model.to_owned()), std::path::absolute(model).ok(), model.canonicalize().ok()];
     let mut folders: Vec<String> = paths.iter().flatten().filter_map(|path| folder_of(path)).collect();
-    // The longest first: one may be the end of another.
+    // The longest comes first, because one may be the end of another.
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     folders.iter().fold(text.to_owned(), |text, folder| text.replace(folder.as_str(), ""))
 }
 
-/// The folder that a path lies in, with the slash behind it. None for the current folder and for no folder.
+/// Returns the parent folder of a path, with a slash at its end. None for the current folder and
+/// for no folder.
 fn folder_of(path: &Path) -> Option<String> {
     let folder = path.parent()?.display().to_string();
     match folder.as_str() {
@@ -244,7 +246,7 @@ fn known_templates(known: &[String]) -> String {
     }
 }
 
-/// A template fails because of the conversation it was given.
+/// Returns the failure of a template, which the conversation caused.
 fn template_failure(cause: &RenderError) -> Failure {
     let (reason, field) = match cause {
         RenderError::Raised { .. } => (Reason::TemplateRaised, "messages"),

@@ -1,7 +1,9 @@
-//! The render pool: runs the work of requests on as many threads as there are cores, within the server's limits.
+//! The render pool: runs the work of requests on as many threads as there are cores, within the
+//! server's limits.
 //!
-//! A long conversation never blocks the threads that serve connections. A short one is rendered at once on such a thread, because
-//! handing it over takes about as long as rendering it; if it exceeds the limits of short ones, it is rendered again in the pool.
+//! A long conversation never blocks the threads that serve connections. A short one is rendered at
+//! once on such a thread, because handing it over takes about as long as rendering it; if it
+//! exceeds the limits of short ones, it is rendered again in the pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -88,7 +90,8 @@ impl Executor {
         self.render_in_pool(request, answer).await
     }
 
-    /// Renders the requests of a batch, and returns the results in their order. `size` measures a result in bytes.
+    /// Renders the requests of a batch, and returns the results in their order. `size` measures a
+    /// result in bytes.
     ///
     /// # Errors
     /// The batch has too many requests.
@@ -242,7 +245,8 @@ impl ResultBudget {
     }
 }
 
-/// Logs the code, path and model of each warning. The text can contain caller text, so it is not logged.
+/// Logs the code, path and model of each warning. The text can contain caller text, so it is not
+/// logged.
 fn log_warnings(rendered: &Rendered) {
     let model = rendered.model.id.as_str();
     for Warning { code, path, .. } in rendered.warnings.iter().take(MAX_LOGGED_WARNINGS) {

@@ -1,4 +1,5 @@
-//! The gRPC surface. A handler converts the request, calls the domain and converts the answer; it decides nothing.
+//! The gRPC surface. A handler converts the request, calls the domain and converts the answer; it
+//! decides nothing.
 
 mod convert;
 mod registry;

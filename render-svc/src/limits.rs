@@ -16,10 +16,11 @@ const HEADER_LETTERS: usize = 1 << 20;
 /// The limits of one conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched. Every
-    /// byte of the conversation adds 16.
+    /// Steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text
+    /// that is copied or searched. Every byte of the conversation adds 16.
     pub max_template_steps: u64,
-    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds 8.
+    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds
+    /// 8.
     pub max_template_bytes: u64,
     /// Bytes of the prompt.
     pub max_prompt_bytes: u64,
@@ -45,7 +46,8 @@ impl Limits {
         max_image_pixels: 128 << 20,
     };
 
-    /// Returns the limits of a conversation that is rendered on a connection thread: a few milliseconds at most.
+    /// Returns the limits of a conversation that is rendered on a connection thread: a few
+    /// milliseconds at most.
     #[must_use]
     pub fn short(self) -> Self {
         Self {
@@ -94,13 +96,13 @@ impl Limits {
 
     fn check_image(&self, image: &Value, number: usize, field: &str) -> Result<(), Invalid> {
         if number > self.max_images {
-            let problem = format!("one image more than the {} that a conversation may have", self.max_images);
+            let problem = format!("conversation has more than {} images (--max-images)", self.max_images);
             return Err(Invalid { reason: Reason::TooManyImages, field: field.to_owned(), problem });
         }
         match size(image) {
             Some([width, height]) if width.saturating_mul(height) > self.max_image_pixels => {
-                let problem =
-                    format!("an image may have {} pixels, and this has {width} x {height}", self.max_image_pixels);
+                let limit = self.max_image_pixels;
+                let problem = format!("image has {width} x {height} pixels, limit {limit} (--max-image-pixels)");
                 Err(Invalid { reason: Reason::ImageTooLarge, field: field.to_owned(), problem })
             }
             _ => Ok(()),
@@ -108,7 +110,8 @@ impl Limits {
     }
 }
 
-/// Returns an image's width and height in pixels, if the request contains the image and its header contains them.
+/// Returns an image's width and height in pixels, if the request contains the image and its header
+/// contains them.
 fn size(image: &Value) -> Option<[u64; 2]> {
     let Source::Base64(base64) = Media::read(image, MediaKind::Image).ok()?.source else { return None };
     let letters = base64.bytes().filter(|letter| !letter.is_ascii_whitespace());

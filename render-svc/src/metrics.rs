@@ -8,7 +8,8 @@ use tandem_common::telemetry::meter;
 
 use crate::render::Rendered;
 
-/// Upper bounds in seconds, from a short conversation to the longest rendering that the limits allow.
+/// Upper bounds in seconds, from a short conversation to the longest rendering that the limits
+/// allow.
 const BOUNDS_SECONDS: [f64; 17] = [
     0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05,
     0.1, 0.25, 1.0, 5.0,

@@ -1,4 +1,5 @@
-//! The facts of one model folder or GGUF file, apart from weights: templates, special tokens, tokenizer, capabilities.
+//! The facts of one model folder or GGUF file, apart from weights: templates, special tokens,
+//! tokenizer, capabilities.
 
 mod templates;
 
@@ -57,7 +58,8 @@ pub enum LoadError {
 }
 
 impl Model {
-    /// Loads the model at `path`, a GGUF file or a Hugging Face folder, with its default id and inferred capabilities.
+    /// Loads the model at `path`, a GGUF file or a Hugging Face folder, with its default id and
+    /// inferred capabilities.
     ///
     /// # Errors
     /// Its files cannot be read.
@@ -65,8 +67,8 @@ impl Model {
         Self::load_as(path, None, None)
     }
 
-    /// Loads the model at `path` with the given id and capabilities. The default id is the file's name without `.gguf`, or the
-    /// folder's name. By default capabilities are inferred.
+    /// Loads the model at `path` with the given id and capabilities. The default id is the file's
+    /// name without `.gguf`, or the folder's name. By default capabilities are inferred.
     ///
     /// # Errors
     /// Its files cannot be read.
@@ -95,7 +97,7 @@ impl Model {
     /// Returns the model's tokenizer.
     ///
     /// # Errors
-    /// It has none.
+    /// The model has no usable tokenizer.
     pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
         self.tokenizer.as_ref().map_err(|problem| Error::NoTokenizer {
             model: self.id.clone(),
@@ -113,8 +115,8 @@ impl Model {
         }
     }
 
-    /// Returns true if it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`: by its id, its name, or the last two
-    /// parts of its path, in any case.
+    /// Returns true if it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`: by
+    /// its id, its name, or the last two parts of its path, in any case.
     #[must_use]
     pub fn is_repository(&self, repository: &str) -> bool {
         let names = [&self.id, &self.artifacts.name];
@@ -122,8 +124,9 @@ impl Model {
     }
 }
 
-/// Returns what the model's templates support: the default one, and tools and reasoning of the others. The built-in formats, which
-/// render for models without templates, support system messages.
+/// Returns what the model's templates support: the default one, and tools and reasoning of the
+/// others. The built-in formats, which render for models without templates, support system
+/// messages.
 fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_tokens: &Object) -> Capabilities {
     let Artifacts { templates, name, architecture, .. } = artifacts;
     let mut inferred = capabilities::infer(templates.get("default"), name, architecture.as_deref());

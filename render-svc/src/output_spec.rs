@@ -1,5 +1,5 @@
-//! How a model's output is read, as data: inferred once per model from its tokenizer, generation config and template, and completed
-//! for the adapter that renders.
+//! How a model's output is read, as data: inferred once per model from its tokenizer, generation
+//! config and template, and completed for the adapter that renders.
 
 mod ends;
 mod probe;
@@ -23,13 +23,15 @@ pub struct OutputSpec {
     pub eos_token_ids: Vec<u32>,
     /// Strings that end the model's turn, for formats whose end marker is not one token.
     pub stop_strings: Vec<String>,
-    /// Ids of special tokens that are part of a tool call, so that their text is part of the answer. In ascending order.
+    /// Ids of special tokens that are part of a tool call, so that their text is part of the
+    /// answer. In ascending order.
     pub passed_token_ids: Vec<u32>,
     /// The markers around reasoning, if known.
     pub reasoning: Option<Reasoning>,
     /// The head of the assistant's turn as text; empty if there is none.
     pub turn_head: String,
-    /// True if the model may write further turns of others, because no end of its own turn is known.
+    /// True if the model may write further turns of others, because no end of its own turn is
+    /// known.
     pub runs_on: bool,
 }
 
@@ -37,8 +39,9 @@ pub struct OutputSpec {
 pub const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
 impl OutputSpec {
-    /// Returns the output specification of a model under any adapter: the eos ids of the generation config and the tokenizer, the end
-    /// that its template writes, the ends of the tokenizer's family, reasoning markers, and the head of the assistant's turn.
+    /// Returns the output specification of a model under any adapter: the eos ids of the generation
+    /// config and the tokenizer, the end that its template writes, the ends of the tokenizer's
+    /// family, reasoning markers, and the head of the assistant's turn.
     #[must_use]
     pub fn infer(model: &Model) -> Self {
         let mut eos_token_ids = model.artifacts.generation.eos_token_ids.clone();
@@ -63,8 +66,9 @@ impl OutputSpec {
         Self { eos_token_ids, stop_strings, passed_token_ids: Vec::new(), reasoning, turn_head, runs_on }
     }
 
-    /// Returns the same for prompts of this adapter. Its turn ends are added, as an id where the tokenizer has one token for it, else
-    /// as a stop string; and so are the special tokens of tool calls that the adapter or a template writes.
+    /// Returns the same for prompts of this adapter. Its turn ends are added, as an id where the
+    /// tokenizer has one token for it, else as a stop string; and so are the special tokens of tool
+    /// calls that the adapter or a template writes.
     #[must_use]
     pub fn with_adapter(&self, adapter: &Adapter, model: &Model) -> Self {
         let mut spec = self.clone();
@@ -94,8 +98,8 @@ impl OutputSpec {
     }
 }
 
-/// Returns true if a special token ends the turns of a format. Without one, a marker that a user wrote as text looks like the model's
-/// own.
+/// Returns true if a special token ends the turns of a format. Without one, a marker that a user
+/// wrote as text looks like the model's own.
 fn has_control_token(adapter: &Adapter, vocabulary: Option<&Vocabulary<'_>>) -> bool {
     let is_token = |end: &&str| vocabulary.is_some_and(|vocabulary| vocabulary.special_id(end).is_some());
     adapter.turn_ends.iter().any(is_token)

@@ -1,4 +1,5 @@
-//! The conversation as an adapter gets it: normalized to what the model's template supports, and checked.
+//! The conversation as an adapter gets it: normalized to what the model's template supports, and
+//! checked.
 
 mod calls;
 pub mod hf_messages;
@@ -77,7 +78,8 @@ enum Blocks {
     Kept,
 }
 
-/// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get messages as they are.
+/// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get
+/// messages as they are.
 fn rewritten(
     mut conversation: Conversation,
     options: &RenderOptions,
@@ -134,7 +136,8 @@ fn join_text_blocks(message: &mut Value) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Fails if the template contains no string with the type of a block. It would print that block as Python prints an object.
+/// Fails if the template contains no string with the type of a block. It would print that block as
+/// Python prints an object.
 fn check_blocks(conversation: &Conversation, literals: &str) -> Result<(), Invalid> {
     let is_known =
         |block: &Value| kind(block).is_some_and(|kind| kind == "text" || literals.split('\0').any(|l| l == kind));
@@ -164,7 +167,8 @@ fn guess_warning(choice: &ResolvedAdapter) -> Option<Warning> {
     })
 }
 
-/// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or attach images themselves.
+/// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or
+/// attach images themselves.
 fn image_warning(choice: &ResolvedAdapter, conversation: &Conversation) -> Option<Warning> {
     let path = conversation.first_image().filter(|_| choice.adapter().kind != Kind::Family)?;
     let count = conversation.messages.iter().map(image_count).sum::<usize>();

@@ -1,4 +1,5 @@
-//! The pipeline: check → resolve → prepare → render → tokenize. The same job always gives the same output.
+//! The pipeline: check → resolve → prepare → render → tokenize. The same job always gives the same
+//! output.
 
 use std::ops::Range;
 use std::sync::Arc;

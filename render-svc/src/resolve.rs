@@ -35,8 +35,8 @@ impl<'m> ResolvedRender<'m> {
     /// Resolves a job for a model.
     ///
     /// # Errors
-    /// Options contradict each other, the pinned adapter cannot render for the model, there is no message to render, or the model
-    /// lacks the template.
+    /// Options contradict each other, the pinned adapter cannot render for the model, there is no
+    /// message to render, or the model lacks the template.
     pub fn new(served: &'m ServedModel, job: &RenderJob) -> Result<Self, Error> {
         let RenderJob { conversation, options, .. } = job;
         let add_generation_prompt = generation_prompt(options)?;
@@ -94,7 +94,8 @@ fn hf_resolution() -> Arc<Resolution> {
     Arc::new(Resolution { adapter: None, reason: HF_REASON.to_owned(), rejected: Vec::new() })
 }
 
-/// Returns true if images keep the adapter from rendering text. A pinned adapter always renders text.
+/// Returns true if images keep the adapter from rendering text. A pinned adapter always renders
+/// text.
 fn becomes_hf_messages(adapter: &ResolvedAdapter, conversation: &Conversation) -> bool {
     !adapter.is_pinned && (adapter.adapter().stops_at_images)(conversation)
 }
@@ -108,7 +109,8 @@ fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
     Ok(wanted)
 }
 
-/// Returns the chat template of an adapter that renders with one. Only a family's encoder renders a conversation without messages.
+/// Returns the chat template of an adapter that renders with one. Only a family's encoder renders a
+/// conversation without messages.
 fn template<'m>(
     served: &'m ServedModel,
     adapter: &Adapter,

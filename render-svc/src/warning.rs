@@ -71,7 +71,8 @@ impl WarningCode {
 /// The most warnings of one code that a rendering returns.
 const MAX_WARNINGS_PER_CODE: usize = 16;
 
-/// Keeps the first [`MAX_WARNINGS_PER_CODE`] warnings of each code. The last kept one states the number of omitted warnings.
+/// Keeps the first [`MAX_WARNINGS_PER_CODE`] warnings of each code. The last kept one states the
+/// number of omitted warnings.
 #[must_use]
 pub fn bounded(warnings: Vec<Warning>) -> Vec<Warning> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,8 +1,9 @@
 //! The DeepSeek families. Each ports its official encoder and equals it byte for byte.
 //!
-//! The official encoders read neither lists of text blocks nor typed tool calls and results. The adapters rewrite them to plain
-//! messages: V3.2 in both dialects, V4 in the contract's dialect only, because the V4 encoder defines lists itself. Media blocks are
-//! rejected, so that a prompt never contains base64 text.
+//! The official encoders read neither lists of text blocks nor typed tool calls and results. The
+//! adapters rewrite them to plain messages: V3.2 in both dialects, V4 in the contract's dialect
+//! only, because the V4 encoder defines lists itself. Media blocks are rejected, so that a prompt
+//! never contains base64 text.
 
 mod arguments;
 mod blocks;

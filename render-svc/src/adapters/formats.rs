@@ -1,5 +1,6 @@
-//! `chatml`, `llama3` and `tagged`: built-in formats for local models that ship no chat template. A format is the markers around a
-//! turn; one renderer writes them all. Tools are described in the system prompt; calls and results are tagged text.
+//! `chatml`, `llama3` and `tagged`: built-in formats for local models that ship no chat template. A
+//! format consists of the markers around a turn; the same code renders all of them. Tools are
+//! described in the system prompt. Calls and results are tagged text.
 
 use serde_json::{Value, json};
 
@@ -29,19 +30,19 @@ pub(super) const TAGGED: Adapter = TAGGED_FORMAT.adapter(
     |_, input| TAGGED_FORMAT.render(input),
 );
 
-/// What the tools section and the calls are written with, beside the turn markers.
+/// Markers of the tools section and of calls.
 const MARKUP: &[&str] = &["<tool_call>", "</tool_call>", "<tool_result>", "</tool_result>"];
 
 const IGNORED: &[WarningCode] = &[WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
 
-/// How turns are marked.
+/// The markers of turns.
 struct Format {
     name: &'static str,
     start: &'static str,
     before_role: &'static str,
     after_role: &'static str,
     end: &'static str,
-    /// What of `end` a model writes when it ends its turn, the longer first.
+    /// The parts of `end` that a model may write at the end of its turn, the longer one first.
     turn_ends: &'static [&'static str],
 }
 
@@ -72,10 +73,10 @@ const TAGGED_FORMAT: Format = Format {
     turn_ends: &["\n<|end|>", "<|end|>"],
 };
 
-/// Begins a turn of ChatML. A tokenizer that has it as a token is most likely that of a ChatML model.
+/// The start of a ChatML turn. A tokenizer with this token most likely belongs to a ChatML model.
 const CHATML_START: &str = "<|im_start|>";
 
-/// What a file's name tells of its format; the first match counts.
+/// Formats by a part of the file's name. The first match wins.
 const BY_FILE_NAME: &[(&str, &str)] =
     &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
 
@@ -103,7 +104,7 @@ impl Format {
             None if self.is_chatml_by_tokenizer(model) => Match::Guessed(format!(
                 "the model ships no chat template, its name {name:?} names no format, and its tokenizer has {CHATML_START}"
             )),
-            _ => Match::NotSelected(format!("the name {name:?} does not tell that it is the model's format")),
+            _ => Match::NotSelected(format!("the name {name:?} does not identify the format as the model's")),
         }
     }
 
@@ -135,13 +136,14 @@ impl Format {
     }
 }
 
-/// What is written for one message.
+/// The role and text of one message in the prompt.
 struct Turn {
     role: &'static str,
     text: String,
 }
 
-/// A turn for each message. Tools are described at the end of a leading system message, or in one that is made for them.
+/// Returns a turn for each message. Tools are described at the end of a leading system message, or
+/// in an added one.
 fn turns(conversation: &Conversation) -> Result<Vec<Turn>, Invalid> {
     let turns = conversation.messages.iter().enumerate();
     let turns = turns.map(|(i, message)| turn(message).map_err(|e| e.within(&format!("messages[{i}]"))));
@@ -169,7 +171,7 @@ fn turn(message: &Value) -> Result<Turn, Invalid> {
     }
 }
 
-/// Joins blocks to text, with calls and results as they are tagged.
+/// Joins blocks to text, with tagged calls and results.
 fn tagged_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut out = String::new();
     for (i, block) in blocks.iter().enumerate() {
@@ -188,7 +190,7 @@ fn push_line(out: &mut String, line: &str) {
     out.push_str(line);
 }
 
-/// What the assistant says, then its calls.
+/// Returns the assistant's text, then its calls.
 fn with_calls(mut text: String, message: &Value) -> Result<String, Invalid> {
     let calls = match message.get("tool_calls") {
         None | Some(Value::Null) => &[],
@@ -213,7 +215,7 @@ fn name(function: &Value) -> Result<&str, Invalid> {
     function.get("name").and_then(Value::as_str).ok_or_else(|| Invalid::new("name", "must be a string"))
 }
 
-/// Arguments may be the JSON text of an object.
+/// Returns arguments as an object if they are the JSON text of one.
 fn as_object(arguments: &Value) -> Value {
     let parsed = arguments.as_str().and_then(marked_json::object);
     parsed.map_or_else(|| arguments.clone(), Value::Object)
@@ -223,12 +225,13 @@ fn tool_result(text: &str) -> String {
     format!("<tool_result>{text}</tool_result>")
 }
 
-/// A tool or a call, with or without `{"type": "function", "function": …}` around it, and the path to it.
+/// Returns the function of a tool or call and its path. `{"type": "function", "function": …}`
+/// around it is optional.
 fn function(value: &Value) -> (&'static str, &Value) {
     value.get("function").map_or(("", value), |function| (".function", function))
 }
 
-/// The part of the system prompt that tells of the tools.
+/// Returns the section of the system prompt that describes the tools.
 fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
     const HEAD: &str = "## Available Tools\n\n\
         To call a tool, write a <tool_call> block with one JSON object in it:\n\n\
@@ -250,7 +253,7 @@ fn describe(function: &Value) -> Result<String, Invalid> {
     Ok(format!("\n\n### {name}{description}{parameters}"))
 }
 
-/// Warns of tools whose parameters the prompt omits, because they are no schema of an object.
+/// Warns of tools whose parameters the prompt omits because they are no schema of an object.
 fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning> {
     let tools = conversation.tools.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
@@ -265,7 +268,7 @@ fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning>
     })
 }
 
-/// A schema that says that there are no parameters.
+/// Returns true if the schema declares no parameters.
 fn is_empty_schema(schema: &Value) -> bool {
     const SAYS_NOTHING: [&str; 6] = ["required", "additionalProperties", "$schema", "title", "description", "strict"];
     schema.as_object().is_some_and(|schema| {
@@ -277,7 +280,7 @@ fn is_empty_schema(schema: &Value) -> bool {
     })
 }
 
-/// `{path (string): File to read, limit: integer}`
+/// Returns the parameters in the form `{path (string): File to read, limit: integer}`.
 fn digest(function: &Value) -> Option<String> {
     let parameters = function.get("parameters")?.get("properties")?.as_object()?;
     let parameters: Vec<_> = parameters.iter().map(|(name, schema)| parameter(name, schema)).collect();
@@ -292,7 +295,7 @@ fn parameter(name: &str, schema: &Value) -> String {
     }
 }
 
-/// A schema that names no type takes any value; one may name several.
+/// Returns the types of a schema. A schema without a type allows any value.
 fn type_name(kind: Option<&Value>) -> String {
     match kind {
         Some(Value::String(kind)) => kind.clone(),

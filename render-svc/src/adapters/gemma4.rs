@@ -1,9 +1,11 @@
-//! `gemma-4`: the Gemma 4 prompt, written natively and equal to the official chat template in its newest version.
+//! `gemma-4`: the Gemma 4 prompt, written natively and equal to the official chat template in its
+//! newest version.
 //!
-//! What that template has no words for is added in its spirit: typed `tool_use` and `tool_result` blocks are written where they
-//! stand, a result joins the model turn that holds its call, and media blocks leave a marker in any message while their data
-//! travels beside the text. What the template drops without a word (a block it does not know, content that is a number) is an
-//! error here, or a warning for a tool's result of no call. A tool may be given without its `function` object.
+//! The adapter also renders input that the template does not support. Typed `tool_use` and
+//! `tool_result` blocks are written in their place, and a result joins the model turn with its
+//! call. Media blocks leave a marker in any message, and their data is an attachment. Input that
+//! the template drops silently, such as an unknown block or a number as content, is an error here;
+//! a tool result without a call is a warning. A tool may be declared without its `function` object.
 
 mod attachments;
 mod declarations;
@@ -63,13 +65,14 @@ const MARKUP: &[&str] = &[
     "<|video|>",
 ];
 
-/// Every Gemma 4 template opens and closes turns with these, and no other family's does.
+/// Tokens at the start and end of turns in every Gemma 4 template, and in no template of another
+/// family.
 const TURN_TOKENS: [&str; 2] = ["<|turn>", "<turn|>"];
 
-/// The empty thought as templates spell it: with an escaped line break, or a real one.
+/// The empty thought in the source of templates: with an escaped line break, or a real one.
 const EMPTY_THOUGHT_SOURCES: [&str; 2] = ["<|channel>thought\\n<channel|>", "<|channel>thought\n<channel|>"];
 
-/// The template_args that mean something here.
+/// The template_args that the adapter reads.
 const KNOWN_ARGS: [&str; 4] = ["enable_thinking", "preserve_thinking", "attachments", "bos_token"];
 
 fn matches(model: &Model) -> Match {
@@ -112,8 +115,9 @@ fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {
     }
 }
 
-/// Whether this variant is fed an empty thought when thinking is off. The larger ones are; E2B and E4B, which are the ones with
-/// per-layer embeddings, would start to think aloud. The model's own template knows best.
+/// Returns true if the prompt contains an empty thought when thinking is off. The model's own
+/// template decides; without one, all variants but E2B and E4B do. Those two have per-layer
+/// embeddings, and would start to reason in their answer.
 fn shows_empty_thought(model: &Model) -> bool {
     match own_template(model) {
         Some(source) => EMPTY_THOUGHT_SOURCES.iter().any(|spelling| source.contains(spelling)),
@@ -140,10 +144,11 @@ fn warnings(conversation: &Conversation) -> Vec<Warning> {
     warnings
 }
 
-/// What transformers puts after the text to continue, to find it again in the prompt. Templates may trim its last space.
+/// The text that transformers appends to the text to continue, to find its end in the prompt.
+/// Templates may trim its last space.
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// The prompt up to the end of the final message's text.
+/// Returns the prompt up to the end of the final message's text.
 fn continued(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
     let mut conversation = conversation.clone();
     let last = conversation.messages.len().saturating_sub(1);
@@ -159,7 +164,7 @@ fn continued(conversation: &Conversation, options: &Options<'_>) -> Result<Promp
     Ok(prompt)
 }
 
-/// The text of the last message, or of its last block that has one.
+/// Returns the text of the last message, or of its last block with a text.
 fn final_text(messages: &mut [Value]) -> Option<&mut String> {
     let text = match messages.last_mut()?.get_mut("content")? {
         Value::Array(blocks) => blocks.iter_mut().rev().find_map(|block| block.get_mut("text"))?,

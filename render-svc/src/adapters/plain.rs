@@ -1,4 +1,4 @@
-//! `plain`: message texts joined by newlines, for models about whose format nothing is known.
+//! `plain`: message texts joined by newlines, for models of unknown format.
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::{blocks_to_text, text};

@@ -1,4 +1,5 @@
-//! `tokenizer-template`: the chat template that ships with the model, rendered as transformers' `apply_chat_template` does.
+//! `tokenizer-template`: the chat template that ships with the model, rendered as transformers'
+//! `apply_chat_template` does.
 
 mod reserved;
 mod warnings;

@@ -1,4 +1,5 @@
-//! The configuration of models: a TOML file that lists models with settings that their own files do not contain.
+//! The configuration of models: a TOML file that lists models with settings that their own files do
+//! not contain.
 
 use std::collections::HashSet;
 use std::fs;
@@ -73,7 +74,8 @@ impl Config {
     /// Reads the file at `path`. Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, has an unknown key, lists a path twice, or contains an empty id.
+    /// The file cannot be read, is not TOML, has an unknown key, lists a path twice, or contains an
+    /// empty id.
     pub(super) fn read(path: &Path) -> Result<Self, CatalogError> {
         let text = fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
         let refused = |problem: String| CatalogError::Config { path: path.to_owned(), problem };

@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 
-/// An adapter's prompts for one model: their control tokens, and how the model's output is read. Both are computed at first use.
+/// An adapter's prompts for one model: their control tokens, and how the model's output is read.
+/// Both are computed at first use.
 #[derive(Debug)]
 pub struct PromptFormat {
     /// The adapter.

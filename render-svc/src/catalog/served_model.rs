@@ -1,4 +1,5 @@
-//! A loaded model with the adapters that can render for it, and the choice of exactly one of them per request.
+//! A loaded model with the adapters that can render for it, and the choice of exactly one of them
+//! per request.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub struct ResolvedAdapter {
     pub format: Arc<PromptFormat>,
     /// The reason.
     pub resolution: Arc<Resolution>,
-    /// True if the request or the model's settings name the adapter. A pinned adapter always renders, also with images.
+    /// True if the request or the model's settings name the adapter. A pinned adapter always
+    /// renders, also with images.
     pub is_pinned: bool,
     /// True if nothing identifies the model's format, so that the likeliest adapter was selected.
     pub is_guess: bool,
@@ -67,7 +69,8 @@ impl ServedModel {
     /// Loads the model at `path` with these settings, and selects its adapter.
     ///
     /// # Errors
-    /// Its files cannot be read, no adapter renders for it, or its adapter needs a chat template that does not compile.
+    /// Its files cannot be read, no adapter renders for it, or its adapter needs a chat template
+    /// that does not compile.
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, CatalogError> {
         let mut model = Model::load_as(path, settings.id.clone(), settings.capabilities)?;
         let template_error = model.template_error.take();

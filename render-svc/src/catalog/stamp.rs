@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use super::config::Settings;
 
-/// Names, sizes and modification times of a model's files, and its settings. Equal stamps mean an unchanged model.
+/// Names, sizes and modification times of a model's files, and its settings. Equal stamps mean an
+/// unchanged model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
     files: Vec<(PathBuf, u64, Option<SystemTime>)>,

@@ -28,7 +28,8 @@ pub struct CatalogEntry {
     pub(super) stamp: Stamp,
     /// The reason why the newest state of its files could not be loaded.
     pub problem: Option<Arc<CatalogError>>,
-    /// The model, from the newest state of its files that could be loaded. Requests for the model get the error.
+    /// The model, from the newest state of its files that could be loaded. Requests for the model
+    /// get the error.
     pub model: Result<Arc<ServedModel>, Arc<CatalogError>>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests and answers as JSON, as the command line takes and prints them.
+//! Requests and answers of the command line as JSON.
 
 use std::ops::Range;
 
@@ -18,7 +18,8 @@ use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
 use crate::render::{Output, Rendered};
 use crate::warning::Warning;
 
-/// A request: the same fields as the contract's, with messages, tools and template_args as plain JSON.
+/// A request: the same fields as the contract's, with messages, tools and template_args as plain
+/// JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
@@ -39,10 +40,10 @@ struct Request {
     returns: Option<Returns>,
 }
 
-/// Reads one request. `now` is what templates see as the time where the request gives none.
+/// Reads one request. `now` is the time that templates see if the request contains none.
 ///
 /// # Errors
-/// The text is not a JSON object, or one of its fields is unknown or not of its shape, by name.
+/// The text is not a JSON object, or a field is unknown or has a wrong shape, by name.
 pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
     if !text.trim_ascii_start().starts_with('{') {
         return Err(Invalid::new("request", "must be a JSON object").into());
@@ -80,10 +81,10 @@ fn capabilities(names: &[String]) -> Result<Capabilities, Invalid> {
     read.map_err(|problem| Invalid::new("capabilities", problem))
 }
 
-/// Whether a value is what a field wants.
+/// Returns true if a value has the shape of a field.
 type Shape = fn(&Value) -> bool;
 
-/// Every field, what it wants, and whether a value is that.
+/// Every field with its expected value, for people, and the check of a value.
 const FIELDS: &[(&str, &str, Shape)] = &[
     ("model", "text", Value::is_string),
     ("messages", "a list", Value::is_array),
@@ -105,7 +106,8 @@ fn is<T: DeserializeOwned>(value: &Value) -> bool {
     T::deserialize(value).is_ok()
 }
 
-/// What is wrong with a request that could not be read. It is read once more to find out, field by field.
+/// Returns the error of a request that could not be read. The request is read again, field by
+/// field.
 fn wrong(text: &str, error: &serde_json::Error) -> Invalid {
     let Ok(object) = serde_json::from_str::<Object>(text) else {
         return Invalid::new("request", format!("must be a JSON object: {error}"));
@@ -190,7 +192,7 @@ enum Return {
     Offsets,
 }
 
-/// The answer to one request.
+/// Returns the answer to one request.
 #[must_use]
 pub fn answer(result: Result<Rendered, Error>) -> Value {
     match result {

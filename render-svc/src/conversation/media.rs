@@ -1,14 +1,15 @@
-//! Media blocks: images, sound and video in the spellings that callers use, read into one form.
+//! Media blocks: images, sound and video, read from every common shape into one.
 //!
-//! A block names its kind in `type`, and its data under `base64`, under `url` or `path`, or under a key called like its type, as in
-//! OpenAI's `{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}` and
-//! `{"type": "input_audio", "input_audio": {"data": "…", "format": "wav"}}`.
+//! A block has its kind in `type`. Its data is under `base64`, under `url` or `path`, or under a
+//! key with the name of its type, as in OpenAI's `{"type": "image_url", "image_url": {"url":
+//! "data:image/png;base64,…"}}` and `{"type": "input_audio", "input_audio": {"data": "…", "format":
+//! "wav"}}`.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// What a media file holds.
+/// Kinds of media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaKind {
     /// One image.
@@ -19,7 +20,7 @@ pub enum MediaKind {
     Video,
 }
 
-/// The types of blocks of each kind, and the keys that are called like them.
+/// The types of blocks of each kind. A block's data may be under a key with the name of its type.
 const TYPES: &[(&str, MediaKind)] = &[
     ("image", MediaKind::Image),
     ("image_url", MediaKind::Image),
@@ -49,7 +50,7 @@ pub const FIELDS: &[&str] =
     &["attachment_id", "base64", "data", "url", "path", "image", "image_url", "audio", "input_audio", "video"];
 
 impl MediaKind {
-    /// As the type of a block.
+    /// Returns the kind as the type of a block.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,33 +60,33 @@ impl MediaKind {
         }
     }
 
-    /// The keys that hold data or its place, in order of precedence.
+    /// Returns the keys with data or its location, in order of precedence.
     fn keys(self) -> impl Iterator<Item = &'static str> {
         let called_like_types = TYPES.iter().rev().filter(move |(_, kind)| *kind == self).map(|(name, _)| *name);
         ["base64"].into_iter().chain(called_like_types).chain(["url", "path"])
     }
 }
 
-/// Returns the kind of media that a block shows. None for other blocks.
+/// Returns the kind of a media block; None for other blocks.
 #[must_use]
 pub fn kind(block: &Value) -> Option<MediaKind> {
     let found = block.get("type")?.as_str()?;
     TYPES.iter().find(|(name, _)| *name == found).map(|(_, kind)| *kind)
 }
 
-/// What a media block shows.
+/// The data and media type of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media<'a> {
-    /// The data, or where it is.
+    /// The data or its location.
     pub source: Source<'a>,
-    /// Such as `image/png`: the block's `mime_type`, else what its data URL or `format` says.
+    /// Such as `image/png`: from the block's `mime_type`, else from its data URL or `format`.
     pub mime_type: Option<Cow<'a, str>>,
     kind: MediaKind,
-    /// The key that holds the data or its place.
+    /// The key with the data or its location.
     key: Option<&'static str>,
 }
 
-/// Where a media block's data is.
+/// The location of a media block's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'a> {
     /// In the block, as base64 text.
@@ -94,7 +95,7 @@ pub enum Source<'a> {
     Url(&'a str),
     /// At a path.
     Path(&'a str),
-    /// The block does not say.
+    /// The block contains neither data nor location.
     Unknown,
 }
 
@@ -102,7 +103,7 @@ impl<'a> Media<'a> {
     /// Reads a block of this kind.
     ///
     /// # Errors
-    /// The key whose value should be a string.
+    /// The key whose value is not a string.
     pub fn read(block: &'a Value, kind: MediaKind) -> Result<Self, &'static str> {
         let declared = block.get("mime_type").and_then(Value::as_str).map(Cow::Borrowed);
         let mut given = kind.keys().filter_map(|key| Some((key, block.get(key).filter(|value| !value.is_null())?)));
@@ -120,7 +121,8 @@ impl<'a> Media<'a> {
         Ok(Self { source, mime_type: declared.or(mime_type), kind, key: Some(key) })
     }
 
-    /// Returns the block's keys other than its type, data and media type. Keys of the object that holds the data are included.
+    /// Returns the block's keys other than its type, data and media type. Keys of the object that
+    /// holds the data are included.
     #[must_use]
     pub fn other_keys(&self, block: &Value) -> Map<String, Value> {
         let consumed = |key: &str| matches!(key, "type" | "mime_type") || self.kind.keys().any(|known| known == key);
@@ -145,13 +147,14 @@ fn place(value: &Value, kind: MediaKind) -> Option<(Source<'_>, Option<Cow<'_, s
     })
 }
 
-/// The media type of a file of this format. OpenAI's name for `audio/mpeg` is `mp3`.
+/// Returns the media type of a file format. OpenAI's name for `audio/mpeg` is `mp3`.
 fn mime_type(kind: MediaKind, format: &str) -> Cow<'_, str> {
     let subtype = if format == "mp3" { "mpeg" } else { format };
     Cow::Owned(format!("{}/{subtype}", kind.name()))
 }
 
-/// Returns the media type and the base64 text of a data URL (RFC 2397). None for other text, and for data that is not base64.
+/// Returns the media type and the base64 text of a data URL (RFC 2397). None for other text, and
+/// for data that is not base64.
 fn data_url(text: &str) -> Option<(Option<&str>, &str)> {
     let scheme = text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("data:"))?;
     let (head, data) = text[scheme.len()..].split_once(',')?;

@@ -1,5 +1,5 @@
-//! Conversion between the contracts and the domain. Messages are destructured completely, so that a new field fails to compile until
-//! its meaning is decided.
+//! Conversion between the contracts and the domain. Messages are destructured completely, so that a
+//! new field fails to compile until its meaning is decided.
 
 mod chat;
 mod response;

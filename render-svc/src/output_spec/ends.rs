@@ -2,8 +2,9 @@
 
 use super::vocabulary::Vocabulary;
 
-/// The end tokens of tokenizer families, each family identified by a special token that only its tokenizers have. A tokenizer config
-/// names one eos token. The others are in generation configs, which GGUF files and many folders lack.
+/// The end tokens of tokenizer families, each family identified by a special token that only its
+/// tokenizers have. A tokenizer config names one eos token. The others are in generation configs,
+/// which GGUF files and many folders lack.
 const TOKENIZER_FAMILIES: &[(&str, &[&str])] = &[
     // ChatML: Qwen, SmolLM2, Yi, InternLM.
     ("<|im_start|>", &["<|im_end|>", "<|endoftext|>"]),

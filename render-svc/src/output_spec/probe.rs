@@ -17,8 +17,9 @@ pub(super) enum End {
     Text(String),
 }
 
-/// Returns what directly follows the assistant's words in a rendered conversation: a special token, or text that is written like
-/// one. None if the template does not render the probe, or continues with something else.
+/// Returns what directly follows the assistant's words in a rendered conversation: a special token,
+/// or text that is written like one. None if the template does not render the probe, or continues
+/// with something else.
 pub(super) fn end_of_turn(model: &Model, tokenizer: &Tokenizer) -> Option<End> {
     let messages = [json!({"role": "user", "content": "Hello"}), json!({"role": "assistant", "content": PROBE})];
     let rendered = render(model, &messages, false)?;
@@ -30,14 +31,16 @@ pub(super) fn end_of_turn(model: &Model, tokenizer: &Tokenizer) -> Option<End> {
     control_text(after).map(|text| End::Text(text.to_owned()))
 }
 
-/// Returns the text up to its first `|>` if it is written as control tokens are, such as `<|im_end|>`.
+/// Returns the text up to its first `|>` if it is written as control tokens are, such as
+/// `<|im_end|>`.
 fn control_text(text: &str) -> Option<&str> {
     const MAX_BYTES: usize = 40;
     let end = text.strip_prefix("<|")?.find("|>")? + "<||>".len();
     Some(&text[..end]).filter(|text| text.len() <= MAX_BYTES && !text.contains(char::is_whitespace))
 }
 
-/// Returns the generation prompt up to the start of reasoning, without its special tokens. None if the template writes none.
+/// Returns the generation prompt up to the start of reasoning, without its special tokens. None if
+/// the template writes none.
 pub(super) fn turn_head(model: &Model, tokenizer: &Tokenizer, reasoning: Option<Reasoning>) -> Option<String> {
     let messages = [json!({"role": "user", "content": "Hello"})];
     let without = render(model, &messages, false)?;

@@ -1,14 +1,15 @@
-//! Special tokens that are part of a tool call as models write it. They pass through to an answer's text, in which callers look for
-//! calls; all other special tokens leave no text.
+//! Special tokens that are part of a tool call as models write it. Their text is part of the
+//! answer, in which callers search for calls. All other special tokens have no text.
 
-/// What encloses a special token's name.
+/// Brackets around a special token's name.
 const BRACKETS: &[char] = &['<', '>', '[', ']', '|', '｜', '/'];
 
-/// Parts of names that only the parts of a call have: `<tool_call>`, `[TOOL_CALLS]`, `<｜tool▁calls▁begin｜>`, `<|tool_call_start|>`,
-/// `<minimax:tool_call>`, `<|tool_call_argument_begin|>`.
+/// Texts in the names of tokens of a call only: `<tool_call>`, `[TOOL_CALLS]`,
+/// `<｜tool▁calls▁begin｜>`, `<|tool_call_start|>`, `<minimax:tool_call>`,
+/// `<|tool_call_argument_begin|>`.
 const PARTS: &[&str] = &["tool_call", "toolcall", "function_call"];
 
-/// Whole names of parts of calls.
+/// Complete names of tokens of a call.
 const NAMES: &[&str] = &[
     // Llama 3 and 4.
     "python_tag",
@@ -35,7 +36,7 @@ const NAMES: &[&str] = &[
     "\"",
 ];
 
-/// Returns true if this is the spelling of a token of a tool call.
+/// Returns true if a token with this text is part of a tool call.
 #[must_use]
 pub fn is_marker(text: &str) -> bool {
     let name = text.trim_matches(BRACKETS).to_lowercase().replace(['▁', '-', ':'], "_");
@@ -43,7 +44,8 @@ pub fn is_marker(text: &str) -> bool {
     is_bracketed && (NAMES.contains(&name.as_str()) || names_a_part(&name))
 }
 
-/// A library of calls declares tools, and a response answers a call.
+/// Returns true if the name contains a text of call tokens. Libraries of calls declare tools, and
+/// responses answer a call; neither is part of one.
 fn names_a_part(name: &str) -> bool {
     PARTS.iter().any(|part| name.contains(part))
         && !["library", "response", "result"].iter().any(|no| name.contains(no))

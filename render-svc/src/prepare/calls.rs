@@ -5,7 +5,8 @@ use tandem_template::ArgumentsShape;
 
 use crate::{marked_json, python};
 
-/// Gives the arguments of every `tool_calls[].function` the JSON type that is wanted. Text that is no JSON object stays text.
+/// Converts the arguments of every `tool_calls[].function` to the wanted JSON type. Text that is no
+/// JSON object stays text.
 pub(super) fn convert_arguments(messages: &mut [Value], wanted: ArgumentsShape) {
     let calls = messages.iter_mut().filter_map(|message| message.get_mut("tool_calls")?.as_array_mut()).flatten();
     for arguments in calls.filter_map(|call| call.get_mut("function")?.get_mut("arguments")) {

@@ -1,15 +1,17 @@
-//! Conversations with images, as the messages that a Hugging Face vision-language processor takes.
+//! Conversations with images, as messages for a Hugging Face vision-language processor.
 
 use serde_json::{Value, json};
 
 use crate::conversation::media::{self, Media, MediaKind, Source};
 use crate::conversation::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
 
-/// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to `{"type":"image","base64":…}`, or with `url` or
-/// `path`; sound and video likewise, also inside tool results. Plain text and all other keys stay as they are.
+/// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to
+/// `{"type":"image","base64":…}`, or with `url` or `path`; sound and video likewise, also inside
+/// tool results. Plain text and all other keys stay as they are.
 ///
 /// # Errors
-/// A message without a role, content that is neither text nor blocks, a block of another kind or without its text or data, by path.
+/// A message without a role, content that is neither text nor blocks, a block of another kind or
+/// without its text or data, by path.
 pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
     let mapped = conversation.messages.iter().enumerate();
     mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
@@ -72,7 +74,7 @@ fn without_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {
     let kind = kind.name();
     match block.get("attachment_id").is_some() {
         true => {
-            let problem = "only families that show media know attachments: give base64, data or a location";
+            let problem = "only families with media support attachments: set base64, data or a location";
             Invalid::new(format!("content[{i}].attachment_id"), problem)
         }
         false => Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded")),

@@ -1,4 +1,4 @@
-//! Rewriting a conversation to what a template can take. Nothing is lost: what two messages both have is joined.
+//! Rewrites a conversation to what a template supports. Merged messages keep the content of both.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::conversation::{Content, Conversation, Object, content};
 /// A change to messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
-    /// What was changed.
+    /// The change.
     pub change: Change,
-    /// The messages, by their indices in the request, in ascending order.
+    /// Indices of the messages in the request, in ascending order.
     pub messages: Vec<usize>,
 }
 
-/// What was changed.
+/// The change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Consecutive messages of one role became one.
@@ -27,13 +27,13 @@ pub enum Change {
 }
 
 impl Rewrite {
-    /// The first of the messages.
+    /// Returns the path of the first message.
     #[must_use]
     pub fn path(&self) -> String {
         format!("messages[{}]", self.messages.first().copied().unwrap_or_default())
     }
 
-    /// The first messages by path, and how many more there are.
+    /// Returns the paths of the first messages, and the number of further ones.
     fn paths(&self) -> String {
         let named: Vec<_> = self.messages.iter().take(NAMED).map(|i| format!("messages[{i}]")).collect();
         match self.messages.len().saturating_sub(NAMED) {
@@ -43,17 +43,17 @@ impl Rewrite {
     }
 }
 
-/// The most messages that a warning names.
+/// Maximum number of messages that a warning names.
 const NAMED: usize = 8;
 
-/// A conversation that a template can take.
+/// A conversation that a template supports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalized {
     /// The conversation.
     pub conversation: Conversation,
-    /// What was changed.
+    /// The change.
     pub rewrites: Vec<Rewrite>,
-    /// For each message those of the request that it was made from.
+    /// For each message, the messages of the request that it consists of.
     pub sources: Vec<Vec<Source>>,
 }
 
@@ -69,8 +69,9 @@ impl fmt::Display for Rewrite {
     }
 }
 
-/// Merges consecutive system messages; makes them the user's where there is no system role; merges consecutive messages of user and
-/// assistant where turns are strict. Where nothing is known of the template, only the first.
+/// Merges consecutive system messages. If the template has no system role, they become user
+/// messages. If turns are strict, consecutive messages of user or assistant are merged too. With
+/// unknown capabilities only the first step is done.
 #[must_use]
 pub fn normalize(conversation: Conversation, capabilities: Capabilities) -> Normalized {
     let mut rewrites = Vec::new();
@@ -92,7 +93,7 @@ pub fn normalize(conversation: Conversation, capabilities: Capabilities) -> Norm
 
 struct Message {
     message: Value,
-    /// The messages of the request that it is made of.
+    /// The messages of the request that it consists of.
     from: Vec<Source>,
 }
 
@@ -101,12 +102,12 @@ impl Message {
         Self { message, from: vec![Source { message: index, blocks_at: 0, calls_at: 0 }] }
     }
 
-    /// The messages that it is made of, by their indices in the request.
+    /// Returns the indices in the request of the messages that it consists of.
     fn indices(&self) -> Vec<usize> {
         self.from.iter().map(|source| source.message).collect()
     }
 
-    /// Makes `next` part of this message.
+    /// Merges `next` into this message.
     fn join(&mut self, next: Self) {
         let (blocks, calls) = (block_count(&self.message), call_count(&self.message));
         let shifted = |source: Source| Source {
@@ -118,7 +119,7 @@ impl Message {
         join_message(&mut self.message, next.message);
     }
 
-    /// Makes a system message one of the user.
+    /// Converts a system message to a user message.
     fn become_users(&mut self) {
         let blocks = block_count(&self.message);
         system_to_user(&mut self.message);
@@ -130,8 +131,8 @@ impl Message {
         self.message.get("role")?.as_str()
     }
 
-    /// Whether `next` can become part of this message. Content that is neither text nor blocks cannot be joined, nor calls that are
-    /// no list.
+    /// Returns true if `next` can be merged into this message. Content that is neither text nor
+    /// blocks cannot be joined, and calls must be a list.
     fn takes(&self, next: &Self, roles: &[&str]) -> bool {
         let has_calls =
             |message: &Value| message.get("tool_calls").is_none_or(|calls| calls.is_array() || calls.is_null());
@@ -144,7 +145,7 @@ impl Message {
     }
 }
 
-/// Merges each run of messages of one of the roles into its first.
+/// Merges each run of messages with one of the roles into its first message.
 fn merge(messages: Vec<Message>, roles: &[&str], rewrites: &mut Vec<Rewrite>) -> Vec<Message> {
     let mut merged: Vec<Message> = Vec::with_capacity(messages.len());
     let mut changed = Vec::new();
@@ -163,7 +164,7 @@ fn merge(messages: Vec<Message>, roles: &[&str], rewrites: &mut Vec<Rewrite>) ->
     merged
 }
 
-/// How many blocks a message's content has, or would have among blocks.
+/// Returns the number of blocks of a message's content, also if it is converted to blocks.
 fn block_count(message: &Value) -> usize {
     match content(message) {
         Content::Null | Content::Text("") => 0,
@@ -182,7 +183,8 @@ fn join_message(message: &mut Value, next: Value) {
     }
 }
 
-/// What only one message says of itself stays; so does what both say alike, but for what is said and called.
+/// Merges one key of a message. Equal values stay as they are, except content and tool calls, which
+/// are joined.
 fn join_key(message: &mut Object, key: String, value: Value) {
     let is_said = matches!(key.as_str(), "content" | "tool_calls");
     match message.get_mut(&key) {
@@ -192,7 +194,8 @@ fn join_key(message: &mut Object, key: String, value: Value) {
     }
 }
 
-/// Texts are parted by a blank line, lists go on, and all else becomes a list.
+/// Joins two values: texts with a blank line between them, lists to one list, and all other values
+/// to a list.
 fn join(earlier: &mut Value, value: Value, is_content: bool) {
     match (&mut *earlier, value) {
         (_, Value::Null) => {}
@@ -216,7 +219,8 @@ fn join_text(text: &mut String, more: String) {
     }
 }
 
-/// A value as it stands in a list. Among blocks, text becomes a block, and no text none.
+/// Returns a value as an item of a list. Among blocks, text becomes a block, and an empty text no
+/// item.
 fn item(value: Value, is_content: bool) -> Option<Value> {
     match value {
         Value::String(text) if is_content => (!text.is_empty()).then(|| text_block(&text)),
@@ -241,7 +245,7 @@ fn marked(text: &str) -> String {
     format!("[System]: {text}")
 }
 
-/// The mark goes into the first block if that is text, else before it.
+/// Writes the mark into the first block if that is text, else before it.
 fn marked_blocks(mut blocks: Vec<Value>) -> Value {
     match blocks.first_mut().and_then(|block| block.get_mut("text")) {
         Some(Value::String(text)) => *text = marked(text),

@@ -1,16 +1,18 @@
-//! Where the parts of a rewritten conversation stand in the request, so that errors and warnings name the caller's own fields.
+//! The places in the request of a rewritten conversation's parts, so that errors and warnings name
+//! the request's fields.
 
 use crate::adapter::Attachment;
 use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::warning::Warning;
 
-/// Where the parts of a rewritten conversation stand in the request. The default is a conversation that was not rewritten.
+/// The places in the request of a rewritten conversation's parts. The default is a conversation
+/// that was not rewritten.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins {
-    /// For each message the messages of the request that it was made from, in order.
+    /// For each message, the messages of the request that it consists of, in order.
     pub messages: Vec<Vec<Source>>,
-    /// For each tool how its shape was changed.
+    /// For each tool, how its shape was changed.
     pub tools: Vec<ToolOrigin>,
 }
 
@@ -30,9 +32,9 @@ pub struct Source {
 pub struct ToolOrigin {
     /// It had no `function` object around its name.
     pub is_flat: bool,
-    /// What its `parameters` were called, if anything else.
+    /// The name of its `parameters` in the request, if different.
     pub schema: Option<&'static str>,
-    /// Whether they stood beside its `function` object.
+    /// True if the request has them beside its `function` object.
     pub is_schema_outside: bool,
 }
 
@@ -59,7 +61,7 @@ impl Origins {
         }
     }
 
-    /// Returns the same problem with the request's path.
+    /// Returns the same error with the request's path.
     #[must_use]
     pub fn invalid(&self, invalid: Invalid) -> Invalid {
         Invalid { field: self.path(&invalid.field), ..invalid }
@@ -90,7 +92,7 @@ fn message_path(sources: &[Source], rest: &str) -> String {
         [(".content", |source| source.blocks_at), (".tool_calls", |source| source.calls_at)];
     for (list, start) in lists {
         if let Some((index, rest)) = item(rest, list) {
-            // Parts of a merged message follow each other.
+            // The parts of a merged message are consecutive.
             let after = sources.partition_point(|source| start(source) <= index);
             let source = sources.get(after.saturating_sub(1));
             let (message, index) = source.map_or((0, index), |s| (s.message, index.saturating_sub(start(s))));

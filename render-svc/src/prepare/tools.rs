@@ -1,4 +1,4 @@
-//! Tool declarations in the shapes that callers use, rewritten to the one that templates and encoders are written against:
+//! Tool declarations in every common shape, rewritten to the shape of templates and encoders:
 //! `{"type": "function", "function": {"name", "description", "parameters"}}`.
 
 use serde_json::{Value, json};
@@ -9,17 +9,17 @@ use crate::warning::{Warning, WarningCode};
 
 const PARAMETERS: &str = "parameters";
 
-/// What other APIs call the parameters: Anthropic's, and that of the Model Context Protocol.
+/// Names of the parameters in other APIs: Anthropic's, and the Model Context Protocol's.
 const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
 
-/// Rewrites tools that call their parameters otherwise. All others stay as they are.
+/// Rewrites tools with another name for their parameters. All others stay as they are.
 ///
-/// Returns for each tool how its shape was changed.
+/// Returns how the shape of each tool was changed.
 pub(super) fn rewrite(tools: &mut Value) -> Vec<ToolOrigin> {
     tools.as_array_mut().into_iter().flatten().map(rewrite_tool).collect()
 }
 
-/// Warns of each schema beside the parameters of a tool, which nothing reads.
+/// Warns of each schema beside the parameters of a tool, which is never read.
 pub(super) fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     let tools = tools.as_array().into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
@@ -45,7 +45,7 @@ fn rewrite_tool(tool: &mut Value) -> ToolOrigin {
     ToolOrigin { is_flat, schema: Some(schema), is_schema_outside }
 }
 
-/// Moves a schema beside a `function` object without parameters into it.
+/// Moves a schema that is beside a `function` object without parameters into that object.
 fn bring_in(tool: &mut Value) -> bool {
     let Some(tool) = tool.as_object_mut() else { return false };
     let Some(schema) = schema_of(tool) else { return false };
@@ -58,7 +58,7 @@ fn bring_in(tool: &mut Value) -> bool {
     is_lacking
 }
 
-/// What the parameters are called, where nothing is called `parameters`.
+/// Returns the name of the parameters if it is not `parameters`.
 fn schema_of(function: &Object) -> Option<&'static str> {
     let has = |key: &str| function.get(key).is_some_and(|value| !value.is_null());
     SCHEMAS.into_iter().find(|key| has(key)).filter(|_| !has(PARAMETERS))
@@ -68,7 +68,7 @@ fn renamed(key: String, value: Value, schema: &str) -> (String, Value) {
     (if key == schema { PARAMETERS.to_owned() } else { key }, value)
 }
 
-/// Puts what describes a function into a `function` object. Other keys stay on the tool.
+/// Moves the keys that describe a function into a `function` object. Other keys stay on the tool.
 fn wrapped(tool: Object) -> Value {
     let describes = |key: &str| matches!(key, "name" | "description" | "strict" | PARAMETERS);
     let (function, others): (Object, Object) = tool.into_iter().partition(|(key, _)| describes(key));

@@ -1,4 +1,5 @@
-//! Lists of blocks as the encoders take them: joined to text, and calls and results as messages of their own.
+//! Lists of blocks in the form that the encoders read: joined to text, with calls and results as
+//! separate messages.
 
 use std::borrow::Cow;
 
@@ -9,13 +10,13 @@ use crate::conversation::media;
 use crate::conversation::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
 use crate::python;
 
-/// A message as an encoder takes it.
+/// A message in the form that an encoder reads.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
-    /// Where it stands in the request.
+    /// Its path in the request.
     pub path: String,
     pub message: Cow<'a, Value>,
-    /// Whether it stands there as a block of a message.
+    /// True if the request has it as a block of a message.
     pub is_block: bool,
 }
 
@@ -25,8 +26,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Joins every list of text blocks to text. The assistant's `tool_use` blocks become calls of its message, and `tool_result`
-/// blocks become messages of the tool before the rest of their message.
+/// Joins every list of text blocks to text. The assistant's `tool_use` blocks become calls of its
+/// message, and `tool_result` blocks become messages of the tool before the rest of their message.
 ///
 /// # Errors
 /// Content of another type and blocks that the encoders cannot show, by path.
@@ -35,7 +36,8 @@ pub(super) fn expanded<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item
     Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// The same, but for lists of text blocks in a tool's message, which the encoder joins itself.
+/// The same, except that lists of text blocks in a tool message stay, because the encoder joins
+/// them.
 ///
 /// # Errors
 /// As [`expanded`].
@@ -49,16 +51,17 @@ pub(super) fn expanded_around_tools<'a>(path: &str, messages: &'a [Value]) -> Re
     Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Takes every message as it is.
+/// Checks every message and keeps it as it is.
 ///
 /// # Errors
-/// Content that is neither text nor, in a tool's message, a list of text blocks and media blocks without data, by path.
+/// Content that is neither text nor, in a tool message, a list of text blocks and media blocks
+/// without data, by path.
 pub(super) fn checked<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
     each(path, messages).map(|(path, message)| check(&path, message)).collect()
 }
 
-/// Returns true for a tool's message with a media block that holds no data, such as `{"type": "image"}`. The official encoders
-/// write a text for it.
+/// Returns true for a tool message with a media block without data, such as `{"type": "image"}`.
+/// The official encoders write a text for it.
 pub(super) fn has_placeholder(message: &Value) -> bool {
     let blocks = blocks(message);
     role(message) == "tool"
@@ -108,7 +111,7 @@ fn check_block(block: &Value, i: usize) -> Result<(), Invalid> {
     if is_placeholder(block) { Ok(()) } else { text_of(block, i).map(|_| ()) }
 }
 
-/// A message's blocks; None for text.
+/// Returns a message's blocks; None for text.
 fn blocks_of<'a>(path: &str, message: &'a Value) -> Result<Option<&'a [Value]>, Invalid> {
     match content(message) {
         _ if !message.is_object() => Err(Invalid::new(path, "must be an object")),
@@ -122,7 +125,7 @@ fn wrong_content() -> Invalid {
     Invalid::new("content", "must be text or a list of blocks")
 }
 
-/// What the blocks of one message say and do.
+/// The blocks of one message by their kind.
 #[derive(Debug, Default)]
 struct Parts {
     text: String,
@@ -159,7 +162,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The results come first: they answer the message before.
+    /// Returns the results first, because they answer the message before.
     fn into_items<'a>(self, path: &str, fields: &Object) -> Result<Vec<Item<'a>>, Invalid> {
         let mut items: Vec<Item<'a>> = self.results;
         if self.has_text || items.is_empty() {
@@ -186,7 +189,7 @@ fn add_calls(message: &mut Object, calls: Vec<Value>) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A `tool_use` block as a call.
+/// Converts a `tool_use` block to a call.
 fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
     let invalid = |key: &str, problem: &str| Invalid::new(format!("content[{i}].{key}"), problem);
     let Some(name) = block["name"].as_str() else { return Err(invalid("name", "must be a string")) };
@@ -198,7 +201,7 @@ fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
     Ok(json!({"id": block["id"], "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
-/// A `tool_result` block as a message of the tool.
+/// Converts a `tool_result` block to a tool message.
 fn result(block: &Value, i: usize) -> Result<Value, Invalid> {
     let text = result_text(block).map_err(|e| e.within(&format!("content[{i}]")))?;
     Ok(json!({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}))
@@ -216,7 +219,7 @@ fn result_text(block: &Value) -> Result<Cow<'_, str>, Invalid> {
     }
 }
 
-/// The text of a text block at index `i`; other blocks are refused.
+/// Returns the text of the text block at index `i`. Fails for other blocks.
 fn text_of(block: &Value, i: usize) -> Result<&str, Invalid> {
     match kind(block) {
         Some("text") => block_text(block, i),

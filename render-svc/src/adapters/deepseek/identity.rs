@@ -11,7 +11,8 @@ pub(super) struct Identity {
     pub(super) has_function_calls: bool,
 }
 
-/// Matches a model by its architecture, by its name where the family has a repository, or by the control tokens of its template.
+/// Matches a model by its architecture, by its name where the family has a repository, or by the
+/// control tokens of its template.
 pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
     let &Identity { architectures, repository, has_function_calls } = identity;
     let templates = &model.artifacts.templates;

@@ -10,7 +10,8 @@ use crate::python;
 /// The settings of an encoder. Unknown template_args are ignored.
 pub(super) struct Settings<'a> {
     pub(super) thinking: bool,
-    /// Messages before the conversation that the model's cache already contains: they are read, not written.
+    /// Messages before the conversation that the model's cache already contains: they are read, not
+    /// written.
     pub(super) context: &'a [Value],
     /// Leave out the reasoning of earlier turns.
     pub(super) drop_thinking: bool,

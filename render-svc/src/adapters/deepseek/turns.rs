@@ -17,11 +17,13 @@ pub(super) struct Turn<'a> {
     pub(super) role: &'a str,
     /// None for a message that the encoder adds.
     fields: Option<&'a Object>,
-    /// Declared in the message or, for the first system message, with the conversation; each with its path.
+    /// Declared in the message or, for the first system message, with the conversation; each with
+    /// its path.
     pub(super) tools: Vec<(String, &'a Value)>,
 }
 
-/// Returns the conversation's messages. The first system message declares its tools; if there is none, one is added.
+/// Returns the conversation's messages. The first system message declares its tools; if there is
+/// none, one is added.
 pub(super) fn turns<'a>(said: &'a [Item<'a>], conversation: &'a Conversation) -> Result<Vec<Turn<'a>>, Invalid> {
     let mut turns = messages(said)?;
     let tools = listed("tools", conversation.tools.as_ref())?;
@@ -94,7 +96,8 @@ impl<'a> Turn<'a> {
         self.invalid("role", format!("this model knows no role {}", self.get("role").unwrap_or(&Value::Null)))
     }
 
-    /// Returns the functions that the message declares, one JSON schema per line; None if there are none.
+    /// Returns the functions that the message declares, one JSON schema per line; None if there are
+    /// none.
     pub(super) fn schemas(&self) -> Result<Option<String>, Invalid> {
         let missing = |path: &str| Invalid::new(format!("{path}.function"), "must be set");
         let schema =

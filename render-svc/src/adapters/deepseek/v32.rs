@@ -56,7 +56,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
 struct Encoder<'a> {
     /// The context, then the conversation.
     turns: Vec<Turn<'a>>,
-    /// For each message the one before it that is not a tool's.
+    /// For each message, the last one before it that is not a tool message.
     callers: Vec<Option<usize>>,
     /// The last message of the user or the developer.
     last_user: Option<usize>,
@@ -114,17 +114,19 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Whether the assistant's turn begins after message `i`: always, but for the last one that is left alone on demand.
+    /// Returns true if the assistant's turn begins after message `i`. Only after the last message
+    /// this is optional.
     fn opens(&self, i: usize) -> bool {
         self.add_generation_prompt || i + 1 < self.turns.len()
     }
 
-    /// How the assistant's turn begins.
+    /// Returns the start of the assistant's turn.
     fn mark(&self, is_current: bool) -> &'static str {
         if self.thinking && is_current { THINK } else { THINK_END }
     }
 
-    /// The results of a message's calls are one block: the first opens it, and the one for the last call closes it.
+    /// Writes a tool result. The first result opens the block of results, and the result of the
+    /// last call closes it.
     fn result(&self, i: usize, out: &mut String) -> Result<(), Invalid> {
         let turn = &self.turns[i];
         let (order, calls) = self.calls_before(i)?;
@@ -144,11 +146,12 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// Which of the results since the assistant's message `i` is, from 1, and how many calls that message made.
+    /// Returns the position of result `i` after its assistant message, from 1, and the number of
+    /// that message's calls.
     fn calls_before(&self, i: usize) -> Result<(usize, usize), Invalid> {
         match self.callers[i] {
             Some(caller) if self.turns[caller].role == "assistant" => Ok((i - caller, self.turns[caller].call_count())),
-            // Here the official encoder looks at index -1 which, in Python, is the last message.
+            // The official encoder reads index -1 here, which is the last message in Python.
             None if i == 0 => Ok((1, self.turns.last().map_or(0, Turn::call_count))),
             _ => Err(self.turns[i].misplaced("a tool result must follow a message of the assistant")),
         }
@@ -177,7 +180,8 @@ fn callers(turns: &[Turn<'_>]) -> Vec<Option<usize>> {
     turns.iter().enumerate().map(before).collect()
 }
 
-/// The official encoder drops developer messages before the last question, and then fails to find as many messages as it had.
+/// Fails for a role that the official encoder drops before the last question, since it then fails
+/// on the number of messages.
 fn check_droppable(turns: &[Turn<'_>]) -> Result<(), Invalid> {
     let is_kept = |turn: &Turn<'_>| matches!(turn.role, "user" | "system" | "tool" | "assistant");
     match turns.iter().find(|turn| !is_kept(turn)) {

@@ -45,7 +45,7 @@ const KNOWN_NAMES: KnownNames = KnownNames {
 
 const REMINDER: &str = "<｜latest_reminder｜>";
 
-/// Internal tasks that a message may be given, and their control tokens.
+/// Internal tasks of a message, and their control tokens.
 const TASKS: &[(&str, &str)] = &[
     ("action", "<｜action｜>"),
     ("query", "<｜query｜>"),
@@ -55,7 +55,7 @@ const TASKS: &[(&str, &str)] = &[
     ("read_url", "<｜read_url｜>"),
 ];
 
-/// What a prompt in thinking mode begins with, by `reasoning_effort`.
+/// The start of a prompt in thinking mode, by `reasoning_effort`.
 const EFFORTS: &[(&str, &str)] = &[
     ("low", ""),
     (
@@ -107,19 +107,19 @@ fn effort(args: &Object) -> Result<&'static str, Invalid> {
         .ok_or_else(|| Invalid::new("template_args.reasoning_effort", "must be \"low\", \"high\" or \"max\""))
 }
 
-/// A message, after tools' results have become the user's.
+/// A message. Tool results are part of user messages.
 enum Message<'a> {
     User { parts: Vec<Part<'a>>, task: Option<Task<'a>> },
     Other(Turn<'a>),
 }
 
-/// A part of what the user says, with the message that it comes from.
+/// A part of a user message, with the message of the request that it comes from.
 enum Part<'a> {
     Text(Turn<'a>),
     Result(Turn<'a>),
 }
 
-/// A task and where it is given.
+/// The path and value of a task.
 type Task<'a> = (String, &'a Value);
 
 impl<'a> Message<'a> {
@@ -151,8 +151,8 @@ fn task<'a>(turn: &Turn<'a>) -> Option<Task<'a>> {
     task.map(|task| (format!("{}.task", turn.path), task))
 }
 
-/// A result becomes part of the user's message before it, or a message of its own. What the user says becomes part of the user's
-/// message before it, unless that one has a task.
+/// Merges messages. A tool result becomes part of the user message before it, or a separate user
+/// message. A user message becomes part of the user message before it, unless that one has a task.
 fn merge(turns: Vec<Turn<'_>>) -> Vec<Message<'_>> {
     let mut merged: Vec<Message<'_>> = Vec::with_capacity(turns.len());
     for turn in turns {
@@ -167,10 +167,10 @@ fn merge(turns: Vec<Turn<'_>>) -> Vec<Message<'_>> {
     merged
 }
 
-/// Where a call's result belongs, by the call's id.
+/// Positions of results, by the id of their call.
 type Order<'a> = HashMap<&'a str, usize>;
 
-/// Puts each message's results into the order of the calls before it.
+/// Sorts each message's results into the order of the calls before it.
 fn sort_results<'a>(context: &[Message<'a>], messages: &mut [Message<'a>]) {
     let mut order = context.iter().rev().find_map(call_order).unwrap_or_default();
     for message in messages {
@@ -183,7 +183,7 @@ fn sort_results<'a>(context: &[Message<'a>], messages: &mut [Message<'a>]) {
     }
 }
 
-/// None where the message makes no calls.
+/// Returns the order of a message's calls; None if it has none.
 fn call_order<'a>(message: &Message<'a>) -> Option<Order<'a>> {
     let Message::Other(turn) = message else { return None };
     let calls = turn.get("tool_calls")?.as_array().filter(|calls| turn.role == "assistant" && !calls.is_empty())?;
@@ -196,7 +196,7 @@ fn call_id(call: &Value) -> Option<&str> {
     ids.into_iter().flatten().filter_map(Value::as_str).find(|id| !id.is_empty())
 }
 
-/// Sorts the results among themselves; texts stay where they are.
+/// Sorts the results among themselves. Texts keep their positions.
 fn sorted<'a>(parts: Vec<Part<'a>>, order: &Order<'_>) -> Vec<Part<'a>> {
     let is_result: Vec<bool> = parts.iter().map(|part| matches!(part, Part::Result(_))).collect();
     let (mut results, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Result(_)));
@@ -237,7 +237,7 @@ fn result(turn: &Turn<'_>) -> Result<String, Invalid> {
     }
 }
 
-/// The text of a block; for another kind of block, that it is unsupported.
+/// Returns the text of a block. For other blocks the text states that they are unsupported.
 fn block_text(block: &Value) -> Result<String, &'static str> {
     let block = block.as_object().ok_or("must be an object with a \"type\"")?;
     match block.get("type") {
@@ -262,7 +262,7 @@ struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// With the index of the first message to write.
+    /// Returns an encoder and the index of the first message to write.
     fn new(
         settings: &Settings<'a>,
         context: &'a [Item<'a>],
@@ -333,7 +333,7 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// What leads from message `i` to the assistant's turn, where that is next.
+    /// Writes the start of the assistant's turn if that follows message `i`.
     fn follow(&self, i: usize, out: &mut String) -> Result<(), Invalid> {
         let (message, next) = (&self.messages[i], self.messages.get(i + 1));
         if next.is_some_and(|next| !matches!(next.role(), "assistant" | "latest_reminder")) {
@@ -354,7 +354,8 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Which messages stay when reasoning is dropped: all from the last question on, and before it those of these roles.
+/// Returns true for each message that stays when reasoning is dropped: all from the last question
+/// on, and earlier ones with these roles.
 fn kept(messages: &[Message<'_>]) -> Vec<bool> {
     const ROLES: &[&str] = &["user", "system", "latest_reminder", "direct_search_results", "assistant"];
     let last_user = messages.iter().rposition(Message::is_asking).unwrap_or_default();
@@ -374,7 +375,7 @@ fn developer<'t>(turn: &'t Turn<'_>) -> Result<&'t str, Invalid> {
     content.ok_or_else(|| turn.invalid("content", "must be text, and not empty"))
 }
 
-/// What is not JSON is written whole, as one argument.
+/// Returns a call's arguments. Text that is not JSON is one argument.
 fn arguments(call: &Call<'_>) -> Result<Vec<(String, Json)>, Invalid> {
     let whole = || match call.arguments {
         Value::String(text) => Json::Text(text.clone()),

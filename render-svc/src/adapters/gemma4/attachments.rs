@@ -11,15 +11,15 @@ use crate::conversation::media::{Media, MediaKind, Source};
 use crate::conversation::{self, Invalid, Object};
 use crate::error::Error;
 
-/// What the conversation declares for its blocks to refer to, by id.
+/// The attachments that the conversation declares, by id.
 #[derive(Debug)]
 pub(super) struct Attachments<'a>(HashMap<&'a str, &'a Value>);
 
 impl<'a> Attachments<'a> {
-    /// Those of `template_args.attachments`, a list of `{"id", "type"?, …}`.
+    /// Reads the attachments of `template_args.attachments`, a list of `{"id", "type"?, …}`.
     ///
     /// # Errors
-    /// It is no list, or one of them has no id.
+    /// The value is not a list, or an attachment has no id.
     pub(super) fn declared_in(args: &'a Object) -> Result<Self, Invalid> {
         let declared = match args.get("attachments") {
             None | Some(Value::Null) => &[],
@@ -36,10 +36,11 @@ impl<'a> Attachments<'a> {
         Ok(Self(by_id))
     }
 
-    /// What a media block shows. Its marker has no place in the prompt yet.
+    /// Returns the attachment of a media block. The position of its marker is set when the prompt
+    /// is written.
     ///
     /// # Errors
-    /// It refers to nothing, or to media of another kind.
+    /// The block refers to an undeclared attachment, or to media of another kind.
     pub(super) fn shown_by(&self, block: &Value, kind: MediaKind, path: Path<'_>) -> Result<Attachment, Error> {
         let Media { source, mime_type, .. } =
             Media::read(block, kind).map_err(|key| path.invalid(key, "must be a string"))?;
@@ -70,7 +71,7 @@ impl<'a> Attachments<'a> {
     }
 }
 
-/// Where a block says its data is. Without a word the caller has it, and matches it by its place.
+/// Returns the location of a block's data. If the block contains none, the caller has the data.
 fn kept(source: Source<'_>) -> MediaSource {
     match source {
         Source::Base64(base64) => MediaSource::Base64(base64.to_owned()),

@@ -7,7 +7,8 @@ use super::values::{self, Keys, write_quoted, write_separated};
 use crate::conversation::{Invalid, Object};
 use crate::python::{is_true, text};
 
-/// Keys that describe a schema. They are skipped where a schema without `properties` is read as its own properties.
+/// Keys that describe a schema. They are omitted if the other keys of a schema without `properties`
+/// are read as its properties.
 const SCHEMA_KEYS: [&str; 5] = ["description", "type", "properties", "required", "nullable"];
 
 /// Writes every tool.
@@ -49,7 +50,7 @@ fn write_function(out: &mut String, function: &Object) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Without a type the brace stays open, as in the official template.
+/// Writes the parameters. Without a type the brace stays open, as in the official template.
 fn write_parameters(out: &mut String, parameters: &Object) -> Result<(), Invalid> {
     out.push_str(",parameters:{");
     if let Some(properties) = given(parameters, "properties") {
@@ -84,7 +85,7 @@ fn write_response(out: &mut String, response: &Value) {
     }
 }
 
-/// Which entries are left out.
+/// The omitted entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filter {
     Nothing,
@@ -171,7 +172,7 @@ fn write_item(out: &mut String, key: &str, value: &Value) -> Result<(), Invalid>
     Ok(())
 }
 
-/// An object without `properties` has every other key read as one.
+/// Writes the properties of an object. Without `properties`, every other key is a property.
 fn write_members(out: &mut String, schema: &Object) -> Result<(), Invalid> {
     out.push_str("properties:{");
     match schema.get("properties") {
@@ -203,7 +204,7 @@ fn write_type(out: &mut String, kind: &str) {
     write_quoted(out, kind);
 }
 
-/// Writes items with commas between them, up to the first that fails.
+/// Writes items with commas between them, up to the first error.
 fn try_write_separated<T>(
     out: &mut String,
     items: impl IntoIterator<Item = T>,
@@ -218,7 +219,7 @@ fn try_write_separated<T>(
     result
 }
 
-/// A schema's type in capitals; empty without one.
+/// Returns a schema's type in capitals; an empty text without one.
 fn upper_type(schema: &Value) -> String {
     upper(&printed(schema.get("type")))
 }
@@ -227,12 +228,12 @@ fn upper(text: &str) -> String {
     marks::rewrite(text, str::to_uppercase)
 }
 
-/// What Jinja prints for a value that may not be there.
+/// Returns the text that Jinja prints for an optional value.
 fn printed(value: Option<&Value>) -> String {
     value.map(text).unwrap_or_default()
 }
 
-/// A key's value, if Python takes it for true.
+/// Returns a key's value if it is true in Python.
 fn given<'a>(object: &'a Object, key: &str) -> Option<&'a Value> {
     object.get(key).filter(|value| is_true(value))
 }

@@ -1,14 +1,14 @@
-//! Where in a request something stands, for error messages.
+//! Paths of messages and blocks in a request, for errors.
 
 use std::fmt;
 
 use crate::conversation::Invalid;
 
-/// The path of a message or of a block in it, written out only when it is needed.
+/// The path of a message or of a block in it. It is formatted only for an error or an attachment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Path<'p> {
     Message(usize),
-    /// An item of a list that belongs to something.
+    /// An item of a list.
     Item(&'p Path<'p>, &'static str, usize),
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Path<'_> {
 }
 
 impl Path<'_> {
-    /// Blames a field of what stands here.
+    /// Returns an error about a field at this path.
     pub(super) fn invalid(&self, field: &str, problem: &str) -> Invalid {
         Invalid::new(format!("{self}.{field}"), problem)
     }

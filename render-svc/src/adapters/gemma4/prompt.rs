@@ -15,18 +15,18 @@ use crate::conversation::media::MediaKind;
 use crate::error::Error;
 use crate::warning::Warning;
 
-/// What the prompt depends on besides the conversation.
+/// The settings of the prompt.
 #[derive(Debug)]
 pub(super) struct Options<'a> {
-    /// What the prompt begins with.
+    /// The start of the prompt.
     pub bos: &'a str,
-    /// The model is to think before it answers.
+    /// The model reasons before it answers.
     pub thinks: bool,
-    /// Thoughts that led to calls stay, even before the last user message.
+    /// Keep thoughts of turns with calls, also before the last user message.
     pub preserves_thinking: bool,
     /// End with the start of the model's turn.
     pub adds_generation_prompt: bool,
-    /// Start that turn with an empty thought when the model is not to think.
+    /// Start that turn with an empty thought if the model does not reason.
     pub shows_empty_thought: bool,
 }
 
@@ -39,18 +39,18 @@ pub(super) struct Prompt {
     pub warnings: Vec<Warning>,
 }
 
-/// How a written turn ended.
+/// The end of a written turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Complete: the next one opens its own.
+    /// The turn is complete, and the next one has its own start.
     Closed,
-    /// With a call that has no result yet.
+    /// A call without a result.
     Call,
-    /// With a result, after which the model goes on in the same turn.
+    /// A result, after which the model continues in the same turn.
     Result,
 }
 
-/// What stands around a turn.
+/// The position of a turn among the others.
 #[derive(Debug)]
 struct Place<'a> {
     /// The roles of the turns before and after.
@@ -59,7 +59,7 @@ struct Place<'a> {
     is_after_last_user: bool,
 }
 
-/// What has been written of a turn.
+/// The parts of a turn that are written.
 #[derive(Debug, Default)]
 struct Progress {
     has_call: bool,
@@ -71,7 +71,7 @@ struct Progress {
 /// Writes a whole conversation.
 ///
 /// # Errors
-/// A message or tool that is not of the shape it must have, by path.
+/// A message or tool with a wrong shape, by path.
 pub(super) fn write(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
     let dialogue = turns::read(conversation)?;
     let tools = conversation.tools.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -132,7 +132,8 @@ impl Prompt {
         self.end_turn(role, place, &progress)
     }
 
-    /// The official order: calls, their results, words. Where calls stand among the words, the results follow it all.
+    /// Writes the body of a turn in the official order: calls, results, text. If calls are among
+    /// the blocks, the results come last.
     fn body(&mut self, turn: Turn<'_>) -> Progress {
         let is_model = turn.shown_role() == "model";
         let (results, late_results) = match turn.has_inline_calls() {
@@ -250,7 +251,7 @@ impl Prompt {
     }
 }
 
-/// What the model said, without what it thought in between.
+/// Returns the model's text without thoughts.
 fn without_thoughts(text: &str) -> Cow<'_, str> {
     match marks::of(text) {
         None if !text.contains("<channel|>") && !text.contains("<|channel>") => Cow::Borrowed(text),

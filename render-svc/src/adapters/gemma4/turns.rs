@@ -1,5 +1,5 @@
-//! A conversation as Gemma 4 sees it: turns, each with its calls, and with the results of these calls, whichever message they
-//! came in.
+//! A conversation as turns, each with its calls and the results of these calls, from whichever
+//! message.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,14 +17,15 @@ use crate::marked_json;
 use crate::python::is_true;
 use crate::warning::{Warning, WarningCode};
 
-/// What a result is of if nothing names its tool.
+/// The tool name of a result that no call or field names.
 const UNKNOWN: &str = "unknown";
 
-/// What the official template raises, word for word.
+/// The exact error of the official template.
 const ARGUMENTS_NOT_AN_OBJECT: &str = "chat_template: tool_calls[].function.arguments must be a JSON object (mapping), not a string. \
                                        Deserialize arguments before passing to the template.";
 
-/// A name is written once per result, however short the result is: without a bound a small request could ask for a huge prompt.
+/// Maximum length of a tool name in bytes. A name is written once per result, so that a small
+/// request could otherwise make a huge prompt.
 const MAX_NAME_BYTES: usize = 256;
 
 /// A whole conversation.
@@ -32,23 +33,23 @@ const MAX_NAME_BYTES: usize = 256;
 pub(super) struct Dialogue<'a> {
     /// The leading system or developer message.
     pub system: Option<System<'a>>,
-    /// Every other message but those that are results of calls.
+    /// All other messages, except results of calls.
     pub turns: Vec<Turn<'a>>,
     pub warnings: Vec<Warning>,
 }
 
-/// What the system turn says.
+/// The content of the system turn.
 #[derive(Debug)]
 pub(super) struct System<'a> {
     pub parts: Vec<Part<'a>>,
-    /// What follows every part: the official template writes a space after each block.
+    /// The text after every part. The official template writes a space after each block.
     pub separator: &'static str,
 }
 
-/// What one message says, and what it was answered.
+/// One message, with the results of its calls.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    /// As the message has it: "assistant", not "model".
+    /// The role in the message: "assistant", not "model".
     pub role: &'a str,
     pub thinking: Option<&'a str>,
     /// From the message's `tool_calls`.
@@ -60,7 +61,7 @@ pub(super) struct Turn<'a> {
     pub parts: Vec<Part<'a>>,
 }
 
-/// A part of a message, in its place.
+/// A part of a message.
 #[derive(Debug)]
 pub(super) enum Part<'a> {
     Text(&'a str),
@@ -72,13 +73,13 @@ pub(super) enum Part<'a> {
 /// A call of a tool.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
-    /// Null without one.
+    /// Null if the call has none.
     id: &'a Value,
     pub name: &'a str,
     pub arguments: Option<&'a Object>,
 }
 
-/// What a tool answered.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct Response<'a> {
     pub name: &'a str,
@@ -86,21 +87,21 @@ pub(super) struct Response<'a> {
     pub media: Vec<Attachment>,
 }
 
-/// A response without its name.
+/// A result without its name.
 type Body<'a> = (Cow<'a, Value>, Vec<Attachment>);
 
 impl<'a> Turn<'a> {
-    /// The role as the prompt has it.
+    /// Returns the role in the prompt.
     pub(super) fn shown_role(&self) -> &'a str {
         if self.role == "assistant" { "model" } else { self.role }
     }
 
-    /// Whether it calls tools, by `tool_calls` or by blocks.
+    /// Returns true if the message calls tools, by `tool_calls` or by blocks.
     pub(super) fn has_calls(&self) -> bool {
         self.every_call().next().is_some()
     }
 
-    /// Whether calls stand among its blocks.
+    /// Returns true if calls are among its blocks.
     pub(super) fn has_inline_calls(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Call(_)))
     }
@@ -113,7 +114,8 @@ impl<'a> Turn<'a> {
         self.calls.iter().chain(inline)
     }
 
-    /// Whether results in later messages are its own. The official template looks for none where the message has `tool_responses`.
+    /// Returns true if results in later messages belong to it. The official template ignores them
+    /// if the message has `tool_responses`.
     fn awaits_results(&self) -> bool {
         self.has_calls() && self.responses.is_empty()
     }
@@ -122,7 +124,7 @@ impl<'a> Turn<'a> {
 /// Reads a conversation.
 ///
 /// # Errors
-/// The first message that is not of the shape it must have, by path.
+/// The first message with a wrong shape, by path.
 pub(super) fn read(conversation: &Conversation) -> Result<Dialogue<'_>, Error> {
     let mut reader = Reader::new(conversation)?;
     let mut messages = conversation.messages.iter().enumerate().peekable();
@@ -140,16 +142,17 @@ fn is_system(message: &Value) -> bool {
     matches!(message.get("role").and_then(Value::as_str), Some("system" | "developer"))
 }
 
-/// Reads messages one after the other, and knows what was called before.
+/// Reads messages in order, with the calls so far.
 struct Reader<'a> {
     attachments: Attachments<'a>,
-    /// The name of the only tool there is: what a result without a call must be of.
+    /// The name of the only declared tool, if there is exactly one. A result without a call gets
+    /// this name.
     only_tool: Option<&'a str>,
-    /// The names of all calls so far, by id; of equal ids the latest.
+    /// The names of all calls so far, by id. The latest call with an id wins.
     called: HashMap<&'a str, &'a str>,
     /// The names of the last turn's calls, by id.
     called_last: HashMap<&'a Value, &'a str>,
-    /// Whether the last turn waits for results.
+    /// True if results in the next messages belong to the last turn.
     awaits_results: bool,
     turns: Vec<Turn<'a>>,
     warnings: Vec<Warning>,
@@ -180,7 +183,7 @@ impl<'a> Reader<'a> {
     fn message(&mut self, message: &'a Value, path: Path<'_>) -> Result<(), Error> {
         let role = string(message, "role", path)?;
         match role {
-            // The official template shows no result without a call before it.
+            // The official template omits a result without a call before it.
             "tool" if !self.awaits_results => {
                 self.warn(path, "the tool's result answers no call: not shown".to_owned());
                 Ok(())
@@ -202,12 +205,13 @@ impl<'a> Reader<'a> {
         self.warnings.push(Warning { code: WarningCode::ToolResultUnpaired, path: path.to_string(), text });
     }
 
-    /// Warns of a result whose id is no call's.
+    /// Warns of a result with the id of no call.
     fn warn_unpaired(&mut self, path: Path<'_>, name: &str) {
         self.warn(path, format!("the tool's result has the id of no call before it: shown as a result of {name:?}"));
     }
 
-    /// Adds a turn, without the results in it that the turn before it asked for; nothing else may be left to add.
+    /// Adds a turn. Results in it that belong to the turn before it are moved there; a turn of only
+    /// such results is not added.
     fn add(&mut self, mut turn: Turn<'a>) {
         if self.awaits_results && turn.shown_role() != "model" {
             let is_result = |part: &mut Part<'_>| matches!(part, Part::Result(_));
@@ -310,7 +314,7 @@ impl<'a> Reader<'a> {
         Ok(self.called(Call { id: &block["id"], name, arguments }))
     }
 
-    /// A result is of the call with its id, else of the only tool there is.
+    /// Reads a result of the call with its id, else of the only tool.
     fn tool_result(&mut self, block: &'a Value, path: Path<'_>) -> Result<Response<'a>, Error> {
         let called = block["tool_use_id"].as_str().and_then(|id| self.called.get(id).copied());
         let name = called.or(self.only_tool).unwrap_or(UNKNOWN);
@@ -324,14 +328,15 @@ impl<'a> Reader<'a> {
         Ok(Response { name, body: unfolded(body), media })
     }
 
-    /// A `tool` message is the result of the last turn's call with its id, else of the tool that it names.
+    /// Reads a `tool` message: the result of the last turn's call with its id, else of the tool
+    /// that it names.
     fn tool_message(&mut self, message: &'a Value, path: Path<'_>) -> Result<Response<'a>, Error> {
         let (body, media) = self.response_body(message, path)?;
         let name = match self.called_last.get(&message["tool_call_id"]) {
             Some(name) => *name,
             None => {
                 let name = name_or_unknown(message, path)?;
-                // A result without an id may name its tool instead.
+                // A result without an id may name its tool.
                 if name == UNKNOWN || !message["tool_call_id"].is_null() {
                     self.warn_unpaired(path, name);
                 }
@@ -366,13 +371,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a tool message is a list of `tool_result` blocks, rather than the result itself.
+/// Returns true if a tool message is a list of `tool_result` blocks, rather than the result itself.
 fn holds_results(message: &Value) -> bool {
     let blocks = conversation::blocks(message);
     !blocks.is_empty() && blocks.iter().all(|block| conversation::kind(block) == Some("tool_result"))
 }
 
-/// A typed result can only hold an object as text, so text that is one counts as one.
+/// Returns text that is a JSON object as the object, because a typed result can contain an object
+/// only as text.
 fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
     let object = match body.as_ref() {
         Value::String(text) => marked_json::object(text),
@@ -382,7 +388,8 @@ fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
 }
 
 fn thinking<'a>(message: &'a Value, path: Path<'_>) -> Result<Option<&'a str>, Invalid> {
-    // transformers lets the first field that is set stand for the others, and the template prefers `reasoning`.
+    // In transformers the first field that is set replaces the others, and the template prefers
+    // `reasoning`.
     let first_set = ["reasoning_content", "thinking", "reasoning"].map(|key| &message[key]);
     let first_set = first_set.into_iter().find(|value| !value.is_null());
     let preferred = Some(&message["reasoning"]).filter(|value| is_true(value));
@@ -425,7 +432,7 @@ fn string<'a>(object: &'a Value, key: &str, path: Path<'_>) -> Result<&'a str, I
     object[key].as_str().ok_or_else(|| path.invalid(key, "must be a string"))
 }
 
-/// A list that may be missing, or anything that Python takes for false.
+/// Returns an optional list. A value that is false in Python is an empty list.
 fn list<'a>(message: &'a Value, key: &str, path: Path<'_>) -> Result<&'a [Value], Invalid> {
     match &message[key] {
         Value::Array(items) => Ok(items),

@@ -1,12 +1,13 @@
-//! Template arguments that cannot reach a template: transformers' `apply_chat_template` takes keywords of these names itself.
+//! Template arguments that cannot reach a template, because `apply_chat_template` of transformers
+//! has parameters with these names.
 
 use std::borrow::Cow;
 
 use crate::conversation::Object;
 use crate::warning::{Warning, WarningCode};
 
-/// The parameters of `apply_chat_template` in transformers 5.23 and what it passes to the template itself, each with the request's
-/// field for it, where there is one.
+/// The parameters of `apply_chat_template` in transformers 5.23 and the variables that it sets,
+/// each with the request's field for it, if any.
 const RESERVED: &[(&str, Option<&str>)] = &[
     ("conversation", Some("messages")),
     ("messages", Some("messages")),
@@ -26,12 +27,12 @@ const RESERVED: &[(&str, Option<&str>)] = &[
     ("tokenizer_kwargs", None),
 ];
 
-/// Whether an argument of this name cannot reach a template.
+/// Returns true if an argument of this name cannot reach a template.
 pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|(reserved, _)| *reserved == name)
 }
 
-/// The arguments without those of reserved names.
+/// Returns the arguments without those of reserved names.
 pub(super) fn left_out(args: &Object) -> Cow<'_, Object> {
     if !args.keys().any(|name| is_reserved(name)) {
         return Cow::Borrowed(args);
@@ -40,7 +41,7 @@ pub(super) fn left_out(args: &Object) -> Cow<'_, Object> {
     Cow::Owned(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// Warns of each argument of a reserved name.
+/// Warns of each argument with a reserved name.
 pub(super) fn warnings(args: &Object) -> impl Iterator<Item = Warning> {
     let found = |name: &String| RESERVED.iter().find(|(reserved, _)| reserved == name);
     args.keys().filter_map(found).map(|(name, field)| {

@@ -1,4 +1,5 @@
-//! What a template will not show of a conversation, told from its source: it is never rendered to find out.
+//! Warnings about parts of a conversation that a template does not show. They follow from its
+//! source, without rendering.
 
 use serde_json::Value;
 use tandem_template::{ArgumentsShape, ChatTemplate};
@@ -7,8 +8,8 @@ use super::reserved;
 use crate::conversation::Conversation;
 use crate::warning::{Warning, WarningCode};
 
-/// Warns of tools, documents and arguments that the template never reads, and of tool calls whose arguments have another type than
-/// it wants.
+/// Warns of tools, documents and arguments that the template never reads, and of tool call
+/// arguments of a type that it does not support.
 pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Warning> {
     let Conversation { messages, template_args, .. } = conversation;
     let mut warnings = Vec::new();
@@ -29,7 +30,7 @@ fn unread(code: WarningCode, path: &str) -> Warning {
     Warning { code, path: path.to_owned(), text: format!("the model's chat template never reads {path}: ignored") }
 }
 
-/// One warning for every call whose arguments are not what the template wants.
+/// Returns a warning for each call whose arguments have another type than the template requires.
 fn arguments(wanted: ArgumentsShape, messages: &[Value]) -> Vec<Warning> {
     let (is_wrong, text): (fn(&Value) -> bool, _) = match wanted {
         ArgumentsShape::Object => (Value::is_string, "are text, and the model's chat template wants an object"),
@@ -53,7 +54,7 @@ fn calls(message: &Value) -> impl Iterator<Item = (usize, &Value)> {
     calls.into_iter().flatten().enumerate()
 }
 
-/// A call's arguments, with or without `{"function": …}` around them, and the path to them.
+/// Returns a call's arguments and their path. `{"function": …}` around them is optional.
 fn arguments_of(call: &Value) -> Option<(&'static str, &Value)> {
     match call.get("function") {
         Some(function) => Some(("function.arguments", function.get("arguments")?)),

@@ -1,4 +1,4 @@
-//! Conversations: the wire's typed messages to the JSON that templates are written against.
+//! Conversations: typed messages of the wire to the JSON that templates are written against.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,13 +20,14 @@ pub(super) fn conversation(conversation: chat::Conversation) -> Result<Conversat
     })
 }
 
-/// Converts a repeated field, naming the index of the item that is wrong.
+/// Converts a repeated field. An error contains the index of the item.
 fn each<T>(field: &str, items: Vec<T>, convert: impl Fn(T) -> Result<Value, Invalid>) -> Result<Vec<Value>, Invalid> {
     let items = items.into_iter().enumerate();
     items.map(|(i, item)| convert(item).map_err(|e| e.within(&format!("{field}[{i}]")))).collect()
 }
 
-/// A repeated field's JSON list; none when empty, since the wire cannot tell the two apart.
+/// Returns the JSON list of a repeated field; None if it is empty, because the wire does not
+/// distinguish the two.
 fn list(items: Vec<Value>) -> Option<Value> {
     (!items.is_empty()).then_some(Value::Array(items))
 }
@@ -102,7 +103,7 @@ fn block(block: chat::Block) -> Result<Value, Invalid> {
     }
 }
 
-/// Where a media block's data is, whatever it shows.
+/// The location of a media block's data, for every kind of media.
 enum Source {
     Base64(String),
     Data(chat::MediaData),
@@ -110,7 +111,7 @@ enum Source {
     AttachmentId(String),
 }
 
-/// The three media blocks have sources of one shape, and a type each.
+/// The sources of the three media blocks have the same shape, but different types.
 macro_rules! source_from {
     ($($module:ident),*) => {$(
         impl From<chat::$module::Source> for Source {
