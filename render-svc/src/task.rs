@@ -25,14 +25,14 @@ use retry::RetryBudget;
 #[derive(Debug)]
 pub struct TaskRunner<G> {
     generator: Option<Arc<G>>,
-    meters: TaskMetrics,
+    metrics: TaskMetrics,
 }
 
 impl<G: Generator> TaskRunner<G> {
     /// Creates a runner. Without a generator, it rejects every task.
     #[must_use]
     pub fn new(generator: Option<G>) -> Self {
-        Self { generator: generator.map(Arc::new), meters: TaskMetrics::default() }
+        Self { generator: generator.map(Arc::new), metrics: TaskMetrics::default() }
     }
 
     /// Starts a task.
@@ -47,7 +47,7 @@ impl<G: Generator> TaskRunner<G> {
         let stream = generator.start(&request).await?;
         Ok(TaskRun {
             generator,
-            meters: self.meters.clone(),
+            metrics: self.metrics.clone(),
             span: Span::current(),
             request,
             stream,
@@ -62,7 +62,7 @@ impl<G: Generator> TaskRunner<G> {
 #[derive(Debug)]
 pub struct TaskRun<G: Generator> {
     generator: Arc<G>,
-    meters: TaskMetrics,
+    metrics: TaskMetrics,
     /// Parent of further calls.
     span: Span,
     request: GenerationRequest,
@@ -151,7 +151,7 @@ impl<G: Generator> TaskRun<G> {
         let resumed = self.generator.resume(&self.request, self.output.resume_after(), &self.stream, class);
         self.stream = self.span.around(resumed).await?;
         self.output.restart();
-        self.meters.resumed();
+        self.metrics.resumed();
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! The requests of tasks to the generation service.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Instant;
 
 use tandem_common::pb::generate::v1::{Grammar, OutputSpec, ReturnOptions, Sampling, Stop};
+use tandem_common::random::random_u64;
 use tandem_model_files::tokenizer::Encoding;
 
 use crate::conversation::Invalid;
@@ -72,7 +72,7 @@ impl TryFrom<Task> for GenerationRequest {
         let Output::Prompt { tokens: Some(Encoding { ids: prompt, .. }), .. } = rendered.output else {
             return Err(Error::ImagesNotSupported);
         };
-        options.sampling.seed.get_or_insert_with(|| RandomState::new().hash_one(()));
+        options.sampling.seed.get_or_insert_with(random_u64);
         options.return_options.token_ids = true;
         let tokenizer_sha256 = rendered.model.tokenizer()?.sha256().to_owned();
         Ok(Self { model: rendered.model.id.clone(), tokenizer_sha256, prompt, options, deadline })
