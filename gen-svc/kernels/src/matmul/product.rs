@@ -10,7 +10,8 @@ use crate::quantize::Int8Rows;
 pub struct Input<'a> {
     pub floats: &'a [f32],
     pub columns: usize,
-    /// The same rows, quantized. Required if a matrix [needs integers](Format::needs_integers).
+    /// The same rows, quantized. Required if a matrix
+    /// [needs integers](crate::Format::needs_integers).
     pub integers: Option<&'a Int8Rows>,
 }
 
