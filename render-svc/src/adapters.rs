@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tandem_template::{ArgumentsShape, LocalTime, Marks};
+use tandem_template::{ArgumentsShape, LocalTime, Taint};
 
 use crate::chat::Conversation;
 use crate::error::Error;
@@ -112,7 +112,7 @@ pub struct Input<'a> {
     /// What rendering may take.
     pub limits: Limits,
     /// How letters of the conversation are marked. Letters and marked letters are to be treated alike.
-    pub marks: Option<Marks>,
+    pub marks: Option<Taint>,
 }
 
 /// What an adapter made.

@@ -17,7 +17,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 use tandem_model_files::tokenizer::{AddedToken, Tokenizer};
-use tandem_template::{Marks, RenderError};
+use tandem_template::{RenderError, Taint};
 
 use crate::adapters::Kind;
 use crate::chat::{Conversation, Object};
@@ -183,7 +183,7 @@ impl ControlTokens {
         prompt: &str,
         conversation: &Conversation,
         kind: Kind,
-        render: impl FnOnce(&Conversation, Marks) -> Result<String, Error>,
+        render: impl FnOnce(&Conversation, Taint) -> Result<String, Error>,
     ) -> Result<Vec<Range<usize>>, Error> {
         let mut found = self.in_text(prompt);
         if found.is_empty() {
@@ -221,7 +221,7 @@ fn is_html(text: &str) -> bool {
 /// Marks the letters of a conversation.
 #[derive(Debug, Clone, Copy)]
 struct Marking {
-    marks: Marks,
+    marks: Taint,
     /// The fields of messages and blocks that stay as they are.
     fields: &'static [&'static str],
     /// Those of all objects in them and of everything else.
@@ -258,7 +258,7 @@ impl Marking {
 
     fn value(self, value: &Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.marks.marked(text)),
+            Value::String(text) => Value::String(self.marks.taint_text(text)),
             Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
             Value::Object(object) => Value::Object(self.object(object)),
             other => other.clone(),
@@ -271,7 +271,7 @@ impl Marking {
 
     fn field(self, key: &str, value: &Value) -> (String, Value) {
         if !self.fields.contains(&key) {
-            return (self.marks.marked(key), self.within().value(value));
+            return (self.marks.taint_text(key), self.within().value(value));
         }
         let is_usual = match (key, value.as_str()) {
             ("role", Some(role)) => ROLES.contains(&role),
@@ -291,11 +291,11 @@ struct Unmarked {
 }
 
 impl Unmarked {
-    fn of(rendered: &str, marks: Marks) -> Self {
+    fn of(rendered: &str, marks: Taint) -> Self {
         let mut unmarked = Self::default();
-        for (is_marked, stretch) in marks.stretches(rendered) {
+        for (is_marked, stretch) in marks.runs(rendered) {
             let start = unmarked.text.len();
-            unmarked.text.push_str(&marks.plain(stretch));
+            unmarked.text.push_str(&marks.strip(stretch));
             if is_marked {
                 unmarked.parts.push(start..unmarked.text.len());
             }
@@ -311,17 +311,17 @@ impl Unmarked {
 }
 
 /// Marks whose marked letters stand nowhere in a conversation.
-fn unused_marks(conversation: &Conversation) -> Option<Marks> {
+fn unused_marks(conversation: &Conversation) -> Option<Taint> {
     let Conversation { messages, tools, documents, template_args } = conversation;
     let values = || messages.iter().chain(tools).chain(documents).chain(template_args.values());
-    Marks::ALL.into_iter().find(|&marks| !values().any(|value| are_in(marks, value)))
+    Taint::ALL.into_iter().find(|&marks| !values().any(|value| are_in(marks, value)))
 }
 
-fn are_in(marks: Marks, value: &Value) -> bool {
+fn are_in(marks: Taint, value: &Value) -> bool {
     match value {
-        Value::String(text) => marks.are_in(text),
+        Value::String(text) => marks.is_in(text),
         Value::Array(items) => items.iter().any(|item| are_in(marks, item)),
-        Value::Object(object) => object.iter().any(|(key, value)| marks.are_in(key) || are_in(marks, value)),
+        Value::Object(object) => object.iter().any(|(key, value)| marks.is_in(key) || are_in(marks, value)),
         _ => false,
     }
 }

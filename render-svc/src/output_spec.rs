@@ -251,7 +251,7 @@ fn render(
         add_generation_prompt,
         continue_final_message: false,
         now: LocalTime::EPOCH,
-        marks: None,
+        taint: None,
     };
     Some(templates.choose(None, false).ok()?.template.apply(&input, &Limits::default()).ok()?.text)
 }

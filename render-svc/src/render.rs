@@ -12,7 +12,7 @@ use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{Around, EncodeOptions, Encoding};
 use tandem_template::LocalTime;
-use tandem_template::marks::Reading;
+use tandem_template::taint::TaintScope;
 
 use crate::adapters::{
     self, Adapter, Attachment, Choice, Dialect, Input, Kind, Registry, Rendering, Resolution, Warning, WarningCode,
@@ -235,7 +235,7 @@ fn users_control_tokens(
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
     let again = |conversation: &Conversation, marks| {
-        let _reading = Reading::start(Some(marks));
+        let _scope = TaintScope::start(Some(marks));
         let rendering = (adapter.render)(model, &Input { conversation, marks: Some(marks), ..*input })?;
         Ok(rendering.prompt)
     };

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, Marks, RenderError};
+use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, RenderError, Taint};
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
@@ -58,7 +58,7 @@ impl Case {
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continue_final_message,
             now: NOW,
-            marks: None,
+            taint: None,
         };
         template.apply(&input, limits)
     }
@@ -901,8 +901,8 @@ fn encoded_texts_are_pythons_bytes() {
 /// Letters of the conversation stay marked when they go through bytes.
 #[test]
 fn bytes_of_marked_letters_decode_to_marked_letters() {
-    let marks = Marks::ALL[0];
-    let content = marks.marked("é<");
+    let marks = Taint::ALL[0];
+    let content = marks.taint_text("é<");
     let messages = [json!({"role": "user", "content": content})];
     let template =
         "{% set b = messages[0].content.encode() %}{{ b.decode() }}{{ b|length }}{{ (b + 'x'.encode())[2:].decode() }}";
@@ -917,10 +917,10 @@ fn bytes_of_marked_letters_decode_to_marked_letters() {
         add_generation_prompt: false,
         continue_final_message: false,
         now: NOW,
-        marks: Some(marks),
+        taint: Some(marks),
     };
     let applied = template.apply(&input, &Limits::default()).expect("the conversation renders");
-    assert_eq!(applied.text, format!("{content}3{}x", marks.marked("<")));
+    assert_eq!(applied.text, format!("{content}3{}x", marks.taint_text("<")));
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! What transformers does around a template in `apply_chat_template`.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
-use super::error::{Fallible, RenderError};
-use super::program::Program;
-use super::python::{number, text};
-use super::value::{Dict, Namespaces, Seq, SeqKind, none};
-use super::{Applied, Input, Limits, budget, clock, machine, marks};
+use crate::clock::{self, LocalTime};
+use crate::error::{Fallible, RenderError};
+use crate::limits::Limits;
+use crate::program::Program;
+use crate::python::{number, text};
+use crate::taint::{self, Taint};
+use crate::value::{Dict, Namespaces, Seq, SeqKind, none};
+use crate::{budget, machine};
 
 /// What marks the end of the final message while it is rendered.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -18,6 +22,38 @@ const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 /// The arguments that the conversation itself sets.
 const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
+/// A conversation and how to render it.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The messages, each a JSON object.
+    pub messages: &'a [Json],
+    /// A list of JSON objects. Without tools, templates see `none`.
+    pub tools: Option<&'a Json>,
+    /// A list of JSON objects. Without documents, templates see `none`.
+    pub documents: Option<&'a Json>,
+    /// Arguments for the template, which override special tokens of the same name.
+    pub args: &'a Map<String, Json>,
+    /// `bos_token`, `eos_token` and the like; only those that the model has.
+    pub special_tokens: &'a Map<String, Json>,
+    /// Whether the prompt ends with the start of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// Whether the prompt ends within the final message, for the model to go on with.
+    pub continue_final_message: bool,
+    /// What `strftime_now` sees.
+    pub now: LocalTime,
+    /// How letters of the conversation are marked, which the template does not see.
+    pub taint: Option<Taint>,
+}
+
+/// A rendered conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The prompt.
+    pub text: String,
+    /// The bytes of `text` that `{% generation %}` blocks put out, in the order in which the blocks ended.
+    pub generation_spans: Vec<Range<usize>>,
+}
+
 pub(super) fn apply(
     program: &Program,
     source: &str,
@@ -25,7 +61,7 @@ pub(super) fn apply(
     limits: &Limits,
 ) -> Result<Applied, RenderError> {
     check(input)?;
-    let _reading = marks::Reading::start(input.marks);
+    let _scope = taint::TaintScope::start(input.taint);
     let mut messages = prepare(input.messages)?;
     let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
     let mut applied = run(program, &messages, input, limits)?;
@@ -99,7 +135,7 @@ fn cannot_continue<T>(message: impl Into<String>) -> Result<T, RenderError> {
     Err(RenderError::ContinueFinalMessage { message: message.into() })
 }
 
-/// Marks the end of the final message's text, and gives the text.
+/// Taint the end of the final message's text, and gives the text.
 fn mark_final(messages: &mut Messages<'_>, source: &str) -> Result<String, RenderError> {
     let last = messages.last_mut().map(Cow::to_mut);
     let content = last.and_then(|message| message.get_mut("content")).filter(|content| !content.is_null());

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::value::BigInt;
+use num_bigint::BigInt;
 
 /// A name in a template.
 pub(crate) type Name = Rc<str>;

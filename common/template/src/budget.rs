@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 
 use minijinja::Value;
 
-use super::Limits;
-use super::error::{Fallible, Limit, limit};
+use crate::error::{Fallible, Limit, limit};
+use crate::limits::Limits;
 
 /// Texts from this size on are credited when they are dropped.
 const LARGE_TEXT: usize = 16 * 1024;

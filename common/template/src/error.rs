@@ -75,13 +75,13 @@ pub enum RenderError {
 /// A bound on what one render may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Limit {
-    /// [`Limits::steps`](super::Limits::steps).
+    /// [`Limits::steps`](crate::Limits::steps).
     #[error("the limit on computing steps")]
     Steps,
-    /// [`Limits::bytes`](super::Limits::bytes).
+    /// [`Limits::bytes`](crate::Limits::bytes).
     #[error("the limit on memory")]
     Bytes,
-    /// [`Limits::output`](super::Limits::output).
+    /// [`Limits::output`](crate::Limits::output).
     #[error("the limit on output size")]
     Output,
     /// Lists in lists in lists: deeper than any JSON text.

@@ -4,8 +4,9 @@ mod literal;
 mod tag;
 mod text;
 
-use super::ast::Const;
-use super::error::CompileError;
+use crate::ast::Const;
+use crate::error::CompileError;
+use crate::unicode::is_space;
 
 /// A token and the line it starts on.
 #[derive(Debug)]
@@ -52,11 +53,6 @@ impl TokenKind {
             Self::Eof => "end of template".to_owned(),
         }
     }
-}
-
-/// Whether Python's `str.isspace` holds: Unicode white space and four ASCII separators.
-pub(crate) fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
 /// Folds line ends to `\n` and drops one at the very end.

@@ -10,73 +10,77 @@
 //! Templates and conversations are untrusted. A template sees nothing but the conversation: no clock, no environment,
 //! no files. What it may use is bounded by [`Limits`], and every bound is an error of its own.
 
+mod analysis;
 mod apply;
+mod arguments;
 mod ast;
 mod budget;
 mod clock;
 mod compiler;
 mod error;
-mod facts;
 mod filters;
-mod globals;
+mod interpreter;
 mod lexer;
+mod limits;
 mod machine;
-pub mod marks;
 mod parser;
 mod predicates;
 mod program;
-mod python;
+pub mod python;
 mod scope;
+pub mod taint;
+mod text_buffer;
 mod unicode;
 mod value;
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use analysis::TemplateAnalysis;
 
+pub use analysis::ArgumentsShape;
+pub use apply::{Applied, Input};
 pub use clock::LocalTime;
 pub use error::{CompileError, Limit, RenderError};
-pub use facts::ArgumentsShape;
-pub use marks::Marks;
+pub use limits::Limits;
+pub use taint::Taint;
 
 /// A compiled chat template. Cloning is cheap, and any number of threads may share one.
 #[derive(Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
     program: Arc<program::Program>,
-    facts: Arc<facts::Facts>,
+    analysis: Arc<TemplateAnalysis>,
 }
 
 impl ChatTemplate {
     /// Compiles a template; an error names the line and the construct.
     pub fn compile(source: &str) -> Result<Self, CompileError> {
-        let (program, facts) = budget::with_compiler_stack(|| {
+        let (program, analysis) = budget::with_compiler_stack(|| {
             let _meter = budget::Meter::start(&Limits::default());
             let template = parser::parse(source)?;
             let program = compiler::compile(&template)?;
-            let facts = facts::Facts::of(&template, &program);
-            Ok((program, facts))
+            let analysis = TemplateAnalysis::of(&template, &program);
+            Ok((program, analysis))
         })?;
-        Ok(Self { source: source.into(), program: Arc::new(program), facts: Arc::new(facts) })
+        Ok(Self { source: source.into(), program: Arc::new(program), analysis: Arc::new(analysis) })
     }
 
     /// Whether the template may look up this variable: `tools`, `documents`, a template argument. False only if what is
     /// given by this name can change nothing.
     pub fn reads(&self, name: &str) -> bool {
-        self.facts.reads(name)
+        self.analysis.reads(name)
     }
 
     /// Which JSON type the template wants the `arguments` of tool calls to have.
     pub fn arguments(&self) -> ArgumentsShape {
-        self.facts.arguments
+        self.analysis.arguments
     }
 
     /// Every text that the template itself holds, data and string literals, each once, with a null character between two.
     /// An added token that occurs in it is a control token of the template.
     pub fn literal_text(&self) -> &str {
-        &self.facts.literal_text
+        &self.analysis.literal_text
     }
 
     /// The template's source, as it was given.
@@ -93,58 +97,5 @@ impl ChatTemplate {
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatTemplate").field("source", &self.source).finish_non_exhaustive()
-    }
-}
-
-/// A conversation and how to render it.
-#[derive(Debug, Clone, Copy)]
-pub struct Input<'a> {
-    /// The messages, each a JSON object.
-    pub messages: &'a [Value],
-    /// A list of JSON objects. Without tools, templates see `none`.
-    pub tools: Option<&'a Value>,
-    /// A list of JSON objects. Without documents, templates see `none`.
-    pub documents: Option<&'a Value>,
-    /// Arguments for the template, which override special tokens of the same name.
-    pub args: &'a Map<String, Value>,
-    /// `bos_token`, `eos_token` and the like; only those that the model has.
-    pub special_tokens: &'a Map<String, Value>,
-    /// Whether the prompt ends with the start of the assistant's answer.
-    pub add_generation_prompt: bool,
-    /// Whether the prompt ends within the final message, for the model to go on with.
-    pub continue_final_message: bool,
-    /// What `strftime_now` sees.
-    pub now: LocalTime,
-    /// How letters of the conversation are marked, which the template does not see.
-    pub marks: Option<Marks>,
-}
-
-/// A rendered conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
-    /// The prompt.
-    pub text: String,
-    /// The bytes of `text` that `{% generation %}` blocks put out, in the order in which the blocks ended.
-    pub generation_spans: Vec<Range<usize>>,
-}
-
-/// What one render may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Computing steps: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched. Every
-    /// byte of the conversation adds 16.
-    pub steps: u64,
-    /// Bytes of values that the template makes; lists and long texts that it drops again are credited. Every byte of the
-    /// conversation adds 8.
-    pub bytes: u64,
-    /// Bytes of the prompt.
-    pub output: u64,
-}
-
-impl Default for Limits {
-    /// Far more than any real template needs. A hostile one is stopped within a second or two and half a gigabyte; a
-    /// conversation of tens of megabytes still renders.
-    fn default() -> Self {
-        Self { steps: 30_000_000, bytes: 256 * 1024 * 1024, output: 128 * 1024 * 1024 }
     }
 }

@@ -6,9 +6,9 @@ mod statements;
 
 use std::vec::IntoIter;
 
-use super::ast::{Expr, ExprKind, Stmt};
-use super::error::CompileError;
-use super::lexer::{Token, TokenKind, normalize, tokenize};
+use crate::ast::{Expr, ExprKind, Stmt};
+use crate::error::CompileError;
+use crate::lexer::{Token, TokenKind, normalize, tokenize};
 
 /// The most bytes a template may have.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;

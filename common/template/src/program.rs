@@ -6,27 +6,10 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::error::Fallible;
-use super::machine::Machine;
-use super::predicates::Predicate;
-use super::python::call;
-use super::value::MacroSpec;
+use crate::interpreter::{Binary, Check, Comparison, FilterRow, Predicate, Unary};
 
 /// A variable's place among those of its function.
 pub(crate) type Local = u32;
-
-/// A filter or the like: its operand, then its arguments.
-pub(crate) type Filter = fn(&mut Machine, &Value, &call::Args<'_>) -> Fallible<Value>;
-/// A test: its operand, then its arguments.
-pub(crate) type Test = fn(&mut Machine, &Value, &call::Args<'_>) -> Fallible<bool>;
-/// A test without arguments that looks at the value alone.
-pub(crate) type Check = fn(&Value) -> bool;
-/// An operator with one operand.
-pub(crate) type Unary = fn(&Value) -> Fallible<Value>;
-/// An operator with two operands.
-pub(crate) type Binary = fn(&mut Machine, &Value, &Value) -> Fallible<Value>;
-/// A comparison.
-pub(crate) type Comparison = fn(&Value, &Value) -> Fallible<bool>;
 
 /// A template, ready to run.
 #[derive(Debug)]
@@ -104,7 +87,7 @@ pub(crate) enum NodeKind {
     Concat(Vec<Node>),
     /// The same, where a text that is marked as safe has the others escaped.
     SafeConcat(Vec<Node>),
-    /// Marks a text as safe.
+    /// Taint a text as safe.
     Safe(Box<Node>, Escaping),
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
@@ -123,7 +106,7 @@ pub(crate) enum NodeKind {
     Call(Box<Node>, Box<Args>),
     /// `x.name(...)`.
     Method(Box<Node>, Value, Box<Args>),
-    Filter(Filter, Box<Node>, Box<Args>),
+    Filter(&'static FilterRow, Box<Node>, Box<Args>),
     Test(Predicate, Box<Node>, Box<Args>),
     Check(Check, Box<Node>),
     /// Evaluates its parts and fails.
@@ -229,4 +212,22 @@ pub(crate) enum Filtering {
 pub(crate) struct Recursion {
     pub(crate) function: Node,
     pub(crate) depth: Local,
+}
+
+/// How a macro takes its arguments.
+#[derive(Debug, Default)]
+pub(crate) struct MacroSpec {
+    /// Nothing for the body of a call block.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) params: Vec<Value>,
+    /// How many of them, from the start, have no default.
+    pub(crate) required: usize,
+    /// The body uses `caller`.
+    pub(crate) takes_caller: bool,
+    /// The body uses `kwargs`.
+    pub(crate) takes_kwargs: bool,
+    /// The body uses `varargs`.
+    pub(crate) takes_varargs: bool,
+    /// Steps that a call costs.
+    pub(crate) weight: usize,
 }

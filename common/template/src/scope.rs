@@ -8,8 +8,8 @@ mod mentions;
 
 use std::collections::{HashMap, HashSet};
 
-use super::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
-use super::program::Local;
+use crate::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
+use crate::program::Local;
 
 pub(crate) use mentions::{has_scoped_block, line_of, mentions};
 

@@ -83,3 +83,8 @@ pub(crate) fn entity(name: &str) -> Option<&'static str> {
     let at = entities::ENTITIES.binary_search_by_key(&name, |&(known, _)| known).ok()?;
     Some(entities::ENTITIES[at].1)
 }
+
+/// Whether Python's `str.isspace` holds: Unicode white space and four ASCII separators.
+pub(crate) fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}

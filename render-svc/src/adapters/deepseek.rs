@@ -13,13 +13,12 @@ mod v4;
 use std::borrow::Cow;
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::python::{self, Json, LoadsError};
+use tandem_template::taint;
 
 use super::{Input, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, image_in};
 use crate::models::Model;
-use crate::python;
-use arguments::Json;
 use blocks::Item;
 
 pub(super) use v4::DEEPSEEK_V4;
@@ -124,14 +123,14 @@ fn thinking(args: &Object) -> Result<bool, Invalid> {
 
 /// Whether the value is this word, marked or not.
 fn reads(value: &Value, word: &str) -> bool {
-    value.as_str().is_some_and(|text| marks::plain(text) == word)
+    value.as_str().is_some_and(|text| taint::strip(text) == word)
 }
 
 /// Switches may be words, as people type them.
 fn is_on(switch: &Value) -> bool {
     match switch {
         Value::String(word) => {
-            let word = marks::plain(word).trim().to_lowercase();
+            let word = taint::strip(word).trim().to_lowercase();
             ["1", "true", "on", "enabled", "thinking"].contains(&word.as_str())
         }
         other => python::is_true(other),
@@ -210,12 +209,12 @@ impl<'a> Turn<'a> {
 
     /// The value as Python prints it; None is a word too.
     fn printed(&self, key: &str) -> String {
-        self.get(key).map_or_else(|| "None".to_owned(), python::text)
+        self.get(key).map_or_else(|| "None".to_owned(), python::to_str)
     }
 
     /// The value as Python prints it; nothing is empty.
     fn printed_or_empty(&self, key: &str) -> String {
-        self.given(key).map(python::text).unwrap_or_default()
+        self.given(key).map(python::to_str).unwrap_or_default()
     }
 
     fn invalid(&self, key: &str, problem: impl Into<String>) -> Invalid {
@@ -238,7 +237,7 @@ impl<'a> Turn<'a> {
     fn schemas(&self) -> Result<Option<String>, Invalid> {
         let missing = |path: &str| Invalid::new(format!("{path}.function"), "must be set");
         let schema =
-            |(path, tool): &(String, &Value)| Ok(python::json(tool.get("function").ok_or_else(|| missing(path))?));
+            |(path, tool): &(String, &Value)| Ok(python::dumps(tool.get("function").ok_or_else(|| missing(path))?));
         let schemas: Vec<_> = self.tools.iter().map(schema).collect::<Result<_, Invalid>>()?;
         Ok((!schemas.is_empty()).then(|| schemas.join("\n")))
     }
@@ -246,7 +245,7 @@ impl<'a> Turn<'a> {
     /// The section that asks for answers of a JSON schema.
     fn response_format(&self) -> Option<String> {
         const HEAD: &str = "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
-        self.given("response_format").map(|schema| format!("{HEAD}{}", python::json(schema)))
+        self.given("response_format").map(|schema| format!("{HEAD}{}", python::dumps(schema)))
     }
 
     fn calls(&self) -> Result<Vec<Call<'a>>, Invalid> {
@@ -273,16 +272,16 @@ impl<'a> Call<'a> {
             let value = call.get("function").and_then(|function| function.get(key));
             value.ok_or_else(|| Invalid::new(format!("{path}.{key}"), "must be set"))
         };
-        Ok(Self { name: python::text(field("name")?), arguments: field("arguments")?, path })
+        Ok(Self { name: python::to_str(field("name")?), arguments: field("arguments")?, path })
     }
 
     /// The arguments, where they are the JSON text of an object.
-    fn parse(&self) -> Result<Vec<(String, Json)>, arguments::Unreadable> {
-        self.arguments.as_str().map_or(Err(arguments::Unreadable::NotJson), arguments::parse)
+    fn parse(&self) -> Result<Vec<(String, Json)>, LoadsError> {
+        self.arguments.as_str().map_or(Err(LoadsError::NotJson), python::loads_object)
     }
 
-    fn unreadable(&self, why: arguments::Unreadable) -> Invalid {
-        Invalid::new(format!("{}.arguments", self.path), why.problem())
+    fn unreadable(&self, error: LoadsError) -> Invalid {
+        Invalid::new(format!("{}.arguments", self.path), arguments::problem(error))
     }
 
     fn dsml(&self, arguments: &[(String, Json)]) -> String {
@@ -295,7 +294,7 @@ impl<'a> Call<'a> {
 fn parameter(name: &str, value: &Json) -> String {
     let (is_string, value) = match value {
         Json::Text(text) => (true, Cow::Borrowed(text)),
-        other => (false, Cow::Owned(other.dump())),
+        other => (false, Cow::Owned(other.dumps())),
     };
     format!("<｜DSML｜parameter name=\"{name}\" string=\"{is_string}\">{value}</｜DSML｜parameter>")
 }

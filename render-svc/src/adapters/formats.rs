@@ -2,14 +2,12 @@
 //! turn; one renderer writes them all. Tools are described in the system prompt; calls and results are tagged text.
 
 use serde_json::{Value, json};
-use tandem_template::ArgumentsShape;
+use tandem_template::{ArgumentsShape, python, taint};
 
 use super::{Adapter, Input, Kind, Rendering, Verdict, Warning, WarningCode, ignored};
 use crate::chat::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
-use crate::marked_json;
 use crate::models::Model;
-use crate::python;
 
 pub(super) const CHATML: Adapter = Adapter {
     name: CHATML_FORMAT.name,
@@ -216,7 +214,7 @@ fn with_calls(mut text: String, message: &Value) -> Result<String, Invalid> {
 fn tool_call(call: &Value, arguments: &str) -> Result<String, Invalid> {
     let name = name(call)?;
     let arguments = call.get(arguments).map_or_else(|| Value::Object(Object::new()), as_object);
-    Ok(format!("<tool_call>\n{}\n</tool_call>", python::json(&json!({"name": name, "arguments": arguments}))))
+    Ok(format!("<tool_call>\n{}\n</tool_call>", python::dumps(&json!({"name": name, "arguments": arguments}))))
 }
 
 fn name(function: &Value) -> Result<&str, Invalid> {
@@ -225,7 +223,7 @@ fn name(function: &Value) -> Result<&str, Invalid> {
 
 /// Arguments may be the JSON text of an object.
 fn as_object(arguments: &Value) -> Value {
-    let parsed = arguments.as_str().and_then(marked_json::object);
+    let parsed = arguments.as_str().and_then(taint::parse_object);
     parsed.map_or_else(|| arguments.clone(), Value::Object)
 }
 
@@ -306,7 +304,7 @@ fn parameter(name: &str, schema: &Value) -> String {
 fn type_name(kind: Option<&Value>) -> String {
     match kind {
         Some(Value::String(kind)) => kind.clone(),
-        Some(Value::Array(kinds)) => kinds.iter().map(python::text).collect::<Vec<_>>().join(" or "),
+        Some(Value::Array(kinds)) => kinds.iter().map(python::to_str).collect::<Vec<_>>().join(" or "),
         _ => "any".to_owned(),
     }
 }

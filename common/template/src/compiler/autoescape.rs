@@ -4,22 +4,15 @@
 //! macros and set blocks give, and what filters do. Where a block's expression is not constant, the first kind is put off
 //! too, except for constants, which are escaped as around the block.
 
-use super::super::ast::{Expr, Stmt};
-use super::super::error::Fallible;
-use super::super::machine::Locals;
-use super::super::program::{Escaping, Node, NodeKind, Step};
-use super::super::python::repr;
 use super::constants::MAX_PRINTED;
+use super::state::{CompileResult, Compiler, Frame};
 use super::statements::print_text;
-use super::{Compiler, Frame, Made};
-
-/// What is known of escaping where code is being made for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Autoescape {
-    on: bool,
-    /// Inside of a block whose expression is not constant. Nothing turns that off again.
-    pub(super) is_unknown: bool,
-}
+use crate::ast::{Expr, Stmt};
+use crate::compiler::state::Autoescape;
+use crate::error::Fallible;
+use crate::machine::Locals;
+use crate::program::{Escaping, Node, NodeKind, Step};
+use crate::python::{markup, repr};
 
 impl Compiler {
     /// When what is put out here is escaped.
@@ -43,7 +36,7 @@ impl Compiler {
         enabled: &Expr,
         body: &[Stmt],
         steps: &mut Vec<Step>,
-    ) -> Made<()> {
+    ) -> CompileResult<()> {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.visit_expr(scope, enabled);
         self.scopes.visit_all(scope, body);
@@ -85,7 +78,7 @@ impl Compiler {
         let value = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
         let text = repr::to_str(&mut self.machine, &value);
         let is_escaped = self.autoescape.on && !value.is_safe();
-        Some(if is_escaped { text.and_then(|text| repr::escape_html(&text)) } else { text })
+        Some(if is_escaped { text.and_then(|text| markup::escape_html(&text)) } else { text })
     }
 
     /// `a ~ b ~ c`. What Jinja2 computes when it compiles is never marked as safe.

@@ -7,14 +7,13 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::super::ast::{Const, Expr};
-use super::super::error::Fallible;
-use super::super::filters;
-use super::super::machine::Locals;
-use super::super::program::{Args, Node, NodeKind};
-use super::super::python::repr;
-use super::super::value::{BigInt, Dict, Obj, Py, Seq, SeqKind, none, py};
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{Const, Expr};
+use crate::error::Fallible;
+use crate::machine::Locals;
+use crate::program::{Args, Node, NodeKind};
+use crate::python::repr;
+use crate::value::{BigInt, Dict, PyObject, PyValue, Seq, SeqKind, none, py_value};
 
 /// The longest text that is put out for having been computed.
 pub(super) const MAX_PRINTED: usize = 64 * 1024;
@@ -27,7 +26,7 @@ impl Const {
             Self::None => none(),
             Self::Bool(flag) => Value::from(*flag),
             Self::Int(int) => Value::from(*int),
-            Self::BigInt(big) => Obj::BigInt(BigInt::from(big.digits().clone())).value(),
+            Self::BigInt(big) => PyObject::BigInt(BigInt::from(big.clone())).value(),
             Self::Float(float) => Value::from(*float),
             Self::Str(text) => Value::from(text.as_str()),
         }
@@ -37,7 +36,7 @@ impl Const {
 /// The value of a node that always has the same.
 pub(super) fn constant(node: &Node) -> Option<&Value> {
     match &node.kind {
-        NodeKind::Const(value) if !matches!(py(value), Py::Undefined(_)) => Some(value),
+        NodeKind::Const(value) if !matches!(py_value(value), PyValue::Undefined(_)) => Some(value),
         _ => None,
     }
 }
@@ -60,7 +59,7 @@ impl Compiler {
         }
     }
 
-    pub(super) fn dict(&mut self, frame: Frame, entries: &[(Expr, Expr)]) -> Made<NodeKind> {
+    pub(super) fn dict(&mut self, frame: Frame, entries: &[(Expr, Expr)]) -> CompileResult<NodeKind> {
         let line = self.line;
         let mut nodes = Vec::with_capacity(entries.len());
         for (key, value) in entries {
@@ -108,7 +107,7 @@ impl Compiler {
                 let chosen = self.constant_truth(&parts[0]).map(|truth| &parts[if truth { 1 } else { 2 }]);
                 chosen.is_some_and(|chosen| self.is_constant(chosen))
             }
-            NodeKind::Filter(filter, ..) if filters::needs_context(*filter) => false,
+            NodeKind::Filter(filter, ..) if filter.needs_context => false,
             kind => parts(kind).is_some_and(|parts| parts.into_iter().all(|part| self.is_constant(part))),
         }
     }
@@ -127,7 +126,7 @@ impl Compiler {
             return None;
         }
         let computed = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
-        (!matches!(py(&computed), Py::Obj(Obj::Generator(_)))).then_some(computed)
+        (!matches!(py_value(&computed), PyValue::Object(PyObject::Generator(_)))).then_some(computed)
     }
 }
 
@@ -172,7 +171,7 @@ fn has_constant_parts(kind: &NodeKind) -> bool {
         NodeKind::Slice(nodes) => all(&**nodes),
         NodeKind::Sum(nodes) | NodeKind::Concat(nodes) | NodeKind::List(nodes) | NodeKind::Tuple(nodes) => all(nodes),
         NodeKind::Chain(first, rest) => constant(first).is_some() && all(rest.iter().map(|(_, node)| node)),
-        NodeKind::Filter(filter, operand, args) => !filters::needs_context(*filter) && with_args(operand, args),
+        NodeKind::Filter(filter, operand, args) => !filter.needs_context && with_args(operand, args),
         NodeKind::Test(_, operand, args) => with_args(operand, args),
         _ => false,
     }
@@ -180,15 +179,15 @@ fn has_constant_parts(kind: &NodeKind) -> bool {
 
 /// The value as one that belongs to the template, if it can be written as a literal and is not too large to keep.
 fn literal(value: Value, max: usize) -> Option<Value> {
-    match py(&value) {
-        Py::Undefined(_) => None,
-        Py::Str(text) => (text.len() <= max).then(|| value.clone()),
-        Py::Obj(Obj::Seq(seq)) if seq.items().len() <= max && seq.kind() != SeqKind::Group => {
+    match py_value(&value) {
+        PyValue::Undefined(_) => None,
+        PyValue::Str(text) => (text.len() <= max).then(|| value.clone()),
+        PyValue::Object(PyObject::Seq(seq)) if seq.items().len() <= max && seq.kind() != SeqKind::Group => {
             let items = seq.items().iter().map(|item| literal(item.clone(), MAX_COMPUTED));
             Seq::free_of_charge(seq.kind(), items.collect::<Option<_>>()?).ok()
         }
-        Py::Obj(Obj::BigInt(_)) => Some(value),
-        Py::Obj(_) => None,
-        Py::None | Py::Bool(_) | Py::Int(_) | Py::Float(_) => Some(value),
+        PyValue::Object(PyObject::BigInt(_)) => Some(value),
+        PyValue::Object(_) => None,
+        PyValue::None | PyValue::Bool(_) | PyValue::Int(_) | PyValue::Float(_) => Some(value),
     }
 }

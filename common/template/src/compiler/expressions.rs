@@ -2,15 +2,16 @@
 
 use minijinja::Value;
 
-use super::super::ast::{BinaryOp, CompareOp, Conditional, Expr, ExprKind, UnaryOp};
-use super::super::program::{Binary, Comparison, Node, NodeKind};
-use super::super::python::{arithmetic, equal, order};
-use super::super::value::{Undefined, none};
 use super::constants::constant;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{BinaryOp, CompareOp, Conditional, Expr, ExprKind, UnaryOp};
+use crate::interpreter::{Binary, Comparison};
+use crate::program::{Node, NodeKind};
+use crate::python::{arithmetic, contains, order};
+use crate::value::{Undefined, equal, none};
 
 impl Compiler {
-    pub(super) fn expr(&mut self, frame: Frame, expr: &Expr) -> Made<Node> {
+    pub(super) fn expr(&mut self, frame: Frame, expr: &Expr) -> CompileResult<Node> {
         self.line = expr.line;
         self.size += 1;
         let is_display = matches!(expr.kind, ExprKind::Tuple(_) | ExprKind::List(_) | ExprKind::Dict(_));
@@ -22,7 +23,7 @@ impl Compiler {
         Ok(self.folded(Node { kind: kind?, line: expr.line }))
     }
 
-    fn kind(&mut self, frame: Frame, expr: &Expr) -> Made<NodeKind> {
+    fn kind(&mut self, frame: Frame, expr: &Expr) -> CompileResult<NodeKind> {
         match &expr.kind {
             ExprKind::Const(literal) => Ok(NodeKind::Const(literal.value())),
             ExprKind::Name(name) => Ok(self.name(frame, name)),
@@ -51,11 +52,11 @@ impl Compiler {
         }
     }
 
-    fn all<'a>(&mut self, frame: Frame, items: impl IntoIterator<Item = &'a Expr>) -> Made<Vec<Node>> {
+    fn all<'a>(&mut self, frame: Frame, items: impl IntoIterator<Item = &'a Expr>) -> CompileResult<Vec<Node>> {
         items.into_iter().map(|item| self.expr(frame, item)).collect()
     }
 
-    fn unary(&mut self, frame: Frame, op: UnaryOp, operand: &Expr) -> Made<NodeKind> {
+    fn unary(&mut self, frame: Frame, op: UnaryOp, operand: &Expr) -> CompileResult<NodeKind> {
         let operand = Box::new(self.expr(frame, operand)?);
         Ok(match op {
             UnaryOp::Not => NodeKind::Not(operand),
@@ -66,7 +67,7 @@ impl Compiler {
 
     /// Long sums are one operation, so that the parts of a text are copied once; only where the order of evaluation
     /// cannot be told.
-    fn binary(&mut self, frame: Frame, op: BinaryOp, left: &Expr, right: &Expr) -> Made<NodeKind> {
+    fn binary(&mut self, frame: Frame, op: BinaryOp, left: &Expr, right: &Expr) -> CompileResult<NodeKind> {
         if op == BinaryOp::Add && !left.has_call() && !right.has_call() {
             let mut summands = Vec::new();
             flatten_sum(left, &mut summands);
@@ -78,7 +79,7 @@ impl Compiler {
     }
 
     /// `and` and `or`: what follows a constant side that decides is not even looked at.
-    fn either(&mut self, frame: Frame, left: &Expr, right: &Expr, decides: bool) -> Made<NodeKind> {
+    fn either(&mut self, frame: Frame, left: &Expr, right: &Expr, decides: bool) -> CompileResult<NodeKind> {
         let left = self.expr(frame, left)?;
         match constant(&left).map(Value::is_true) {
             Some(truth) if truth == decides => Ok(left.kind),
@@ -90,7 +91,7 @@ impl Compiler {
         }
     }
 
-    fn compare(&mut self, frame: Frame, first: &Expr, rest: &[(CompareOp, Expr)]) -> Made<NodeKind> {
+    fn compare(&mut self, frame: Frame, first: &Expr, rest: &[(CompareOp, Expr)]) -> CompileResult<NodeKind> {
         let first = self.expr(frame, first)?;
         let mut operands = Vec::with_capacity(rest.len());
         for (op, operand) in rest {
@@ -105,7 +106,7 @@ impl Compiler {
         Ok(NodeKind::Chain(Box::new(first), rest))
     }
 
-    fn conditional(&mut self, frame: Frame, parts: &Conditional) -> Made<NodeKind> {
+    fn conditional(&mut self, frame: Frame, parts: &Conditional) -> CompileResult<NodeKind> {
         let (frame, line) = (frame.soft(), self.line);
         let test = self.expr(frame, &parts.test)?;
         let then = self.expr(frame, &parts.then)?;
@@ -125,7 +126,7 @@ impl Compiler {
         Ok(NodeKind::If(Box::new([test, then, otherwise])))
     }
 
-    fn slice(&mut self, frame: Frame, operand: &Expr, bounds: &[Option<Expr>; 3]) -> Made<NodeKind> {
+    fn slice(&mut self, frame: Frame, operand: &Expr, bounds: &[Option<Expr>; 3]) -> CompileResult<NodeKind> {
         let line = self.line;
         let operand = self.expr(frame, operand)?;
         let mut bound = |bound: &Option<Expr>| match bound {
@@ -196,13 +197,13 @@ fn binary_function(op: BinaryOp) -> Binary {
 
 fn compare_function(op: CompareOp) -> Comparison {
     match op {
-        CompareOp::Eq => equal::equal,
-        CompareOp::Ne => |left, right| Ok(!equal::equal(left, right)?),
+        CompareOp::Eq => equal,
+        CompareOp::Ne => |left, right| Ok(!equal(left, right)?),
         CompareOp::Lt => |left, right| order::compare(left, right, "<"),
         CompareOp::Le => |left, right| order::compare(left, right, "<="),
         CompareOp::Gt => |left, right| order::compare(left, right, ">"),
         CompareOp::Ge => |left, right| order::compare(left, right, ">="),
-        CompareOp::In => |left, right| equal::contains(right, left),
-        CompareOp::NotIn => |left, right| Ok(!equal::contains(right, left)?),
+        CompareOp::In => |left, right| contains::contains(right, left),
+        CompareOp::NotIn => |left, right| Ok(!contains::contains(right, left)?),
     }
 }

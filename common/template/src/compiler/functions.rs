@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::super::ast::{self, Name};
-use super::super::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
-use super::super::scope::{Place, ScopeId, Slot, mentions};
-use super::super::value::{MacroSpec, Obj, obj};
-use super::{Compiler, Frame, Made, Open};
+use super::state::{CompileResult, Compiler, Frame, Open};
+use crate::ast::{self, Name};
+use crate::program::MacroSpec;
+use crate::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
+use crate::scope::{Place, ScopeId, Slot, mentions};
+use crate::value::{PyObject, py_object};
 
 /// The special parameters that a macro has if its body uses them, in the order in which they are passed.
 const SPECIAL: [&str; 3] = ["caller", "kwargs", "varargs"];
@@ -20,7 +21,7 @@ impl Compiler {
         frame: Frame,
         name: Option<&Name>,
         node: &ast::Function,
-    ) -> Made<Arc<Function>> {
+    ) -> CompileResult<Arc<Function>> {
         let explicit_caller = node.params.iter().position(|param| &**param == "caller");
         let mut special = SPECIAL.map(|name| mentions(&node.body, name) && !node.params.iter().any(|p| **p == *name));
         if let Some(at) = explicit_caller
@@ -63,7 +64,7 @@ impl Compiler {
         self.scopes.visit_all(scope, &node.body);
     }
 
-    fn macro_body(&mut self, frame: Frame, node: &ast::Function, steps: &mut Vec<Step>) -> Made<()> {
+    fn macro_body(&mut self, frame: Frame, node: &ast::Function, steps: &mut Vec<Step>) -> CompileResult<()> {
         let slots: Vec<Option<Slot>> =
             node.params.iter().map(|param| self.scopes.assigned_slot(frame.scope, param)).collect();
         let required = node.params.len() - node.defaults.len();
@@ -77,7 +78,13 @@ impl Compiler {
     }
 
     /// Evaluates a parameter's default if no argument was passed for it.
-    fn param_default(&mut self, frame: Frame, slot: Slot, default: &ast::Expr, steps: &mut Vec<Step>) -> Made<()> {
+    fn param_default(
+        &mut self,
+        frame: Frame,
+        slot: Slot,
+        default: &ast::Expr,
+        steps: &mut Vec<Step>,
+    ) -> CompileResult<()> {
         let local = self.scopes.local(slot);
         let default = self.expr(frame, default)?;
         let line = default.line;
@@ -96,8 +103,8 @@ impl Compiler {
         spec: MacroSpec,
         safe: Option<Escaping>,
         declare: impl FnOnce(&mut Self, ScopeId),
-        body: impl FnOnce(&mut Self, Frame, &mut Vec<Step>) -> Made<Option<Node>>,
-    ) -> Made<Arc<Function>> {
+        body: impl FnOnce(&mut Self, Frame, &mut Vec<Step>) -> CompileResult<Option<Node>>,
+    ) -> CompileResult<Arc<Function>> {
         let start = self.size;
         let id = self.function_count;
         self.function_count += 1;
@@ -120,5 +127,5 @@ impl Compiler {
 }
 
 fn is_missing(value: &Value) -> bool {
-    matches!(obj(value), Some(Obj::Missing))
+    matches!(py_object(value), Some(PyObject::Missing))
 }

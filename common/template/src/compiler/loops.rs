@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::super::ast::{self, Expr};
-use super::super::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
-use super::super::scope::{Place, has_scoped_block, mentions};
-use super::super::value::MacroSpec;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{self, Expr};
+use crate::program::MacroSpec;
+use crate::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
+use crate::scope::{Place, has_scoped_block, mentions};
 
 /// The parameters of a recursive loop's function, and of a loop's `if`. No template can use such names.
 const ITEMS: &str = " items";
@@ -23,7 +23,7 @@ const ITEM: &str = " item";
 const ROUND_STEPS: usize = 4;
 
 impl Compiler {
-    pub(super) fn for_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> Made<()> {
+    pub(super) fn for_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> CompileResult<()> {
         if node.recursive {
             return self.recursive_loop(frame, node, steps);
         }
@@ -33,7 +33,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn recursive_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> Made<()> {
+    fn recursive_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> CompileResult<()> {
         let (local, place) = self.hidden();
         let function = self.new_function(
             frame,
@@ -55,7 +55,13 @@ impl Compiler {
         Ok(())
     }
 
-    fn recursion_body(&mut self, frame: Frame, node: &ast::For, function: Place, steps: &mut Vec<Step>) -> Made<()> {
+    fn recursion_body(
+        &mut self,
+        frame: Frame,
+        node: &ast::For,
+        function: Place,
+        steps: &mut Vec<Step>,
+    ) -> CompileResult<()> {
         if let (Some((_, items)), Some((depth, _))) =
             (self.declared(frame.scope, ITEMS), self.declared(frame.scope, DEPTH))
         {
@@ -67,7 +73,13 @@ impl Compiler {
         Ok(())
     }
 
-    fn plain_loop(&mut self, frame: Frame, node: &ast::For, iter: Node, recursion: Option<Recursion>) -> Made<Step> {
+    fn plain_loop(
+        &mut self,
+        frame: Frame,
+        node: &ast::For,
+        iter: Node,
+        recursion: Option<Recursion>,
+    ) -> CompileResult<Step> {
         let start = self.size;
         let counted = recursion.is_some() || mentions(&node.body, "loop") || has_scoped_block(&node.body);
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
@@ -92,7 +104,7 @@ impl Compiler {
     }
 
     /// The `if` of a loop, as a function of an item.
-    fn filter_function(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> Made<Arc<Function>> {
+    fn filter_function(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> CompileResult<Arc<Function>> {
         self.new_function(
             frame,
             MacroSpec { params: vec![Value::from("item")], ..MacroSpec::default() },
@@ -114,7 +126,7 @@ impl Compiler {
     }
 
     /// The `if` of a loop, to be evaluated before each round.
-    fn filter_test(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> Made<Filtering> {
+    fn filter_test(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> CompileResult<Filtering> {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.declare_target(scope, target);
         self.scopes.visit_expr(scope, filter);
@@ -124,7 +136,7 @@ impl Compiler {
     }
 
     /// What runs if no round got to its end.
-    fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> Made<Vec<Step>> {
+    fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> CompileResult<Vec<Step>> {
         let inner = self.inner(frame, otherwise);
         let mut steps = Vec::new();
         self.enter_scope(inner.scope, &mut steps);

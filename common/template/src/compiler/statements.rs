@@ -1,11 +1,11 @@
 //! Statements.
 
-use super::super::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
-use super::super::program::{Node, NodeKind, Step, Target};
 use super::expressions::text;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
+use crate::program::{Node, NodeKind, Step, Target};
 
-type Done = Made<()>;
+type Done = CompileResult<()>;
 
 impl Compiler {
     pub(super) fn body(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
@@ -53,7 +53,7 @@ impl Compiler {
         Step::Print(Node { kind: NodeKind::Fail(parts, message), line: self.line })
     }
 
-    fn condition(&mut self, frame: Frame, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Made<Step> {
+    fn condition(&mut self, frame: Frame, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> CompileResult<Step> {
         let mut made = Vec::with_capacity(branches.len());
         for (test, body) in branches {
             let test = self.expr(frame, test)?;
@@ -91,15 +91,15 @@ impl Compiler {
     }
 
     /// Where an assignment in this frame puts its value.
-    pub(super) fn target(&mut self, frame: Frame, target: &ast::Target) -> Made<Target> {
+    pub(super) fn target(&mut self, frame: Frame, target: &ast::Target) -> CompileResult<Target> {
         match target {
             ast::Target::Name(name) => match self.scopes.assigned_slot(frame.scope, name) {
                 Some(slot) => Ok(Target::Variable(self.scopes.local(slot))),
                 None => self.fail(format!("'{name}' is assigned where it is not known")),
             },
-            ast::Target::Tuple(targets) => {
-                Ok(Target::Unpack(targets.iter().map(|target| self.target(frame, target)).collect::<Made<_>>()?))
-            }
+            ast::Target::Tuple(targets) => Ok(Target::Unpack(
+                targets.iter().map(|target| self.target(frame, target)).collect::<CompileResult<_>>()?,
+            )),
             ast::Target::Attribute(name, attribute) => {
                 let kind = self.name(frame, name);
                 Ok(Target::Attribute(Box::new(Node { kind, line: self.line }), (&**attribute).into()))
@@ -136,7 +136,13 @@ impl Compiler {
     }
 
     /// What a body puts out, filtered.
-    fn captured(&mut self, frame: Frame, filter: Option<&Expr>, body: &[Stmt], steps: &mut Vec<Step>) -> Made<Node> {
+    fn captured(
+        &mut self,
+        frame: Frame,
+        filter: Option<&Expr>,
+        body: &[Stmt],
+        steps: &mut Vec<Step>,
+    ) -> CompileResult<Node> {
         let inner = self.inner(frame, body);
         if let Some(name) = filter.and_then(|filter| self.scopes.unknown_name(inner.scope, filter)) {
             return self.fail(format!("'{name}' is known to no code around the filter of a set block"));
@@ -158,7 +164,7 @@ impl Compiler {
     }
 
     /// Filters over what was captured.
-    fn filters(&mut self, frame: Frame, filter: &Expr, captured: Node) -> Made<Node> {
+    fn filters(&mut self, frame: Frame, filter: &Expr, captured: Node) -> CompileResult<Node> {
         let ExprKind::Filter(operand, name, args) = &filter.kind else {
             return Ok(captured);
         };

@@ -4,22 +4,22 @@ use std::cmp::Ordering;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::super::lexer::is_space;
-use super::super::machine::Machine;
-use super::super::marks::letter;
-use super::super::python::call::Args;
-use super::super::python::repr::{self, Text};
-use super::super::python::{order, text};
-use super::super::value::{Bytes, Dict, Obj, Py, Seq, SeqKind, obj, py, text as new_text, type_name};
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::Fallible;
+use crate::interpreter::Interpreter;
+use crate::python::{order, repr, text};
+use crate::taint::strip_char;
+use crate::text_buffer::TextBuffer;
+use crate::unicode::is_space;
+use crate::value::{Bytes, Dict, PyObject, PyValue, Seq, SeqKind, py_object, py_value, text as new_text, type_name};
 
 /// Characters that a line should not exceed.
 const WIDTH: usize = 80;
 
-pub(super) fn pprint(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn pprint(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("pprint", [])?;
-    let mut printer = Printer { out: Text::new() };
+    let mut printer = Printer { out: TextBuffer::new() };
     printer.value(value, Place { indent: 0, after: 0, level: 0 })?;
     new_text(printer.out.finish())
 }
@@ -42,7 +42,7 @@ impl Place {
 }
 
 struct Printer {
-    out: Text,
+    out: TextBuffer,
 }
 
 impl Printer {
@@ -51,11 +51,11 @@ impl Printer {
         if chars(&line)? <= WIDTH.saturating_sub(place.indent + place.after) {
             return self.out.push(&line);
         }
-        match (py(value), obj(value)) {
-            (Py::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
-            (_, Some(Obj::Bytes(bytes))) => self.bytes(bytes, &line, place),
-            (_, Some(Obj::Dict(dict))) => self.dict(dict, place),
-            (_, Some(Obj::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
+        match (py_value(value), py_object(value)) {
+            (PyValue::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
+            (_, Some(PyObject::Bytes(bytes))) => self.bytes(bytes, &line, place),
+            (_, Some(PyObject::Dict(dict))) => self.dict(dict, place),
+            (_, Some(PyObject::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
             _ => self.out.push(&line),
         }
     }
@@ -212,8 +212,8 @@ fn words(line: &str) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
-        let space = rest.find(|c| is_space(letter(c))).unwrap_or(rest.len());
-        let end = rest[space..].find(|c| !is_space(letter(c))).map_or(rest.len(), |len| space + len);
+        let space = rest.find(|c| is_space(strip_char(c))).unwrap_or(rest.len());
+        let end = rest[space..].find(|c| !is_space(strip_char(c))).map_or(rest.len(), |len| space + len);
         let (word, after) = rest.split_at(end);
         budget::alloc_values(1)?;
         words.push(word);
@@ -223,7 +223,7 @@ fn words(line: &str) -> Fallible<Vec<&str>> {
 }
 
 fn quoted(part: &str) -> Fallible<String> {
-    let mut out = Text::new();
+    let mut out = TextBuffer::new();
     repr::write_quoted(&mut out, part)?;
     Ok(out.finish())
 }
@@ -235,14 +235,14 @@ fn chars(text: &str) -> Fallible<usize> {
 
 /// Like `repr`, with the keys of dicts in order.
 fn one_line(value: &Value) -> Fallible<String> {
-    let mut out = Text::new();
+    let mut out = TextBuffer::new();
     write_line(&mut out, value)?;
     Ok(out.finish())
 }
 
-fn write_line(out: &mut Text, value: &Value) -> Fallible<()> {
-    match obj(value) {
-        Some(Obj::Dict(dict)) => {
+fn write_line(out: &mut TextBuffer, value: &Value) -> Fallible<()> {
+    match py_object(value) {
+        Some(PyObject::Dict(dict)) => {
             let entries = sorted(dict)?;
             out.push("{")?;
             for (at, (key, item)) in entries.iter().enumerate() {
@@ -253,7 +253,7 @@ fn write_line(out: &mut Text, value: &Value) -> Fallible<()> {
             }
             out.push("}")
         }
-        Some(Obj::Seq(seq)) if seq.kind() != SeqKind::Group => {
+        Some(PyObject::Seq(seq)) if seq.kind() != SeqKind::Group => {
             out.push(if seq.is_list() { "[" } else { "(" })?;
             for (at, item) in seq.items().iter().enumerate() {
                 out.push(if at > 0 { ", " } else { "" })?;

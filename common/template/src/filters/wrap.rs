@@ -4,20 +4,19 @@ use std::ops::Range;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::marks;
-use super::super::python::call::{Args, int_arg, or_none, text_arg};
-use super::super::python::repr::Text;
-use super::super::python::text::lines;
-use super::super::unicode;
-use super::super::value::text;
+use crate::arguments::Args;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::convert::{int_arg, or_none, text_arg};
+use crate::python::text::lines;
+use crate::text_buffer::TextBuffer;
+use crate::value::text;
+use crate::{budget, taint, unicode};
 
 /// White space that `textwrap` breaks at.
 const SPACE: [char; 6] = ['\t', '\n', '\x0b', '\x0c', '\r', ' '];
 
-pub(super) fn wordwrap(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn wordwrap(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let names = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
     let [width, break_long, separator, on_hyphens] = args.bind("wordwrap", names)?;
     let width = width.map_or(Ok(79), |width| int_arg(&width))?;
@@ -28,7 +27,7 @@ pub(super) fn wordwrap(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     let width =
         usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| fail("invalid width (must be > 0)"))?;
     let wrapper = Wrapper { width, break_long: on(break_long), on_hyphens: on(on_hyphens) };
-    let mut out = Text::new();
+    let mut out = TextBuffer::new();
     for (at, paragraph) in lines(content, false)?.into_iter().enumerate() {
         out.push(if at > 0 { separator } else { "" })?;
         for (at, line) in wrapper.wrap(paragraph)?.into_iter().enumerate() {
@@ -53,18 +52,18 @@ impl Wrapper {
     fn wrap(&self, paragraph: &str) -> Fallible<Vec<Range<usize>>> {
         budget::walk(paragraph.len())?;
         budget::room(paragraph.len().saturating_mul(4 * size_of::<(usize, char)>()))?;
-        let mut chars: Vec<_> = paragraph.char_indices().map(|(at, c)| (at, marks::letter(c))).collect();
+        let mut chars: Vec<_> = paragraph.char_indices().map(|(at, c)| (at, taint::strip_char(c))).collect();
         chars.push((paragraph.len(), ' '));
         let mut chunks = self.chunks(&chars[..chars.len() - 1]);
         chunks.reverse();
         let mut wrapped: Vec<Range<usize>> = Vec::new();
         while let Some(chunk) = chunks.last() {
-            if !wrapped.is_empty() && is_space(&chars[chunk.clone()])? {
+            if !wrapped.is_empty() && is_blank(&chars[chunk.clone()])? {
                 chunks.pop();
             }
             let mut line = self.fill(&chars, &mut chunks);
             if let Some(last) = line.last()
-                && is_space(&chars[last.clone()])?
+                && is_blank(&chars[last.clone()])?
             {
                 line.pop();
             }
@@ -125,9 +124,9 @@ impl Wrapper {
     }
 }
 
-fn is_space(chunk: &Chars) -> Fallible<bool> {
+fn is_blank(chunk: &Chars) -> Fallible<bool> {
     budget::scan(chunk.len())?;
-    Ok(chunk.iter().all(|(_, c)| SPACE.contains(c) || super::super::lexer::is_space(*c)))
+    Ok(chunk.iter().all(|(_, c)| SPACE.contains(c) || unicode::is_space(*c)))
 }
 
 /// Breaks a word after hyphens that stand between letters, and around dashes.

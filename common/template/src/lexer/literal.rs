@@ -1,11 +1,10 @@
 //! Numbers and quoted strings.
 
-use num_bigint::BigInt as Digits;
+use num_bigint::BigInt;
 
-use super::super::ast::Const;
-use super::super::error::CompileError;
-use super::super::value::BigInt;
 use super::fold_newlines;
+use crate::ast::Const;
+use crate::error::CompileError;
 
 /// The number that a text starts with, and its length.
 pub(super) fn number(text: &str, after_dot: bool) -> Option<(Const, usize)> {
@@ -90,7 +89,7 @@ fn int(digits: &str, radix: u32) -> Option<Const> {
     }
     match i128::from_str_radix(&digits, radix) {
         Ok(int) => Some(Const::Int(int)),
-        Err(_) => Some(Const::BigInt(BigInt::from(Digits::parse_bytes(digits.as_bytes(), radix)?))),
+        Err(_) => Some(Const::BigInt(BigInt::parse_bytes(digits.as_bytes(), radix)?)),
     }
 }
 

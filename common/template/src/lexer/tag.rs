@@ -1,8 +1,11 @@
 //! What stands inside `{{ }}` and `{% %}`.
 
-use super::super::error::CompileError;
-use super::literal::{number, string};
-use super::{Lexer, TokenKind, leading_space};
+use super::TokenKind;
+use super::literal::string;
+use crate::error::CompileError;
+use crate::lexer::Lexer;
+use crate::lexer::leading_space;
+use crate::lexer::literal::number;
 
 /// Longest first.
 const OPERATORS: [&str; 26] = [

@@ -1,7 +1,8 @@
 //! The text between tags, comments and raw blocks.
 
-use super::super::error::CompileError;
-use super::{Lexer, TokenKind, is_space, leading_space};
+use super::{Lexer, TokenKind, leading_space};
+use crate::error::CompileError;
+use crate::unicode::is_space;
 
 /// What opens at a `{`.
 enum Opening {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::super::program::{Function, Local};
-use super::super::value::Shared;
+use crate::program::{Function, Local};
+use crate::value::Shared;
 
 /// The variables of a running function. One that no code has set is [`Value::UNDEFINED`].
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 //! Expressions, loosest binding first.
 
-use super::super::ast::{Args, BinaryOp, CompareOp, Conditional, Const, Expr, ExprKind, UnaryOp};
-use super::super::error::CompileError;
-use super::super::lexer::TokenKind;
 use super::Parser;
+use crate::ast::{Args, BinaryOp, CompareOp, Conditional, Const, Expr, ExprKind, UnaryOp};
+use crate::error::CompileError;
+use crate::lexer::TokenKind;
 
 type Parsed = Result<Expr, CompileError>;
 

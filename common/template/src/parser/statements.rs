@@ -1,9 +1,9 @@
 //! Statements: what follows `{%`.
 
-use super::super::ast::{Expr, ExprKind, For, Function, Name, Stmt, StmtKind, Target};
-use super::super::error::CompileError;
-use super::super::lexer::TokenKind;
 use super::{MAX_BLOCK_DEPTH, Parser};
+use crate::ast::{Expr, ExprKind, For, Function, Name, Stmt, StmtKind, Target};
+use crate::error::CompileError;
+use crate::lexer::TokenKind;
 
 type Parsed<T> = Result<T, CompileError>;
 

@@ -3,11 +3,17 @@
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::budget;
-use super::super::error::{Error, Fallible, Limit, fail, limit};
-use super::super::machine::Machine;
-use super::super::value::{Bytes, Obj, Py, Seq, SeqKind, as_digits, int_value, joined, py, safe_text, type_name};
-use super::{printf, repr};
+use crate::budget;
+use crate::error::Limit;
+use crate::error::limit;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::markup;
+use crate::python::number::as_float;
+use crate::python::printf;
+use crate::value::{
+    Bytes, PyObject, PyValue, Seq, SeqKind, as_digits, int_value, joined, py_value, safe_text, type_name,
+};
 
 /// Two numbers, made alike.
 enum Pair {
@@ -21,7 +27,7 @@ fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
     if let (Some(left), Some(right)) = (small(left), small(right)) {
         return Ok(Some(Pair::Small(left, right)));
     }
-    let is_float = |value| matches!(py(value), Py::Float(_));
+    let is_float = |value| matches!(py_value(value), PyValue::Float(_));
     if !is_float(left)
         && !is_float(right)
         && let (Some(left), Some(right)) = (as_digits(left), as_digits(right))
@@ -35,33 +41,16 @@ fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
 }
 
 fn small(value: &Value) -> Option<i128> {
-    match py(value) {
-        Py::Int(int) => Some(int),
-        Py::Bool(flag) => Some(i128::from(flag)),
+    match py_value(value) {
+        PyValue::Int(int) => Some(int),
+        PyValue::Bool(flag) => Some(i128::from(flag)),
         _ => None,
     }
 }
 
-/// The float nearest to a number.
-pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
-    Ok(match py(value) {
-        Py::Int(int) => Some(int as f64),
-        Py::Bool(flag) => Some(f64::from(u8::from(flag))),
-        Py::Float(float) => Some(float),
-        Py::Obj(Obj::BigInt(big)) => Some(big.to_f64())
-            .filter(|float| float.is_finite())
-            .map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?,
-        _ => None,
-    })
-}
-
-fn too_large() -> Error {
-    fail("int too large to convert to float")
-}
-
 fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
     for operand in [left, right] {
-        if let Py::Undefined(undefined) = py(operand) {
+        if let PyValue::Undefined(undefined) = py_value(operand) {
             return Err(undefined.error());
         }
     }
@@ -71,17 +60,21 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
 
 /// `left + right`.
 pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
-    match (py(left), py(right)) {
-        (Py::Obj(Obj::Bytes(left)), Py::Obj(Obj::Bytes(right))) => {
+    match (py_value(left), py_value(right)) {
+        (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
             budget::room(left.letters().len() + right.letters().len())?;
             Bytes::value([left.letters(), right.letters()].concat())
         }
-        (Py::Str(left_text), Py::Str(right_text)) => add_texts(left, left_text, right, right_text),
-        (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
+        (PyValue::Str(left_text), PyValue::Str(right_text)) => add_texts(left, left_text, right, right_text),
+        (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
+            if left_seq.is_list() == right_seq.is_list() =>
+        {
             add_sequences(left_seq, right_seq)
         }
-        (Py::Str(_), Py::Undefined(undefined)) | (Py::Undefined(undefined), Py::Str(_)) => Err(undefined.error()),
-        (Py::Str(_), _) => Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right)))),
+        (PyValue::Str(_), PyValue::Undefined(undefined)) | (PyValue::Undefined(undefined), PyValue::Str(_)) => {
+            Err(undefined.error())
+        }
+        (PyValue::Str(_), _) => Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right)))),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_add(right), || Digits::from(left) + right),
             Some(Pair::Big(left, right)) => int_value(left + right),
@@ -96,8 +89,8 @@ fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> 
     match (left.is_safe(), right.is_safe()) {
         (false, false) => joined([left_text, right_text].into_iter()),
         (true, true) => safe_text(format!("{left_text}{right_text}")),
-        (true, false) => safe_text(format!("{left_text}{}", repr::escape_html(right_text)?)),
-        (false, true) => safe_text(format!("{}{right_text}", repr::escape_html(left_text)?)),
+        (true, false) => safe_text(format!("{left_text}{}", markup::escape_html(right_text)?)),
+        (false, true) => safe_text(format!("{}{right_text}", markup::escape_html(left_text)?)),
     }
 }
 
@@ -126,9 +119,9 @@ pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
 
 /// `left * right`, of which one may be a text or list to repeat.
 pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
-    match (py(left), py(right)) {
-        (Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Bytes(_)), _) => repeat(left, right),
-        (_, Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Bytes(_))) => repeat(right, left),
+    match (py_value(left), py_value(right)) {
+        (PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_)), _) => repeat(left, right),
+        (_, PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_))) => repeat(right, left),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_mul(right), || Digits::from(left) * right),
             Some(Pair::Big(left, right)) => {
@@ -143,15 +136,15 @@ pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
 
 fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
     let Some(times) = as_digits(times) else {
-        if let Py::Undefined(undefined) = py(times) {
+        if let PyValue::Undefined(undefined) = py_value(times) {
             return Err(undefined.error());
         }
         return Err(fail(format!("can't multiply sequence by non-int of type '{}'", type_name(times))));
     };
     let times = i64::try_from(times).map_err(|_| fail("cannot fit 'int' into an index-sized integer"))?;
     let times = usize::try_from(times).unwrap_or(0);
-    match py(value) {
-        Py::Str(content) => {
+    match py_value(value) {
+        PyValue::Str(content) => {
             let size = content.len().saturating_mul(times);
             budget::alloc(size)?;
             let content = content.repeat(if size == 0 { 0 } else { times });
@@ -159,12 +152,12 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             budget::track(&value);
             Ok(value)
         }
-        Py::Obj(Obj::Bytes(bytes)) => {
+        PyValue::Object(PyObject::Bytes(bytes)) => {
             let size = bytes.letters().len().saturating_mul(times);
             budget::room(size)?;
             Bytes::value(bytes.letters().repeat(if size == 0 { 0 } else { times }))
         }
-        Py::Obj(Obj::Seq(seq)) => {
+        PyValue::Object(PyObject::Seq(seq)) => {
             let size = seq.items().len().saturating_mul(times);
             budget::alloc_values(size)?;
             let items = seq.items().iter().cycle().take(size).cloned().collect();
@@ -274,11 +267,11 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
 }
 
 /// `left % right`, which on texts fills in values.
-pub(crate) fn modulo(machine: &mut Machine, left: &Value, right: &Value) -> Fallible<Value> {
+pub(crate) fn modulo(interpreter: &mut dyn Interpreter, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
-        return printf::format(machine, left, right);
+        return printf::format(interpreter, left, right);
     }
-    if matches!(py(left), Py::Obj(Obj::Bytes(_))) {
+    if matches!(py_value(left), PyValue::Object(PyObject::Bytes(_))) {
         return Err(fail("formatting bytes is not supported"));
     }
     match pair(left, right)? {
@@ -344,20 +337,20 @@ fn power_floats(base: f64, exponent: f64) -> Fallible<Value> {
 
 /// `-value`.
 pub(crate) fn negate(value: &Value) -> Fallible<Value> {
-    match (as_digits(value), py(value)) {
+    match (as_digits(value), py_value(value)) {
         (Some(int), _) => int_value(-int),
-        (None, Py::Float(float)) => Ok(Value::from(-float)),
-        (None, Py::Undefined(undefined)) => Err(undefined.error()),
+        (None, PyValue::Float(float)) => Ok(Value::from(-float)),
+        (None, PyValue::Undefined(undefined)) => Err(undefined.error()),
         _ => Err(fail(format!("bad operand type for unary -: '{}'", type_name(value)))),
     }
 }
 
 /// `+value`.
 pub(crate) fn plus(value: &Value) -> Fallible<Value> {
-    match (as_digits(value), py(value)) {
+    match (as_digits(value), py_value(value)) {
         (Some(int), _) => int_value(int),
-        (None, Py::Float(_)) => Ok(value.clone()),
-        (None, Py::Undefined(undefined)) => Err(undefined.error()),
+        (None, PyValue::Float(_)) => Ok(value.clone()),
+        (None, PyValue::Undefined(undefined)) => Err(undefined.error()),
         _ => Err(fail(format!("bad operand type for unary +: '{}'", type_name(value)))),
     }
 }

@@ -2,11 +2,12 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Error, Fallible, fail};
-use super::super::marks::{self, Marks};
-use super::super::value::{Bytes, Py, letter_of, push_bytes, py, text, type_name};
-use super::call::{Args, text_arg};
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::{Error, Fallible, fail};
+use crate::python::convert::text_arg;
+use crate::taint::{self, Taint};
+use crate::value::{Bytes, PyValue, letter_of, push_bytes, py_value, text, type_name};
 
 /// How many bytes a letter takes in the text that stands for its bytes: four bytes, each a marked letter.
 const MAX_LETTER: usize = 16;
@@ -36,7 +37,7 @@ impl Encoding {
         let Some(name) = name else {
             return Ok(Self::Utf8(false));
         };
-        let name = marks::plain(text_arg(name, "encoding")?);
+        let name = taint::strip(text_arg(name, "encoding")?);
         let known: String = name.to_lowercase().chars().filter(|c| !matches!(c, '-' | '_' | ' ')).collect();
         Ok(match known.as_str() {
             "utf8" | "u8" | "utf" | "cp65001" => Self::Utf8(false),
@@ -129,7 +130,7 @@ fn utf32_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
 
 /// What to do with what cannot be encoded or decoded.
 fn handler(value: Option<&Value>) -> Fallible<String> {
-    value.map_or(Ok("strict".to_owned()), |value| Ok(marks::plain(text_arg(value, "errors")?).into_owned()))
+    value.map_or(Ok("strict".to_owned()), |value| Ok(taint::strip(text_arg(value, "errors")?).into_owned()))
 }
 
 fn unknown_handler(name: &str) -> Error {
@@ -146,9 +147,9 @@ pub(crate) fn encode(content: &str, args: &Args<'_>) -> Fallible<Value> {
     if encoding.is_marked() {
         push_bytes(&mut letters, &encoding.bytes(BYTE_ORDER_MARK).unwrap_or_default(), None);
     }
-    let in_use = marks::of(content);
+    let in_use = taint::of(content);
     for c in content.chars() {
-        let letter = marks::letter(c);
+        let letter = taint::strip_char(c);
         let mark = in_use.filter(|_| letter != c);
         match encoding.bytes(letter) {
             Some(bytes) => push_bytes(&mut letters, &bytes, mark),
@@ -181,8 +182,8 @@ pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
     budget::walk(bytes.letters().len())?;
     budget::room(bytes.letters().len().saturating_mul(MAX_LETTER))?;
-    let in_use = marks::of(bytes.letters());
-    let is_marked: Vec<bool> = bytes.letters().chars().map(|c| marks::letter(c) != c).collect();
+    let in_use = taint::of(bytes.letters());
+    let is_marked: Vec<bool> = bytes.letters().chars().map(|c| taint::strip_char(c) != c).collect();
     let bytes: Vec<u8> = bytes.iter().collect();
     let (encoding, mut at) = encoding.without_mark(&bytes);
     let mut decoded = String::new();
@@ -198,8 +199,8 @@ pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     text(decoded)
 }
 
-fn push_marked(out: &mut String, letters: &str, mark: Option<Marks>) {
-    out.extend(letters.chars().map(|c| mark.map_or(c, |marks| marks.mark(c))));
+fn push_marked(out: &mut String, letters: &str, mark: Option<Taint>) {
+    out.extend(letters.chars().map(|c| mark.map_or(c, |taint| taint.taint_char(c))));
 }
 
 /// What stands for bytes that are no letter.
@@ -215,10 +216,10 @@ fn undecodable(bytes: &[u8], errors: &str) -> Fallible<String> {
 
 /// The letter of a byte that is given as an integer.
 pub(super) fn byte_arg(value: &Value) -> Fallible<char> {
-    match py(value) {
-        Py::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),
-        Py::Bool(flag) => Ok(letter_of(flag.into())),
-        Py::Undefined(undefined) => Err(undefined.error()),
+    match py_value(value) {
+        PyValue::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),
+        PyValue::Bool(flag) => Ok(letter_of(flag.into())),
+        PyValue::Undefined(undefined) => Err(undefined.error()),
         _ => Err(fail(format!("a bytes-like object is required, not '{}'", type_name(value)))),
     }
 }

@@ -3,11 +3,10 @@
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::budget;
-use super::super::error::{Fallible, Limit, fail, limit};
-use super::super::lexer::is_space;
-use super::super::unicode;
-use super::super::value::int_value;
+use crate::budget;
+use crate::error::{Error, Fallible, Limit, fail, limit};
+use crate::unicode::{self, is_space};
+use crate::value::{PyObject, PyValue, exact_int, int_value, py_value};
 
 /// The longest integer, in digits, that CPython turns into text or back.
 const MAX_DIGITS: usize = 4300;
@@ -27,23 +26,6 @@ pub(crate) fn from_json(text: &str) -> Fallible<Value> {
         return Err(limit(Limit::Integer));
     }
     text.parse::<Digits>().map_err(|_| fail("malformed number")).and_then(int_value)
-}
-
-/// The integer that a float is, if it is one.
-pub(crate) fn exact_int(float: f64) -> Option<Digits> {
-    if !float.is_finite() || float.fract() != 0.0 {
-        return None;
-    }
-    if float.abs() < 1e30 {
-        return Some(Digits::from(float as i128));
-    }
-    // The mantissa, shifted: floats of this size have no digits behind the point.
-    const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
-    let bits = float.to_bits();
-    let mantissa = bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS;
-    let exponent = bits >> MANTISSA_BITS & 0x7ff;
-    let magnitude = Digits::from(mantissa) << (exponent - 1023 - u64::from(MANTISSA_BITS));
-    Some(if float < 0.0 { -magnitude } else { magnitude })
 }
 
 /// Python's `int(float)`.
@@ -195,4 +177,21 @@ pub(crate) fn round_int(int: &Digits, unit: &Digits, has_rest: bool) -> Digits {
     let up = twice_rest > *unit || (twice_rest == *unit && (has_rest || odd));
     let rounded = if up { quotient + 1 } else { quotient } * unit;
     if negative { -rounded } else { rounded }
+}
+
+/// The float nearest to a number.
+pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
+    Ok(match py_value(value) {
+        PyValue::Int(int) => Some(int as f64),
+        PyValue::Bool(flag) => Some(f64::from(u8::from(flag))),
+        PyValue::Float(float) => Some(float),
+        PyValue::Object(PyObject::BigInt(big)) => Some(big.to_f64())
+            .filter(|float| float.is_finite())
+            .map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?,
+        _ => None,
+    })
+}
+
+fn too_large() -> Error {
+    fail("int too large to convert to float")
 }

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::budget;
-use super::super::error::{Error, Fallible, Limit, fail, limit};
-use super::super::value::{Py, as_digits, py, type_name};
-use super::arithmetic::as_float;
 use super::number;
 use super::text::{self, Side};
+use crate::budget;
+use crate::error::{Error, Fallible, Limit, fail, limit};
+use crate::python::number::as_float;
+use crate::value::{PyValue, as_digits, py_value, type_name};
 
 /// More digits than any float has.
 const MAX_PRECISION: usize = 10_000;
@@ -116,9 +116,9 @@ impl Spec {
     /// Python's `format(value, spec)`.
     pub(crate) fn format(&self, value: &Value) -> Fallible<String> {
         budget::steps(FORMAT_STEPS)?;
-        match py(value) {
-            Py::Str(content) => self.text(content),
-            Py::Float(float) => self.float(float),
+        match py_value(value) {
+            PyValue::Str(content) => self.text(content),
+            PyValue::Float(float) => self.float(float),
             _ => match as_digits(value) {
                 Some(int) => self.int(value, &int),
                 None => Err(fail(format!("unsupported format string passed to {}.__format__", type_name(value)))),

@@ -5,12 +5,10 @@ use std::collections::HashSet;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::lexer::is_space;
-use super::super::marks;
-use super::super::unicode;
-use super::call::int_arg;
+use crate::error::{Fallible, fail};
+use crate::python::convert::int_arg;
+use crate::unicode::is_space;
+use crate::{budget, taint, unicode};
 
 /// First character in title case, all others in lower case.
 pub(crate) fn capitalize(text: &str) -> String {
@@ -109,9 +107,9 @@ pub(crate) fn is_identifier(text: &str) -> bool {
 
 /// Without the given characters, or white space, at the ends.
 pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
-    let chars = chars.map(|chars| CharSet::of(&marks::plain(chars)));
+    let chars = chars.map(|chars| CharSet::of(&taint::strip(chars)));
     let drops = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
-    let drop = |c: char| drops(marks::letter(c));
+    let drop = |c: char| drops(taint::strip_char(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
     if right { text.trim_end_matches(drop) } else { text }
 }
@@ -146,8 +144,8 @@ impl CharSet {
 /// At most `limit` splits, from the left.
 pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     budget::walk(separator.map_or(0, str::len))?;
-    let separator = separator.map(marks::plain);
-    marks::cut(text, |text| match separator.as_deref() {
+    let separator = separator.map(taint::strip);
+    taint::cut(text, |text| match separator.as_deref() {
         Some("") => Err(fail("empty separator")),
         Some(separator) => match limit {
             Some(limit) => collect(text.splitn(limit.saturating_add(1), separator)),
@@ -186,8 +184,8 @@ fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
 /// At most `limit` splits, from the right.
 pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     budget::walk(separator.map_or(0, str::len))?;
-    let separator = separator.map(marks::plain);
-    let mut parts = marks::cut(text, |text| match (separator.as_deref(), limit) {
+    let separator = separator.map(taint::strip);
+    let mut parts = taint::cut(text, |text| match (separator.as_deref(), limit) {
         (Some(""), _) => Err(fail("empty separator")),
         (Some(separator), Some(limit)) => collect(text.rsplitn(limit.saturating_add(1), separator)),
         (Some(separator), None) => collect(text.rsplit(separator)),
@@ -215,7 +213,7 @@ fn rsplit_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
 
 /// The lines of a text, by every line end that Python knows.
 pub(crate) fn lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
-    marks::cut(text, |text| split_lines(text, keep_ends))
+    taint::cut(text, |text| split_lines(text, keep_ends))
 }
 
 fn split_lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
@@ -241,7 +239,7 @@ fn is_line_end(c: char) -> bool {
 pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Fallible<String> {
     let count = count.unwrap_or(usize::MAX);
     budget::walk(old.len())?;
-    let (plain, plain_old) = (marks::plain(text), marks::plain(old));
+    let (plain, plain_old) = (taint::strip(text), taint::strip(old));
     let found = if old.is_empty() { text.chars().count() + 1 } else { plain.matches(&*plain_old).count() };
     let grown = text.len().saturating_add(found.min(count).saturating_mul(new.len().saturating_sub(old.len())));
     budget::steps(found.min(count))?;
@@ -319,7 +317,7 @@ fn push_filling(out: &mut String, fill: char, mut count: usize) {
 
 /// Zeros between the sign and the digits.
 pub(crate) fn zfill(text: &str, width: i64) -> Fallible<String> {
-    let is_sign = |c: &char| matches!(marks::letter(*c), '+' | '-');
+    let is_sign = |c: &char| matches!(taint::strip_char(*c), '+' | '-');
     let sign = text.chars().next().filter(is_sign);
     let (sign, digits) = text.split_at(sign.map_or(0, char::len_utf8));
     let width = width.saturating_sub(i64::from(!sign.is_empty()));
@@ -330,7 +328,7 @@ pub(crate) fn expand_tabs(text: &str, size: usize) -> Fallible<String> {
     let mut out = String::with_capacity(text.len());
     let mut column = 0;
     for c in text.chars() {
-        match marks::letter(c) {
+        match taint::strip_char(c) {
             '\t' => {
                 let spaces = if size == 0 { 0 } else { size - column % size };
                 budget::alloc(spaces)?;

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use super::super::ast::{Expr, ExprKind, Function, Stmt, StmtKind, Target};
+use crate::ast::{Expr, ExprKind, Function, Stmt, StmtKind, Target};
 
 /// `Break(true)`: used; `Break(false)`: assigned first.
 type Found = ControlFlow<bool>;

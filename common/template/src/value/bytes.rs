@@ -4,12 +4,7 @@
 //! itself. All other bytes, and the control characters that only texts take for white space, are letters of a private area,
 //! which have no case, no class and no digit value: what Python does to ASCII only is then what it does to texts.
 
-use minijinja::Value;
-
-use super::super::error::Fallible;
-use super::super::marks;
-use super::super::{budget, marks::Marks};
-use super::Obj;
+use crate::taint::{self, Taint};
 
 /// The letter of byte 0, if it were of the private area.
 const PRIVATE: u32 = 0xF700;
@@ -23,11 +18,10 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// The value of bytes that are given as letters, charged to the budget.
-    pub(crate) fn value(letters: String) -> Fallible<Value> {
-        budget::alloc(letters.len())?;
+    /// Returns the bytes of these letters.
+    pub(super) fn of_letters(letters: String) -> Self {
         let len = letters.chars().count();
-        Ok(Obj::Bytes(Self { letters, len }).value())
+        Self { letters, len }
     }
 
     pub(crate) fn letters(&self) -> &str {
@@ -57,11 +51,11 @@ pub(crate) fn letter_of(byte: u8) -> char {
 
 /// The byte of a letter, marked or not.
 pub(crate) fn byte_of(letter: char) -> u8 {
-    (u32::from(marks::letter(letter)) & 0xff) as u8
+    (u32::from(taint::strip_char(letter)) & 0xff) as u8
 }
 
 /// Appends bytes as letters, with a mark if `mark` says so.
-pub(crate) fn push_bytes(letters: &mut String, bytes: &[u8], mark: Option<Marks>) {
-    let letter = |&byte: &u8| mark.map_or_else(|| letter_of(byte), |marks| marks.mark(letter_of(byte)));
+pub(crate) fn push_bytes(letters: &mut String, bytes: &[u8], taint: Option<Taint>) {
+    let letter = |&byte: &u8| taint.map_or_else(|| letter_of(byte), |taint| taint.taint_char(letter_of(byte)));
     letters.extend(bytes.iter().map(letter));
 }

@@ -4,10 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::super::program::Function;
-use super::{Obj, nesting_above};
+use crate::program::{Function, MacroSpec};
 
 /// A macro, a `caller` or a recursive loop.
 #[derive(Debug)]
@@ -44,24 +41,6 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Value> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// How a macro takes its arguments.
-#[derive(Debug, Default)]
-pub(crate) struct MacroSpec {
-    /// Nothing for the body of a call block.
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) params: Vec<Value>,
-    /// How many of them, from the start, have no default.
-    pub(crate) required: usize,
-    /// The body uses `caller`.
-    pub(crate) takes_caller: bool,
-    /// The body uses `kwargs`.
-    pub(crate) takes_kwargs: bool,
-    /// The body uses `varargs`.
-    pub(crate) takes_varargs: bool,
-    /// Steps that a call costs.
-    pub(crate) weight: usize,
 }
 
 /// A block of the template, as `self.name` gives it.
@@ -106,9 +85,9 @@ impl Builtin {
 #[derive(Debug)]
 pub(crate) struct Counter {
     pub(crate) kind: CounterKind,
-    values: Vec<Value>,
-    nesting: u16,
-    at: Mutex<usize>,
+    pub(super) values: Vec<Value>,
+    pub(super) nesting: u16,
+    pub(super) at: Mutex<usize>,
 }
 
 /// Which of the two.
@@ -119,12 +98,6 @@ pub(crate) enum CounterKind {
 }
 
 impl Counter {
-    pub(crate) fn value(kind: CounterKind, values: Vec<Value>) -> Fallible<Value> {
-        budget::alloc_values(values.len() + 2)?;
-        let nesting = nesting_above(&values)?;
-        Ok(Obj::Counter(Self { kind, values, nesting, at: Mutex::new(0) }).value())
-    }
-
     pub(super) fn type_name(&self) -> &'static str {
         match self.kind {
             CounterKind::Cycler => "Cycler",

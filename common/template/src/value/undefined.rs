@@ -2,8 +2,7 @@
 
 use minijinja::Value;
 
-use super::super::error::{Error, undefined};
-use super::Obj;
+use crate::error::{Error, undefined};
 
 /// Why a value is undefined.
 #[derive(Debug, Clone)]
@@ -25,14 +24,6 @@ pub(crate) enum Undefined {
 
 impl Undefined {
     pub(crate) const ANONYMOUS: Self = Self::Unknown;
-
-    pub(crate) fn value(self) -> Value {
-        Obj::Undefined(self).value()
-    }
-
-    pub(crate) fn because(reason: impl Into<String>) -> Value {
-        Self::Because(reason.into()).value()
-    }
 
     /// What an operation that needs a value fails with.
     pub(crate) fn error(&self) -> Error {

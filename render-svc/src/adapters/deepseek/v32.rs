@@ -5,13 +5,12 @@ use super::{
     ASSISTANT, Call, EOS, Identity, Settings, THINK, THINK_END, Turn, USER, check_continued, dsml_block, messages,
     turns, warnings,
 };
-use tandem_template::ArgumentsShape;
+use tandem_template::{ArgumentsShape, python};
 
 use crate::adapters::{Adapter, Input, Kind, Rendering};
 use crate::chat::Invalid;
 use crate::error::Error;
 use crate::models::Model;
-use crate::python;
 
 const IDENTITY: Identity = Identity {
     architectures: &["deepseek_v32", "deepseek32"],
@@ -188,7 +187,7 @@ fn developer(turn: &Turn<'_>, tools: String) -> Result<String, Invalid> {
         return Err(turn.invalid("content", "must not be empty"));
     };
     let format = turn.response_format().unwrap_or_default();
-    Ok(format!("{tools}{format}\n\n# The user's message is: {}", python::text(content)))
+    Ok(format!("{tools}{format}\n\n# The user's message is: {}", python::to_str(content)))
 }
 
 fn dsml(calls: &[Call<'_>]) -> Result<String, Invalid> {

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::python::is_true;
+use tandem_template::taint;
 
 use super::media::Attachments;
 use super::path::Path;
 use crate::adapters::{Attachment, Warning, WarningCode};
 use crate::chat::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
-use crate::python::is_true;
-use crate::{marked_json, media};
+use crate::media;
 
 /// What a result is of if nothing names its tool.
 const UNKNOWN: &str = "unknown";
@@ -373,7 +373,7 @@ fn holds_results(message: &Value) -> bool {
 /// A typed result can only hold an object as text, so text that is one counts as one.
 fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
     let object = match body.as_ref() {
-        Value::String(text) => marked_json::object(text),
+        Value::String(text) => taint::parse_object(text),
         _ => None,
     };
     object.map_or(body, |object| Cow::Owned(Value::Object(object)))
@@ -413,7 +413,7 @@ fn name_or_unknown<'a>(holder: &'a Value, path: Path<'_>) -> Result<&'a str, Inv
 
 fn tool_name(name: &Value) -> Result<&str, &'static str> {
     match name.as_str() {
-        Some(name) if marks::plain(name).len() <= MAX_NAME_BYTES => Ok(name),
+        Some(name) if taint::strip(name).len() <= MAX_NAME_BYTES => Ok(name),
         Some(_) => Err("must be at most 256 bytes long"),
         None => Err("must be a string"),
     }

@@ -2,31 +2,26 @@
 
 use minijinja::Value;
 
-use super::super::super::budget;
-use super::super::super::error::{Fallible, fail};
-use super::super::super::value::{Py, as_digits, int_value, py, tuple};
-use super::super::call::Args;
-use super::super::number::exact_int;
-use super::unknown;
-
-pub(super) const INT_NAMES: &[&str] =
-    &["as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "to_bytes"];
-pub(super) const FLOAT_NAMES: &[&str] = &["as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer"];
+use super::super::method_names::unsupported;
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::value::{PyValue, as_digits, exact_int, int_value, py_value, tuple};
 
 pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
-    match (name, py(receiver), as_digits(receiver)) {
+    match (name, py_value(receiver), as_digits(receiver)) {
         ("conjugate", _, Some(int)) => int_value(int),
         ("conjugate", ..) => Ok(receiver.clone()),
-        ("is_integer", Py::Float(float), _) => Ok(Value::from(float.is_finite() && float.fract() == 0.0)),
+        ("is_integer", PyValue::Float(float), _) => Ok(Value::from(float.is_finite() && float.fract() == 0.0)),
         ("bit_length", _, Some(int)) => Ok(Value::from(int.bits())),
         ("bit_count", _, Some(int)) => {
             Ok(Value::from(int.iter_u64_digits().map(u64::count_ones).map(u64::from).sum::<u64>()))
         }
-        ("hex", Py::Float(float), _) => Ok(Value::from(hex(float))),
+        ("hex", PyValue::Float(float), _) => Ok(Value::from(hex(float))),
         ("as_integer_ratio", _, Some(int)) => tuple(vec![int_value(int)?, Value::from(1)]),
-        ("as_integer_ratio", Py::Float(float), _) => ratio(float),
-        _ => Err(unknown(name)),
+        ("as_integer_ratio", PyValue::Float(float), _) => ratio(float),
+        _ => Err(unsupported(name)),
     }
 }
 

@@ -6,15 +6,15 @@ use std::collections::HashSet;
 
 pub use arguments::ArgumentsShape;
 
-use super::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
-use super::program::Program;
+use crate::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
+use crate::program::Program;
 
-/// Between two pieces of text in [`Facts::literal_text`], so that nothing is found across them.
+/// Between two pieces of text in [`TemplateAnalysis::literal_text`], so that nothing is found across them.
 const SEPARATOR: &str = "\0";
 
 /// What is known of a template.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct TemplateAnalysis {
     /// The names that are looked up outside of the template, sorted.
     reads: Vec<String>,
     /// Every text that stands in the template, each once.
@@ -22,7 +22,7 @@ pub(super) struct Facts {
     pub(super) arguments: ArgumentsShape,
 }
 
-impl Facts {
+impl TemplateAnalysis {
     pub(super) fn of(template: &[Stmt], program: &Program) -> Self {
         let mut reads: Vec<String> = program.context.iter().map(|used| used.name.to_string()).collect();
         reads.sort_unstable();

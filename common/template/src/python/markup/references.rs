@@ -1,8 +1,7 @@
 //! Character references of HTML (`&lt;`, `&#60;`, `&#x3c;`), read as Python's `html.unescape` does.
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::super::{marks, unicode};
+use crate::error::Fallible;
+use crate::{budget, taint, unicode};
 
 /// The longest reference that is looked at, without `&` and `;`.
 const MAX_NAME: usize = 32;
@@ -23,12 +22,12 @@ const WINDOWS: [char; 32] = [
 /// The text with what its references stand for; that is marked where letters of the reference are.
 pub(super) fn unescape(content: &str) -> Fallible<String> {
     let mut out = String::with_capacity(content.len());
-    for part in marks::cut(content, references)? {
-        match marks::plain(part).strip_prefix('&') {
+    for part in taint::cut(content, references)? {
+        match taint::strip(part).strip_prefix('&') {
             Some(rest) => {
                 let mut meant = String::new();
                 reference(rest, &mut meant);
-                out.push_str(&marks::like(part, meant));
+                out.push_str(&taint::with_taint_of(part, meant));
             }
             None => out.push_str(part),
         }

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::ops::{BitAnd, BitOr};
 
-use super::super::ast::{Args, BinaryOp, Const, Expr, ExprKind, For, Function, Stmt, StmtKind, Target, UnaryOp};
-use super::super::filters;
+use crate::ast::{Args, BinaryOp, Const, Expr, ExprKind, For, Function, Stmt, StmtKind, Target, UnaryOp};
+use crate::filters;
 
 /// Which JSON type a template wants the `arguments` of a tool call to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
