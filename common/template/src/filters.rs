@@ -84,7 +84,7 @@ pub(crate) fn find(name: &str) -> Option<&'static FilterRow> {
     Some(&FILTERS[at])
 }
 
-/// The filter of Jinja2 that is refused: it is for web pages.
+/// Returns true for the filter of Jinja2 that is refused because it is for web pages.
 pub(crate) fn is_unsupported(name: &str) -> bool {
     name == "urlize"
 }

@@ -1,14 +1,54 @@
 //! Chat templates: Jinja2 as Hugging Face transformers runs it, byte for byte.
 //!
-//! A template is read by our own [`lexer`] and [`parser`], which follow Jinja2's grammar and give a syntax tree
-//! ([`ast`]). [`scope`] works out what each name means, and [`compiler`] makes a [`program`]: a tree in which names are
-//! places and filters, tests and operators are functions, with all computed that is constant. [`machine`] walks it and
-//! puts the text out. What happens to values is Python: [`value`], on top of minijinja's, and [`python`], with
-//! [`filters`], tests ([`predicates`]) and [`globals`]. [`apply`] is what transformers does around a template. Letters may be
-//! marked, which the template does not see: [`marks`].
+//! [`ChatTemplate::compile`] compiles a template once; [`ChatTemplate::apply`] renders a
+//! conversation as `apply_chat_template(..., tokenize=False)` does. [`python`] prints JSON values
+//! as Python does, for prompt formats that are Python code. [`taint`] shows which text of a prompt
+//! came from the conversation.
 //!
-//! Templates and conversations are untrusted. A template sees nothing but the conversation: no clock, no environment,
-//! no files. What it may use is bounded by [`Limits`], and every bound is an error of its own.
+//! # Modules, bottom-up
+//!
+//! Every module imports only modules above it in this list.
+//!
+//! - [`error`], [`limits`], [`clock`], [`unicode`]: errors, limits, `strftime`, character tables.
+//! - [`budget`], [`text_buffer`], [`taint`]: steps and memory of a render, bounded text, taint.
+//! - [`ast`], [`lexer`], [`parser`]: source to syntax tree, by Jinja2's grammar.
+//! - [`arguments`], [`interpreter`]: calls, and the trait through which filters call template code.
+//! - [`program`]: the compiled template, a tree in which names are places and filters are
+//!   functions.
+//! - [`value`]: Python's values and data model: truth, length, iteration, equality, hashes.
+//! - [`scope`]: the variables that names mean.
+//! - [`python`]: operators, attributes, calls, methods, `str`, `repr`, `format`, `json.dumps`.
+//! - [`filters`], [`predicates`]: Jinja2's filters and tests.
+//! - [`machine`]: runs programs.
+//! - [`compiler`], [`analysis`]: syntax tree to program, and facts about a template.
+//! - [`apply`]: what transformers does around a template.
+//!
+//! # minijinja
+//!
+//! minijinja is used for its value model only: a compact value with small strings, shared text,
+//! native scalars and one dynamic object type, on which [`value`] builds Python's types. Its lexer,
+//! parser, compiler and virtual machine are not used. A prototype on minijinja's own engine
+//! rendered all templates of a large corpus as transformers does, but only by rewriting every
+//! syntax tree before compilation. What an engine for this one purpose gains:
+//!
+//! - Jinja2's grammar and scopes exactly, such as tuples without parentheses, unary `+` and `self`.
+//! - Python's dict keys, integers of any size, `bytes`, one-shot generators and operator errors.
+//! - Memory, steps and nesting are bounded everywhere. Deep expressions and values overflowed the
+//!   stack of the other engine, which ends the process; some comparisons took exponential time.
+//! - Taint, which has to be kept by every operation on text.
+//!
+//! Speed is the same or better. The remaining differences from Jinja2 are in `COMPATIBILITY.md`.
+//!
+//! # Invariants
+//!
+//! - A template reads no clock, no environment, no files and no network, and no random numbers.
+//! - No render exceeds its [`Limits`]; every limit is an error.
+//! - No template or conversation overflows the stack or panics.
+//! - No state survives a render: thread-locals are reset at its start.
+//! - No module imports another one in a circle, and this crate imports no other crate of the
+//!   project.
+//! - No operation on text loses taint. Where it is unclear which characters of a result have it,
+//!   all have it.
 
 mod analysis;
 mod apply;
@@ -45,7 +85,7 @@ pub use error::{CompileError, Limit, RenderError};
 pub use limits::Limits;
 pub use taint::Taint;
 
-/// A compiled chat template. Cloning is cheap, and any number of threads may share one.
+/// A compiled chat template. Clones are cheap and share the program between threads.
 #[derive(Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
@@ -54,7 +94,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Compiles a template; an error names the line and the construct.
+    /// Compiles a template.
+    ///
+    /// # Errors
+    ///
+    /// Fails if Jinja2 refuses the template, or if it uses a construct that this engine does not
+    /// support. The error has the line.
     pub fn compile(source: &str) -> Result<Self, CompileError> {
         let (program, analysis) = budget::with_compiler_stack(|| {
             let _meter = budget::Meter::start(&Limits::default());
@@ -66,29 +111,34 @@ impl ChatTemplate {
         Ok(Self { source: source.into(), program: Arc::new(program), analysis: Arc::new(analysis) })
     }
 
-    /// Whether the template may look up this variable: `tools`, `documents`, a template argument. False only if what is
-    /// given by this name can change nothing.
+    /// Returns true if the template may look up this variable, such as `tools`. If false, a value
+    /// of this name cannot change the prompt.
     pub fn reads(&self, name: &str) -> bool {
         self.analysis.reads(name)
     }
 
-    /// Which JSON type the template wants the `arguments` of tool calls to have.
+    /// The JSON type that the template expects for the `arguments` of tool calls.
     pub fn arguments(&self) -> ArgumentsShape {
         self.analysis.arguments
     }
 
-    /// Every text that the template itself holds, data and string literals, each once, with a null character between two.
-    /// An added token that occurs in it is a control token of the template.
+    /// Every text in the template, data and string literals, each once, separated by null
+    /// characters. An added token in it is a control token of the template.
     pub fn literal_text(&self) -> &str {
         &self.analysis.literal_text
     }
 
-    /// The template's source, as it was given.
+    /// The template's source, unchanged.
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// Renders a conversation, as `apply_chat_template(..., tokenize=False)` does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the template refuses the conversation, if it fails as it would in Jinja2, if a
+    /// limit is exceeded, or if the input is not valid.
     pub fn apply(&self, input: &Input<'_>, limits: &Limits) -> Result<Applied, RenderError> {
         apply::apply(&self.program, &self.source, input, limits)
     }

@@ -27,7 +27,8 @@ use crate::{budget, filters, predicates};
 pub(crate) use locals::Locals;
 pub(crate) use state::Machine;
 
-/// Runs a program; `value_of` gives the context. Gives the text and the bytes of its `{% generation %}` blocks.
+/// Runs a program with the context from `value_of`. Returns the text and the byte ranges of its `{%
+/// generation %}` blocks.
 pub(crate) fn run(
     program: &Program,
     value_of: impl Fn(&str) -> Fallible<Option<Value>>,

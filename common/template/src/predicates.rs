@@ -5,9 +5,8 @@ use minijinja::Value;
 use crate::arguments::{Args, required};
 use crate::error::{Fallible, fail};
 use crate::interpreter::{Interpreter, Predicate};
-use crate::python::call::{self};
 use crate::python::contains::{contains, is_kept_once};
-use crate::python::{arithmetic, order, repr, text};
+use crate::python::{arithmetic, call, order, repr, text};
 use crate::value::{
     PyObject, PyValue, equal, hash, is_iterable, is_same, is_undefined, length, py_object, py_value, seq,
 };
@@ -15,7 +14,7 @@ use crate::{budget, filters, taint};
 
 use Predicate::{Check as Is, Test as By};
 
-/// The tests by name, in order.
+/// The tests, sorted by name.
 const TESTS: &[(&str, Predicate)] = &[
     ("!=", By(differs)),
     ("<", By(less)),
@@ -61,7 +60,7 @@ const TESTS: &[(&str, Predicate)] = &[
     ("upper", By(|interpreter, value, args| cased(interpreter, value, args, text::is_upper))),
 ];
 
-/// The test of that name.
+/// Returns the test of this name.
 pub(crate) fn find(name: &str) -> Option<Predicate> {
     let at = TESTS.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;
     Some(TESTS[at].1)
@@ -73,7 +72,7 @@ fn argument(value: &Value, args: &Args<'_>, name: &str) -> Fallible<Value> {
     required(other, "test", name)
 }
 
-/// The other operand of an operator, which takes it by position only.
+/// Returns the other operand of an operator, which is positional only.
 fn operand<'a>(args: &'a Args<'_>) -> Fallible<&'a Value> {
     match args.only_positional("operator")? {
         [right] => Ok(right),
@@ -112,7 +111,8 @@ fn contained(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallibl
 fn same(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     budget::scan(value.as_str().map_or(0, str::len))?;
     let other = argument(value, args, "other")?;
-    // What Jinja2 computes when it compiles are two objects, however alike; in running code, CPython merges constants.
+    // Constants that Jinja2 computes at compile time are separate objects, even if equal. In
+    // running code, CPython merges constants.
     let has_one_object = !interpreter.computes_constants() || is_kept_once(value);
     Ok(has_one_object && is_same(value, &other))
 }
@@ -132,12 +132,12 @@ fn is_integer(value: &Value) -> bool {
     matches!(py_value(value), PyValue::Int(_) | PyValue::Object(PyObject::BigInt(_)))
 }
 
-/// `self` only looks as if it could be iterated.
+/// `self` passes the test `iterable` but cannot be iterated.
 fn is_iterable_or_loop(value: &Value) -> bool {
     is_iterable(value) || matches!(py_object(value), Some(PyObject::Loop(_) | PyObject::Template(_)))
 }
 
-/// What has a length and items: Python looks for `__len__` and `__getitem__`.
+/// Returns true if the value has a length and items: Python checks for `__len__` and `__getitem__`.
 fn is_sequence(value: &Value) -> bool {
     match py_object(value) {
         Some(PyObject::View(_)) => false,
@@ -151,7 +151,7 @@ fn cased(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>, hold
     Ok(holds(&taint::strip(&repr::to_str(interpreter, value)?)))
 }
 
-/// Whether a name is known; what cannot be a dict key is an error.
+/// Returns true if the name is known; fails if the value cannot be a dict key.
 fn named(value: &Value, args: &Args<'_>, known: impl Fn(&str) -> bool) -> Fallible<bool> {
     args.check_none(value)?;
     hash(value)?;

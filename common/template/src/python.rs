@@ -1,4 +1,12 @@
-//! What Python does with values: operators, attributes, calls, printing, and the methods of its types.
+//! Python's operations on values: operators, attributes, calls, printing, and the methods of its
+//! types.
+//!
+//! The engine follows Python 3.11, and so Unicode 14: transformers runs templates in Python, and
+//! its results depend on the tables of that Python. A code point that Unicode assigned later is not
+//! printable, neither for `repr` in a template nor for [`to_str`].
+//!
+//! The public functions compute the same for `serde_json` values, for prompt formats that are
+//! Python code instead of a template.
 
 pub(crate) mod arithmetic;
 pub(crate) mod attribute;

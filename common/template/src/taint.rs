@@ -304,3 +304,57 @@ pub(crate) fn write<S: Sink>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Taint, TaintScope, after_prefix, before_suffix, cut, rewrite, same, with_taint_of};
+
+    const TAINT: Taint = Taint::ALL[0];
+
+    fn tainted(text: &str) -> String {
+        TAINT.taint_text(text)
+    }
+
+    #[test]
+    fn taint_is_removed_without_a_trace() {
+        for taint in Taint::ALL {
+            let text = taint.taint_text("aé漢🫨");
+            assert!(taint.is_in(&text));
+            assert_eq!(taint.strip(&text), "aé漢🫨");
+        }
+    }
+
+    #[test]
+    fn runs_alternate() {
+        let text = format!("ab{}d", tainted("c"));
+        let runs: Vec<_> = TAINT.runs(&text).collect();
+        assert_eq!(runs, [(false, "ab"), (true, &*tainted("c")), (false, "d")]);
+    }
+
+    #[test]
+    fn texts_are_compared_without_taint() {
+        let _scope = TaintScope::start(Some(TAINT));
+        let text = format!("a{}", tainted("bc"));
+        assert!(same(&text, "abc"));
+        assert_eq!(after_prefix(&text, "ab"), Some(5));
+        assert_eq!(before_suffix(&text, "bc"), Some(1));
+    }
+
+    #[test]
+    fn parts_and_rewritten_texts_keep_their_taint() {
+        let _scope = TaintScope::start(Some(TAINT));
+        let text = format!("a {}", tainted("b c"));
+        let words = cut(&text, |text| Ok(text.split(' ').collect())).unwrap_or_default();
+        assert_eq!(words, ["a", &*tainted("b"), &*tainted("c")]);
+        assert_eq!(rewrite(&text, str::to_uppercase), format!("A {}", tainted("B C")));
+        assert_eq!(rewrite(&tainted("ß"), str::to_uppercase), tainted("SS"));
+        assert_eq!(with_taint_of(&text, "x".to_owned()), tainted("x"));
+    }
+
+    #[test]
+    fn without_a_scope_no_text_is_tainted() {
+        let text = tainted("a");
+        assert!(!same(&text, "a"));
+        assert_eq!(with_taint_of(&text, "x".to_owned()), "x");
+    }
+}

@@ -11,7 +11,8 @@ impl Compiler {
     pub(super) fn attribute(&mut self, frame: Frame, operand: &Expr, name: &str) -> CompileResult<NodeKind> {
         let operand = Box::new(self.expr(frame, operand)?);
         let value = Value::from(name);
-        // A name that is no attribute in Python means the same as an attribute and as an item.
+        // A name that is no attribute in Python has the same meaning as an attribute and as an
+        // item.
         Ok(if is_special(name) { NodeKind::Attribute(operand, value) } else { NodeKind::Key(operand, value) })
     }
 

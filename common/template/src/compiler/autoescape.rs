@@ -1,8 +1,9 @@
 //! `{% autoescape %}` blocks.
 //!
-//! Jinja2 decides most about escaping when it compiles, by the block around the code, and some when the code runs: what
-//! macros and set blocks give, and what filters do. Where a block's expression is not constant, the first kind is put off
-//! too, except for constants, which are escaped as around the block.
+//! Jinja2 decides most of escaping at compile time, by the surrounding block. The rest is decided
+//! at run time: the results of macros, set blocks and filters. If a block's expression is not
+//! constant, all is decided at run time, except for constants, which are escaped as around the
+//! block.
 
 use super::constants::MAX_PRINTED;
 use super::state::{CompileResult, Compiler, Frame};
@@ -15,7 +16,7 @@ use crate::program::{Escaping, Node, NodeKind, Step};
 use crate::python::{markup, repr};
 
 impl Compiler {
-    /// When what is put out here is escaped.
+    /// Returns when output is escaped here.
     pub(super) fn escaping(&self) -> Option<Escaping> {
         match self.autoescape {
             Autoescape { is_unknown: true, .. } => Some(Escaping::WhenOn),
@@ -24,7 +25,7 @@ impl Compiler {
         }
     }
 
-    /// Changes what is known of escaping, and gives what was known before.
+    /// Changes the state of escaping, and returns the state before.
     pub(super) fn set_autoescape(&mut self, autoescape: Autoescape) -> Autoescape {
         self.machine.autoescape(autoescape.on);
         std::mem::replace(&mut self.autoescape, autoescape)
@@ -62,7 +63,7 @@ impl Compiler {
         }
     }
 
-    /// Puts out a value where texts may be escaped.
+    /// Writes a value where texts may be escaped.
     pub(super) fn print_escaped(&mut self, node: Node, escaping: Escaping, steps: &mut Vec<Step>) {
         match self.escaped_constant(&node) {
             Some(Ok(text)) if text.len() <= MAX_PRINTED => print_text(&text, steps),
@@ -70,7 +71,7 @@ impl Compiler {
         }
     }
 
-    /// What a node puts out that Jinja2 computes when it compiles.
+    /// Returns the output of a node that Jinja2 computes at compile time.
     fn escaped_constant(&mut self, node: &Node) -> Option<Fallible<String>> {
         if !self.is_constant(node) {
             return None;
@@ -81,7 +82,7 @@ impl Compiler {
         Some(if is_escaped { text.and_then(|text| markup::escape_html(&text)) } else { text })
     }
 
-    /// `a ~ b ~ c`. What Jinja2 computes when it compiles is never marked as safe.
+    /// `a ~ b ~ c`. A result that Jinja2 computes at compile time is never marked as safe.
     pub(super) fn concat(&mut self, parts: &[Node]) -> fn(Vec<Node>) -> NodeKind {
         let escapes = self.escaping() == Some(Escaping::Always);
         if escapes && !parts.iter().all(|part| self.is_constant(part)) {
@@ -95,7 +96,7 @@ impl Compiler {
         if self.may_escape { safe(value, Escaping::WhenOn) } else { value }
     }
 
-    /// What the filters of a block are applied to.
+    /// The input of the filters of a block.
     pub(super) fn filter_input(&self, text: Node) -> Node {
         match self.escaping() {
             Some(escaping) => safe(text, escaping),

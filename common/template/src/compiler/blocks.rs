@@ -1,4 +1,4 @@
-//! `{% block %}`s, which nothing can inherit here: they run where they stand, and where `self.name()` calls them.
+//! `{% block %}`s. No template can inherit here, so they run in place and through `self.name()`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::program::{Escaping, Function, Node, NodeKind, Step, Target};
 use crate::scope::{ScopeId, line_of, mentions};
 use crate::value::Undefined;
 
-/// How deep blocks may nest where a template uses `self`: each is made once more for every block around it.
+/// The deepest nesting of blocks in a template that uses `self`: each is compiled once more for
+/// every block around it.
 const MAX_NESTED_BLOCKS: usize = 8;
 
 /// Returns true if the template or one of its blocks uses `self`.
@@ -19,7 +20,7 @@ pub(super) fn uses_self(template: &[Stmt]) -> bool {
     mentions(template, "self") || blocks(template).iter().any(|(_, body)| mentions(body, "self"))
 }
 
-/// Every block by its name, in the order in which they stand.
+/// Every block and its name, in source order.
 fn blocks(body: &[Stmt]) -> Vec<(&Name, &[Stmt])> {
     let mut found = Vec::new();
     for stmt in body {
@@ -42,7 +43,7 @@ fn nesting(body: &[Stmt]) -> usize {
 }
 
 impl Compiler {
-    /// Makes the value of `self`: every block, as a function that shares the template's variables.
+    /// Creates the value of `self`: every block as a function that shares the template's variables.
     pub(super) fn make_self(&mut self, template: &[Stmt], steps: &mut Vec<Step>) -> CompileResult<()> {
         if nesting(template) > MAX_NESTED_BLOCKS {
             let (line, what) = (self.line, "the nesting of blocks in a template that uses 'self'");
@@ -74,8 +75,8 @@ impl Compiler {
         )
     }
 
-    /// A block where it stands. It sees the template's own variables, but not those of loops and the like around it unless it
-    /// is scoped.
+    /// Compiles a block in place. It sees the template's own variables, but not those of
+    /// surrounding loops and the like, unless it is scoped.
     pub(super) fn block(
         &mut self,
         frame: Frame,

@@ -13,7 +13,7 @@ use crate::program::{Args, Node, NodeKind};
 use crate::python::method_names;
 
 impl Compiler {
-    /// A call; `caller` is the body of a call block.
+    /// Compiles a call; `caller` is the body of a call block.
     pub(super) fn call(
         &mut self,
         frame: Frame,
@@ -23,7 +23,8 @@ impl Compiler {
     ) -> CompileResult<NodeKind> {
         let line = self.line;
         match &callee.kind {
-            // The method is looked up together with the call unless the arguments could show the difference.
+            // The method is looked up together with the call, unless the arguments could show the
+            // difference.
             ExprKind::Attribute(receiver, name) if !args.iter().any(Expr::has_call) => {
                 let receiver = Box::new(self.expr(frame, receiver)?);
                 check_method(&receiver, name, line)?;
@@ -64,7 +65,7 @@ impl Compiler {
         self.filtered(frame, operand, name, args)
     }
 
-    /// A filter of a value that is there already.
+    /// Compiles a filter of an existing node.
     pub(super) fn filtered(
         &mut self,
         frame: Frame,
@@ -110,7 +111,8 @@ impl Compiler {
     }
 }
 
-/// A method of a constant that is not written. What a variable holds is not known before the template runs.
+/// Fails for an unwritten method of a constant. The type of a variable is unknown before the
+/// template runs.
 fn check_method(receiver: &Node, name: &str, line: u32) -> CompileResult<()> {
     match constant(receiver) {
         Some(value) if method_names::is_unwritten(value, name) => {
@@ -120,7 +122,7 @@ fn check_method(receiver: &Node, name: &str, line: u32) -> CompileResult<()> {
     }
 }
 
-/// Everything that must be evaluated before a failure.
+/// Returns the parts that are evaluated before a failure.
 fn parts(operand: Node, args: Args) -> Vec<Node> {
     let keywords = args.keywords.into_iter().map(|(_, value)| value);
     let splats = args.splat.into_iter().chain(args.keyword_splat);

@@ -46,7 +46,7 @@ impl Compiler {
             ExprKind::Slice(operand, bounds) => self.slice(frame, operand, bounds),
             ExprKind::Call(callee, args) => self.call(frame, callee, args, None),
             ExprKind::Filter(Some(operand), name, args) => self.filter(frame, operand, name, args),
-            // A filter without an operand is made where its block is.
+            // A filter without an operand is compiled with its block.
             ExprKind::Filter(None, ..) => Ok(NodeKind::Const(none())),
             ExprKind::Test(operand, name, args) => self.test(frame, operand, name, args),
         }
@@ -65,8 +65,8 @@ impl Compiler {
         })
     }
 
-    /// Long sums are one operation, so that the parts of a text are copied once; only where the order of evaluation
-    /// cannot be told.
+    /// Compiles an operator. A long sum is one operation, so that its texts are copied once, unless
+    /// the order of evaluation could be observed.
     fn binary(&mut self, frame: Frame, op: BinaryOp, left: &Expr, right: &Expr) -> CompileResult<NodeKind> {
         if op == BinaryOp::Add && !left.has_call() && !right.has_call() {
             let mut summands = Vec::new();
@@ -78,7 +78,8 @@ impl Compiler {
         Ok(NodeKind::Binary(binary_function(op), operands))
     }
 
-    /// `and` and `or`: what follows a constant side that decides is not even looked at.
+    /// Compiles `and` or `or`. The right side is not compiled after a constant left side that
+    /// decides.
     fn either(&mut self, frame: Frame, left: &Expr, right: &Expr, decides: bool) -> CompileResult<NodeKind> {
         let left = self.expr(frame, left)?;
         match constant(&left).map(Value::is_true) {
@@ -148,7 +149,7 @@ fn flatten_sum<'a>(expr: &'a Expr, summands: &mut Vec<&'a Expr>) {
     }
 }
 
-/// `+` or `~` over many values: texts of the template that follow each other become one.
+/// Compiles `+` or `~` over many values; adjacent constant texts are joined.
 fn joined(items: Vec<Node>, make: fn(Vec<Node>) -> NodeKind) -> NodeKind {
     let mut merged: Vec<Node> = Vec::with_capacity(items.len());
     for item in items {
@@ -167,12 +168,12 @@ fn joined(items: Vec<Node>, make: fn(Vec<Node>) -> NodeKind) -> NodeKind {
     }
 }
 
-/// The text of a node that is always the same, plain text.
+/// Returns the text of a constant node that is not marked as safe.
 pub(super) fn text(node: &Node) -> Option<&str> {
     constant(node).filter(|value| !value.is_safe())?.as_str()
 }
 
-/// A text is equal to no other type.
+/// A text equals no value of another type.
 fn comparison(op: CompareOp, left: Node, right: Node) -> NodeKind {
     let wanted = op == CompareOp::Eq;
     let is_equality = wanted || op == CompareOp::Ne;

@@ -1,5 +1,5 @@
-//! Macros and everything else that is a function of its own: call blocks, recursive loops, and the `if` of a loop that
-//! counts its rounds.
+//! Macros and all other code that is a separate function: call blocks, recursive loops, and the
+//! `if` of a counted loop.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
 use crate::scope::{Place, ScopeId, Slot, mentions};
 use crate::value::{PyObject, py_object};
 
-/// The special parameters that a macro has if its body uses them, in the order in which they are passed.
+/// The special parameters of a macro whose body uses them, in the order in which they are passed.
 const SPECIAL: [&str; 3] = ["caller", "kwargs", "varargs"];
 
 impl Compiler {
@@ -77,7 +77,7 @@ impl Compiler {
         self.body(frame, &node.body, steps)
     }
 
-    /// Evaluates a parameter's default if no argument was passed for it.
+    /// Evaluates a parameter's default if no argument was passed.
     fn param_default(
         &mut self,
         frame: Frame,
@@ -95,8 +95,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// A function. `safe` is when its text is marked as safe; `declare` makes its parameters, before any other variable;
-    /// `body` its code and what it gives.
+    /// Compiles a function. `safe` is when its text is marked as safe; `declare` creates its
+    /// parameters, before any other variable; `body` returns its result.
     pub(super) fn new_function(
         &mut self,
         frame: Frame,
@@ -119,7 +119,7 @@ impl Compiler {
         Ok(Arc::new(Function { spec, locals: self.scopes.count_of(id), shared, body: steps, result, safe }))
     }
 
-    /// The place of a name that a scope of the function being made declares.
+    /// Returns the place of a name that a scope of the open function declares.
     pub(super) fn declared(&self, scope: ScopeId, name: &str) -> Option<(Local, Place)> {
         let slot = self.scopes.assigned_slot(scope, &name.into())?;
         Some((self.scopes.local(slot), self.scopes.variable(slot)))

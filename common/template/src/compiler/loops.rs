@@ -1,8 +1,9 @@
 //! `for` blocks.
 //!
-//! A loop that does not use `loop` runs over the items alone. One that does runs over a `loop` object, which counts. If
-//! it also has an `if`, that becomes a function which the object calls, because `loop.last` must look ahead. A recursive
-//! loop becomes a function of (items, depth) that the object calls again.
+//! A loop that does not use `loop` iterates over the items alone. Otherwise it iterates through a
+//! `loop` object, which counts. If such a loop has an `if`, the `if` becomes a function that the
+//! object calls, because `loop.last` looks ahead. A recursive loop becomes a function of items and
+//! depth that the object calls again.
 
 use std::sync::Arc;
 
@@ -14,12 +15,13 @@ use crate::program::MacroSpec;
 use crate::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
 use crate::scope::{Place, has_scoped_block, mentions};
 
-/// The parameters of a recursive loop's function, and of a loop's `if`. No template can use such names.
+/// The parameters of a recursive loop's function and of a loop's `if`. No template can use such
+/// names.
 const ITEMS: &str = " items";
 const DEPTH: &str = " depth";
 const ITEM: &str = " item";
 
-/// What a round costs besides its body.
+/// The steps of a round besides its body.
 const ROUND_STEPS: usize = 4;
 
 impl Compiler {
@@ -103,7 +105,7 @@ impl Compiler {
         Ok(Step::For(Box::new(For { iter, filter, counter, recursion, target, body, otherwise, weight })))
     }
 
-    /// The `if` of a loop, as a function of an item.
+    /// Compiles the `if` of a loop as a function of an item.
     fn filter_function(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> CompileResult<Arc<Function>> {
         self.new_function(
             frame,
@@ -125,7 +127,7 @@ impl Compiler {
         )
     }
 
-    /// The `if` of a loop, to be evaluated before each round.
+    /// Compiles the `if` of a loop as a test before each round.
     fn filter_test(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> CompileResult<Filtering> {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.declare_target(scope, target);
@@ -135,7 +137,7 @@ impl Compiler {
         Ok(Filtering::Test(target, self.expr(frame, filter)?))
     }
 
-    /// What runs if no round got to its end.
+    /// Compiles the `else` of a loop, which runs if no round was completed.
     fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> CompileResult<Vec<Step>> {
         let inner = self.inner(frame, otherwise);
         let mut steps = Vec::new();

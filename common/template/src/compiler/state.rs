@@ -1,4 +1,4 @@
-//! The state of a compilation: the functions that are open, and where names are kept.
+//! The state of a compilation: the open functions, and the places of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::value::Undefined;
 /// The result of a compilation step.
 pub(super) type CompileResult<T> = Result<T, CompileError>;
 
-/// The scope of the template's own code, which is the first that is opened.
+/// The scope of the template's own code, which is opened first.
 pub(super) const TEMPLATE: ScopeId = 0;
 
-/// Where code is being made for.
+/// The surroundings of the code that is compiled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) scope: ScopeId,
-    /// Inside of an `if`: an unknown filter is an error only once it is applied.
+    /// Inside an `if`, where an unknown filter is an error only when it is applied.
     pub(super) soft: bool,
 }
 
@@ -31,46 +31,48 @@ impl Frame {
     }
 }
 
-/// A function that is being made.
+/// A function that is being compiled.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     pub(super) id: FunctionId,
-    /// Variables of surrounding functions that it uses: their places in the next one around it, and in this.
+    /// The variables of surrounding functions that it uses: the place in the next function around
+    /// it, and the place here.
     pub(super) shared: BTreeMap<Slot, (Local, Local)>,
-    /// How many loops are open.
+    /// The number of open loops.
     pub(super) loops: usize,
-    /// Parameters that have no value yet while defaults are evaluated.
+    /// Parameters that are unset while defaults are evaluated.
     pub(super) unset: BTreeSet<Slot>,
 }
 
-/// What is known of escaping where code is being made for.
+/// The state of escaping where code is compiled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Autoescape {
     pub(super) on: bool,
-    /// Inside of a block whose expression is not constant. Nothing turns that off again.
+    /// Inside a block whose expression is not constant. Inner blocks do not reset it.
     pub(super) is_unknown: bool,
 }
 
 pub(super) struct Compiler {
     pub(super) line: u32,
     pub(super) scopes: Scopes,
-    /// The functions being made, outermost first.
+    /// The open functions, outermost first.
     pub(super) functions: Vec<Open>,
     pub(super) function_count: usize,
-    /// Inside of an expression that Jinja2 computes when it compiles, if it can.
+    /// Inside an expression that Jinja2 computes at compile time if it can.
     pub(super) folds: bool,
-    /// What blocks see that are not scoped: all that is around the innermost scoped one, or the template.
+    /// The scope that unscoped blocks see: that around the innermost scoped block, or the
+    /// template's.
     pub(super) around_blocks: ScopeId,
-    /// What `self` is, if the template uses it.
+    /// The place of `self`, if the template uses it.
     pub(super) template_reference: Option<Place>,
-    /// A block sets an item of a dict, so that no dict can belong to the template.
+    /// A block sets an item of a dict, so no dict can belong to the template.
     pub(super) changes_dicts: bool,
     /// There is an `{% autoescape %}` block.
     pub(super) may_escape: bool,
     pub(super) autoescape: Autoescape,
-    /// Computes what is constant.
+    /// Computes constants.
     pub(super) machine: Machine,
-    /// How many expressions and statements there were so far.
+    /// The number of expressions and statements so far.
     pub(super) size: usize,
 }
 
@@ -95,13 +97,13 @@ impl Compiler {
         }
     }
 
-    /// Steps that the code since `start` costs when it runs.
+    /// Returns the steps of the code since `start`.
     pub(super) fn weight_since(&self, start: usize) -> usize {
         (self.size - start).div_ceil(PARTS_PER_STEP)
     }
 
     pub(super) fn function(&mut self) -> &mut Open {
-        // There is always the template's own function.
+        // The template's own function is always open.
         let last = self.functions.len() - 1;
         &mut self.functions[last]
     }
@@ -132,13 +134,13 @@ impl Compiler {
         Node { kind: self.load(place), line }
     }
 
-    /// A variable that no name refers to.
+    /// Adds a variable without a name.
     pub(super) fn hidden(&mut self) -> (Local, Place) {
         let slot = self.scopes.hidden(self.function_id());
         (self.scopes.local(slot), self.scopes.variable(slot))
     }
 
-    /// The place of a variable in the function being made, which shares it with its owner.
+    /// Returns the place of a variable in the open function, which shares it with its owner.
     pub(super) fn share(&mut self, slot: Slot, owner: FunctionId) -> Local {
         let inside = self.functions.iter().position(|function| function.id == owner).map_or(0, |at| at + 1);
         let mut local = self.scopes.local(slot);
@@ -149,11 +151,11 @@ impl Compiler {
         local
     }
 
-    /// Gives the variables of a scope their first values.
+    /// Compiles the first values of a scope's variables.
     pub(super) fn enter_scope(&mut self, scope: ScopeId, steps: &mut Vec<Step>) {
         let mut starts = Vec::new();
         for (slot, place) in self.scopes.starts(scope) {
-            // Before the first round of a loop, nothing is set.
+            // Before the first round of a loop, no variable is set.
             if place.is_none() && self.function().loops == 0 {
                 continue;
             }
@@ -165,7 +167,7 @@ impl Compiler {
         }
     }
 
-    /// A scope inside of a frame's, with the analysis of `body` done.
+    /// Opens a scope inside a frame's, and analyses `body`.
     pub(super) fn inner(&mut self, frame: Frame, body: &[Stmt]) -> Frame {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.visit_all(scope, body);

@@ -75,7 +75,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// Jinja2 looks whether the targets are namespaces before it evaluates the value.
+    /// Jinja2 checks that the targets are namespaces before it evaluates the value.
     fn check_namespaces(&mut self, frame: Frame, target: &ast::Target, steps: &mut Vec<Step>) -> Done {
         match target {
             ast::Target::Name(_) => Ok(()),
@@ -90,12 +90,12 @@ impl Compiler {
         }
     }
 
-    /// Where an assignment in this frame puts its value.
+    /// Returns the target of an assignment in this frame.
     pub(super) fn target(&mut self, frame: Frame, target: &ast::Target) -> CompileResult<Target> {
         match target {
             ast::Target::Name(name) => match self.scopes.assigned_slot(frame.scope, name) {
                 Some(slot) => Ok(Target::Variable(self.scopes.local(slot))),
-                None => self.fail(format!("'{name}' is assigned where it is not known")),
+                None => self.fail(format!("'{name}' is assigned but not declared in this scope")),
             },
             ast::Target::Tuple(targets) => Ok(Target::Unpack(
                 targets.iter().map(|target| self.target(frame, target)).collect::<CompileResult<_>>()?,
@@ -135,7 +135,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// What a body puts out, filtered.
+    /// Compiles a body whose output is captured and filtered.
     fn captured(
         &mut self,
         frame: Frame,
@@ -145,7 +145,7 @@ impl Compiler {
     ) -> CompileResult<Node> {
         let inner = self.inner(frame, body);
         if let Some(name) = filter.and_then(|filter| self.scopes.unknown_name(inner.scope, filter)) {
-            return self.fail(format!("'{name}' is known to no code around the filter of a set block"));
+            return self.fail(format!("'{name}' is not defined around the filter of a set block"));
         }
         let line = self.line;
         self.enter_scope(inner.scope, steps);
@@ -163,7 +163,7 @@ impl Compiler {
         }
     }
 
-    /// Filters over what was captured.
+    /// Compiles filters over the captured text.
     fn filters(&mut self, frame: Frame, filter: &Expr, captured: Node) -> CompileResult<Node> {
         let ExprKind::Filter(operand, name, args) = &filter.kind else {
             return Ok(captured);
@@ -211,7 +211,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// A block whose span in the output is noted.
+    /// Compiles a block whose span in the output is recorded.
     fn generation(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
         let inner = self.inner(frame, body);
         self.enter_scope(inner.scope, steps);
@@ -222,7 +222,7 @@ impl Compiler {
     }
 }
 
-/// Puts out a text of the template; texts that follow each other become one.
+/// Writes a text of the template; adjacent texts are joined.
 pub(super) fn print_text(text: &str, steps: &mut Vec<Step>) {
     match steps.last_mut() {
         Some(Step::Text(before)) => before.push_str(text),

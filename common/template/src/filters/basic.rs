@@ -58,7 +58,7 @@ pub(super) fn items(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> 
     })
 }
 
-/// Like `value.name`, but never an item.
+/// Returns `value.name`, but never an item.
 pub(super) fn attr(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [name] = args.bind("attr", ["name"])?;
     let name = required(name, "attr", "name")?;

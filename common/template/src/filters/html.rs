@@ -81,12 +81,12 @@ pub(super) fn urlencode(interpreter: &mut dyn Interpreter, value: &Value, args: 
     text(out.finish())
 }
 
-/// How many bytes are escaped at once.
+/// The number of bytes that are escaped at once.
 const PIECE: usize = 4096;
 
 const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
 
-/// Percent escapes; in a query, spaces become `+` and slashes are escaped too.
+/// Percent-encodes a text. In a query, spaces become `+` and slashes are encoded too.
 fn quote(content: &str, in_query: bool) -> Fallible<String> {
     budget::walk(content.len())?;
     let mut out = TextBuffer::new();

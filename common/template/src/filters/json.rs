@@ -12,14 +12,14 @@ use crate::python::convert::{flag, int_arg, or_none};
 use crate::python::json::{Style, dumps};
 use crate::value::{PyValue, py_value, text, to_vec, type_name};
 
-/// Deeper indentation than this is refused.
+/// Larger indentation is cut to this.
 const MAX_INDENT: usize = 1 << 20;
 
 pub(super) fn tojson(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let is_text = value.as_str().is_some();
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = args.bind("tojson", names)?;
-    // Python does not look at the indentation of a text.
+    // Python ignores the indentation of a text.
     let indent =
         or_none(indent).map(|indent| if is_text { Ok(String::new()) } else { indentation(&indent) }).transpose()?;
     let (item_separator, key_separator) = match or_none(separators) {

@@ -6,10 +6,9 @@ use num_bigint::BigInt as Digits;
 use crate::arguments::Args;
 use crate::error::{Fallible, fail};
 use crate::interpreter::Interpreter;
-use crate::python::arithmetic::{self};
 use crate::python::convert::{defined, flag, int_arg, or_none};
-use crate::python::number;
 use crate::python::number::as_float;
+use crate::python::{arithmetic, number};
 use crate::value::{Bytes, PyObject, PyValue, as_digits, int_value, py_value, text, type_name};
 use crate::{budget, taint};
 
@@ -23,7 +22,7 @@ pub(super) fn abs(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fa
     }
 }
 
-/// The default, unless the error must not be swallowed.
+/// Returns the default for an ordinary error.
 fn or_default(result: Fallible<Value>, default: impl FnOnce() -> Value) -> Fallible<Value> {
     match result {
         Err(error) if !error.is_fatal() => Ok(default()),

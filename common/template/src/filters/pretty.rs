@@ -1,4 +1,4 @@
-//! Python's `pprint`: what does not fit in a line is broken between items, and long texts between words.
+//! Python's `pprint`: breaks lines between items, and long texts between words.
 
 use std::cmp::Ordering;
 
@@ -14,7 +14,7 @@ use crate::text_buffer::TextBuffer;
 use crate::unicode::is_space;
 use crate::value::{Bytes, Dict, PyObject, PyValue, Seq, SeqKind, py_object, py_value, text as new_text, type_name};
 
-/// Characters that a line should not exceed.
+/// The longest line in characters.
 const WIDTH: usize = 80;
 
 pub(super) fn pprint(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -24,14 +24,14 @@ pub(super) fn pprint(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) ->
     new_text(printer.out.finish())
 }
 
-/// Where a value is printed.
+/// The position of a value.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Characters before it in the line.
+    /// The number of characters before it in the line.
     indent: usize,
-    /// Characters that must still fit behind it.
+    /// The number of characters that must fit behind it.
     after: usize,
-    /// How many values it is inside of.
+    /// The number of values around it.
     level: usize,
 }
 
@@ -103,7 +103,7 @@ impl Printer {
         self.out.push(close)
     }
 
-    /// A long text becomes several literals, in parentheses if it stands alone.
+    /// Prints a long text as several literals, in parentheses if it is not inside another value.
     fn text(&mut self, content: &str, line: &str, place: Place) -> Fallible<()> {
         let alone = usize::from(place.level == 0);
         let (indent, after) = (place.indent + alone, place.after + alone);
@@ -114,7 +114,7 @@ impl Printer {
         self.literals(&pieces, indent, alone == 1)
     }
 
-    /// Long bytes are broken after four of them, or eight, or twelve, ...
+    /// Prints long bytes, broken between groups of four bytes.
     fn bytes(&mut self, bytes: &Bytes, line: &str, place: Place) -> Fallible<()> {
         if bytes.len() <= BYTES_TOGETHER {
             return self.out.push(line);
@@ -139,7 +139,7 @@ impl Printer {
     }
 }
 
-/// How many bytes stay in one literal.
+/// The number of bytes that stay in one literal.
 const BYTES_TOGETHER: usize = 4;
 
 /// The literals of long bytes.
@@ -170,7 +170,8 @@ fn quoted_bytes(letters: &str) -> Fallible<String> {
     one_line(&Bytes::value(letters.to_owned())?)
 }
 
-/// The literals of a long text, each at most `width` long if its words allow; behind the last, `after` characters follow.
+/// The literals of a long text, each at most `width` wide if its words allow. `after` characters
+/// follow the last.
 fn pieces(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
     let lines = text::lines(content, true)?;
     let mut pieces = Vec::new();
@@ -207,7 +208,7 @@ fn push_words(pieces: &mut Vec<String>, line: &str, width: usize, after: usize) 
     Ok(())
 }
 
-/// The words of a line, each with the space that follows it.
+/// The words of a line, each with the space behind it.
 fn words(line: &str) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -233,7 +234,7 @@ fn chars(text: &str) -> Fallible<usize> {
     Ok(text.chars().count())
 }
 
-/// Like `repr`, with the keys of dicts in order.
+/// Returns the `repr` of a value with the keys of dicts sorted.
 fn one_line(value: &Value) -> Fallible<String> {
     let mut out = TextBuffer::new();
     write_line(&mut out, value)?;
@@ -267,7 +268,7 @@ fn write_line(out: &mut TextBuffer, value: &Value) -> Fallible<()> {
     }
 }
 
-/// The entries by key; keys that cannot be compared are in the order of the names of their types.
+/// The entries sorted by key. Keys that cannot be compared are sorted by the names of their types.
 fn sorted(dict: &Dict) -> Fallible<Vec<(Value, Value)>> {
     let mut entries: Vec<(Value, Value)> = Vec::with_capacity(dict.len());
     budget::alloc_values(2 * dict.len())?;

@@ -1,4 +1,4 @@
-//! Filters that take tests or other filters: `map`, `select`, `reject` and their relatives.
+//! Filters that apply tests or other filters: `map`, `select`, `reject` and their variants.
 
 use minijinja::Value;
 
@@ -25,7 +25,7 @@ pub(super) fn map(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<
     })
 }
 
-/// What `map` does to each item.
+/// The operation of `map` on each item.
 enum Mapping<'a> {
     Attribute(Path, Option<Value>),
     Filter(&'a Value, Args<'a>),
@@ -68,7 +68,7 @@ pub(super) fn rejectattr(interpreter: &mut dyn Interpreter, value: &Value, args:
     choose(interpreter, value, args, true, false)
 }
 
-/// The items for which a test (of an attribute) gives `wanted`.
+/// Returns the items for which a test, maybe of an attribute, results in `wanted`.
 fn choose(
     interpreter: &mut dyn Interpreter,
     value: &Value,
@@ -93,14 +93,14 @@ fn choose(
     })
 }
 
-/// How an item is judged.
+/// The test of an item.
 struct Choice<'a> {
     path: Path,
     test: Option<(Value, Args<'a>)>,
 }
 
 impl<'a> Choice<'a> {
-    /// Steps that judging one item takes.
+    /// The steps of testing one item.
     fn cost(&self) -> usize {
         if self.test.is_some() { 8 } else { 2 }
     }
@@ -127,7 +127,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Applies a filter by its name, as `map` does.
+/// Applies the filter of this name.
 fn apply_filter(interpreter: &mut dyn Interpreter, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     match name.as_str().and_then(|name| interpreter.find_filter(&taint::strip(name))) {
         Some(filter) => (filter.run)(interpreter, value, args),
@@ -135,7 +135,7 @@ fn apply_filter(interpreter: &mut dyn Interpreter, name: &Value, value: &Value, 
     }
 }
 
-/// Applies a test by its name.
+/// Applies the test of this name.
 fn apply_test(interpreter: &mut dyn Interpreter, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     let Some(predicate) = name.as_str().and_then(|name| interpreter.find_test(&taint::strip(name))) else {
         return Err(fail(format!("No test named '{name}'.")));

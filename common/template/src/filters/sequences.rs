@@ -31,7 +31,7 @@ pub(super) fn last(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> F
     Ok(items.into_iter().next().unwrap_or_else(|| Undefined::because("No last item, sequence was empty.")))
 }
 
-/// Jinja2 picks any item. A prompt must not be random, so this is always the first.
+/// Returns the first item. Jinja2 picks a random one, but a prompt must not be random.
 pub(super) fn random(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("random", [])?;
     match length(value) {
@@ -77,7 +77,7 @@ pub(super) fn reverse(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -
     }
 }
 
-/// What Python calls the iterator that `reversed(value)` gives.
+/// The type of Python's iterator of `reversed(value)`.
 fn reversed_type(value: &Value) -> &'static str {
     match py_object(value) {
         Some(PyObject::Seq(seq)) if seq.is_list() => "list_reverseiterator",
@@ -118,7 +118,8 @@ pub(super) fn join(interpreter: &mut dyn Interpreter, value: &Value, args: &Args
     text(out.finish())
 }
 
-/// If a text among the items, or the separator, is marked as safe, so is the whole, and the others are escaped.
+/// Joins items. If an item or the separator is marked as safe, so is the result, and the others are
+/// escaped.
 fn join_escaped(
     interpreter: &mut dyn Interpreter,
     value: &Value,
@@ -192,7 +193,7 @@ fn extreme(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>, op
     Ok(best.map_or_else(|| Undefined::because("No aggregated item, sequence was empty."), |(_, item)| item))
 }
 
-/// What items are compared by.
+/// The keys by which items are compared.
 struct Keys {
     path: Path,
     ignore_case: bool,
@@ -229,7 +230,7 @@ pub(super) fn sort(interpreter: &mut dyn Interpreter, value: &Value, args: &Args
     list(order::sort(items, flag(reverse))?)
 }
 
-/// What an item costs while it is sorted by a key.
+/// The values that an item costs while it is sorted.
 const KEYED_VALUES: usize = 2;
 
 /// The attributes to sort by, separated by commas.
@@ -314,7 +315,7 @@ pub(super) fn batch(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> 
         if items.is_empty() {
             return Ok(());
         }
-        // A row ends when as many items are in it: never, for what is no such number.
+        // A row ends at this number of items. A count that is no whole number is never reached.
         let size = match py_value(&count) {
             PyValue::Float(float) if float >= 0.0 && float.fract() == 0.0 => float as usize,
             _ => int_arg(&count).ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX),
@@ -363,7 +364,7 @@ pub(super) fn slice(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> 
     })
 }
 
-/// Texts are compared in lower case; what is in lower case already is not copied.
+/// Returns a text in lower case; one without upper-case letters is not copied.
 fn ignore_case(value: Value) -> Fallible<Value> {
     let Some(content) = value.as_str() else {
         return Ok(value);

@@ -12,7 +12,7 @@ use crate::unicode::is_space;
 use crate::value::{Dict, length as value_len, safe_text, text as new_text, text_like, text_part, tuple, type_name};
 use crate::{budget, taint, unicode};
 
-/// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
+/// Returns texts unchanged and other values as text, as jinja2's `soft_str` does.
 fn soft_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallible<Value> {
     match value.as_str() {
         Some(content) => {
@@ -23,12 +23,12 @@ fn soft_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallible<Value>
     }
 }
 
-/// Makes sure that the text in upper case would fit, where letters may become three.
+/// Fails if the text in upper case would not fit; a character may become three.
 pub(crate) fn make_room(content: &str) -> Fallible<()> {
     if content.is_ascii() { Ok(()) } else { budget::room(3 * content.len()) }
 }
 
-/// A filter that turns one text into another of the same kind.
+/// Applies a function from text to text and keeps the kind of the text.
 fn change(
     interpreter: &mut dyn Interpreter,
     value: &Value,
@@ -54,13 +54,13 @@ pub(super) fn capitalize(interpreter: &mut dyn Interpreter, value: &Value, args:
     change(interpreter, value, args, "capitalize", text::capitalize)
 }
 
-/// Unlike Python's method, only white space, hyphens and opening brackets begin a word.
+/// Begins words, unlike Python's method, only after white space, hyphens and opening brackets.
 pub(super) fn title(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("title", [])?;
     let content = soft_str(interpreter, value)?;
     let content = content.as_str().unwrap_or_default();
     make_room(content)?;
-    // Every word is put together from two parts.
+    // Every word is joined from two parts.
     budget::walk(content.len())?;
     new_text(taint::rewrite(content, title_case))
 }

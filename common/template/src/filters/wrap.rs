@@ -44,7 +44,7 @@ struct Wrapper {
     on_hyphens: bool,
 }
 
-/// The characters of a paragraph, each with its place, and behind them its end.
+/// The characters of a paragraph, each with its offset, followed by the end.
 type Chars = [(usize, char)];
 
 impl Wrapper {
@@ -74,7 +74,8 @@ impl Wrapper {
         Ok(wrapped)
     }
 
-    /// As many chunks as fit in a line; a chunk too long for any line is broken or stands alone.
+    /// Takes as many chunks as fit in a line. A chunk that is too long for any line is broken, or
+    /// gets its own line.
     fn fill(&self, chars: &Chars, chunks: &mut Vec<Range<usize>>) -> Vec<Range<usize>> {
         let (mut line, mut len) = (Vec::new(), 0);
         while let Some(chunk) = chunks.pop_if(|chunk| len + chunk.len() <= self.width) {
@@ -95,7 +96,7 @@ impl Wrapper {
         line
     }
 
-    /// How much of a chunk goes in the room that there is.
+    /// Returns the length of the part of a chunk that fits.
     fn break_at(&self, chunk: &Chars, room: usize) -> usize {
         let head = &chunk[..room];
         let hyphen = head.iter().rposition(|(_, c)| *c == '-').filter(|_| self.on_hyphens);
@@ -105,7 +106,7 @@ impl Wrapper {
         }
     }
 
-    /// Words and the space between them; words with hyphens are several chunks.
+    /// Splits into words and white space; words with hyphens are several chunks.
     fn chunks(&self, chars: &Chars) -> Vec<Range<usize>> {
         let mut chunks = Vec::new();
         let mut start = 0;
@@ -129,7 +130,7 @@ fn is_blank(chunk: &Chars) -> Fallible<bool> {
     Ok(chunk.iter().all(|(_, c)| SPACE.contains(c) || unicode::is_space(*c)))
 }
 
-/// Breaks a word after hyphens that stand between letters, and around dashes.
+/// Splits a word after hyphens between letters, and around dashes.
 fn split_word(chars: &Chars, word: Range<usize>, chunks: &mut Vec<Range<usize>>) {
     let mut start = word.start;
     for at in word.clone() {
@@ -153,7 +154,7 @@ fn split_word(chars: &Chars, word: Range<usize>, chunks: &mut Vec<Range<usize>>)
     }
 }
 
-/// Where the dashes end that stand here between two words.
+/// Returns the end of the dashes between two words that start here.
 fn dashes(chars: &Chars, at: usize) -> Option<usize> {
     let before = chars[at.checked_sub(1)?].1;
     if !is_word(before) && !matches!(before, '!' | '"' | '\'' | '&' | '.' | ',' | '?') {
@@ -163,7 +164,8 @@ fn dashes(chars: &Chars, at: usize) -> Option<usize> {
     (end >= at + 2 && is_word(chars.get(end)?.1)).then_some(end)
 }
 
-/// Two letters (or a letter, a hyphen and a letter) before the hyphen, and the same after it.
+/// Returns true if two letters (or a letter, a hyphen and a letter) are before the hyphen, and the
+/// same behind it.
 fn breaks_after(chars: &Chars, hyphen: usize) -> bool {
     let letter = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|(_, c)| is_letter(*c));
     let hyphen_at = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|(_, c)| *c == '-');
@@ -178,4 +180,29 @@ fn is_word(c: char) -> bool {
 
 fn is_letter(c: char) -> bool {
     is_word(c) && unicode::decimal(c).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Wrapper;
+    use crate::budget::Meter;
+    use crate::limits::Limits;
+
+    fn wrapped(width: usize, paragraph: &str) -> Vec<String> {
+        let _meter = Meter::start(&Limits::default());
+        let wrapper = Wrapper { width, break_long: true, on_hyphens: true };
+        let lines = wrapper.wrap(paragraph).unwrap_or_default();
+        lines.into_iter().map(|line| paragraph[line].to_owned()).collect()
+    }
+
+    #[test]
+    fn lines_end_between_words() {
+        assert_eq!(wrapped(7, "one two three"), ["one two", "three"]);
+        assert_eq!(wrapped(5, "well-known fact"), ["well-", "known", "fact"]);
+    }
+
+    #[test]
+    fn long_words_are_broken() {
+        assert_eq!(wrapped(3, "abcdefg"), ["abc", "def", "g"]);
+    }
 }

@@ -229,13 +229,13 @@ impl Machine {
             Err(error)
                 if self.computes_constants && !error.is_fatal() && attribute::slices_to_undefined(&value, &bounds) =>
             {
-                Ok(Undefined::because("a slice of what cannot be sliced"))
+                Ok(Undefined::because("the sliced value cannot be sliced"))
             }
             result => result,
         }
     }
 
-    /// `a < b < c`: every operand is evaluated once, and none after a comparison that does not hold.
+    /// Evaluates `a < b < c`: every operand once, and none after a comparison that does not hold.
     fn chain(&mut self, locals: &Locals, first: &Node, rest: &[(Comparison, Node)]) -> Fallible<Value> {
         let mut left = self.eval(locals, first)?;
         for (compare, operand) in rest {

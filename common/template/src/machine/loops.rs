@@ -10,7 +10,7 @@ use crate::error::{Fallible, fail};
 use crate::program::{Filtering, For};
 use crate::value::{Items, Loop, PyObject, is_iterable, py_object, type_name};
 
-/// What gives the items of the rounds.
+/// The source of the items.
 #[derive(Debug)]
 enum Rounds {
     Plain(Items),
@@ -75,7 +75,7 @@ impl Machine {
         }
     }
 
-    /// Whether there is a round for the item; one that counts its rounds has asked already.
+    /// Returns true if the item passes the loop's `if`. A counted loop has tested it already.
     fn passes_filter(&mut self, locals: &mut Locals, filter: &Filtering, item: &Value, line: u32) -> Fallible<bool> {
         match filter {
             Filtering::Test(target, test) => {

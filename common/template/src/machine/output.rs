@@ -2,24 +2,24 @@
 
 use std::ops::Range;
 
-/// The text that was put out, followed by what is being captured and by texts that are being put together.
+/// The text so far, followed by the captured texts and by texts that are being joined.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) text: String,
-    /// Where the captures begin, outermost first.
+    /// The offsets of the captures, outermost first.
     pub(super) captures: Vec<usize>,
-    /// Where generation blocks begin, in bytes, and how many characters they have.
+    /// The offsets of generation blocks, and their lengths in characters.
     pub(super) spans: Vec<(usize, usize)>,
 }
 
 impl Output {
-    /// How much the template itself has put out.
+    /// The length of the text that the template itself has written.
     pub(super) fn written(&self) -> usize {
         self.captures.first().copied().unwrap_or(self.text.len())
     }
 
-    /// The text, and the bytes of the generation blocks. A block inside of a macro has no place of its own and may lie
-    /// beyond the end.
+    /// Returns the text and the byte ranges of the generation blocks. A block inside a macro has no
+    /// place in the text, so its range may be cut.
     pub(super) fn finish(self) -> (String, Vec<Range<usize>>) {
         let Self { text, spans, .. } = self;
         let end = |start: usize, chars| {

@@ -1,4 +1,4 @@
-//! Writes values to the output, and puts texts together in it.
+//! Writes values to the output, and joins texts at its end.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,11 +14,11 @@ use crate::python::{arithmetic, markup, repr};
 use crate::text_buffer::TextBuffer;
 use crate::value::{safe_text, text, type_name};
 
-/// What a 64-bit integer takes at most in the output.
+/// The most digits of a 64-bit integer.
 const MAX_INT_DIGITS: usize = 20;
 
 impl Machine {
-    /// Runs something, and gives what it put out.
+    /// Runs code and returns its output.
     pub(super) fn captured<T>(&mut self, run: impl FnOnce(&mut Self) -> Fallible<T>) -> Fallible<(T, Value)> {
         let (start, depth) = self.begin_capture();
         let result = run(self);
@@ -34,7 +34,7 @@ impl Machine {
         (start, depth)
     }
 
-    /// Runs something and notes that what it puts out is a generation block.
+    /// Runs code and records its output as a generation block.
     pub(super) fn generation<T>(&mut self, run: impl FnOnce(&mut Self) -> Fallible<T>) -> Fallible<T> {
         let written = self.output.written();
         let (start, depth) = self.begin_capture();
@@ -46,14 +46,14 @@ impl Machine {
         Ok(result)
     }
 
-    /// Puts out a text.
+    /// Writes a text.
     pub(super) fn write_text(&mut self, text: &str) -> Fallible<()> {
         budget::output(text.len())?;
         self.output.text.push_str(text);
         Ok(())
     }
 
-    /// Puts a value out as `str(value)`.
+    /// Writes `str(value)`.
     fn write(&mut self, value: &Value) -> Fallible<()> {
         if let Some(text) = value.as_str() {
             return self.write_text(text);
@@ -70,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// What call and filter blocks put out is not turned into text.
+    /// Writes the result of a call or filter block, which must be a text.
     pub(super) fn write_only_text(&mut self, value: &Value) -> Fallible<()> {
         match value.as_str() {
             Some(text) => self.write_text(text),
@@ -78,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Puts out the value of a node, in pieces if it is made of such.
+    /// Writes the value of a node; a sum or concatenation is written in pieces.
     pub(super) fn print(&mut self, locals: &Locals, node: &Node) -> Fallible<()> {
         let printed = match &node.kind {
             NodeKind::If(parts) => {
@@ -95,7 +95,7 @@ impl Machine {
         printed.map_err(|error| error.at(node.line))
     }
 
-    /// Puts out the value of a node, escaped unless it is marked as safe.
+    /// Writes the value of a node, escaped unless it is marked as safe.
     pub(super) fn print_escaped(&mut self, locals: &Locals, node: &Node, escaping: Escaping) -> Fallible<()> {
         if !self.escapes(escaping) {
             return self.print(locals, node);
@@ -105,7 +105,7 @@ impl Machine {
         self.write(&text).map_err(|error| error.at(node.line))
     }
 
-    /// Until the last piece is there, nothing has been put out.
+    /// The pieces do not belong to the output until the last one is written.
     fn print_parts(&mut self, write: impl FnOnce(&mut Self) -> Fallible<()>) -> Fallible<()> {
         let (_, depth) = self.begin_capture();
         let result = write(self);
@@ -121,7 +121,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Puts out the sum of texts, or of whatever else there is.
+    /// Writes the sum of texts, or of other values.
     fn write_sum(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<()> {
         let start = self.output.text.len();
         for (at, part) in parts.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The sum of a text that was put out since `start`, if that is `at` parts, and other values.
+    /// Returns the sum of the text since `start`, which is `at` parts, and the other values.
     fn rest_of_sum(
         &mut self,
         start: usize,
@@ -159,14 +159,14 @@ impl Machine {
         Value::from(&self.output.text[start..])
     }
 
-    /// Adds to a text that is being put together.
+    /// Appends to a text that is being joined.
     fn collect(&mut self, text: &str) -> Fallible<()> {
         budget::alloc(text.len())?;
         self.output.text.push_str(text);
         Ok(())
     }
 
-    /// Puts a value together at the end of the output, and takes it off there.
+    /// Builds a value at the end of the output, and removes it there.
     fn put_together(&mut self, collect: impl FnOnce(&mut Self, usize) -> Fallible<Value>) -> Fallible<Value> {
         let (start, depth) = self.begin_capture();
         let result = collect(self, start);
@@ -175,7 +175,7 @@ impl Machine {
         result
     }
 
-    /// `a + b + c ...`: parts of one text are put together at once.
+    /// `a + b + c ...`: adjacent texts are joined at once.
     pub(super) fn sum(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
         self.put_together(|machine, start| {
             for (at, part) in parts.iter().enumerate() {
@@ -206,7 +206,8 @@ impl Machine {
         })
     }
 
-    /// `a ~ b ~ c`: the texts of all values. If one of them is marked as safe, so is the whole, and the others are escaped.
+    /// `a ~ b ~ c`: the texts of all values. If one is marked as safe, so is the result, and the
+    /// others are escaped.
     pub(super) fn safe_concat(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
         let values = self.all(locals, parts)?;
         let is_safe = values.iter().any(Value::is_safe);

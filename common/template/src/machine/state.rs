@@ -12,18 +12,18 @@ use crate::error::Fallible;
 use crate::program::{Escaping, Function};
 use crate::value::{Macro, PyObject, Shared};
 
-/// What a render has besides the variables of its functions.
+/// The state of a render besides the variables of its functions.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(super) output: Output,
-    /// What is looked up outside of the template, by place.
+    /// The values of the context, by place.
     pub(super) context: Arc<Vec<Value>>,
-    /// Every variable that functions share: functions can hold each other in a circle through them, so they are emptied
-    /// when the render ends.
+    /// All variables that functions share. Functions can hold each other in a circle through them,
+    /// so they are unset at the end of the render.
     pub(super) shared: Vec<Arc<Shared>>,
-    /// As Jinja2 computes constants: what cannot be sliced gives undefined.
+    /// Computes constants as Jinja2 does: a slice of a value that cannot be sliced is undefined.
     pub(super) computes_constants: bool,
-    /// Inside of an `{% autoescape %}` block that is on.
+    /// True inside an `{% autoescape %}` block that is on.
     pub(super) autoescapes: bool,
 }
 
@@ -40,14 +40,14 @@ impl Machine {
         Self { output: Output::default(), context, shared: Vec::new(), computes_constants: false, autoescapes: false }
     }
 
-    /// A machine for what is computed when a template is compiled.
+    /// Returns a machine that computes constants at compile time.
     pub(crate) fn for_constants() -> Self {
         let mut machine = Self::new(Arc::default());
         machine.computes_constants = true;
         machine
     }
 
-    /// Sets whether texts are escaped, and gives what was before.
+    /// Sets whether texts are escaped, and returns the setting before.
     pub(crate) fn autoescape(&mut self, on: bool) -> bool {
         std::mem::replace(&mut self.autoescapes, on)
     }
@@ -60,7 +60,7 @@ impl Machine {
         Locals::new(self.context.clone(), function, args, shared)
     }
 
-    /// A function, sharing the variables around it.
+    /// Creates a function that shares the variables around it.
     pub(super) fn function(&mut self, locals: &mut Locals, function: &Arc<Function>) -> Fallible<Value> {
         let mut shared = Vec::with_capacity(function.shared.len());
         for &(outer, _) in &function.shared {

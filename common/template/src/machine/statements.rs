@@ -85,7 +85,7 @@ impl Machine {
         Ok(flow)
     }
 
-    /// As in Jinja2, a jump out of the block leaves escaping as it is.
+    /// As in Jinja2, a jump out of the block does not restore escaping.
     fn autoescape_block(&mut self, locals: &mut Locals, enabled: &Node, body: &[Step]) -> Fallible<Flow> {
         let enabled = self.truth(locals, enabled)?;
         let before = self.autoescape(enabled);
@@ -126,7 +126,7 @@ impl Machine {
     }
 }
 
-/// The items of a value, which must be exactly `count`.
+/// Returns the items of a value; fails unless there are exactly `count`.
 fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
     budget::steps(2)?;
     if !is_iterable(value) {
@@ -154,7 +154,7 @@ fn set_item(owner: &Value, name: &Value, value: Value) -> Fallible<()> {
     }
 }
 
-/// The namespace in a value whose attribute is assigned.
+/// Returns the namespace whose attribute is assigned.
 fn namespace(value: &Value) -> Fallible<&Namespace> {
     match py_value(value) {
         PyValue::Object(PyObject::Namespace(namespace)) => Ok(namespace),

@@ -15,14 +15,14 @@ use crate::value::{
     Bytes, PyObject, PyValue, Seq, SeqKind, as_digits, int_value, joined, py_value, safe_text, type_name,
 };
 
-/// Two numbers, made alike.
+/// Two numbers of the same type.
 enum Pair {
     Small(i128, i128),
     Big(Digits, Digits),
     Floats(f64, f64),
 }
 
-/// The numbers in two values; nothing if one is not a number.
+/// Converts two numbers to the same type; nothing if one is not a number.
 fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
     if let (Some(left), Some(right)) = (small(left), small(right)) {
         return Ok(Some(Pair::Small(left, right)));
@@ -84,7 +84,7 @@ pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// Adding to a text that is marked as safe escapes the other side.
+/// Adds texts. A text that is marked as safe has the other escaped.
 fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> Fallible<Value> {
     match (left.is_safe(), right.is_safe()) {
         (false, false) => joined([left_text, right_text].into_iter()),
@@ -107,7 +107,7 @@ fn small_or_big(small: Option<i128>, big: impl FnOnce() -> Digits) -> Fallible<V
     }
 }
 
-/// `left - right`; on views of keys, what only the left has.
+/// `left - right`.
 pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
     match pair(left, right)? {
         Some(Pair::Small(left, right)) => small_or_big(left.checked_sub(right), || Digits::from(left) - right),
@@ -117,7 +117,7 @@ pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// `left * right`, of which one may be a text or list to repeat.
+/// `left * right`; one side may be a text or list, which is repeated.
 pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
     match (py_value(left), py_value(right)) {
         (PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_)), _) => repeat(left, right),
@@ -181,14 +181,15 @@ pub(crate) fn divide(left: &Value, right: &Value) -> Fallible<Value> {
     Ok(Value::from(quotient))
 }
 
-/// The float nearest to the exact quotient of two integers.
+/// Returns the float nearest to the exact quotient of two integers.
 fn divide_ints(left: &Digits, right: &Digits) -> Fallible<f64> {
     const EXACT: u64 = 53;
     if left.bits() <= EXACT && right.bits() <= EXACT {
         return Ok(digits_to_f64(left) / digits_to_f64(right));
     }
     budget::product(left.bits().max(right.bits()), right.bits())?;
-    // Scale the quotient to 66 bits or more, keep one bit for whatever is lost, and let the conversion round.
+    // Scale the quotient to at least 66 bits, keep one bit for the remainder, and let the
+    // conversion round.
     let shift = 66 + right.bits() as i64 - left.bits() as i64;
     let (numerator, denominator) =
         if shift > 0 { (left << shift, right.clone()) } else { (left.clone(), right << -shift) };
@@ -207,7 +208,7 @@ fn digits_to_f64(int: &Digits) -> f64 {
     i128::try_from(int).unwrap_or_default() as f64
 }
 
-/// `float * 2 ** exponent`, in steps that do not overflow on the way.
+/// Computes `float * 2 ** exponent` in steps that do not overflow.
 fn scale(mut float: f64, mut exponent: i64) -> f64 {
     while exponent != 0 && float != 0.0 && float.is_finite() {
         let step = exponent.clamp(-1000, 1000);
@@ -232,7 +233,7 @@ pub(crate) fn floor_divide(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// Quotient and remainder, the remainder with the sign of the divisor.
+/// Returns quotient and remainder; the remainder has the sign of the divisor.
 fn floor_small(left: i128, right: i128) -> (i128, i128) {
     let (quotient, rest) = (left.wrapping_div(right), left.wrapping_rem(right));
     if rest != 0 && (rest < 0) != (right < 0) { (quotient - 1, rest + right) } else { (quotient, rest) }
@@ -249,7 +250,7 @@ fn floor_big(left: &Digits, right: &Digits) -> Fallible<(Digits, Digits)> {
     Ok(if adjust { (quotient - 1, rest + right) } else { (quotient, rest) })
 }
 
-/// CPython's own way to get both, which keeps the sign of zeros.
+/// Returns both as CPython computes them, which keeps the sign of zeros.
 fn floor_floats(left: f64, right: f64) -> (f64, f64) {
     let mut rest = left % right;
     let mut quotient = (left - rest) / right;
@@ -266,7 +267,7 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
     (if quotient - floor > 0.5 { floor + 1.0 } else { floor }, rest)
 }
 
-/// `left % right`, which on texts fills in values.
+/// `left % right`, which formats if the left side is a text.
 pub(crate) fn modulo(interpreter: &mut dyn Interpreter, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
         return printf::format(interpreter, left, right);
@@ -300,7 +301,7 @@ pub(crate) fn power(left: &Value, right: &Value) -> Fallible<Value> {
 }
 
 fn power_ints(base: &Digits, exponent: &Digits) -> Fallible<Value> {
-    /// As [`int_value`] allows, but before the digits are computed.
+    /// As in [`int_value`], but checked before the digits are computed.
     const MAX_BITS: u64 = 64 * 1024;
     if base.bits() <= 1 {
         let odd = exponent % Digits::from(2) != Digits::from(0);

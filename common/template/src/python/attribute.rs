@@ -17,9 +17,9 @@ use crate::value::{
 };
 use crate::{budget, taint};
 
-/// Shorter names are looked up in no time.
+/// Shorter names are looked up in negligible time.
 const LONG_NAME: usize = 64;
-/// Blocks of a template that are looked at in the time of one step.
+/// The number of a template's blocks that are searched in the time of one step.
 const BLOCKS_PER_STEP: usize = 4;
 
 /// `value.name`: an attribute, else an item of that name, else undefined.
@@ -40,12 +40,14 @@ pub(crate) fn attribute(interpreter: &mut dyn Interpreter, value: &Value, name: 
     }
 }
 
-/// Whether values of some type have an attribute of this name in Python, so that it need not be a key.
+/// Returns true if values of some type have an attribute of this name in Python, so that it may not
+/// be a key.
 pub(crate) fn is_special(name: &str) -> bool {
     name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || method_names::is_method(name)
 }
 
-/// `value.name` for a name that is not special, or nothing if there is none. What a dict holds is not copied.
+/// `value.name` for a name that is not special; nothing if there is none. Items of dicts are not
+/// copied.
 pub(crate) fn key<'v>(
     interpreter: &mut dyn Interpreter,
     value: &'v Value,
@@ -80,7 +82,7 @@ pub(crate) fn missing(value: &Value, name: &Value) -> Value {
     Undefined::Member { owner: type_name(value), name: name.clone() }.value()
 }
 
-/// What Python's `value[key]` gives; nothing if it raises a TypeError or LookupError.
+/// Returns Python's `value[key]`; nothing if Python raises TypeError or LookupError.
 pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
     match py_value(value) {
         PyValue::Object(PyObject::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
@@ -100,7 +102,7 @@ pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
     }
 }
 
-/// The position that an integer key means.
+/// Returns the position of an integer key.
 fn index(key: &Value, len: impl FnOnce() -> Option<usize>) -> Option<usize> {
     let at = match py_value(key) {
         PyValue::Int(at) => at,
@@ -125,7 +127,8 @@ fn char_at(value: &Value, content: &str, key: &Value) -> Fallible<Option<Value>>
     c.map(|c| text_like(value, c.to_string())).transpose()
 }
 
-/// An attribute that values of this type have in Python. Those that the sandbox withholds are undefined.
+/// Returns an attribute that values of this type have in Python. An attribute that the sandbox
+/// withholds is undefined.
 fn python_attribute(interpreter: &mut dyn Interpreter, value: &Value, name: &str) -> Fallible<Option<Value>> {
     if let Some(name) = method_names::find(value, name) {
         return Ok(Some(PyObject::Method(Method { receiver: value.clone(), name }).value()));
@@ -207,7 +210,7 @@ fn macro_attribute(object: &Macro, name: &str) -> Fallible<Option<Value>> {
     }))
 }
 
-/// `value[start:stop:step]`, where a bound that is not given is `None`.
+/// `value[start:stop:step]`; a missing bound is `None`.
 pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
     match py_value(value) {
         PyValue::Undefined(undefined) => Err(undefined.error()),
@@ -236,7 +239,7 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
     }
 }
 
-/// Whether Python's `value[start:stop:step]` raises a TypeError or LookupError, if it raises something.
+/// Returns true if an error of Python's `value[start:stop:step]` would be TypeError or LookupError.
 pub(crate) fn slices_to_undefined(value: &Value, bounds: &[Value]) -> bool {
     let no_step = matches!(py_value(&bounds[2]), PyValue::Int(0) | PyValue::Bool(false));
     match py_value(value) {
@@ -264,7 +267,7 @@ fn slice_text(content: &str, picked: &Picked) -> String {
     picked.positions().filter_map(|at| chars.get(at)).collect()
 }
 
-/// The bounds of a slice as written.
+/// The bounds of a slice, as written.
 struct Bounds {
     start: Option<i64>,
     stop: Option<i64>,
@@ -288,7 +291,7 @@ impl Bounds {
         Ok(Self { start: bound(&bounds[0])?, stop: bound(&bounds[1])?, step })
     }
 
-    /// Where a sequence of this length is entered and left.
+    /// Returns the first position and the position behind the last in a sequence of this length.
     fn ends(&self, len: i64) -> (i64, i64) {
         let (lowest, highest) = if self.step > 0 { (0, len) } else { (-1, len - 1) };
         let clamp = |at: i64| (if at < 0 { at.saturating_add(len) } else { at }).clamp(lowest, highest);

@@ -1,4 +1,4 @@
-//! Calls: how arguments are passed, and what can be called.
+//! Calls: arguments with `*` and `**`, and the values that can be called.
 
 use minijinja::Value;
 
@@ -65,7 +65,7 @@ pub(crate) fn call_positional(interpreter: &mut dyn Interpreter, callee: &Value,
     call(interpreter, callee, &Args::of(args))
 }
 
-/// `receiver.name(args)`, without making a value of `receiver.name` if it is a method.
+/// `receiver.name(args)`; a method is called without creating a value for it.
 pub(crate) fn call_method(
     interpreter: &mut dyn Interpreter,
     receiver: &Value,
@@ -79,10 +79,10 @@ pub(crate) fn call_method(
     call(interpreter, &callee, args)
 }
 
-/// Whether a value can be called.
+/// Returns true if a value can be called.
 pub(crate) fn is_callable(value: &Value) -> bool {
     match py_value(value) {
-        // Python's Undefined has a `__call__`, which fails.
+        // Python's Undefined has `__call__`, which fails.
         PyValue::Undefined(_) => true,
         PyValue::Object(PyObject::Counter(counter)) => counter.kind == CounterKind::Joiner,
         PyValue::Object(
@@ -107,7 +107,8 @@ fn call_macro(interpreter: &mut dyn Interpreter, callee: &Value, spec: &MacroSpe
     interpreter.call(callee, values)
 }
 
-/// What a macro's code takes: a value per parameter, then the special ones that the body uses.
+/// Returns the values of a macro's variables: one per parameter, then the special ones that the
+/// body uses.
 fn macro_args(spec: &MacroSpec, args: &Args<'_>) -> Fallible<Vec<Value>> {
     let mut keywords = args.keywords.clone();
     let count = spec.params.len();
@@ -131,7 +132,7 @@ fn macro_args(spec: &MacroSpec, args: &Args<'_>) -> Fallible<Vec<Value>> {
     Ok(values)
 }
 
-/// What a parameter is that no argument was passed for.
+/// Returns the value of a parameter without an argument.
 fn not_given(spec: &MacroSpec, at: usize) -> Value {
     if at < spec.required {
         return Undefined::because(format!("parameter '{}' was not provided", spec.params[at]));

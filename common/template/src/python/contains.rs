@@ -10,7 +10,7 @@ use crate::value::{
 };
 use crate::{budget, taint};
 
-/// Whether CPython keeps one object for all values that are equal to this one.
+/// Returns true if CPython keeps one object for all values equal to this one.
 pub(crate) fn is_kept_once(value: &Value) -> bool {
     match py_value(value) {
         PyValue::None | PyValue::Bool(_) | PyValue::Undefined(_) => true,

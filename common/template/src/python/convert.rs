@@ -5,7 +5,7 @@ use minijinja::Value;
 use crate::error::{Fallible, fail};
 use crate::value::{PyValue, is_undefined, py_value, type_name};
 
-/// A text argument; anything else is an error.
+/// Returns a text argument; fails for other types.
 pub(crate) fn text_arg<'v>(value: &'v Value, function: &str) -> Fallible<&'v str> {
     match py_value(value) {
         PyValue::Str(text) => Ok(text),
@@ -14,7 +14,7 @@ pub(crate) fn text_arg<'v>(value: &'v Value, function: &str) -> Fallible<&'v str
     }
 }
 
-/// An integer argument; `True` and `False` count.
+/// Returns an integer argument; booleans are accepted.
 pub(crate) fn int_arg(value: &Value) -> Fallible<i64> {
     match py_value(value) {
         PyValue::Bool(flag) => Ok(i64::from(flag)),
@@ -24,12 +24,12 @@ pub(crate) fn int_arg(value: &Value) -> Fallible<i64> {
     }
 }
 
-/// An optional argument for which `None` and nothing are the same.
+/// Returns an optional argument; `None` is the same as a missing one.
 pub(crate) fn or_none(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !value.is_none())
 }
 
-/// An error if the value is undefined.
+/// Fails if the value is undefined.
 pub(crate) fn defined(value: &Value) -> Fallible<&Value> {
     match py_value(value) {
         PyValue::Undefined(undefined) => Err(undefined.error()),
@@ -40,7 +40,7 @@ pub(crate) fn defined(value: &Value) -> Fallible<&Value> {
     }
 }
 
-/// Whether a boolean argument is on.
+/// Returns true if an optional boolean argument is true.
 pub(crate) fn flag(value: Option<Value>) -> bool {
     value.is_some_and(|value| value.is_true())
 }

@@ -11,10 +11,10 @@ use crate::taint::{self, strip_char};
 use crate::text_buffer::TextBuffer;
 use crate::{budget, unicode};
 
-/// How deep specifications may hold fields themselves; Python's own bound.
+/// The deepest nesting of fields in specifications, as in Python.
 const MAX_DEPTH: u8 = 2;
 
-/// Fills arguments into a template text; `escape` is for one that is marked as safe.
+/// Formats a template text. `escape` is true if the text is marked as safe.
 pub(crate) fn format(
     interpreter: &mut dyn Interpreter,
     template: &str,
@@ -26,16 +26,16 @@ pub(crate) fn format(
     formatter.text(template, MAX_DEPTH)
 }
 
-/// What it costs to find what a field shows.
+/// The steps to find the value of a field.
 const FIELD_STEPS: usize = 4;
 
 struct Formatter<'a> {
     interpreter: &'a mut dyn Interpreter,
     positional: &'a [Value],
     named: &'a [(Value, Value)],
-    /// The number of the next `{}`; nothing once a field was numbered by hand.
+    /// The number of the next `{}`; nothing after a numbered field.
     next: Option<usize>,
-    /// What is filled in is escaped for HTML unless it is marked as safe.
+    /// True if values are escaped for HTML unless they are marked as safe.
     escape: bool,
 }
 
@@ -121,7 +121,7 @@ impl Formatter<'_> {
         Ok(value)
     }
 
-    /// A field that is an argument itself: only these are counted.
+    /// Returns the value of a field that is an argument itself: only such fields are numbered.
     fn numbered(&mut self, name: &str) -> Fallible<Value> {
         if name.is_empty() {
             let Some(at) = self.next else {
@@ -154,7 +154,7 @@ impl Formatter<'_> {
     }
 }
 
-/// The number that is written in digits of any script.
+/// Parses a number in digits of any script.
 fn number(digits: &str) -> Option<usize> {
     let digits: Option<String> = digits.chars().map(unicode::decimal).collect();
     digits?.parse().ok()
@@ -166,7 +166,7 @@ fn first(text: &str) -> (char, &str) {
     (chars.next().unwrap_or_default(), chars.as_str())
 }
 
-/// Where the field ends that a text starts with.
+/// Returns the end of the field at the start of a text.
 fn field_end(text: &str) -> Fallible<usize> {
     let mut depth = 1;
     for (at, c) in text.char_indices() {
@@ -178,7 +178,7 @@ fn field_end(text: &str) -> Fallible<usize> {
     Err(fail("expected '}' before end of string"))
 }
 
-/// Where the name of a field ends: brackets may hold anything.
+/// Returns the end of a field's name; brackets may contain any character.
 fn name_end(field: &str) -> usize {
     let mut in_brackets = false;
     for (at, c) in field.char_indices() {

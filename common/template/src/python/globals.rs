@@ -13,10 +13,10 @@ use crate::value::{
 };
 use crate::{budget, clock, taint};
 
-/// The sandbox's bound on ranges.
+/// The largest range of the sandbox.
 const MAX_RANGE: usize = 100_000;
 
-/// The global of that name.
+/// Returns the global of this name.
 pub(crate) fn find(name: &str) -> Option<Value> {
     let builtin = match name {
         "range" => Builtin::Range,
@@ -71,7 +71,7 @@ fn namespace(args: &Args<'_>) -> Fallible<Value> {
     Namespace::value(dict(&distinct).map(|dict| dict.entries().to_vec()).unwrap_or_default())
 }
 
-/// What `dict(...)` is made from: a mapping or pairs, then keywords.
+/// Returns the entries of `dict(...)`: of a mapping or pairs, then the keywords.
 fn entries(function: &str, args: &Args<'_>) -> Fallible<Vec<(Value, Value)>> {
     let mut entries = match args.positional.as_ref() {
         [] => Vec::new(),
@@ -131,11 +131,11 @@ fn cycler(args: &Args<'_>) -> Fallible<Value> {
     Counter::value(CounterKind::Cycler, items.to_vec())
 }
 
-/// Jinja2 makes random text. A prompt must not be random, so only no text at all can be asked for.
+/// Fails if text is requested: Jinja2 returns random text, but a prompt must not be random.
 fn lipsum(args: &Args<'_>) -> Fallible<Value> {
     let [paragraphs, html, _, _] = args.bind("lipsum", ["n", "html", "min", "max"])?;
     if paragraphs.map_or(Ok(1), |paragraphs| int_arg(&paragraphs))? > 0 {
-        return Err(fail("lipsum() makes random text, which is not supported"));
+        return Err(fail("lipsum() returns random text, which is not supported"));
     }
     let is_html = html.is_none_or(|html| html.is_true());
     Ok(if is_html { Value::from_safe_string(String::new()) } else { Value::from("") })

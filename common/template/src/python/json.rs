@@ -10,11 +10,11 @@ use crate::taint;
 use crate::text_buffer::{Sink, TextBuffer};
 use crate::value::{PyObject, PyValue, py_value, type_name};
 
-/// How to write.
+/// The options of `json.dumps`.
 #[derive(Debug)]
 pub(crate) struct Style<'a> {
     pub(crate) ensure_ascii: bool,
-    /// What one level of nesting adds to the start of a line; nothing for all on one line.
+    /// The indentation of one level; nothing for one line.
     pub(crate) indent: Option<Cow<'a, str>>,
     pub(crate) item_separator: Cow<'a, str>,
     pub(crate) key_separator: Cow<'a, str>,

@@ -146,3 +146,42 @@ fn push_repr(out: &mut String, text: &str) {
     taint::append(out, text, |out, run| run.chars().for_each(|c| push_quoted(out, c, quote)));
     out.push_str(quote);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{dumps, is_true, rstrip, strip, to_str};
+
+    fn parsed(text: &str) -> Value {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    #[test]
+    fn json_is_written_like_json_dumps() {
+        let value = parsed(r#"{"a":[1.0,1e22,null,true,1e999,-0],"é":"\u0001\u2028\""}"#);
+        let expected = "{\"a\": [1.0, 1e+22, null, true, Infinity, 0], \"é\": \"\\u0001\u{2028}\\\"\"}";
+        assert_eq!(dumps(&value), expected);
+    }
+
+    #[test]
+    fn values_are_written_like_str() {
+        let value = parsed(r#"[1.50,1e-5,null,false,"it's","a\"'\n",{"k":1e999}]"#);
+        assert_eq!(to_str(&value), r#"[1.5, 1e-05, None, False, "it's", 'a"\'\n', {'k': inf}]"#);
+        assert_eq!(to_str(&json!("it's")), "it's");
+    }
+
+    #[test]
+    fn empty_values_are_false() {
+        for value in ["null", "false", "0", "-0.0", "\"\"", "[]", "{}"] {
+            assert!(!is_true(&parsed(value)), "{value}");
+        }
+        assert!(is_true(&parsed("[0]")));
+    }
+
+    #[test]
+    fn white_space_is_that_of_python() {
+        assert_eq!(strip("\x1c\u{a0} a \x1f"), "a");
+        assert_eq!(rstrip(" a\u{2003}"), " a");
+    }
+}

@@ -268,3 +268,29 @@ fn is_number(text: &str) -> bool {
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Json, LoadsError, MAX_JSON_DEPTH, loads_object};
+
+    fn dumped(text: &str) -> Result<String, LoadsError> {
+        loads_object(text).map(|entries| Json::Dict(entries).dumps())
+    }
+
+    #[test]
+    fn what_python_loads_is_dumped_like_python() {
+        let text = r#" {"a":1, "b" : [NaN,1E5,-0,-Infinity], "a":2, "c":"\ud83e\udee8"} "#;
+        let expected = "{\"a\": 2, \"b\": [NaN, 100000.0, 0, -Infinity], \"c\": \"\u{1fae8}\"}";
+        assert_eq!(dumped(text).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn errors_have_their_cause() {
+        assert_eq!(dumped("{"), Err(LoadsError::NotJson));
+        assert_eq!(dumped("{\"a\": 01}"), Err(LoadsError::NotJson));
+        assert_eq!(dumped("[1]"), Err(LoadsError::NotAnObject));
+        assert_eq!(dumped(r#"{"a": "\ud83e"}"#), Err(LoadsError::LoneSurrogate));
+        let deep = format!("{{\"a\": {}", "[".repeat(MAX_JSON_DEPTH));
+        assert_eq!(dumped(&deep), Err(LoadsError::TooDeep));
+    }
+}

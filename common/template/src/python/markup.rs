@@ -12,7 +12,7 @@ use crate::text_buffer::TextBuffer;
 use crate::value::{safe_text, text};
 use crate::{budget, taint};
 
-/// markupsafe's `escape` of a plain text.
+/// Escapes plain text for HTML, as markupsafe's `escape` does.
 pub(crate) fn escape_html(text: &str) -> Fallible<String> {
     let mut out = TextBuffer::new();
     taint::write(&mut out, text, write_escaped)?;
@@ -43,7 +43,8 @@ pub(crate) fn escape(interpreter: &mut dyn Interpreter, value: &Value) -> Fallib
     safe_text(escape_html(&repr::to_str(interpreter, value)?)?)
 }
 
-/// Returns the text of a value without comments and tags, with single spaces and references resolved.
+/// Returns the text of a value without comments and tags, with single spaces and references
+/// resolved.
 pub(crate) fn striptags(interpreter: &mut dyn Interpreter, value: &Value) -> Fallible<Value> {
     let content = repr::to_str(interpreter, value)?;
     budget::steps(content.len())?;
@@ -58,7 +59,7 @@ pub(crate) fn unescape(content: &str) -> Fallible<Value> {
     text(references::unescape(content)?)
 }
 
-/// What is left without comments and tags, up to the first that does not end.
+/// Returns the text without comments and tags, up to the first that does not end.
 fn without_tags(content: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = content;

@@ -1,32 +1,33 @@
-//! The names of the methods of Python's types: which exist, and which the sandbox withholds.
+//! The names of the methods of Python's types, and which of them the sandbox withholds.
 
 use minijinja::Value;
 
 use crate::error::{Error, fail};
 use crate::value::{Builtin, CounterKind, PyObject, PyValue, py_value};
 
-/// The name of a method that the value has and the sandbox allows.
+/// Returns the name of a method that the value has and the sandbox allows.
 pub(crate) fn find(value: &Value, name: &str) -> Option<&'static str> {
     let markup = if value.is_safe() { MARKUP } else { &[] };
     names(value).iter().chain(markup).find(|known| **known == name).copied()
 }
 
-/// Whether values of some type have a method of this name.
+/// Returns true if values of some type have a method of this name.
 pub(crate) fn is_method(name: &str) -> bool {
     let types = [STR, MARKUP, BYTES, INT, FLOAT, LIST, LIST_MUTATING];
     let objects = [DICT, DICT_MUTATING, LOOP, CYCLER, DICT_TYPE];
     types.iter().chain(&objects).any(|names| names.contains(&name))
 }
 
-/// Methods that are not written.
+/// Methods that always fail.
 pub(super) const UNWRITTEN: &[&str] = &["from_bytes", "fromhex", "to_bytes"];
 
-/// Whether the value has a method of this name that always fails.
+/// Returns true if the value has a method of this name that always fails.
 pub(crate) fn is_unwritten(value: &Value, name: &str) -> bool {
     UNWRITTEN.contains(&name) && find(value, name).is_some()
 }
 
-/// Whether Python has this attribute but the sandbox withholds it: what changes a value, and what reaches into Python.
+/// Returns true if Python has this attribute but the sandbox withholds it, because it changes a
+/// value or gives access to Python itself.
 pub(crate) fn is_withheld(value: &Value, name: &str) -> bool {
     let mutating = match py_value(value) {
         PyValue::Object(PyObject::Seq(seq)) if seq.is_list() => LIST_MUTATING,
@@ -36,7 +37,7 @@ pub(crate) fn is_withheld(value: &Value, name: &str) -> bool {
     mutating.contains(&name) || (name.starts_with("__") && UNIVERSAL.contains(&name))
 }
 
-/// What every Python object has.
+/// The attributes of every Python object.
 const UNIVERSAL: &[&str] = &[
     "__class__",
     "__delattr__",
@@ -218,7 +219,7 @@ const SEQUENCE: &[&str] = &["count", "index"];
 /// Methods that change a list.
 const LIST_MUTATING: &[&str] = &["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
 
-/// For names that are in a table but not in its function.
+/// Returns the error of a method that is in a table but not implemented.
 pub(super) fn unsupported(name: &str) -> Error {
     fail(format!("the method '{name}' is not supported"))
 }

@@ -30,7 +30,7 @@ pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
     })
 }
 
-/// Views of keys and items are sets: what is contained in the other is less.
+/// Compares views of keys or items as sets: a subset is less.
 fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
     let (inner, outer) = if op.starts_with('<') { (left, right) } else { (right, left) };
     let (fewer, as_many) = (inner.dict().len() < outer.dict().len(), inner.dict().len() == outer.dict().len());
@@ -48,7 +48,7 @@ fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
     Ok(true)
 }
 
-/// How two values compare; nothing if one is not a number (NaN), an error if they cannot be compared.
+/// Compares two values. Returns nothing for NaN; fails if the types cannot be compared.
 fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>> {
     match (py_value(left), py_value(right)) {
         (PyValue::Int(left), PyValue::Int(right)) => Ok(Some(left.cmp(&right))),
@@ -113,7 +113,7 @@ pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Ve
     if reverse {
         items.reverse();
     }
-    // The items are held twice while they are merged.
+    // The items exist twice while they are merged.
     let held = 4 * items.len();
     budget::alloc_values(held)?;
     let mut width = 1;
@@ -128,8 +128,8 @@ pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Ve
     Ok(items.into_iter().map(|(_, item)| item).collect())
 }
 
-/// Merges neighbouring sorted runs of `width` items. The standard sort cannot be used: a comparison here may fail, and
-/// NaN has no order.
+/// Merges adjacent sorted runs of `width` items. The standard sort cannot be used: a comparison may
+/// fail, and NaN has no order.
 fn merge_runs(items: &[(Value, Value)], width: usize) -> Fallible<Vec<(Value, Value)>> {
     let mut merged = Vec::with_capacity(items.len());
     for pair in items.chunks(2 * width) {

@@ -15,7 +15,7 @@ use crate::python::text::justify;
 use crate::text_buffer::TextBuffer;
 use crate::value::{PyObject, PyValue, as_digits, py_object, py_value, safe_text, seq, text, type_name};
 
-/// Fills values into a template text.
+/// Formats a template text.
 pub(crate) fn format(interpreter: &mut dyn Interpreter, template: &Value, values: &Value) -> Fallible<Value> {
     let Some(content) = template.as_str() else {
         return Err(fail("not a text"));
@@ -33,14 +33,14 @@ struct Printer<'a, 's> {
     interpreter: &'a mut dyn Interpreter,
     rest: &'s str,
     values: &'s Value,
-    /// How many positional values have been used.
+    /// The number of positional values used so far.
     next: usize,
     out: TextBuffer,
-    /// Values are escaped for HTML unless they are marked as safe.
+    /// True if values are escaped for HTML unless they are marked as safe.
     escape: bool,
 }
 
-/// What it costs to read a conversion and to find its value.
+/// The steps to read a conversion and to find its value.
 const CONVERSION_STEPS: usize = 4;
 
 /// One `%...` conversion.
@@ -118,7 +118,7 @@ impl Printer<'_, '_> {
         Err(fail("incomplete format key"))
     }
 
-    /// A width or precision: digits, or `*` for the next value.
+    /// Reads a width or precision: digits, or `*` for the next value.
     fn size(&mut self) -> Fallible<Option<i64>> {
         if let Some(rest) = self.rest.strip_prefix('*') {
             self.rest = rest;
@@ -226,7 +226,7 @@ impl Conversion {
         }
     }
 
-    /// A precision asks for that many digits.
+    /// A precision is the least number of digits.
     fn int(&self, value: &Value, kind: char) -> Fallible<String> {
         let Some(precision) = self.spec.precision else {
             return self.field(kind).format(value);
@@ -249,7 +249,7 @@ impl Conversion {
     }
 }
 
-/// `%d` takes floats too, and cuts them.
+/// Returns the integer of `%d`, which also accepts floats and truncates them.
 fn whole(value: &Value, kind: char) -> Fallible<Value> {
     match py_value(defined(value)?) {
         PyValue::Float(float) => number::truncate(float),

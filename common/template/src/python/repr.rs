@@ -1,4 +1,4 @@
-//! `str(value)`, `repr(value)` and HTML escapes.
+//! `str(value)`, `repr(value)` and `ascii`.
 
 use minijinja::Value;
 
@@ -26,7 +26,7 @@ pub(crate) fn to_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallib
     }
 }
 
-/// Python's `str(value)` where no loop can be printed.
+/// Python's `str(value)` in code where no loop can be printed.
 pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
     match py_value(value) {
         PyValue::Str(text) => {
@@ -45,10 +45,10 @@ pub(crate) fn repr(value: &Value) -> Fallible<String> {
     Ok(out.finish())
 }
 
-/// What stands for an address in memory, which differs from run to run in Python.
+/// Stands for an address in memory, which differs from run to run in Python.
 const ADDRESS: &str = "0x7f0000000000";
 
-/// How deep printing goes; a namespace may hold itself.
+/// The deepest nesting that is printed; a namespace may contain itself.
 const MAX_DEPTH: u16 = value::MAX_NESTING + 1;
 
 fn write(out: &mut TextBuffer, value: &Value, depth: u16) -> Fallible<()> {
@@ -117,7 +117,7 @@ fn write_object(out: &mut TextBuffer, value: &Value, object: &PyObject, depth: u
     }
 }
 
-/// The letters of bytes, in quotes.
+/// Writes the `repr` of bytes.
 fn write_bytes(out: &mut TextBuffer, letters: &str) -> Fallible<()> {
     budget::walk(letters.len())?;
     let quote = quote_for(&taint::strip(letters));
@@ -185,7 +185,7 @@ fn write_entries(out: &mut TextBuffer, entries: &[(Value, Value)], depth: u16) -
 
 const QUOTED_AT_ONCE: usize = 4096;
 
-/// A text in quotes, with escapes for what cannot be printed.
+/// Writes a text in quotes, with characters escaped that cannot be printed.
 pub(crate) fn write_quoted(out: &mut TextBuffer, text: &str) -> Fallible<()> {
     budget::walk(text.len())?;
     let quote = quote_for(&taint::strip(text));
@@ -204,8 +204,8 @@ pub(crate) fn write_quoted(out: &mut TextBuffer, text: &str) -> Fallible<()> {
     out.push(quote)
 }
 
-/// Returns the quotes around a text: single ones, unless that would need an escape and double
-/// ones would not.
+/// Returns the quotes around a text: single ones, unless that would need an escape and double ones
+/// would not.
 pub(super) fn quote_for(text: &str) -> &'static str {
     if text.contains('\'') && !text.contains('"') { "\"" } else { "'" }
 }
@@ -234,7 +234,7 @@ fn push_escape(out: &mut String, c: char) {
     out.extend((0..digits).rev().filter_map(|at| char::from_digit(code >> (4 * at) & 15, 16)));
 }
 
-/// Python's `ascii` of what `repr` gave.
+/// Returns Python's `ascii`, given the `repr`.
 pub(crate) fn ascii(text: &str) -> Fallible<String> {
     let mut out = TextBuffer::new();
     budget::walk(text.len())?;

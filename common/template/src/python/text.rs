@@ -1,4 +1,4 @@
-//! What Python's text methods compute.
+//! The computations of Python's text methods.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,13 +10,13 @@ use crate::python::convert::int_arg;
 use crate::unicode::is_space;
 use crate::{budget, taint, unicode};
 
-/// First character in title case, all others in lower case.
+/// The first character in title case, all others in lower case.
 pub(crate) fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     let Some(first) = chars.next() else {
         return String::new();
     };
-    // A final sigma depends on what is before it, so all is lowered together.
+    // A final sigma depends on the characters before it, so the whole text is lowered at once.
     let lower = text.to_lowercase();
     let first_lower: String = first.to_lowercase().collect();
     let rest = lower.strip_prefix(first_lower.as_str()).unwrap_or_default();
@@ -40,7 +40,7 @@ pub(crate) fn title(text: &str) -> String {
     out
 }
 
-/// A sigma after a letter and before none is written differently.
+/// A sigma behind a letter and before none has another form.
 fn is_final_sigma(text: &str, at: usize) -> bool {
     let before = text[..at].chars().next_back().is_some_and(unicode::is_cased);
     let after = text[at..].chars().nth(1).is_some_and(unicode::is_cased);
@@ -105,7 +105,7 @@ pub(crate) fn is_identifier(text: &str) -> bool {
     starts && chars.all(|c| c == '_' || unicode::is_alpha(c) || unicode::decimal(c).is_some())
 }
 
-/// Without the given characters, or white space, at the ends.
+/// Removes the given characters, or white space, at the ends.
 pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
     let chars = chars.map(|chars| CharSet::of(&taint::strip(chars)));
     let drops = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
@@ -117,7 +117,7 @@ pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: b
 /// The characters of a text.
 #[derive(Default)]
 struct CharSet {
-    /// A bit for each.
+    /// One bit per character.
     ascii: u128,
     others: HashSet<char>,
 }
@@ -141,7 +141,7 @@ impl CharSet {
     }
 }
 
-/// At most `limit` splits, from the left.
+/// Splits at most `limit` times from the left.
 pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     budget::walk(separator.map_or(0, str::len))?;
     let separator = separator.map(taint::strip);
@@ -155,7 +155,7 @@ pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<us
     })
 }
 
-/// The parts as a list, charged to the budget one by one.
+/// Collects the parts, each charged to the budget.
 fn collect<'t>(parts: impl Iterator<Item = &'t str>) -> Fallible<Vec<&'t str>> {
     let mut collected = Vec::new();
     for part in parts {
@@ -181,7 +181,7 @@ fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     Ok(words)
 }
 
-/// At most `limit` splits, from the right.
+/// Splits at most `limit` times from the right.
 pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     budget::walk(separator.map_or(0, str::len))?;
     let separator = separator.map(taint::strip);
@@ -211,7 +211,7 @@ fn rsplit_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     Ok(words)
 }
 
-/// The lines of a text, by every line end that Python knows.
+/// Splits at every line end of Python.
 pub(crate) fn lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
     taint::cut(text, |text| split_lines(text, keep_ends))
 }
@@ -235,7 +235,7 @@ fn is_line_end(c: char) -> bool {
     matches!(c, '\n' | '\x0b' | '\x0c' | '\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// With at most `count` occurrences of `old` replaced.
+/// Replaces at most `count` occurrences of `old`.
 pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Fallible<String> {
     let count = count.unwrap_or(usize::MAX);
     budget::walk(old.len())?;
@@ -251,8 +251,8 @@ pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) ->
     }
 }
 
-/// The part of a text between two positions, and the position in characters at which it starts; nothing if the start
-/// lies beyond the end.
+/// Returns the text between two positions, and the start in characters. Returns nothing if the
+/// start is beyond the end.
 pub(crate) fn window<'t>(
     text: &'t str,
     start: Option<&Value>,
@@ -278,7 +278,7 @@ pub(crate) fn window<'t>(
     Ok(Some((start, &text[byte(start)..byte(stop)])))
 }
 
-/// Where the text goes in a wider field.
+/// The position of a text in a wider field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
@@ -295,7 +295,7 @@ pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallibl
     let before = match side {
         Side::Left => 0,
         Side::Right => padding,
-        // CPython puts the odd one to the left if the width is odd.
+        // CPython puts the odd space to the left if the width is odd.
         Side::Center => padding / 2 + (padding & width & 1),
     };
     let mut out = String::with_capacity(text.len() + padding * fill.len_utf8());
@@ -315,7 +315,7 @@ fn push_filling(out: &mut String, fill: char, mut count: usize) {
     }
 }
 
-/// Zeros between the sign and the digits.
+/// Inserts zeros between the sign and the digits.
 pub(crate) fn zfill(text: &str, width: i64) -> Fallible<String> {
     let is_sign = |c: &char| matches!(taint::strip_char(*c), '+' | '-');
     let sign = text.chars().next().filter(is_sign);

@@ -1,4 +1,4 @@
-//! Integers beyond 128 bits. Smaller ones are minijinja's own.
+//! Integers beyond 128 bits. Smaller ones are minijinja's.
 
 use num_bigint::{BigInt as Digits, Sign};
 
@@ -11,9 +11,9 @@ impl BigInt {
         &self.0
     }
 
-    /// The nearest float; infinity if there is none.
+    /// Returns the nearest float; infinity if there is none.
     pub(crate) fn to_f64(&self) -> f64 {
-        // The highest bits, and one for whatever is lost, are rounded by the conversion.
+        // The highest bits, and one bit for the rest, are rounded by the conversion.
         const KEPT: u64 = 66;
         let shift = self.0.bits().saturating_sub(KEPT);
         let magnitude = self.0.magnitude();
@@ -31,7 +31,7 @@ impl From<Digits> for BigInt {
     }
 }
 
-/// The integer that a float is, if it is one.
+/// Returns the integer that equals a float, if there is one.
 pub(crate) fn exact_int(float: f64) -> Option<Digits> {
     if !float.is_finite() || float.fract() != 0.0 {
         return None;

@@ -18,7 +18,7 @@ use super::undefined::Undefined;
 use crate::budget;
 use crate::error::{Fallible, Limit, limit};
 
-/// A new text, charged to the budget.
+/// Creates a text, charged to the budget.
 pub(crate) fn text(text: impl Into<String>) -> Fallible<Value> {
     let text = text.into();
     budget::alloc(text.len())?;
@@ -27,19 +27,19 @@ pub(crate) fn text(text: impl Into<String>) -> Fallible<Value> {
     Ok(value)
 }
 
-/// A new text of the same kind as `like`: marked as safe (Python: `Markup`) if that is.
+/// Creates a text, marked as safe (Python: `Markup`) if `like` is.
 pub(crate) fn text_like(like: &Value, content: String) -> Fallible<Value> {
     if like.is_safe() { safe_text(content) } else { text(content) }
 }
 
-/// What texts are put together in is kept up to this size.
+/// The buffer for joined texts is kept up to this size.
 const MAX_SCRATCH: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// A new text of these parts.
+/// Joins texts, charged to the budget.
 pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> Fallible<Value> {
     budget::alloc(parts.clone().map(str::len).sum())?;
     let value = SCRATCH.with_borrow_mut(|scratch| {
@@ -53,7 +53,7 @@ pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> Fallib
     Ok(value)
 }
 
-/// A part of the text in `whole`, of the same kind.
+/// Creates a part of the text in `whole`, of the same kind.
 pub(crate) fn text_part(whole: &Value, part: &str) -> Fallible<Value> {
     if whole.as_str().is_some_and(|text| text.len() == part.len()) {
         return Ok(whole.clone());
@@ -67,7 +67,7 @@ pub(crate) fn text_part(whole: &Value, part: &str) -> Fallible<Value> {
     Ok(value)
 }
 
-/// A new text that is marked as safe.
+/// Creates a text that is marked as safe.
 pub(crate) fn safe_text(text: String) -> Fallible<Value> {
     budget::alloc(text.len())?;
     let value = Value::from_safe_string(text);
@@ -75,12 +75,12 @@ pub(crate) fn safe_text(text: String) -> Fallible<Value> {
     Ok(value)
 }
 
-/// A new list, charged to the budget.
+/// Creates a list, charged to the budget.
 pub(crate) fn list(items: Vec<Value>) -> Fallible<Value> {
     Seq::value(SeqKind::List, items)
 }
 
-/// A new tuple, charged to the budget.
+/// Creates a tuple, charged to the budget.
 pub(crate) fn tuple(items: Vec<Value>) -> Fallible<Value> {
     Seq::value(SeqKind::Tuple, items)
 }
@@ -90,10 +90,10 @@ pub(crate) fn none() -> Value {
     Value::from(())
 }
 
-/// CPython refuses to print integers of more than 4,300 digits; somewhat more may be computed with.
+/// The largest integer. CPython refuses to print more than 4,300 digits; some more may be computed.
 const MAX_BITS: u64 = 64 * 1024;
 
-/// The value of an integer of any size.
+/// Creates an integer of any size.
 pub(crate) fn int_value(int: Digits) -> Fallible<Value> {
     if let Ok(small) = i128::try_from(&int) {
         return Ok(Value::from(small));
@@ -104,17 +104,17 @@ pub(crate) fn int_value(int: Digits) -> Fallible<Value> {
     Ok(PyObject::BigInt(BigInt::from(int)).value())
 }
 
-/// What a list costs besides its items.
+/// The values that a list costs besides its items.
 const OBJECT_VALUES: usize = 2;
 
 impl Seq {
-    /// A new sequence, charged to the budget.
+    /// Creates a sequence, charged to the budget.
     pub(crate) fn value(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
         budget::alloc_values(items.len())?;
         Self::charged_for(kind, items)
     }
 
-    /// A new sequence for whose items the budget has been charged already.
+    /// Creates a sequence whose items are charged already.
     pub(crate) fn charged_for(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
         budget::alloc_values(OBJECT_VALUES)?;
         let charged = items.len() + OBJECT_VALUES;
@@ -122,7 +122,7 @@ impl Seq {
         Ok(PyObject::Seq(Self { kind, items, nesting, charged }).value())
     }
 
-    /// A new sequence that belongs to the template or the input, not to the render.
+    /// Creates a sequence that belongs to the template or the input, not to the render.
     pub(crate) fn free_of_charge(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
         let nesting = nesting_above(&items)?;
         Ok(PyObject::Seq(Self { kind, items, nesting, charged: 0 }).value())
@@ -130,7 +130,7 @@ impl Seq {
 }
 
 impl Bytes {
-    /// The value of bytes that are given as letters, charged to the budget.
+    /// Creates bytes from characters, charged to the budget.
     pub(crate) fn value(letters: String) -> Fallible<Value> {
         budget::alloc(letters.len())?;
         Ok(PyObject::Bytes(Self::of_letters(letters)).value())
@@ -144,7 +144,7 @@ impl View {
 }
 
 impl Generator {
-    /// A generator of the items that `produce` hands over before it returns.
+    /// Creates a generator of the items that `produce` pushes before it returns.
     pub(crate) fn value(kind: GeneratorKind, produce: impl FnOnce(&mut Vec<Value>) -> Fallible<()>) -> Fallible<Value> {
         let mut items = Vec::new();
         let error = match produce(&mut items) {
@@ -159,7 +159,8 @@ impl Generator {
 }
 
 impl Namespace {
-    /// A new namespace that lives until [`Namespaces`] is dropped.
+    /// Creates a namespace that lives until [`Namespaces`](super::namespace::Namespaces) is
+    /// dropped.
     pub(crate) fn value(attributes: Vec<(Value, Value)>) -> Fallible<Value> {
         Ok(PyObject::Namespace(Self::new(attributes)?).value())
     }

@@ -1,4 +1,4 @@
-//! Dicts, with Python's rule that keys are the same when they are equal and hash alike: `1`, `1.0` and `True` are one key.
+//! The data of dicts, and the lookup of text keys.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use minijinja::Value;
 use crate::budget;
 use crate::taint;
 
-/// Up to this size, looking at every entry is faster than hashing.
+/// Up to this size, a linear search is faster than hashing.
 pub(super) const SMALL: usize = 8;
 
 /// A dict in insertion order.
@@ -17,16 +17,16 @@ pub(super) const SMALL: usize = 8;
 pub(crate) struct Dict {
     pub(super) first: Entries,
     pub(super) nesting: u16,
-    /// How many values the budget was charged for.
+    /// The number of values that were charged.
     pub(super) charged: AtomicUsize,
 }
 
-/// What a dict holds. A block that sets an item leaves the entries in place, because they may be borrowed, and puts the
-/// changed ones after them.
+/// The entries of a dict. A block that sets an item leaves the entries in place, because they may
+/// be borrowed, and appends the changed ones.
 #[derive(Debug)]
 pub(super) struct Entries {
     pub(super) list: Vec<(Value, Value)>,
-    /// Hash and position of every entry, sorted by hash; empty while the dict is small.
+    /// The hash and position of every entry, sorted by hash; empty while the dict is small.
     pub(super) index: Vec<(u64, u32)>,
     pub(super) changed: OnceLock<Box<Self>>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Entries {
 impl Drop for Dict {
     fn drop(&mut self) {
         budget::free_values(self.charged.load(Ordering::Relaxed));
-        // One after the other: a long chain of changes would be dropped by recursion.
+        // Iterative, because a long chain of changes would overflow the stack.
         let mut next = self.first.changed.take();
         while let Some(mut entries) = next {
             next = entries.changed.take();
@@ -43,7 +43,7 @@ impl Drop for Dict {
 }
 
 impl Dict {
-    /// The entries as they are now. Every change before costs a step.
+    /// Returns the current entries. Every earlier change costs a step.
     pub(super) fn now(&self) -> &Entries {
         let (mut entries, mut changes) = (&self.first, 0);
         while let Some(changed) = entries.changed.get() {
@@ -79,7 +79,7 @@ impl Dict {
 }
 
 impl Entries {
-    /// The entries of one hash; none if the dict has no index.
+    /// Returns the entries of one hash; nothing if the dict has no index.
     pub(super) fn candidates(&self, hash: u64) -> Option<&[(u64, u32)]> {
         if self.index.is_empty() {
             return None;
@@ -96,14 +96,14 @@ pub(super) fn hash_str(text: &str) -> u64 {
     HASHING.hash_one(taint::strip(text))
 }
 
-/// What `keys()`, `values()` and `items()` of a dict give: a live look at it.
+/// The result of `keys()`, `values()` or `items()`: a live view of a dict.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(super) kind: ViewKind,
     pub(super) dict: Value,
 }
 
-/// Which part of the entries a view shows.
+/// The part of the entries that a view shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ViewKind {
     Keys,

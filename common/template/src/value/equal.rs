@@ -1,4 +1,4 @@
-//! Equality, hashes and the lookup of dict keys, which Python defines by each other.
+//! Equality, hashes and the lookup of dict keys, which Python defines in terms of each other.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -31,10 +31,10 @@ pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
     }
 }
 
-/// What it costs to make large integers of two numbers.
+/// The steps to convert two numbers to large integers.
 pub(crate) const AS_DIGITS_STEPS: usize = 8;
 
-/// Whether two values are the same number, whatever their types.
+/// Returns true if two values are the same number, of any types.
 fn equal_numbers(left: &Value, right: &Value) -> Fallible<bool> {
     budget::steps(AS_DIGITS_STEPS)?;
     Ok(match (as_digits(left), as_digits(right), py_value(left), py_value(right)) {
@@ -74,7 +74,7 @@ fn equal_sequences(left: &Seq, right: &Seq) -> Fallible<bool> {
     equal_items(left.items(), right.items())
 }
 
-/// Whether the items are equal, one by one. The same object is equal to itself, even NaN.
+/// Returns true if all items are equal.
 pub(crate) fn equal_items(left: &[Value], right: &[Value]) -> Fallible<bool> {
     if left.len() != right.len() {
         return Ok(false);
@@ -107,7 +107,7 @@ fn equal_ranges(left: &Range, right: &Range) -> bool {
     len == right.len() && (len == 0 || left.get(0) == right.get(0)) && (len < 2 || left.step() == right.step())
 }
 
-/// Views of keys and items are sets; views of values are only ever equal to themselves.
+/// Views of keys and items are sets. A view of values equals only itself.
 fn equal_views(left: &View, right: &View) -> Fallible<bool> {
     if left.kind() != right.kind() || left.dict().len() != right.dict().len() {
         return Ok(false);
@@ -149,7 +149,7 @@ pub(crate) fn is_empty_tuple(object: &PyObject) -> bool {
     matches!(object, PyObject::Seq(seq) if !seq.is_list() && seq.items().is_empty())
 }
 
-/// Python's `hash`: equal values hash alike, lists and dicts cannot be hashed.
+/// Python's `hash`: equal values have equal hashes; lists and dicts have none.
 pub(crate) fn hash(value: &Value) -> Fallible<u64> {
     budget::steps(1)?;
     match py_value(value) {
@@ -200,7 +200,7 @@ fn hash_items(items: &[Value]) -> Fallible<u64> {
 }
 
 impl Dict {
-    /// Looks up any key; an error if it cannot be a key.
+    /// Looks up any key; fails if it cannot be a key.
     pub(crate) fn get(&self, key: &Value) -> Fallible<Option<&Value>> {
         if let Some(text) = key.as_str() {
             budget::scan(text.len())?;

@@ -1,7 +1,7 @@
-//! One-shot iterators: what `map`, `select`, `reversed` and the like give.
+//! One-shot iterators: the results of `map`, `select`, `reversed` and the like.
 //!
-//! Their items are computed at once, up to the first error; the error is kept and raised when iteration reaches it,
-//! so a generator that nobody consumes raises nothing, as in Python.
+//! Their items are computed at once, up to the first error. The error is raised when iteration
+//! reaches it, so an unused generator raises nothing, as in Python.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use minijinja::Value;
 
 use crate::error::{Error, Fallible};
 
-/// What Python calls an iterator.
+/// The kind of an iterator in Python.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum GeneratorKind {
     /// A generator, named after its function.
@@ -26,7 +26,7 @@ pub(crate) struct Generator {
     pub(super) rest: Mutex<Rest>,
 }
 
-/// The items that are left, and the error behind them.
+/// The remaining items, and the error behind them.
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) items: std::vec::IntoIter<Value>,

@@ -7,6 +7,6 @@ use minijinja::Value;
 pub(crate) struct Items {
     pub(super) value: Value,
     pub(super) at: usize,
-    /// How many items a dict or a view of one had at the start: it may not grow on the way.
+    /// The number of items of a dict or view at the start, which may not change during iteration.
     pub(super) size: Option<usize>,
 }

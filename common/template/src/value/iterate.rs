@@ -1,4 +1,4 @@
-//! What Python's `iter()` and `len()` do.
+//! Python's `iter()`.
 
 use minijinja::Value;
 
@@ -76,7 +76,7 @@ pub(crate) fn to_vec(value: &Value) -> Fallible<Vec<Value>> {
 }
 
 impl View {
-    /// The item at a position.
+    /// Returns the item at a position.
     pub(crate) fn item(&self, at: usize) -> Option<Fallible<Value>> {
         let (key, value) = self.dict().entries().get(at)?;
         Some(match self.kind {

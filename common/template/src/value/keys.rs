@@ -1,5 +1,5 @@
-//! Creates and changes dicts, with Python's rule that keys are the same when they are equal and
-//! hash alike: `1`, `1.0` and `True` are one key.
+//! Creates and changes dicts. Python's keys are the same if they are equal and have equal hashes:
+//! `1`, `1.0` and `True` are one key.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -15,25 +15,25 @@ use crate::error::{Fallible, fail};
 use crate::taint;
 
 impl Dict {
-    /// A new dict, charged to the budget; later entries replace earlier ones of the same key.
+    /// Creates a dict, charged to the budget. Later entries replace earlier ones of the same key.
     pub(crate) fn value(entries: Vec<(Value, Value)>) -> Fallible<Value> {
         let charged = 2 * entries.len() + 1;
         budget::alloc_values(charged)?;
         Self::of_distinct(without_duplicates(entries)?, charged)
     }
 
-    /// A new dict that belongs to the template or the input, not to the render.
+    /// Creates a dict that belongs to the template or the input, not to the render.
     pub(crate) fn free_of_charge(entries: Vec<(Value, Value)>) -> Fallible<Value> {
         Self::of_distinct(without_duplicates(entries)?, 0)
     }
 
-    /// A new dict whose keys are known to be distinct.
+    /// Creates a dict whose keys are distinct.
     pub(crate) fn of_distinct(entries: Vec<(Value, Value)>, charged: usize) -> Fallible<Value> {
         let nesting = nesting_above(entries.iter().flat_map(|(key, value)| [key, value]))?;
         Ok(PyObject::Dict(Self { first: Entries::of(entries)?, nesting, charged: charged.into() }).value())
     }
 
-    /// Sets an item under a text key, for all who hold the dict.
+    /// Sets an item under a text key, in the dict that all its values share.
     pub(crate) fn set(&self, key: &Value, value: Value) -> Fallible<()> {
         if !can_be_set(&value) {
             return Err(fail(format!("setting an item of a dict to a '{}' is not supported", type_name(&value))));
@@ -64,7 +64,8 @@ fn is_text(found: &Value, key: &Value) -> bool {
     found.as_str().zip(key.as_str()).is_some_and(|(found, key)| taint::same(found, key))
 }
 
-/// Whether an item may become this value. A dict must not come to hold itself, or nest deeper than what holds it knows.
+/// Returns true if an item may become this value. A dict must not contain itself, or nest deeper
+/// than its containers recorded.
 fn can_be_set(value: &Value) -> bool {
     let is_flat = nesting(value) == 1 && matches!(py_object(value), Some(PyObject::Seq(_) | PyObject::Generator(_)));
     nesting(value) == 0 || is_flat
@@ -84,7 +85,7 @@ fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Valu
     if entries.len() <= SMALL && are_distinct_texts(&entries) {
         return Ok(entries);
     }
-    // The set of keys takes about as much as the dict.
+    // The set of keys is about as large as the dict.
     budget::room(4 * entries.len() * budget::VALUE_BYTES)?;
     let mut keys = KeySet::default();
     let mut kept: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
@@ -107,7 +108,7 @@ fn are_distinct_texts(entries: &[(Value, Value)]) -> bool {
     entries.iter().enumerate().all(|(at, (key, _))| key.as_str().is_some_and(|key| is_new(at, key)))
 }
 
-/// Distinct keys in the order in which they came.
+/// Distinct keys in insertion order.
 #[derive(Debug, Default)]
 pub(crate) struct KeySet {
     keys: Vec<Value>,
@@ -124,7 +125,7 @@ impl KeySet {
         Ok(None)
     }
 
-    /// Adds a key; false if it is there already, an error if it cannot be a key.
+    /// Adds a key; returns false if it exists already, fails if it cannot be a key.
     pub(crate) fn insert(&mut self, key: Value) -> Fallible<bool> {
         if self.position(&key)?.is_some() {
             return Ok(false);

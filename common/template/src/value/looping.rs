@@ -1,4 +1,4 @@
-//! The `loop` variable of a `for` block, which also drives the block's rounds.
+//! The state of the `loop` variable of a `for` block.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use super::items::Items;
 #[derive(Debug)]
 pub(crate) struct Loop {
     pub(super) iterable: Value,
-    /// The `if` of the loop, as a function of an item.
+    /// The `if` of the loop, as a macro of an item.
     pub(super) filter: Option<Value>,
-    /// The loop itself as a macro, if it is recursive.
+    /// The loop as a macro, if it is recursive.
     pub(crate) recurse: Option<Value>,
     pub(crate) depth0: usize,
     pub(super) nesting: AtomicU16,
-    /// Rounds begun.
+    /// The number of rounds that have begun.
     pub(super) index: AtomicUsize,
     pub(super) progress: Mutex<Progress>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Progress {
     pub(super) items: Items,
     pub(super) before: Option<Value>,
     pub(super) current: Option<Value>,
-    /// The next item, if somebody looked ahead; inside, nothing if there is none.
+    /// The next item, if code looked ahead; the inner value is nothing at the end.
     pub(super) after: Option<Option<Value>>,
     pub(super) length: Option<usize>,
     pub(super) last_changed: Option<Vec<Value>>,

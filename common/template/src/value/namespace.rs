@@ -1,7 +1,7 @@
-//! `namespace()`: the one value that templates may change.
+//! `namespace()`: the one value that every template may change.
 //!
-//! Namespaces can hold each other in a circle, so the render keeps a list of all that it made and empties them at its
-//! end; that also means that a chain of them is never dropped recursively.
+//! Namespaces can contain each other in a circle, so the render keeps a list of all and empties
+//! them at its end. So a chain of them is never dropped recursively.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,7 +74,7 @@ impl Namespace {
     }
 }
 
-/// transformers refuses names that could reach into Python.
+/// transformers refuses names that could give access to Python itself.
 fn check_name(name: &Value) -> Fallible<()> {
     match name.as_str() {
         Some(text) if text.starts_with('_') => {
@@ -104,5 +104,5 @@ impl Drop for Namespaces {
     }
 }
 
-/// What it costs to make one.
+/// The steps to create a namespace.
 const CREATION_STEPS: usize = 20;

@@ -1,5 +1,5 @@
 //! The one object type behind every Python value that minijinja has no exact counterpart for, and
-//! what can be asked of any value by its type.
+//! the properties of values that depend on their type alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::undefined::Undefined;
 use crate::budget;
 use crate::error::{Fallible, Limit, limit};
 
-/// How deep lists, dicts and the like may nest in each other. JSON parsers stop at 128.
+/// The deepest nesting of lists, dicts and the like. JSON parsers stop at 128.
 pub(crate) const MAX_NESTING: u16 = 256;
 
 /// Every Python value that minijinja has no exact counterpart for.
@@ -53,7 +53,7 @@ impl PyObject {
         Value::from_object(self)
     }
 
-    /// How deep this value nests; scalars are 0.
+    /// The nesting of this value; that of scalars is 0.
     fn nesting(&self) -> u16 {
         match self {
             Self::Seq(seq) => seq.nesting(),
@@ -95,7 +95,7 @@ impl Object for PyObject {
     }
 }
 
-/// A value, sorted by what Python would call its type.
+/// A value by its Python type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PyValue<'a> {
     None,
@@ -107,7 +107,7 @@ pub(crate) enum PyValue<'a> {
     Object(&'a PyObject),
 }
 
-/// Sorts a value by its Python type.
+/// Returns a value by its Python type.
 pub(crate) fn py_value(value: &Value) -> PyValue<'_> {
     if let Some(text) = value.as_str() {
         return PyValue::Str(text);
@@ -127,12 +127,12 @@ pub(crate) fn py_value(value: &Value) -> PyValue<'_> {
     }
 }
 
-/// The object behind a value, if it is one of ours.
+/// Returns the object behind a value, if it is a [`PyObject`].
 pub(crate) fn py_object(value: &Value) -> Option<&PyObject> {
     value.downcast_object_ref::<PyObject>()
 }
 
-/// Whether the value is undefined.
+/// Returns true if the value is undefined.
 pub(crate) fn is_undefined(value: &Value) -> bool {
     value.is_undefined() || matches!(py_object(value), Some(PyObject::Undefined(_)))
 }
@@ -160,7 +160,7 @@ impl View {
     }
 }
 
-/// Whether `iter(value)` works.
+/// Returns true if `iter(value)` works.
 pub(crate) fn is_iterable(value: &Value) -> bool {
     match py_value(value) {
         PyValue::Str(_) | PyValue::Undefined(_) => true,
@@ -173,7 +173,7 @@ pub(crate) fn is_iterable(value: &Value) -> bool {
     }
 }
 
-/// Python's `len(value)`, or nothing if it has none.
+/// Python's `len(value)`; nothing if it has none.
 pub(crate) fn length(value: &Value) -> Option<usize> {
     match py_value(value) {
         PyValue::Str(text) if text.is_ascii() => Some(text.len()),
@@ -188,7 +188,7 @@ pub(crate) fn length(value: &Value) -> Option<usize> {
     }
 }
 
-/// The integer in a value (bools count), of any size.
+/// Returns the integer in a value, of any size; booleans are integers.
 pub(crate) fn as_digits(value: &Value) -> Option<Digits> {
     match py_value(value) {
         PyValue::Bool(flag) => Some(Digits::from(i32::from(flag))),
@@ -201,18 +201,18 @@ pub(crate) fn as_digits(value: &Value) -> Option<Digits> {
     }
 }
 
-/// How deep a value nests.
+/// The nesting of a value.
 pub(crate) fn nesting(value: &Value) -> u16 {
     py_object(value).map_or(0, PyObject::nesting)
 }
 
-/// How deep a container of these values nests; an error if that is too deep.
+/// Returns the nesting of a container of these values; fails if it is too deep.
 pub(crate) fn nesting_above<'a>(values: impl IntoIterator<Item = &'a Value>) -> Fallible<u16> {
     let depth = values.into_iter().map(nesting).max().unwrap_or(0) + 1;
     if depth > MAX_NESTING { Err(limit(Limit::Nesting)) } else { Ok(depth) }
 }
 
-/// What Python's `type(x).__name__` says.
+/// Python's `type(x).__name__`.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match py_value(value) {
         PyValue::None => "NoneType",
@@ -247,7 +247,7 @@ pub(crate) fn object_type_name(object: &PyObject) -> &'static str {
     }
 }
 
-/// How jinja2 names a value in messages: `None`, or its type followed by "object".
+/// Returns the name of a value in jinja2's messages: `None`, or its type followed by "object".
 pub(crate) fn object_name(value: &Value) -> String {
     match py_value(value) {
         PyValue::None => "None".to_owned(),

@@ -9,7 +9,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// A range; `step` must not be 0.
+    /// Returns a range; `step` must not be 0.
     pub(crate) fn new(start: i128, stop: i128, step: i128) -> Self {
         Self { start, stop, step }
     }
@@ -36,7 +36,8 @@ impl Range {
         }
     }
 
-    /// The part between two positions, of which only every `step`th; nothing if its numbers were too large.
+    /// Returns every `step`th number between two positions; nothing if the numbers would be too
+    /// large.
     pub(crate) fn slice(&self, start: i128, stop: i128, step: i128) -> Option<Self> {
         const MAX: i128 = 1 << 96;
         let end = |at: i128| self.step.checked_mul(at)?.checked_add(self.start);

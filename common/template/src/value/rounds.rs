@@ -35,7 +35,7 @@ impl Loop {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The items of a list or tuple all of which get a round: nothing but the index changes then.
+    /// Returns the items of a list or tuple without `if`, where only the index changes.
     fn listed(&self) -> Option<&[Value]> {
         if self.filter.is_none() { seq(&self.iterable).map(Seq::items) } else { None }
     }
@@ -61,7 +61,7 @@ impl Loop {
         item
     }
 
-    /// Begins the next round; gives its item.
+    /// Begins the next round and returns its item.
     pub(crate) fn next(&self, interpreter: &mut dyn Interpreter) -> Fallible<Option<Value>> {
         if self.filter.is_none() {
             return self.next_unfiltered();
@@ -75,7 +75,7 @@ impl Loop {
         Ok(self.begin_round(next))
     }
 
-    /// The next item that passes the loop's `if`.
+    /// Returns the next item that passes the loop's `if`.
     fn pull(&self, interpreter: &mut dyn Interpreter) -> Fallible<Option<Value>> {
         loop {
             let item = self.lock().items.next().transpose()?;
@@ -89,9 +89,9 @@ impl Loop {
         }
     }
 
-    /// Whether this is the last round.
+    /// Returns true in the last round.
     fn is_last(&self, interpreter: &mut dyn Interpreter) -> Fallible<bool> {
-        // The length of a text is not known without counting, and that of a dict may change.
+        // The length of a text must be counted, and that of a dict may change.
         let is_dict = matches!(py_object(&self.iterable), Some(PyObject::Dict(_) | PyObject::View(_)));
         let countable = self.filter.is_none() && self.iterable.as_str().is_none() && !is_dict;
         match countable.then(|| length(&self.iterable)).flatten() {
@@ -115,7 +115,7 @@ impl Loop {
         }
     }
 
-    /// The number of rounds; a generator is consumed to find out.
+    /// The number of rounds; a generator is consumed to count them.
     pub(crate) fn length(&self, interpreter: &mut dyn Interpreter) -> Fallible<usize> {
         if let Some(len) = self.lock().length {
             return Ok(len);
@@ -141,7 +141,7 @@ impl Loop {
         Ok(len)
     }
 
-    /// An attribute of the `loop` variable, if it has one of that name.
+    /// Returns an attribute of the `loop` variable.
     pub(crate) fn attribute(&self, interpreter: &mut dyn Interpreter, name: &str) -> Fallible<Option<Value>> {
         let index = || self.index() as i64;
         Ok(Some(match name {
@@ -154,7 +154,7 @@ impl Loop {
         }))
     }
 
-    /// An attribute that tells of this round and those before it.
+    /// Returns an attribute that depends on this round and those before it.
     fn plain_attribute(&self, name: &str) -> Option<Value> {
         Some(match name {
             "first" => Value::from(self.index() == 1),

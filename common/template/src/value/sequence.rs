@@ -4,12 +4,12 @@ use minijinja::Value;
 
 use crate::budget;
 
-/// Which of Python's sequences it is.
+/// The kind of a sequence in Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SeqKind {
     List,
     Tuple,
-    /// A tuple of `groupby`, whose two items are also called `grouper` and `list`.
+    /// A tuple of `groupby`, whose two items are also named `grouper` and `list`.
     Group,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Seq {
     pub(super) kind: SeqKind,
     pub(super) items: Vec<Value>,
     pub(super) nesting: u16,
-    /// How many values the budget was charged for.
+    /// The number of values that were charged.
     pub(super) charged: usize,
 }
 

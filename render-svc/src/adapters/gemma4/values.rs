@@ -1,17 +1,18 @@
-//! JSON values in Gemma's own notation, which quotes strings with a token and leaves the rest as Jinja prints it.
+//! JSON values in Gemma's notation: strings are quoted with a token, other values are written as
+//! Jinja prints them.
 
 use serde_json::Value;
 use tandem_template::{python, taint};
 
 use crate::chat::Object;
 
-/// What stands around strings: a token of its own, which no text can imitate once it is tokenized.
+/// The quotes of strings: a separate token, which no tokenized text can imitate.
 const QUOTE: &str = "<|\"|>";
 
-/// How the keys of an object are written.
+/// The notation of an object's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// As they are, in calls and responses.
+    /// Unquoted, in calls and responses.
     Bare,
     /// Quoted, in schemas.
     Quoted,
@@ -71,7 +72,7 @@ pub(super) fn write_separated<T>(
     }
 }
 
-/// An object's entries as Jinja's `dictsort` orders them: by key without regard to case, equal ones as they came.
+/// Returns an object's entries as Jinja's `dictsort` orders them: by key, ignoring case, and stable.
 pub(super) fn sorted(object: &Object) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = object.iter().map(|(key, value)| (key.as_str(), value)).collect();
     entries.sort_by_cached_key(|(key, _)| taint::strip(key).to_lowercase());

@@ -1,14 +1,14 @@
-//! Methods of bytes: those of texts, on the letters that stand for bytes.
+//! Methods of bytes: those of texts, on the characters that stand for bytes.
 
 use minijinja::Value;
 
-use super::super::bytes::{byte_arg, decode};
-use super::super::method_names::unsupported;
 use super::texts;
 use crate::arguments::Args;
 use crate::error::{Fallible, fail};
 use crate::interpreter::Interpreter;
+use crate::python::bytes::{byte_arg, decode};
 use crate::python::convert::int_arg;
+use crate::python::method_names::unsupported;
 use crate::value::{
     Bytes, PyObject, PyValue, Seq, byte_of, iterate, list, py_object, py_value, seq, text, tuple, type_name,
 };
@@ -39,7 +39,7 @@ pub(super) fn call(
     }
 }
 
-/// The arguments, with letters in place of bytes. A text is no argument of these methods.
+/// Returns the arguments with characters in place of bytes. A text is not accepted.
 fn letter_args(name: &str, args: &Args<'_>) -> Fallible<Args<'static>> {
     let counts = matches!(name, "count" | "find" | "index" | "rfind" | "rindex");
     let mut positional = Vec::with_capacity(args.positional.len());
@@ -79,7 +79,7 @@ fn joined_items(items: &Value) -> Fallible<Value> {
     list(letters)
 }
 
-/// What a method of texts gave, with bytes in place of letters.
+/// Returns the result of a text method with bytes in place of characters.
 fn of_letters(found: &Value) -> Fallible<Value> {
     match (found.as_str(), seq(found)) {
         (Some(letters), _) => Bytes::value(letters.to_owned()),
@@ -91,7 +91,7 @@ fn of_letters(found: &Value) -> Fallible<Value> {
     }
 }
 
-/// Unlike texts, bytes have no other line ends than these.
+/// Bytes, unlike texts, have no other line ends than these.
 fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [keep_ends] = args.bind("splitlines", ["keepends"])?;
     let keeps = keep_ends.is_some_and(|keep_ends| keep_ends.is_true());
@@ -110,7 +110,8 @@ fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     list(lines.into_iter().map(|line| Bytes::value(line.to_owned())).collect::<Fallible<_>>()?)
 }
 
-/// `bytes.hex(separator, bytes_per_group)`; groups are counted from the right, or from the left if the number is negative.
+/// `bytes.hex(separator, bytes_per_group)`. Groups are counted from the right, or from the left if
+/// the number is negative.
 fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [separator, group] = args.bind("hex", ["sep", "bytes_per_sep"])?;
     let group = group.map_or(Ok(1), |group| int_arg(&group))?;
@@ -128,7 +129,7 @@ fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     text(written)
 }
 
-/// What a letter takes at most.
+/// The most bytes of a character.
 const MAX_LETTER: usize = 4;
 
 fn hex_separator(separator: &Value) -> Fallible<char> {

@@ -2,9 +2,9 @@
 
 use minijinja::Value;
 
-use super::super::method_names::unsupported;
 use crate::arguments::Args;
 use crate::error::{Fallible, fail};
+use crate::python::method_names::unsupported;
 use crate::value::{Dict, View, ViewKind, none};
 
 pub(super) fn call(receiver: &Value, dict: &Dict, name: &str, args: &Args<'_>) -> Fallible<Value> {

@@ -2,10 +2,10 @@
 
 use minijinja::Value;
 
-use super::super::method_names::unsupported;
 use crate::arguments::Args;
 use crate::budget;
 use crate::error::{Fallible, fail};
+use crate::python::method_names::unsupported;
 use crate::value::{PyValue, as_digits, exact_int, int_value, py_value, tuple};
 
 pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {
@@ -25,7 +25,7 @@ pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Va
     }
 }
 
-/// The float in base 16, exactly.
+/// Returns the float in base 16, exactly.
 fn hex(float: f64) -> String {
     const MANTISSA_BITS: u32 = 52;
     let sign = if float.is_sign_negative() { "-" } else { "" };
@@ -41,10 +41,10 @@ fn hex(float: f64) -> String {
     format!("{sign}0x{lead}.{mantissa:013x}p{exponent:+}")
 }
 
-/// What the smallest float costs, which is doubled 1,074 times.
+/// The steps of the smallest float, which is doubled 1,074 times.
 const RATIO_STEPS: usize = 80;
 
-/// The float as a fraction in lowest terms: doubling it until it is whole.
+/// Returns the float as a fraction in lowest terms, by doubling it until it is whole.
 fn ratio(float: f64) -> Fallible<Value> {
     if !float.is_finite() {
         return Err(fail("cannot convert infinity or NaN to integer ratio"));

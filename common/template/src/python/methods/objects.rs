@@ -2,10 +2,10 @@
 
 use minijinja::Value;
 
-use super::super::method_names::unsupported;
 use crate::arguments::{Args, required};
 use crate::budget;
 use crate::error::Fallible;
+use crate::python::method_names::unsupported;
 use crate::value::{Dict, PyObject, iterate, none};
 
 pub(super) fn call(object: &PyObject, name: &str, args: &Args<'_>) -> Fallible<Value> {

@@ -2,11 +2,11 @@
 
 use minijinja::Value;
 
-use super::super::method_names::unsupported;
 use crate::arguments::{Args, required};
 use crate::budget;
 use crate::error::{Fallible, fail};
 use crate::python::convert::int_arg;
+use crate::python::method_names::unsupported;
 use crate::value::{equal, iterate, length, list, to_vec};
 
 pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {

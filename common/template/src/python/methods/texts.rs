@@ -2,18 +2,18 @@
 
 use minijinja::Value;
 
-use super::super::{attribute, bytes, format, repr, text};
 use crate::arguments::{Args, required};
 use crate::error::{Fallible, fail};
 use crate::interpreter::Interpreter;
 use crate::python::convert::{defined, int_arg, or_none, text_arg};
 use crate::python::markup;
+use crate::python::{attribute, bytes, format, repr, text};
 use crate::text_buffer::TextBuffer;
 use crate::unicode::is_space;
 use crate::value::{Dict, PyValue, dict, iterate, list, none, py_value, seq, text_like, text_part, tuple, type_name};
 use crate::{budget, taint, unicode};
 
-/// `str.split` or `str.rsplit`: text, separator, most cuts.
+/// `str.split` or `str.rsplit`: takes the text, the separator and the most splits.
 type Splitter = for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>;
 
 pub(super) fn call(
@@ -65,7 +65,7 @@ pub(super) fn call(
     }
 }
 
-/// `str.maketrans`: a dict from the numbers of characters to what they become.
+/// `str.maketrans`: returns a dict from code points to replacements.
 fn make_translation(args: &[Value]) -> Fallible<Value> {
     let (from, to, dropped) = match args {
         [table] => return number_keys(table),
@@ -99,7 +99,7 @@ fn number_keys(table: &Value) -> Fallible<Value> {
     Dict::value(table.entries().iter().map(number).collect::<Fallible<_>>()?)
 }
 
-/// The character of a text that has one.
+/// Returns the character of a text of length 1.
 fn only_char(text: &str) -> Option<char> {
     let mut chars = text.chars();
     chars.next().filter(|_| chars.next().is_none())
@@ -112,7 +112,7 @@ fn format_map(interpreter: &mut dyn Interpreter, receiver: &Receiver<'_>, args: 
     receiver.like(format::format(interpreter, receiver.content, &[], entries, receiver.value.is_safe())?)
 }
 
-/// A text on which a method is called.
+/// The receiver of a method of `str`.
 struct Receiver<'a> {
     value: &'a Value,
     content: &'a str,
@@ -120,7 +120,7 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    /// A text that is marked as safe if the receiver is.
+    /// Returns a text that is marked as safe if the receiver is.
     fn like(&self, content: String) -> Fallible<Value> {
         text_like(self.value, content)
     }
@@ -133,7 +133,7 @@ impl Receiver<'_> {
         parts.into_iter().map(|part| self.part(part)).collect()
     }
 
-    /// Every character becomes what the table has under its number.
+    /// Replaces every character by the table's item for its code point.
     fn translate(&self, interpreter: &mut dyn Interpreter, table: &Value) -> Fallible<Value> {
         if dict(table).is_none() && seq(table).is_none() && table.as_str().is_none() {
             return Err(fail(format!("'{}' object is not subscriptable", type_name(table))));
@@ -193,7 +193,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// What `change` makes of the text, with its marks.
+    /// Rewrites the text with `change` and keeps its taint.
     fn rewritten(&self, change: fn(&str) -> String) -> Fallible<Value> {
         if !self.content.is_ascii() {
             budget::walk(2 * self.content.len())?;
