@@ -48,7 +48,7 @@ pub(super) fn items(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> 
         if is_undefined(value) {
             return Ok(());
         }
-        if !dict(value).is_some() {
+        if dict(value).is_none() {
             return Err(fail("Can only get item pairs from a mapping."));
         }
         for item in iterate(&View::value(ViewKind::Items, value))? {
