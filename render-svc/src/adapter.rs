@@ -1,7 +1,7 @@
 //! What an adapter is: the rule that selects it for a model, the facts about its prompts, and the
 //! function that renders them.
 
-use tandem_template::{ArgumentsShape, LocalTime, Marks};
+use tandem_template::{ArgumentsShape, LocalTime, Taint};
 
 use crate::conversation::media::{self, MediaKind};
 use crate::conversation::{self, Conversation};
@@ -164,7 +164,7 @@ pub struct Input<'a> {
     pub limits: Limits,
     /// The marks on letters of the conversation, if any. Adapters must treat marked and unmarked
     /// letters alike.
-    pub marks: Option<Marks>,
+    pub marks: Option<Taint>,
 }
 
 /// The output of an adapter.

@@ -159,7 +159,7 @@ pub fn leading_system(template: &ChatTemplate, special_tokens: &Object) -> Leadi
             add_generation_prompt: true,
             continue_final_message: false,
             now: LocalTime::EPOCH,
-            marks: None,
+            taint: None,
         };
         template.apply(&input, &Limits::default())
     };

@@ -19,7 +19,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 use tandem_model_files::tokenizer::{AddedToken, Tokenizer};
-use tandem_template::{Marks, RenderError};
+use tandem_template::{RenderError, Taint};
 
 use crate::adapter::{KnownNames, NameLists};
 use crate::conversation::{Conversation, Object};
@@ -114,7 +114,7 @@ impl ControlTokenFinder {
         prompt: &str,
         conversation: &Conversation,
         known_names: &KnownNames,
-        render: impl FnOnce(&Conversation, Marks) -> Result<String, Error>,
+        render: impl FnOnce(&Conversation, Taint) -> Result<String, Error>,
     ) -> Result<Vec<Range<usize>>, Error> {
         let mut found = self.in_text(prompt);
         if found.is_empty() {
@@ -146,10 +146,10 @@ fn is_html(text: &str) -> bool {
     element.is_some_and(|element| HTML.contains(&element))
 }
 
-/// Marks the letters of a conversation.
+/// Taint the letters of a conversation.
 #[derive(Debug, Clone, Copy)]
 struct Marking {
-    marks: Marks,
+    marks: Taint,
     /// The names that stay as they are.
     names: KnownNames,
 }
@@ -171,7 +171,7 @@ impl Marking {
         Self { names: KnownNames { fields: self.names.nested_fields, ..self.names }, ..self }
     }
 
-    /// Marks a message. Its blocks are marked as messages are.
+    /// Taint a message. Its blocks are marked as messages are.
     fn message(self, message: &Value) -> Value {
         let Value::Object(fields) = message else { return self.value(message) };
         let field = |(key, value): (&String, &Value)| match value {
@@ -185,7 +185,7 @@ impl Marking {
 
     fn value(self, value: &Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.marks.marked(text)),
+            Value::String(text) => Value::String(self.marks.taint_text(text)),
             Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
             Value::Object(object) => Value::Object(self.object(object)),
             other => other.clone(),
@@ -198,7 +198,7 @@ impl Marking {
 
     fn field(self, key: &str, value: &Value) -> (String, Value) {
         if !is_in(self.names.fields, key) {
-            return (self.marks.marked(key), self.within().value(value));
+            return (self.marks.taint_text(key), self.within().value(value));
         }
         let is_usual = match (key, value.as_str()) {
             ("role", Some(role)) => is_in(self.names.roles, role),
@@ -222,11 +222,11 @@ struct Unmarked {
 }
 
 impl Unmarked {
-    fn of(rendered: &str, marks: Marks) -> Self {
+    fn of(rendered: &str, marks: Taint) -> Self {
         let mut unmarked = Self::default();
-        for (is_marked, stretch) in marks.stretches(rendered) {
+        for (is_marked, stretch) in marks.runs(rendered) {
             let start = unmarked.text.len();
-            unmarked.text.push_str(&marks.plain(stretch));
+            unmarked.text.push_str(&marks.strip(stretch));
             if is_marked {
                 unmarked.parts.push(start..unmarked.text.len());
             }
@@ -242,17 +242,17 @@ impl Unmarked {
 }
 
 /// Returns marks whose marked letters do not occur in the conversation.
-fn unused_marks(conversation: &Conversation) -> Option<Marks> {
+fn unused_marks(conversation: &Conversation) -> Option<Taint> {
     let Conversation { messages, tools, documents, template_args } = conversation;
     let values = || messages.iter().chain(tools).chain(documents).chain(template_args.values());
-    Marks::ALL.into_iter().find(|&marks| !values().any(|value| are_in(marks, value)))
+    Taint::ALL.into_iter().find(|&marks| !values().any(|value| are_in(marks, value)))
 }
 
-fn are_in(marks: Marks, value: &Value) -> bool {
+fn are_in(marks: Taint, value: &Value) -> bool {
     match value {
-        Value::String(text) => marks.are_in(text),
+        Value::String(text) => marks.is_in(text),
         Value::Array(items) => items.iter().any(|item| are_in(marks, item)),
-        Value::Object(object) => object.iter().any(|(key, value)| marks.are_in(key) || are_in(marks, value)),
+        Value::Object(object) => object.iter().any(|(key, value)| marks.is_in(key) || are_in(marks, value)),
         _ => false,
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{Around, EncodeOptions, Encoding};
-use tandem_template::marks::Reading;
+use tandem_template::taint::TaintScope;
 
 use crate::adapter::{AdapterOutput, Attachment, Input};
 use crate::catalog::{ModelTable, Resolution};
@@ -149,7 +149,7 @@ fn users_control_tokens(
 ) -> Result<Vec<Range<usize>>, Error> {
     let adapter = resolved.adapter();
     let again = |conversation: &Conversation, marks| {
-        let _reading = Reading::start(Some(marks));
+        let _scope = TaintScope::start(Some(marks));
         let output = (adapter.render)(resolved.model, &Input { conversation, marks: Some(marks), ..*input })?;
         Ok(output.prompt)
     };

@@ -2,11 +2,11 @@
 
 from html.entities import html5
 
-print("""//! The named characters of HTML, as Python's `html.unescape` knows them. Some may stand without a semicolon.
+print("""//! The named character references of HTML, as in Python's `html.unescape`. Some need no semicolon.
 //!
 //! Made by `tests/differential/entity_table.py`.
 
-/// Names, sorted, with what they stand for.
+/// The names, sorted, and their characters.
 pub(super) const ENTITIES: &[(&str, &str)] = &[""")
 line = "   "
 for name, text in sorted(html5.items()):

@@ -1,22 +1,59 @@
-//! What transformers does around a template in `apply_chat_template`.
+//! The work of transformers' `apply_chat_template` around a template.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
-use super::error::{Fallible, RenderError};
-use super::program::Program;
-use super::python::{number, text};
-use super::value::{Dict, Namespaces, Seq, SeqKind, none};
-use super::{Applied, Input, Limits, budget, clock, machine, marks};
+use crate::clock::{self, LocalTime};
+use crate::error::{Fallible, RenderError};
+use crate::limits::Limits;
+use crate::program::Program;
+use crate::python::{number, text};
+use crate::taint::{self, Taint};
+use crate::value::{Dict, Namespaces, Seq, SeqKind, none};
+use crate::{budget, machine};
 
-/// What marks the end of the final message while it is rendered.
+/// Marks the end of the final message during the render.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-/// The names that reasoning goes by; templates read the first.
+/// The names of the reasoning field; templates read the first.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-/// The arguments that the conversation itself sets.
+/// The arguments that the conversation sets itself.
 const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+/// A conversation and how to render it.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The messages, each a JSON object.
+    pub messages: &'a [Json],
+    /// A list of JSON objects. Without tools, templates see `none`.
+    pub tools: Option<&'a Json>,
+    /// A list of JSON objects. Without documents, templates see `none`.
+    pub documents: Option<&'a Json>,
+    /// Arguments for the template, which override special tokens of the same name.
+    pub args: &'a Map<String, Json>,
+    /// Special tokens of the model, such as `bos_token` and `eos_token`.
+    pub special_tokens: &'a Map<String, Json>,
+    /// True if the prompt ends with the start of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// True if the prompt ends within the final message, which the model then continues.
+    pub continue_final_message: bool,
+    /// The time that `strftime_now` returns.
+    pub now: LocalTime,
+    /// The taint of text from the conversation, which the template does not see.
+    pub taint: Option<Taint>,
+}
+
+/// A rendered conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The prompt.
+    pub text: String,
+    /// The byte ranges of `text` from `{% generation %}` blocks, in the order in which the blocks
+    /// ended.
+    pub generation_spans: Vec<Range<usize>>,
+}
 
 pub(super) fn apply(
     program: &Program,
@@ -25,7 +62,7 @@ pub(super) fn apply(
     limits: &Limits,
 ) -> Result<Applied, RenderError> {
     check(input)?;
-    let _reading = marks::Reading::start(input.marks);
+    let _scope = taint::TaintScope::start(input.taint);
     let mut messages = prepare(input.messages)?;
     let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
     let mut applied = run(program, &messages, input, limits)?;
@@ -63,7 +100,7 @@ fn list_of_objects(value: &Json) -> bool {
     value.as_array().is_some_and(|items| items.iter().all(Json::is_object)) || value.is_null()
 }
 
-/// The messages, of which only the final one is ever changed.
+/// The messages; only the final one is ever changed.
 type Messages<'a> = Vec<Cow<'a, Map<String, Json>>>;
 
 fn prepare(messages: &[Json]) -> Result<Messages<'_>, RenderError> {
@@ -77,8 +114,8 @@ fn prepare(messages: &[Json]) -> Result<Messages<'_>, RenderError> {
     Ok(prepared)
 }
 
-/// A message without the keys that are null. Reasoning under any of its names is also put under the one that templates
-/// read; `thinking` comes first if it is new.
+/// Returns a message without null keys. Reasoning under any of its names is copied to the name that
+/// templates read; `thinking` is put first if it is new.
 fn message_value(message: &Map<String, Json>) -> Fallible<Value> {
     let given = || message.iter().filter(|(_, value)| !value.is_null());
     let reasoning = REASONING.iter().find_map(|name| lookup(message, name).filter(|value| !value.is_null()));
@@ -99,7 +136,7 @@ fn cannot_continue<T>(message: impl Into<String>) -> Result<T, RenderError> {
     Err(RenderError::ContinueFinalMessage { message: message.into() })
 }
 
-/// Marks the end of the final message's text, and gives the text.
+/// Marks the end of the final message's text, and returns the text.
 fn mark_final(messages: &mut Messages<'_>, source: &str) -> Result<String, RenderError> {
     let last = messages.last_mut().map(Cow::to_mut);
     let content = last.and_then(|message| message.get_mut("content")).filter(|content| !content.is_null());
@@ -127,7 +164,7 @@ fn mark_last_block(blocks: &mut [Json]) -> Result<String, RenderError> {
         match block {
             Json::Object(block) => match block.get_mut("text") {
                 Some(Json::String(text)) => return Ok(mark(text)),
-                Some(_) => return cannot_continue("the last text block of the final message holds no text"),
+                Some(_) => return cannot_continue("the last text block of the final message has no text"),
                 None => {}
             },
             Json::String(text) if text.contains("text") => {
@@ -140,7 +177,7 @@ fn mark_last_block(blocks: &mut [Json]) -> Result<String, RenderError> {
     cannot_continue("the final message has no text to continue")
 }
 
-/// Cuts the prompt where the final message ends.
+/// Cuts the prompt at the end of the final message.
 fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderError> {
     let trimmed_tag = CONTINUE_TAG.trim_end();
     let stripped = text::strip(final_text, None, true, true);
@@ -151,7 +188,7 @@ fn cut_at_mark(applied: &mut Applied, final_text: &str) -> Result<(), RenderErro
     let whole = applied.text[at..].starts_with(CONTINUE_TAG);
     applied.text.truncate(at);
     if !whole {
-        // The template trims its messages, so the space before the mark is its own too.
+        // The template trims its messages, so the space before the mark is the template's too.
         let kept = text::strip(&applied.text, None, false, true).len();
         applied.text.truncate(kept);
     }
@@ -171,7 +208,8 @@ fn run(program: &Program, messages: &Messages<'_>, input: &Input<'_>, limits: &L
     Ok(Applied { text, generation_spans })
 }
 
-/// The value of a name that the template uses, if the conversation gives it one: an argument or a special token.
+/// Returns the value of a name that the template uses, if the conversation has an argument or a
+/// special token of this name.
 fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<Option<Value>> {
     let given = |value: Option<&Json>| value.map_or_else(|| Ok(none()), to_value);
     Ok(Some(match name {
@@ -189,7 +227,7 @@ fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<O
     }))
 }
 
-/// Up to this size, looking at every entry is faster than hashing.
+/// Up to this size, a linear search is faster than hashing.
 const SMALL: usize = 12;
 
 fn lookup<'a>(map: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
@@ -199,7 +237,7 @@ fn lookup<'a>(map: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
     map.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The value of a JSON value. Input is not charged: it adds to the budget.
+/// Converts a JSON value. Input is not charged; it extends the budget.
 fn to_value(json: &Json) -> Fallible<Value> {
     match json {
         Json::Null => Ok(none()),

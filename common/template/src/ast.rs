@@ -1,22 +1,22 @@
-//! The syntax tree of a template, as Jinja2's parser sees it.
+//! The syntax tree of a template, as Jinja2's parser builds it.
 
 use std::rc::Rc;
 
-use super::value::BigInt;
+use num_bigint::BigInt;
 
 /// A name in a template.
 pub(crate) type Name = Rc<str>;
 
-/// An expression and where it starts.
+/// An expression and the line of its start.
 #[derive(Debug)]
 pub(crate) struct Expr {
     pub(crate) kind: ExprKind,
     pub(crate) line: u32,
-    /// How deep the tree is below this node, itself included.
+    /// The height of the tree from this node down, itself included.
     pub(crate) depth: u16,
 }
 
-/// What kind of expression.
+/// The kind of an expression.
 #[derive(Debug)]
 pub(crate) enum ExprKind {
     Const(Const),
@@ -35,7 +35,8 @@ pub(crate) enum ExprKind {
     Item(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
     Call(Box<Expr>, Args),
-    /// Without an operand in `{% filter %}` and `{% set %}` blocks, where it applies to what was captured.
+    /// Has no operand in `{% filter %}` and `{% set %}` blocks, where it applies to the captured
+    /// text.
     Filter(Option<Box<Expr>>, Name, Args),
     Test(Box<Expr>, Name, Args),
 }
@@ -111,7 +112,7 @@ impl Args {
     }
 }
 
-/// Where an assignment puts its value.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(crate) enum Target {
     Name(Name),
@@ -121,7 +122,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Whether an attribute is assigned.
+    /// Returns true if an attribute is assigned.
     pub(crate) fn has_attribute(&self) -> bool {
         match self {
             Self::Name(_) => false,
@@ -131,14 +132,14 @@ impl Target {
     }
 }
 
-/// A statement and where it starts.
+/// A statement and the line of its start.
 #[derive(Debug)]
 pub(crate) struct Stmt {
     pub(crate) kind: StmtKind,
     pub(crate) line: u32,
 }
 
-/// What kind of statement.
+/// The kind of a statement.
 #[derive(Debug)]
 pub(crate) enum StmtKind {
     Data(String),
@@ -152,12 +153,13 @@ pub(crate) enum StmtKind {
     Call(Expr, Function),
     Filter(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
-    /// `{% block %}`, and whether it is scoped: whether it sees the variables around it.
+    /// `{% block %}`; the flag is true if the block is scoped and sees the variables around it.
     Block(Name, Vec<Stmt>, bool),
-    /// A block that an inheriting template would have to fill.
+    /// A block that an inheriting template would have to define.
     RequiredBlock(Name),
     Autoescape(Expr, Vec<Stmt>),
-    /// `include`, `import`, `from`, `extends`: there is nothing to load from. The names are what would be imported.
+    /// `include`, `import`, `from` or `extends`; no loader exists. The names are those that would
+    /// be imported.
     Load(Expr, Vec<Name>),
     Break,
     Continue,
@@ -174,7 +176,7 @@ pub(crate) struct For {
     pub(crate) otherwise: Vec<Stmt>,
 }
 
-/// The parameters and body of a macro or call block. The defaults belong to the last parameters.
+/// The parameters and body of a macro or call block. Defaults belong to the last parameters.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) params: Vec<Name>,
@@ -191,7 +193,7 @@ impl Function {
 }
 
 impl Stmt {
-    /// Hands over every expression of the statement itself, without those of the statements in it.
+    /// Visits every expression of the statement itself, not those of the statements inside it.
     pub(crate) fn for_each_expr<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         match &self.kind {
             StmtKind::Print(expr) | StmtKind::Set(_, expr) | StmtKind::Filter(expr, _) => visit(expr),
@@ -207,12 +209,12 @@ impl Stmt {
         }
     }
 
-    /// Whether this statement or one in it is such a one.
+    /// Returns true if this statement, or one inside it, is of a kind.
     pub(crate) fn has(&self, is_such: fn(&StmtKind) -> bool) -> bool {
         is_such(&self.kind) || self.bodies().into_iter().flatten().any(|stmt| stmt.has(is_such))
     }
 
-    /// The statements in this one.
+    /// The statements inside this one.
     pub(crate) fn bodies(&self) -> Vec<&[Self]> {
         match &self.kind {
             StmtKind::For(node) => vec![&node.body, &node.otherwise],
@@ -229,7 +231,7 @@ impl Stmt {
 }
 
 impl Expr {
-    /// Hands over every direct part.
+    /// Visits every direct part.
     pub(crate) fn for_each_part<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         match &self.kind {
             ExprKind::Const(_) | ExprKind::Name(_) => {}
@@ -259,7 +261,8 @@ impl Expr {
         }
     }
 
-    /// Whether evaluating this may run other template code or raise the template's own error.
+    /// Returns true if the evaluation may run other template code or raise the template's own
+    /// error.
     pub(crate) fn has_call(&self) -> bool {
         let mut found = matches!(self.kind, ExprKind::Call(..));
         self.for_each_part(&mut |part| found = found || part.has_call());

@@ -1,34 +1,35 @@
-//! What one render may use: computing steps, memory, output and recursion.
+//! The budget of one render: computing steps, memory, output and recursion.
 //!
-//! A render runs on one thread from start to end, so the meter is a thread-local that [`Meter::start`] resets.
-//! Steps measure time: every operation and every loop round costs some, long texts cost by length. Bytes measure
-//! memory: what is built is charged; lists, dicts and long texts, which templates build up piece by piece, are credited
-//! again once nobody holds them, so that a long conversation does not exhaust the budget by its sum over all pieces.
+//! A render stays on one thread from start to end, so the meter is a thread-local that
+//! [`Meter::start`] resets. Steps measure time: every operation and loop round costs some, and long
+//! texts cost by length. Bytes measure memory: every new value is charged. Lists, dicts and long
+//! texts, which templates build piece by piece, are credited when they are dropped. So a long
+//! conversation does not exhaust the budget by the sum of its pieces.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
 use minijinja::Value;
 
-use super::Limits;
-use super::error::{Fallible, Limit, limit};
+use crate::error::{Fallible, Limit, limit};
+use crate::limits::Limits;
 
-/// Texts from this size on are credited when they are dropped.
+/// Texts of at least this size are credited when they are dropped.
 const LARGE_TEXT: usize = 16 * 1024;
-/// How much of dead large texts may pile up before they are looked for.
+/// Bytes of large texts that may be charged before the next sweep.
 const SWEEP_EVERY: u64 = 64 * 1024 * 1024;
 /// Bytes that are copied or searched in the time of one step.
 const BYTES_PER_STEP: usize = 32;
 /// Products of two 64-bit digits that are computed in the time of one step.
 const LIMB_PRODUCTS_PER_STEP: u64 = 16;
-/// What a value costs inside a list or dict.
+/// The cost in bytes of a value inside a list or dict.
 pub(crate) const VALUE_BYTES: usize = 32;
-/// What a call of a macro costs besides its body.
+/// The steps of a macro call besides its body.
 const CALL_STEPS: usize = 20;
-/// Steps and bytes that every byte of the conversation adds to the budget: longer conversations may take longer.
+/// Steps and bytes that every byte of the conversation adds to the budget.
 const STEPS_PER_INPUT_BYTE: u64 = 16;
 const BYTES_PER_INPUT_BYTE: u64 = 8;
-/// How deeply macros may call each other; CPython's own recursion limit allows about as much.
+/// The deepest nesting of macro calls; CPython's recursion limit is about the same.
 const MAX_CALLS: u32 = 200;
 
 thread_local! {
@@ -39,7 +40,7 @@ thread_local! {
     static LARGE: RefCell<LargeTexts> = const { RefCell::new(LargeTexts::new()) };
 }
 
-/// The running render's budget; dropping it forgets what was tracked.
+/// The budget of the running render. Dropping it discards the tracked texts.
 #[derive(Debug)]
 pub(crate) struct Meter(());
 
@@ -76,17 +77,17 @@ pub(crate) fn scan(bytes: usize) -> Fallible<()> {
     steps(1 + bytes / BYTES_PER_STEP)
 }
 
-/// Charges the time to look at every character of a text of `bytes` bytes.
+/// Charges the time to visit every character of a text of `bytes` bytes.
 pub(crate) fn walk(bytes: usize) -> Fallible<()> {
     scan(bytes.saturating_mul(8))
 }
 
-/// Charges steps where nothing can fail: if too few are left, whatever is charged next fails.
+/// Charges steps in code that cannot fail. If too few are left, the next charge fails.
 pub(crate) fn spend(count: usize) {
     STEPS.set(STEPS.get().saturating_sub(count as u64));
 }
 
-/// Charges what [`walk`] does where nothing can fail.
+/// Charges as [`walk`] does, in code that cannot fail.
 pub(crate) fn walked(bytes: usize) {
     spend(bytes * 8 / BYTES_PER_STEP);
 }
@@ -108,14 +109,15 @@ pub(crate) fn alloc(bytes: usize) -> Fallible<()> {
     }
 }
 
-/// Fails if there is no room for `bytes` bytes that are soon dropped again; charges only the time to fill them.
+/// Fails if `bytes` bytes do not fit that are soon dropped again. Charges only the time to fill
+/// them.
 pub(crate) fn room(bytes: usize) -> Fallible<()> {
     alloc(bytes)?;
     BYTES.set(BYTES.get().saturating_add(bytes as u64));
     Ok(())
 }
 
-/// Charges the time to multiply or divide integers of so many bits.
+/// Charges the time to multiply or divide integers of this many bits.
 pub(crate) fn product(left: u64, right: u64) -> Fallible<()> {
     steps(((left / 64 + 1) * (right / 64 + 1) / LIMB_PRODUCTS_PER_STEP) as usize)
 }
@@ -130,13 +132,13 @@ pub(crate) fn free_values(len: usize) {
     BYTES.set(BYTES.get().saturating_add(len as u64 * VALUE_BYTES as u64));
 }
 
-/// Adds what `bytes` bytes of input entitle to.
+/// Adds the share of `bytes` bytes of input.
 pub(crate) fn grant(bytes: usize) {
     STEPS.set(STEPS.get().saturating_add(bytes as u64 * STEPS_PER_INPUT_BYTE));
     BYTES.set(BYTES.get().saturating_add(bytes as u64 * BYTES_PER_INPUT_BYTE));
 }
 
-/// Charges text that leaves the template.
+/// Charges text of the prompt.
 pub(crate) fn output(bytes: usize) -> Fallible<()> {
     scan(bytes)?;
     match OUTPUT.get().checked_sub(bytes as u64) {
@@ -148,7 +150,7 @@ pub(crate) fn output(bytes: usize) -> Fallible<()> {
     }
 }
 
-/// Remembers a text that was charged, so that it can be credited when it is gone.
+/// Tracks a charged text, so that it is credited when it is dropped.
 pub(crate) fn track(text: &Value) {
     let Some(text) = text.as_str().filter(|text| text.len() >= LARGE_TEXT).and_then(|_| text.to_str()) else {
         return;
@@ -163,7 +165,7 @@ fn sweep() {
     BYTES.set(BYTES.get().saturating_add(credit));
 }
 
-/// Runs `call` one level of recursion deeper, on a stack that is large enough for it.
+/// Runs `call` one level deeper, on a stack that is large enough for it.
 pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
     let depth = CALLS.get();
     if depth >= MAX_CALLS {
@@ -176,24 +178,24 @@ pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
     result
 }
 
-/// Room for walking the deepest value that may be built, in a debug build.
+/// The stack that any one operation on the deepest value needs, in a debug build.
 const STACK_RED_ZONE: usize = 1024 * 1024;
 const STACK_SEGMENT: usize = 4 * 1024 * 1024;
 
-/// Stack for parsing and compiling the deepest template, in a debug build.
+/// The stack that parsing and compiling the deepest template need, in a debug build.
 const COMPILER_STACK: usize = 32 * 1024 * 1024;
 
-/// Runs the compiler on a stack of its own.
+/// Runs the compiler on a separate stack.
 pub(crate) fn with_compiler_stack<T>(call: impl FnOnce() -> T) -> T {
     stacker::grow(COMPILER_STACK, call)
 }
 
-/// Runs `call` with enough stack left for any one operation on any value.
+/// Runs `call` with enough stack for any one operation on any value.
 pub(crate) fn with_stack<T>(call: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_RED_ZONE, STACK_SEGMENT, call)
 }
 
-/// The large texts that are charged at present.
+/// The large texts that are charged now.
 #[derive(Debug)]
 struct LargeTexts {
     texts: Vec<(Weak<str>, u64)>,
@@ -210,14 +212,14 @@ impl LargeTexts {
         self.since_sweep = 0;
     }
 
-    /// Adds a text; true if it is time to sweep.
+    /// Adds a text; returns true if a sweep is due.
     fn add(&mut self, text: &Arc<str>) -> bool {
         self.texts.push((Arc::downgrade(text), text.len() as u64));
         self.since_sweep += text.len() as u64;
         self.since_sweep >= SWEEP_EVERY
     }
 
-    /// Forgets the texts that nobody holds any more and returns their size.
+    /// Removes the texts that were dropped, and returns their size.
     fn sweep(&mut self) -> u64 {
         self.since_sweep = 0;
         let mut credit = 0;

@@ -1,9 +1,9 @@
-//! `strftime_now`: the render's date and time, written as Python's `strftime` does in the C locale.
+//! `strftime_now`: the time of the render, written as Python's `strftime` does in the C locale.
 
 use std::cell::Cell;
 use std::fmt::Write;
 
-/// A date and time of day without a time zone: what `strftime_now` sees.
+/// A date and time of day without a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {
     /// The year, such as 2025.
@@ -26,7 +26,7 @@ impl LocalTime {
     /// The start of the epoch, 1970-01-01 00:00:00.
     pub const EPOCH: Self = Self { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, microsecond: 0 };
 
-    /// The time this many seconds after [`Self::EPOCH`], in whatever zone those seconds are counted.
+    /// Returns the time this many seconds after [`Self::EPOCH`], in the zone of those seconds.
     pub fn from_unix(seconds: i64, microsecond: u32) -> Self {
         let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         let (year, month, day) = civil_from_days(days);
@@ -59,7 +59,7 @@ pub(crate) fn set(now: LocalTime) {
     NOW.set(now);
 }
 
-/// The number of days from the epoch to a date, by counting in years that start in March.
+/// Returns the number of days from the epoch to a date, counted in years that start in March.
 fn days_from_civil(year: i32, month: u8, day: u8) -> i64 {
     let shifted = i64::from(year) - i64::from(month <= 2);
     let (era, year_of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
@@ -96,11 +96,11 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Writes the render's time by a format.
+/// Writes the time of the render by a format.
 pub(crate) fn strftime(format: &str) -> String {
     let now = NOW.get();
     let mut out = String::new();
-    // In C, a text ends with the first null character.
+    // In C, a text ends at the first null character.
     let mut chars = format.split('\0').next().unwrap_or_default().chars();
     while let Some(c) = chars.next() {
         if c != '%' {
@@ -172,7 +172,7 @@ impl LocalTime {
         })
     }
 
-    /// Year and number of the ISO week, which belongs to the year of its Thursday.
+    /// The year and number of the ISO week, which belongs to the year of its Thursday.
     fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days() - (self.weekday() + 6) % 7 + 3;
         let (year, ..) = civil_from_days(thursday);
@@ -221,4 +221,27 @@ fn push_padded(out: &mut String, number: i64, width: usize, flag: Option<char>, 
         _ if padding == ' ' => write!(out, "{number:width$}"),
         _ => write!(out, "{number:0width$}"),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LocalTime, set, strftime};
+
+    const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
+
+    #[test]
+    fn directives_are_those_of_python() {
+        set(NOW);
+        assert_eq!(strftime("%A %d %b %Y %H:%M:%S"), "Friday 04 Jul 2025 09:05:03");
+        assert_eq!(strftime("%j %U %W %V %G %u %w %p %I %y %%"), "185 26 26 27 2025 5 5 AM 09 25 %");
+        assert_eq!(strftime("%e|%-d|%_d|%^a"), " 4|4| 4|FRI");
+    }
+
+    #[test]
+    fn unix_seconds_are_dates() {
+        assert_eq!(LocalTime::from_unix(0, 0), LocalTime::EPOCH);
+        assert_eq!(LocalTime::from_unix(1_751_619_903, 0), NOW);
+        let before = LocalTime::from_unix(-1, 0);
+        assert_eq!((before.year, before.month, before.day, before.second), (1969, 12, 31, 59));
+    }
 }

@@ -1,6 +1,6 @@
-//! What can go wrong: at compile time, at render time, and inside of a render.
+//! Errors of compilation, of rendering, and of single operations.
 
-/// Why a template cannot be used. Every variant names the line.
+/// Why a template cannot be used. Every variant has the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// Jinja2 refuses the template too.
@@ -8,10 +8,10 @@ pub enum CompileError {
     Syntax {
         /// Counted from 1.
         line: u32,
-        /// What is wrong there.
+        /// The problem.
         message: String,
     },
-    /// Jinja2 takes the template, this engine does not.
+    /// Jinja2 accepts the template, this engine does not.
     #[error("line {line}: {construct} is not supported")]
     Unsupported {
         /// Counted from 1.
@@ -24,93 +24,93 @@ pub enum CompileError {
     TooComplex {
         /// Counted from 1.
         line: u32,
-        /// What is too large.
+        /// The quantity that is too large.
         what: &'static str,
-        /// The most that is allowed.
+        /// The limit.
         max: usize,
     },
 }
 
-/// Why a conversation could not be rendered.
+/// Why a conversation cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// The template itself refused the conversation, by `raise_exception`. The message is the template's own.
+    /// The template refused the conversation through `raise_exception`.
     #[error("{message}")]
     Raised {
-        /// What the template said.
+        /// The template's message.
         message: String,
-        /// Where it said it, counted from 1.
+        /// The line of the call, counted from 1.
         line: u32,
     },
-    /// The template did something that Jinja2 refuses at run time: used an undefined value, added text to a number, ...
+    /// The template did what Jinja2 refuses at run time, such as using an undefined value.
     #[error("line {line}: {message}")]
     Runtime {
-        /// What it did.
+        /// The problem.
         message: String,
         /// Counted from 1.
         line: u32,
     },
-    /// The template asked for more than it may have.
+    /// The render exceeded a limit.
     #[error("line {line}: {limit} exceeded")]
     Limit {
-        /// Which limit was hit.
+        /// The limit.
         limit: Limit,
-        /// Counted from 1; 0 if the limit was hit outside the template.
+        /// Counted from 1; 0 outside the template.
         line: u32,
     },
-    /// `continue_final_message` cannot be done for this conversation and template.
+    /// `continue_final_message` is not possible for this conversation and template.
     #[error("continue_final_message: {message}")]
     ContinueFinalMessage {
-        /// Why not.
+        /// The reason.
         message: String,
     },
-    /// The conversation is not one that any template may see.
+    /// The conversation is not valid input for any template.
     #[error("{message}")]
     Input {
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
 }
 
-/// A bound on what one render may use.
+/// A limit of one render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Limit {
-    /// [`Limits::steps`](super::Limits::steps).
+    /// [`Limits::steps`](crate::Limits::steps).
     #[error("the limit on computing steps")]
     Steps,
-    /// [`Limits::bytes`](super::Limits::bytes).
+    /// [`Limits::bytes`](crate::Limits::bytes).
     #[error("the limit on memory")]
     Bytes,
-    /// [`Limits::output`](super::Limits::output).
+    /// [`Limits::output`](crate::Limits::output).
     #[error("the limit on output size")]
     Output,
-    /// Lists in lists in lists: deeper than any JSON text.
+    /// The nesting of values in each other.
     #[error("the limit on the nesting of values")]
     Nesting,
-    /// Macros that call macros, or recursive loops.
+    /// The depth of macro calls and recursive loops.
     #[error("the limit on recursion")]
     Recursion,
-    /// Integers of many thousand digits.
+    /// The digits of an integer.
     #[error("the limit on the size of integers")]
     Integer,
 }
 
-/// What a run-time operation failed with.
+/// The error of a run-time operation.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{cause}")]
 pub(crate) struct Error {
     cause: Box<Cause>,
-    /// Counted from 1; 0 while it is not known.
+    /// Counted from 1; 0 while unknown.
     line: u32,
 }
 
-/// Why it failed.
+/// The cause of an error.
 #[derive(Debug, Clone, thiserror::Error)]
 enum Cause {
-    /// What Python would raise as TypeError, ValueError, ...
+    /// Python would raise TypeError, ValueError or the like.
     #[error("{0}")]
     Ordinary(String),
-    /// What Python would raise as UndefinedError.
+    /// Python would raise UndefinedError.
     #[error("{0}")]
     Undefined(String),
     /// The template called `raise_exception`.
@@ -125,7 +125,7 @@ impl Error {
         Self { cause: Box::new(cause), line: 0 }
     }
 
-    /// The same error at this line, unless it has one already.
+    /// Returns the error at this line, unless it has one already.
     #[cold]
     pub(crate) fn at(mut self, line: u32) -> Self {
         if self.line == 0 {
@@ -134,12 +134,13 @@ impl Error {
         self
     }
 
-    /// Whether it is a limit or the template's own error, which no operation may swallow and turn into a value.
+    /// Returns true for a limit and for the template's own error, which no operation may turn into
+    /// a value.
     pub(crate) fn is_fatal(&self) -> bool {
         !matches!(*self.cause, Cause::Ordinary(_) | Cause::Undefined(_))
     }
 
-    /// Whether a value was used that is undefined.
+    /// Returns true if the operation used an undefined value.
     pub(crate) fn is_undefined(&self) -> bool {
         matches!(*self.cause, Cause::Undefined(_))
     }
@@ -148,25 +149,25 @@ impl Error {
 /// The result of every run-time operation.
 pub(crate) type Fallible<T> = Result<T, Error>;
 
-/// An ordinary run-time error.
+/// Returns an ordinary run-time error.
 #[cold]
 pub(crate) fn fail(message: impl Into<String>) -> Error {
     Error::new(Cause::Ordinary(message.into()))
 }
 
-/// The error that `raise_exception(message)` makes.
+/// Returns the error of `raise_exception(message)`.
 #[cold]
 pub(crate) fn raised(message: String) -> Error {
     Error::new(Cause::Raised(message))
 }
 
-/// The error for a limit that was hit.
+/// Returns the error of an exceeded limit.
 #[cold]
 pub(crate) fn limit(limit: Limit) -> Error {
     Error::new(Cause::Limit(limit))
 }
 
-/// The error of using a value that is undefined.
+/// Returns the error of using an undefined value.
 pub(crate) fn undefined(message: impl Into<String>) -> Error {
     Error::new(Cause::Undefined(message.into()))
 }

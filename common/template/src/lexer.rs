@@ -1,20 +1,21 @@
-//! Cuts a template into tokens exactly where Jinja2 does, with `trim_blocks` and `lstrip_blocks` on.
+//! Splits a template into tokens exactly as Jinja2 does, with `trim_blocks` and `lstrip_blocks` on.
 
 mod literal;
 mod tag;
 mod text;
 
-use super::ast::Const;
-use super::error::CompileError;
+use crate::ast::Const;
+use crate::error::CompileError;
+use crate::unicode::is_space;
 
-/// A token and the line it starts on.
+/// A token and the line of its start.
 #[derive(Debug)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
     pub(crate) line: u32,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug)]
 pub(crate) enum TokenKind {
     /// Text outside of tags.
@@ -36,7 +37,7 @@ pub(crate) enum TokenKind {
 }
 
 impl TokenKind {
-    /// How messages name this token.
+    /// Returns the token's name in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Data(_) => "template data / text".to_owned(),
@@ -54,11 +55,6 @@ impl TokenKind {
     }
 }
 
-/// Whether Python's `str.isspace` holds: Unicode white space and four ASCII separators.
-pub(crate) fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
-}
-
 /// Folds line ends to `\n` and drops one at the very end.
 pub(crate) fn normalize(source: &str) -> String {
     let mut text = fold_newlines(source);
@@ -72,7 +68,7 @@ fn fold_newlines(source: &str) -> String {
     if source.contains('\r') { source.replace("\r\n", "\n").replace('\r', "\n") } else { source.to_owned() }
 }
 
-/// All tokens of a normalized source, the last of which is [`TokenKind::Eof`].
+/// Returns all tokens of a normalized source; the last is [`TokenKind::Eof`].
 pub(crate) fn tokenize(source: &str) -> Result<Vec<Token>, CompileError> {
     let mut lexer = Lexer::new(source);
     while lexer.at < source.len() {
@@ -82,12 +78,12 @@ pub(crate) fn tokenize(source: &str) -> Result<Vec<Token>, CompileError> {
     Ok(lexer.tokens)
 }
 
-/// The state of the walk over a template.
+/// The state of the lexer.
 struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
-    /// Whether what was read last ended with a line end, so that `lstrip_blocks` applies at once.
+    /// True if the last text ended with a line end, so that `lstrip_blocks` applies.
     line_starting: bool,
     tokens: Vec<Token>,
 }
@@ -105,7 +101,7 @@ impl<'s> Lexer<'s> {
         self.tokens.push(Token { kind, line: self.line });
     }
 
-    /// Moves on over `len` bytes.
+    /// Advances by `len` bytes.
     fn advance(&mut self, len: usize) -> &'s str {
         let passed = &self.rest()[..len];
         self.at += len;
@@ -119,7 +115,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The length of the white space that a text starts with.
+/// Returns the length of the leading white space.
 fn leading_space(text: &str) -> usize {
     text.len() - text.trim_start_matches(is_space).len()
 }

@@ -1,90 +1,144 @@
 //! Chat templates: Jinja2 as Hugging Face transformers runs it, byte for byte.
 //!
-//! A template is read by our own [`lexer`] and [`parser`], which follow Jinja2's grammar and give a syntax tree
-//! ([`ast`]). [`scope`] works out what each name means, and [`compiler`] makes a [`program`]: a tree in which names are
-//! places and filters, tests and operators are functions, with all computed that is constant. [`machine`] walks it and
-//! puts the text out. What happens to values is Python: [`value`], on top of minijinja's, and [`python`], with
-//! [`filters`], tests ([`predicates`]) and [`globals`]. [`apply`] is what transformers does around a template. Letters may be
-//! marked, which the template does not see: [`marks`].
+//! [`ChatTemplate::compile`] compiles a template once; [`ChatTemplate::apply`] renders a
+//! conversation as `apply_chat_template(..., tokenize=False)` does. [`python`] prints JSON values
+//! as Python does, for prompt formats that are Python code. [`taint`] shows which text of a prompt
+//! came from the conversation.
 //!
-//! Templates and conversations are untrusted. A template sees nothing but the conversation: no clock, no environment,
-//! no files. What it may use is bounded by [`Limits`], and every bound is an error of its own.
+//! # Modules, bottom-up
+//!
+//! Every module imports only modules above it in this list.
+//!
+//! - [`error`], [`limits`], [`clock`], [`unicode`]: errors, limits, `strftime`, character tables.
+//! - [`budget`], [`text_buffer`], [`taint`]: steps and memory of a render, bounded text, taint.
+//! - [`ast`], [`lexer`], [`parser`]: source to syntax tree, by Jinja2's grammar.
+//! - [`arguments`], [`interpreter`]: calls, and the trait through which filters call template code.
+//! - [`program`]: the compiled template, a tree in which names are places and filters are
+//!   functions.
+//! - [`value`]: Python's values and data model: truth, length, iteration, equality, hashes.
+//! - [`scope`]: the variables that names mean.
+//! - [`python`]: operators, attributes, calls, methods, `str`, `repr`, `format`, `json.dumps`.
+//! - [`filters`], [`predicates`]: Jinja2's filters and tests.
+//! - [`machine`]: runs programs.
+//! - [`compiler`], [`analysis`]: syntax tree to program, and facts about a template.
+//! - [`apply`]: what transformers does around a template.
+//!
+//! # minijinja
+//!
+//! minijinja is used for its value model only: a compact value with small strings, shared text,
+//! native scalars and one dynamic object type, on which [`value`] builds Python's types. Its lexer,
+//! parser, compiler and virtual machine are not used. A prototype on minijinja's own engine
+//! rendered all templates of a large corpus as transformers does, but only by rewriting every
+//! syntax tree before compilation. What an engine for this one purpose gains:
+//!
+//! - Jinja2's grammar and scopes exactly, such as tuples without parentheses, unary `+` and `self`.
+//! - Python's dict keys, integers of any size, `bytes`, one-shot generators and operator errors.
+//! - Memory, steps and nesting are bounded everywhere. Deep expressions and values overflowed the
+//!   stack of the other engine, which ends the process; some comparisons took exponential time.
+//! - Taint, which has to be kept by every operation on text.
+//!
+//! Speed is the same or better. The remaining differences from Jinja2 are in `COMPATIBILITY.md`.
+//!
+//! # Invariants
+//!
+//! - A template reads no clock, no environment, no files and no network, and no random numbers.
+//! - No render exceeds its [`Limits`]; every limit is an error.
+//! - No template or conversation overflows the stack or panics.
+//! - No state survives a render: thread-locals are reset at its start.
+//! - No module imports another one in a circle, and this crate imports no other crate of the
+//!   project.
+//! - No operation on text loses taint. Where it is unclear which characters of a result have it,
+//!   all have it.
 
+mod analysis;
 mod apply;
+mod arguments;
 mod ast;
 mod budget;
 mod clock;
 mod compiler;
 mod error;
-mod facts;
 mod filters;
-mod globals;
+mod interpreter;
 mod lexer;
+mod limits;
 mod machine;
-pub mod marks;
 mod parser;
 mod predicates;
 mod program;
-mod python;
+pub mod python;
 mod scope;
+pub mod taint;
+mod text_buffer;
 mod unicode;
 mod value;
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use analysis::TemplateAnalysis;
 
+pub use analysis::ArgumentsShape;
+pub use apply::{Applied, Input};
 pub use clock::LocalTime;
 pub use error::{CompileError, Limit, RenderError};
-pub use facts::ArgumentsShape;
-pub use marks::Marks;
+pub use limits::Limits;
+pub use taint::Taint;
 
-/// A compiled chat template. Cloning is cheap, and any number of threads may share one.
+/// A compiled chat template. Clones are cheap and share the program between threads.
 #[derive(Clone)]
 pub struct ChatTemplate {
     source: Arc<str>,
     program: Arc<program::Program>,
-    facts: Arc<facts::Facts>,
+    analysis: Arc<TemplateAnalysis>,
 }
 
 impl ChatTemplate {
-    /// Compiles a template; an error names the line and the construct.
+    /// Compiles a template.
+    ///
+    /// # Errors
+    ///
+    /// Fails if Jinja2 refuses the template, or if it uses a construct that this engine does not
+    /// support. The error has the line.
     pub fn compile(source: &str) -> Result<Self, CompileError> {
-        let (program, facts) = budget::with_compiler_stack(|| {
+        let (program, analysis) = budget::with_compiler_stack(|| {
             let _meter = budget::Meter::start(&Limits::default());
             let template = parser::parse(source)?;
             let program = compiler::compile(&template)?;
-            let facts = facts::Facts::of(&template, &program);
-            Ok((program, facts))
+            let analysis = TemplateAnalysis::of(&template, &program);
+            Ok((program, analysis))
         })?;
-        Ok(Self { source: source.into(), program: Arc::new(program), facts: Arc::new(facts) })
+        Ok(Self { source: source.into(), program: Arc::new(program), analysis: Arc::new(analysis) })
     }
 
-    /// Whether the template may look up this variable: `tools`, `documents`, a template argument. False only if what is
-    /// given by this name can change nothing.
+    /// Returns true if the template may look up this variable, such as `tools`. If false, a value
+    /// of this name cannot change the prompt.
     pub fn reads(&self, name: &str) -> bool {
-        self.facts.reads(name)
+        self.analysis.reads(name)
     }
 
-    /// Which JSON type the template wants the `arguments` of tool calls to have.
+    /// The JSON type that the template expects for the `arguments` of tool calls.
     pub fn arguments(&self) -> ArgumentsShape {
-        self.facts.arguments
+        self.analysis.arguments
     }
 
-    /// Every text that the template itself holds, data and string literals, each once, with a null character between two.
-    /// An added token that occurs in it is a control token of the template.
+    /// Every text in the template, data and string literals, each once, separated by null
+    /// characters. An added token in it is a control token of the template.
     pub fn literal_text(&self) -> &str {
-        &self.facts.literal_text
+        &self.analysis.literal_text
     }
 
-    /// The template's source, as it was given.
+    /// The template's source, unchanged.
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// Renders a conversation, as `apply_chat_template(..., tokenize=False)` does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the template refuses the conversation, if it fails as it would in Jinja2, if a
+    /// limit is exceeded, or if the input is not valid.
     pub fn apply(&self, input: &Input<'_>, limits: &Limits) -> Result<Applied, RenderError> {
         apply::apply(&self.program, &self.source, input, limits)
     }
@@ -93,58 +147,5 @@ impl ChatTemplate {
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatTemplate").field("source", &self.source).finish_non_exhaustive()
-    }
-}
-
-/// A conversation and how to render it.
-#[derive(Debug, Clone, Copy)]
-pub struct Input<'a> {
-    /// The messages, each a JSON object.
-    pub messages: &'a [Value],
-    /// A list of JSON objects. Without tools, templates see `none`.
-    pub tools: Option<&'a Value>,
-    /// A list of JSON objects. Without documents, templates see `none`.
-    pub documents: Option<&'a Value>,
-    /// Arguments for the template, which override special tokens of the same name.
-    pub args: &'a Map<String, Value>,
-    /// `bos_token`, `eos_token` and the like; only those that the model has.
-    pub special_tokens: &'a Map<String, Value>,
-    /// Whether the prompt ends with the start of the assistant's answer.
-    pub add_generation_prompt: bool,
-    /// Whether the prompt ends within the final message, for the model to go on with.
-    pub continue_final_message: bool,
-    /// What `strftime_now` sees.
-    pub now: LocalTime,
-    /// How letters of the conversation are marked, which the template does not see.
-    pub marks: Option<Marks>,
-}
-
-/// A rendered conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
-    /// The prompt.
-    pub text: String,
-    /// The bytes of `text` that `{% generation %}` blocks put out, in the order in which the blocks ended.
-    pub generation_spans: Vec<Range<usize>>,
-}
-
-/// What one render may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Computing steps: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched. Every
-    /// byte of the conversation adds 16.
-    pub steps: u64,
-    /// Bytes of values that the template makes; lists and long texts that it drops again are credited. Every byte of the
-    /// conversation adds 8.
-    pub bytes: u64,
-    /// Bytes of the prompt.
-    pub output: u64,
-}
-
-impl Default for Limits {
-    /// Far more than any real template needs. A hostile one is stopped within a second or two and half a gigabyte; a
-    /// conversation of tens of megabytes still renders.
-    fn default() -> Self {
-        Self { steps: 30_000_000, bytes: 256 * 1024 * 1024, output: 128 * 1024 * 1024 }
     }
 }

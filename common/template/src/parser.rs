@@ -1,23 +1,23 @@
-//! Builds the syntax tree by Jinja2's own grammar: which constructs nest, what binds tighter, where a tuple needs no
-//! parentheses.
+//! Builds the syntax tree by Jinja2's grammar: nesting, precedence, and tuples without parentheses.
 
 mod expressions;
 mod statements;
 
 use std::vec::IntoIter;
 
-use super::ast::{Expr, ExprKind, Stmt};
-use super::error::CompileError;
-use super::lexer::{Token, TokenKind, normalize, tokenize};
+use crate::ast::{Expr, ExprKind, Stmt};
+use crate::error::CompileError;
+use crate::lexer::{Token, TokenKind, normalize, tokenize};
 
-/// The most bytes a template may have.
+/// The largest template in bytes.
 const MAX_SOURCE: usize = 4 * 1024 * 1024;
-/// How deep expressions may nest; CPython refuses what Jinja2 makes of more than 200 levels.
+/// The deepest nesting of expressions. CPython refuses the code that Jinja2 generates for more than
+/// 200 levels.
 const MAX_EXPR_DEPTH: u16 = 250;
-/// How deep blocks may nest.
+/// The deepest nesting of blocks.
 const MAX_BLOCK_DEPTH: u16 = 100;
 
-/// The statements of a template.
+/// Parses the statements of a template.
 pub(crate) fn parse(source: &str) -> Result<Vec<Stmt>, CompileError> {
     if source.len() > MAX_SOURCE {
         return Err(CompileError::TooComplex { line: 1, what: "the template's size in bytes", max: MAX_SOURCE });
@@ -28,7 +28,7 @@ pub(crate) fn parse(source: &str) -> Result<Vec<Stmt>, CompileError> {
     Ok(body)
 }
 
-/// The state of the walk over the tokens. `current` and `next` are the two that the grammar looks at.
+/// The state of the parser. The grammar looks at two tokens, `current` and `next`.
 struct Parser {
     current: Token,
     next: Option<Token>,
@@ -36,7 +36,7 @@ struct Parser {
     expr_depth: u16,
     block_depth: u16,
     loop_depth: u16,
-    /// The tags that are open, for messages.
+    /// The open tags, for messages.
     open_tags: Vec<(String, u32)>,
     block_names: Vec<String>,
 }
@@ -62,7 +62,7 @@ impl Parser {
         self.current.line
     }
 
-    /// Takes the current token; the last one stays.
+    /// Takes the current token; the last token is never consumed.
     fn take(&mut self) -> Token {
         let next = self.next.take().unwrap_or(Token { kind: TokenKind::Eof, line: self.current.line });
         self.next = self.tokens.next();
@@ -138,7 +138,7 @@ impl Parser {
         Err(CompileError::Syntax { line: self.line(), message: message.into() })
     }
 
-    /// A node over its parts; an error if the tree becomes too deep.
+    /// Returns a node over its parts; fails if the tree is too deep.
     fn node(&self, line: u32, kind: ExprKind) -> Result<Expr, CompileError> {
         let depth = 1 + kind.depth();
         if depth > MAX_EXPR_DEPTH {
@@ -164,7 +164,7 @@ fn too_deep(line: u32) -> CompileError {
 }
 
 impl ExprKind {
-    /// The depth of the deepest part.
+    /// The height of the highest part.
     fn depth(&self) -> u16 {
         match self {
             Self::Const(_) | Self::Name(_) => 0,

@@ -2,28 +2,19 @@
 
 use minijinja::Value;
 
-use super::budget;
-use super::error::{Fallible, fail};
-use super::filters;
-use super::machine::Machine;
-use super::marks;
-use super::program::{Check, Test};
-use super::python::call::{self, Args};
-use super::python::{arithmetic, equal, order, repr, text};
-use super::value::{Obj, Py, is_iterable, is_undefined, length, obj, py, seq};
-
-/// What a test does.
-#[derive(Clone, Copy)]
-pub(crate) enum Predicate {
-    /// Looks at the value alone.
-    Check(Check),
-    /// Anything else.
-    Test(Test),
-}
+use crate::arguments::{Args, required};
+use crate::error::{Fallible, fail};
+use crate::interpreter::{Interpreter, Predicate};
+use crate::python::contains::{contains, is_kept_once};
+use crate::python::{arithmetic, call, order, repr, text};
+use crate::value::{
+    PyObject, PyValue, equal, hash, is_iterable, is_same, is_undefined, length, py_object, py_value, seq,
+};
+use crate::{budget, filters, taint};
 
 use Predicate::{Check as Is, Test as By};
 
-/// The tests by name, in order.
+/// The tests, sorted by name.
 const TESTS: &[(&str, Predicate)] = &[
     ("!=", By(differs)),
     ("<", By(less)),
@@ -31,20 +22,20 @@ const TESTS: &[(&str, Predicate)] = &[
     ("==", By(equals)),
     (">", By(greater)),
     (">=", By(at_least)),
-    ("boolean", Is(|value| matches!(py(value), Py::Bool(_)))),
+    ("boolean", Is(|value| matches!(py_value(value), PyValue::Bool(_)))),
     ("callable", Is(call::is_callable)),
     ("defined", Is(|value| !is_undefined(value))),
     ("divisibleby", By(divisible)),
     ("eq", By(equals)),
     ("equalto", By(equals)),
     ("escaped", Is(Value::is_safe)),
-    ("even", By(|machine, value, args| parity(machine, value, args, 0))),
-    ("false", Is(|value| matches!(py(value), Py::Bool(false)))),
+    ("even", By(|interpreter, value, args| parity(interpreter, value, args, 0))),
+    ("false", Is(|value| matches!(py_value(value), PyValue::Bool(false)))),
     (
         "filter",
         By(|_, value, args| named(value, args, |name| filters::find(name).is_some() || filters::is_unsupported(name))),
     ),
-    ("float", Is(|value| matches!(py(value), Py::Float(_)))),
+    ("float", Is(|value| matches!(py_value(value), PyValue::Float(_)))),
     ("ge", By(at_least)),
     ("greaterthan", By(greater)),
     ("gt", By(greater)),
@@ -53,67 +44,35 @@ const TESTS: &[(&str, Predicate)] = &[
     ("iterable", Is(is_iterable_or_loop)),
     ("le", By(at_most)),
     ("lessthan", By(less)),
-    ("lower", By(|machine, value, args| cased(machine, value, args, text::is_lower))),
+    ("lower", By(|interpreter, value, args| cased(interpreter, value, args, text::is_lower))),
     ("lt", By(less)),
-    ("mapping", Is(|value| matches!(obj(value), Some(Obj::Dict(_))))),
+    ("mapping", Is(|value| matches!(py_object(value), Some(PyObject::Dict(_))))),
     ("ne", By(differs)),
     ("none", Is(Value::is_none)),
-    ("number", Is(|value| is_integer(value) || matches!(py(value), Py::Float(_) | Py::Bool(_)))),
-    ("odd", By(|machine, value, args| parity(machine, value, args, 1))),
+    ("number", Is(|value| is_integer(value) || matches!(py_value(value), PyValue::Float(_) | PyValue::Bool(_)))),
+    ("odd", By(|interpreter, value, args| parity(interpreter, value, args, 1))),
     ("sameas", By(same)),
     ("sequence", Is(is_sequence)),
     ("string", Is(|value| value.as_str().is_some())),
     ("test", By(|_, value, args| named(value, args, |name| find(name).is_some()))),
-    ("true", Is(|value| matches!(py(value), Py::Bool(true)))),
+    ("true", Is(|value| matches!(py_value(value), PyValue::Bool(true)))),
     ("undefined", Is(is_undefined)),
-    ("upper", By(|machine, value, args| cased(machine, value, args, text::is_upper))),
+    ("upper", By(|interpreter, value, args| cased(interpreter, value, args, text::is_upper))),
 ];
 
-/// The test of that name.
+/// Returns the test of this name.
 pub(crate) fn find(name: &str) -> Option<Predicate> {
     let at = TESTS.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;
     Some(TESTS[at].1)
 }
 
-impl Predicate {
-    /// Whether the value passes.
-    pub(crate) fn holds(self, machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-        match self {
-            Self::Check(holds) => {
-                alone(value, args)?;
-                Ok(holds(value))
-            }
-            Self::Test(test) => test(machine, value, args),
-        }
-    }
-}
-
-/// Applies a test by its name.
-pub(crate) fn apply(machine: &mut Machine, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    let Some(predicate) = name.as_str().and_then(|name| find(&marks::plain(name))) else {
-        return Err(fail(format!("No test named '{name}'.")));
-    };
-    if !args.keywords.is_empty() {
-        return Err(fail(format!("the test '{name}' takes no keyword arguments here")));
-    }
-    predicate.holds(machine, value, args)
-}
-
-/// An error if there are arguments.
-pub(crate) fn alone(value: &Value, args: &Args<'_>) -> Fallible<()> {
-    if args.positional.is_empty() && args.keywords.is_empty() {
-        return Ok(());
-    }
-    args.after(value).bind("test", [""]).map(drop)
-}
-
 /// The one argument.
 fn argument(value: &Value, args: &Args<'_>, name: &str) -> Fallible<Value> {
     let [_, other] = args.after(value).bind("test", ["", name])?;
-    call::required(other, "test", name)
+    required(other, "test", name)
 }
 
-/// The other operand of an operator, which takes it by position only.
+/// Returns the other operand of an operator, which is positional only.
 fn operand<'a>(args: &'a Args<'_>) -> Fallible<&'a Value> {
     match args.only_positional("operator")? {
         [right] => Ok(right),
@@ -121,79 +80,80 @@ fn operand<'a>(args: &'a Args<'_>) -> Fallible<&'a Value> {
     }
 }
 
-fn equals(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    equal::equal(value, operand(args)?)
+fn equals(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    equal(value, operand(args)?)
 }
 
-fn differs(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    Ok(!equal::equal(value, operand(args)?)?)
+fn differs(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    Ok(!equal(value, operand(args)?)?)
 }
 
-fn less(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+fn less(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     order::compare(value, operand(args)?, "<")
 }
 
-fn at_most(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+fn at_most(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     order::compare(value, operand(args)?, "<=")
 }
 
-fn greater(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+fn greater(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     order::compare(value, operand(args)?, ">")
 }
 
-fn at_least(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+fn at_least(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     order::compare(value, operand(args)?, ">=")
 }
 
-fn contained(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    equal::contains(&argument(value, args, "seq")?, value)
+fn contained(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    contains(&argument(value, args, "seq")?, value)
 }
 
-fn same(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+fn same(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
     budget::scan(value.as_str().map_or(0, str::len))?;
     let other = argument(value, args, "other")?;
-    // What Jinja2 computes when it compiles are two objects, however alike; in running code, CPython merges constants.
-    let has_one_object = !machine.computes_constants() || equal::is_kept_once(value);
-    Ok(has_one_object && equal::is_same(value, &other))
+    // Constants that Jinja2 computes at compile time are separate objects, even if equal. In
+    // running code, CPython merges constants.
+    let has_one_object = !interpreter.computes_constants() || is_kept_once(value);
+    Ok(has_one_object && is_same(value, &other))
 }
 
-fn divisible(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<bool> {
-    let rest = arithmetic::modulo(machine, value, &argument(value, args, "num")?)?;
-    equal::equal(&rest, &Value::from(0))
+fn divisible(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    let rest = arithmetic::modulo(interpreter, value, &argument(value, args, "num")?)?;
+    equal(&rest, &Value::from(0))
 }
 
-fn parity(machine: &mut Machine, value: &Value, args: &Args<'_>, rest: i64) -> Fallible<bool> {
-    alone(value, args)?;
-    let found = arithmetic::modulo(machine, value, &Value::from(2))?;
-    equal::equal(&found, &Value::from(rest))
+fn parity(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>, rest: i64) -> Fallible<bool> {
+    args.check_none(value)?;
+    let found = arithmetic::modulo(interpreter, value, &Value::from(2))?;
+    equal(&found, &Value::from(rest))
 }
 
 fn is_integer(value: &Value) -> bool {
-    matches!(py(value), Py::Int(_) | Py::Obj(Obj::BigInt(_)))
+    matches!(py_value(value), PyValue::Int(_) | PyValue::Object(PyObject::BigInt(_)))
 }
 
-/// `self` only looks as if it could be iterated.
+/// `self` passes the test `iterable` but cannot be iterated.
 fn is_iterable_or_loop(value: &Value) -> bool {
-    is_iterable(value) || matches!(obj(value), Some(Obj::Loop(_) | Obj::Template(_)))
+    is_iterable(value) || matches!(py_object(value), Some(PyObject::Loop(_) | PyObject::Template(_)))
 }
 
-/// What has a length and items: Python looks for `__len__` and `__getitem__`.
+/// Returns true if the value has a length and items: Python checks for `__len__` and `__getitem__`.
 fn is_sequence(value: &Value) -> bool {
-    match obj(value) {
-        Some(Obj::View(_)) => false,
+    match py_object(value) {
+        Some(PyObject::View(_)) => false,
         _ => length(value).is_some() || seq(value).is_some(),
     }
 }
 
-fn cased(machine: &mut Machine, value: &Value, args: &Args<'_>, holds: fn(&str) -> bool) -> Fallible<bool> {
-    alone(value, args)?;
+fn cased(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>, holds: fn(&str) -> bool) -> Fallible<bool> {
+    args.check_none(value)?;
     budget::walk(value.as_str().map_or(0, str::len))?;
-    Ok(holds(&marks::plain(&repr::to_str(machine, value)?)))
+    Ok(holds(&taint::strip(&repr::to_str(interpreter, value)?)))
 }
 
-/// Whether a name is known; what cannot be a dict key is an error.
+/// Returns true if the name is known; fails if the value cannot be a dict key.
 fn named(value: &Value, args: &Args<'_>, known: impl Fn(&str) -> bool) -> Fallible<bool> {
-    alone(value, args)?;
-    super::value::hash(value)?;
-    Ok(value.as_str().is_some_and(|name| known(&marks::plain(name))))
+    args.check_none(value)?;
+    hash(value)?;
+    Ok(value.as_str().is_some_and(|name| known(&taint::strip(name))))
 }

@@ -1,71 +1,55 @@
-//! A template, ready to run: a tree of steps and nodes in which every name is a variable's place and every filter, test
-//! and operator is a function.
+//! A compiled template: a tree of steps and nodes in which every name is a place, and every filter,
+//! test and operator is a function.
 
 use std::fmt;
 use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::error::Fallible;
-use super::machine::Machine;
-use super::predicates::Predicate;
-use super::python::call;
-use super::value::MacroSpec;
+use crate::interpreter::{Binary, Check, Comparison, FilterRow, Predicate, Unary};
 
-/// A variable's place among those of its function.
+/// The place of a variable among those of its function.
 pub(crate) type Local = u32;
 
-/// A filter or the like: its operand, then its arguments.
-pub(crate) type Filter = fn(&mut Machine, &Value, &call::Args<'_>) -> Fallible<Value>;
-/// A test: its operand, then its arguments.
-pub(crate) type Test = fn(&mut Machine, &Value, &call::Args<'_>) -> Fallible<bool>;
-/// A test without arguments that looks at the value alone.
-pub(crate) type Check = fn(&Value) -> bool;
-/// An operator with one operand.
-pub(crate) type Unary = fn(&Value) -> Fallible<Value>;
-/// An operator with two operands.
-pub(crate) type Binary = fn(&mut Machine, &Value, &Value) -> Fallible<Value>;
-/// A comparison.
-pub(crate) type Comparison = fn(&Value, &Value) -> Fallible<bool>;
-
-/// A template, ready to run.
+/// A compiled template.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// The template's own code.
     pub(crate) main: Arc<Function>,
-    /// What is looked up outside of the template, by place in the context.
+    /// The names that are looked up in the context, by place.
     pub(crate) context: Vec<ContextName>,
 }
 
-/// A name that is looked up outside of the template.
+/// A name that is looked up in the context.
 #[derive(Debug)]
 pub(crate) struct ContextName {
     pub(crate) name: Box<str>,
-    /// What it is if the conversation gives nothing by this name.
+    /// The value if the conversation has none of this name.
     pub(crate) default: Value,
 }
 
-/// Code with variables of its own: the template, a macro, a call block, a recursive loop, the `if` of a counted loop.
+/// Code with its own variables: the template, a macro, a call block, a recursive loop, or the `if`
+/// of a counted loop.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// How it takes its arguments, which go into the first variables.
+    /// The parameters, which are the first variables.
     pub(crate) spec: MacroSpec,
     /// How many variables it has.
     pub(crate) locals: usize,
-    /// The variables of the function around it that it shares, and what it calls them itself.
+    /// The shared variables of the surrounding function: the place there and the place here.
     pub(crate) shared: Vec<(Local, Local)>,
     pub(crate) body: Vec<Step>,
-    /// What it gives, if not the text that it puts out.
+    /// The result, if it is not the text that the body writes.
     pub(crate) result: Option<Node>,
-    /// When that text is marked as safe.
+    /// When the text is marked as safe.
     pub(crate) safe: Option<Escaping>,
 }
 
-/// When texts are escaped for HTML, and texts of the template marked as safe.
+/// When texts are escaped for HTML, and when texts of the template are marked as safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escaping {
     Always,
-    /// Inside of an `{% autoescape %}` block that says so when the template runs.
+    /// Inside an `{% autoescape %}` block whose value is known at run time only.
     WhenOn,
 }
 
@@ -81,15 +65,15 @@ impl fmt::Debug for Node {
     }
 }
 
-/// What kind of expression.
+/// The kind of an expression. [`Machine::eval`](crate::machine::Machine::eval) handles each.
 pub(crate) enum NodeKind {
     Const(Value),
-    /// And what it is while no code has set it.
+    /// A variable, and its value while no code has set it.
     Variable(Local, Value),
-    /// A parameter that may have no value yet while defaults are evaluated.
+    /// A parameter, which may be unset while defaults are evaluated.
     Param(Local),
     Context(u32),
-    /// `x.name` and `x['name']` for a name that is no attribute in Python.
+    /// `x.name` or `x['name']` for a name that is no attribute in Python.
     Key(Box<Node>, Value),
     Attribute(Box<Node>, Value),
     Item(Box<[Node; 2]>),
@@ -102,9 +86,9 @@ pub(crate) enum NodeKind {
     Sum(Vec<Node>),
     /// `a ~ b ~ c`.
     Concat(Vec<Node>),
-    /// The same, where a text that is marked as safe has the others escaped.
+    /// `a ~ b ~ c`, where a text that is marked as safe has the others escaped.
     SafeConcat(Vec<Node>),
-    /// Marks a text as safe.
+    /// A text that is marked as safe.
     Safe(Box<Node>, Escaping),
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
@@ -113,7 +97,7 @@ pub(crate) enum NodeKind {
     IsText(Box<Node>, Box<str>, bool),
     /// `a < b < c`.
     Chain(Box<Node>, Vec<(Comparison, Node)>),
-    /// Test, then, otherwise.
+    /// The test, then the two branches.
     If(Box<[Node; 3]>),
     List(Vec<Node>),
     Tuple(Vec<Node>),
@@ -123,10 +107,10 @@ pub(crate) enum NodeKind {
     Call(Box<Node>, Box<Args>),
     /// `x.name(...)`.
     Method(Box<Node>, Value, Box<Args>),
-    Filter(Filter, Box<Node>, Box<Args>),
+    Filter(&'static FilterRow, Box<Node>, Box<Args>),
     Test(Predicate, Box<Node>, Box<Args>),
     Check(Check, Box<Node>),
-    /// Evaluates its parts and fails.
+    /// Evaluates its parts, then fails.
     Fail(Vec<Node>, String),
 }
 
@@ -157,39 +141,39 @@ pub(crate) enum Step {
     Text(String),
     Print(Node),
     PrintEscaped(Node, Escaping),
-    /// Puts out what call and filter blocks give, which must be a text.
+    /// Writes the result of a call or filter block, which must be a text.
     PrintText(Node),
     If(Vec<(Node, Vec<Step>)>, Vec<Step>),
     Set(Target, Node),
     /// Fails unless the value is a namespace.
     CheckNamespace(Node),
-    /// Gives the variables of a scope their first values; nothing unsets one.
+    /// Gives the variables of a scope their first values; `None` unsets one.
     Enter(Vec<(Local, Option<Node>)>),
     Define(Local, Arc<Function>),
     For(Box<For>),
-    /// Keeps what the body puts out in a variable.
+    /// Captures the output of the body in a variable.
     Capture(Local, Vec<Step>),
-    /// Notes where in the output the body's text stands.
+    /// Records the span of the body in the output.
     Generation(Vec<Step>),
-    /// Whether texts are escaped in the body.
+    /// Sets whether texts are escaped in the body.
     Autoescape(Node, Vec<Step>),
     Break,
     Continue,
 }
 
-/// Where an assignment puts its value.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(crate) enum Target {
     Variable(Local),
     Unpack(Vec<Target>),
     /// An attribute of a namespace.
     Attribute(Box<Node>, Value),
-    /// What a `{% set x.name %}` block sets: an attribute of a namespace or an item of a dict.
+    /// The target of a `{% set x.name %}` block: an attribute of a namespace or an item of a dict.
     Item(Box<Node>, Value),
 }
 
 impl Target {
-    /// The same target for the value of a block.
+    /// Returns the same target for the value of a block.
     pub(crate) fn of_block(self) -> Self {
         match self {
             Self::Attribute(owner, name) => Self::Item(owner, name),
@@ -210,7 +194,7 @@ pub(crate) struct For {
     pub(crate) target: Target,
     pub(crate) body: Vec<Step>,
     pub(crate) otherwise: Vec<Step>,
-    /// Steps that a round costs.
+    /// The steps of a round.
     pub(crate) weight: usize,
 }
 
@@ -218,15 +202,33 @@ pub(crate) struct For {
 #[derive(Debug)]
 pub(crate) enum Filtering {
     None,
-    /// The item goes to the target before the test is evaluated.
+    /// The item is assigned before the test is evaluated.
     Test(Target, Node),
-    /// The loop variable looks ahead, so it must be able to call the test.
+    /// `loop` looks ahead, so it must be able to call the test.
     Function(Arc<Function>),
 }
 
-/// Where a recursive loop's function finds itself and what it was called with.
+/// The variables of a recursive loop's function.
 #[derive(Debug)]
 pub(crate) struct Recursion {
     pub(crate) function: Node,
     pub(crate) depth: Local,
+}
+
+/// The parameters of a macro.
+#[derive(Debug, Default)]
+pub(crate) struct MacroSpec {
+    /// None for the body of a call block.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) params: Vec<Value>,
+    /// The number of leading parameters without a default.
+    pub(crate) required: usize,
+    /// The body uses `caller`.
+    pub(crate) takes_caller: bool,
+    /// The body uses `kwargs`.
+    pub(crate) takes_kwargs: bool,
+    /// The body uses `varargs`.
+    pub(crate) takes_varargs: bool,
+    /// The steps of a call.
+    pub(crate) weight: usize,
 }

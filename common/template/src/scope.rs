@@ -1,15 +1,16 @@
-//! Which variable a name means: Jinja2's rules for scopes, worked out before any code is made.
+//! The meaning of names: Jinja2's rules for scopes, applied before any code is generated.
 //!
-//! A scope (template, loop body, macro, `with`, ...) owns the names that it assigns. A name that a scope assigns starts
-//! there as what the surrounding scope calls by that name; a name that no scope assigns is looked up in the context.
-//! Every variable has a place of its own in its function, so code never mixes up two variables of the same name.
+//! A scope (template, loop body, macro, `with`, ...) owns the names that it assigns. Such a name
+//! starts with the value that it has in the surrounding scope. A name that no scope assigns is
+//! looked up in the context. Every variable has a separate place in its function, so code never
+//! mixes up two variables of the same name.
 
 mod mentions;
 
 use std::collections::{HashMap, HashSet};
 
-use super::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
-use super::program::Local;
+use crate::ast::{Expr, ExprKind, Name, Stmt, StmtKind, Target};
+use crate::program::Local;
 
 pub(crate) use mentions::{has_scoped_block, line_of, mentions};
 
@@ -17,10 +18,10 @@ pub(crate) use mentions::{has_scoped_block, line_of, mentions};
 pub(crate) type Slot = usize;
 /// A scope: an index into [`Scopes`].
 pub(crate) type ScopeId = usize;
-/// The template's own code, or one macro: what has variables of its own when it runs.
+/// The template's code or one macro: code with its own variables at run time.
 pub(crate) type FunctionId = usize;
 
-/// How a variable gets its value when its scope is entered.
+/// The first value of a variable when its scope is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     /// The code that enters the scope sets it.
@@ -29,7 +30,7 @@ pub(crate) enum Start {
     Context,
     /// From a variable of a surrounding scope.
     Copy(Slot),
-    /// It has none.
+    /// None.
     Undefined,
 }
 
@@ -38,7 +39,7 @@ struct Variable {
     name: Name,
     function: FunctionId,
     local: Local,
-    /// The scope that the name belongs to, if it is not hidden or of the context.
+    /// The scope of the name; none if the variable is hidden or of the context.
     scope: Option<ScopeId>,
     start: Start,
 }
@@ -51,7 +52,7 @@ struct Scope {
     /// The variables of the scope, in order of appearance.
     variables: Vec<Slot>,
     assigned: HashSet<Name>,
-    /// The assigned names in order, so that an `if` knows which its branches added.
+    /// The assigned names in order, so that an `if` can find the names that its branches added.
     assigned_log: Vec<Name>,
 }
 
@@ -60,14 +61,14 @@ struct Scope {
 pub(crate) struct Scopes {
     scopes: Vec<Scope>,
     variables: Vec<Variable>,
-    /// How many places each function has.
+    /// The number of places of each function.
     locals: Vec<Local>,
     context: HashMap<Name, u32>,
-    /// The names of the context in the order of their places.
+    /// The names of the context, by place.
     context_names: Vec<Name>,
 }
 
-/// Where a name's value is found.
+/// The place of a name's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the context, at this place; every function sees it.
@@ -94,12 +95,12 @@ impl Scopes {
         &self.context_names
     }
 
-    /// How many variables a function has.
+    /// The number of variables of a function.
     pub(crate) fn count_of(&self, function: FunctionId) -> usize {
         self.locals.get(function).map_or(0, |count| *count as usize)
     }
 
-    /// A new place for a variable of a function.
+    /// Adds a place for a variable of a function.
     pub(crate) fn new_local(&mut self, function: FunctionId) -> Local {
         if self.locals.len() <= function {
             self.locals.resize(function + 1, 0);
@@ -119,7 +120,7 @@ impl Scopes {
         &self.info(slot).name
     }
 
-    /// A variable that no name refers to.
+    /// Adds a variable without a name.
     pub(crate) fn hidden(&mut self, function: FunctionId) -> Slot {
         self.new_variable("".into(), function, None, Start::Given)
     }
@@ -142,7 +143,7 @@ impl Scopes {
         slot
     }
 
-    /// The variable that a name means in a scope or the ones around it.
+    /// Finds the variable of a name in a scope or in those around it.
     fn find(&self, scope: Option<ScopeId>, name: &str) -> Option<(ScopeId, Slot)> {
         let mut next = scope;
         while let Some(scope) = next {
@@ -154,7 +155,7 @@ impl Scopes {
         None
     }
 
-    /// The name is given a value by whatever enters the scope.
+    /// Declares a name whose value is set by the code that enters the scope.
     pub(crate) fn declare(&mut self, scope: ScopeId, name: &Name) -> Slot {
         self.scopes[scope].assigned.insert(name.clone());
         self.define(scope, name, Start::Given)
@@ -204,7 +205,7 @@ impl Scopes {
         Place::Context(place)
     }
 
-    /// Where to read a name.
+    /// Returns the place to read a name from.
     pub(crate) fn place(&mut self, scope: ScopeId, name: &Name) -> Place {
         match self.find(Some(scope), name) {
             Some((_, slot)) => self.kept_at(slot),
@@ -212,7 +213,8 @@ impl Scopes {
         }
     }
 
-    /// Where a variable is kept: one that is never assigned needs no copy of what the context has.
+    /// Returns the place of a variable. One that is never assigned needs no copy of the context's
+    /// value.
     fn kept_at(&mut self, slot: Slot) -> Place {
         let Variable { name, function, scope, start, .. } = self.info(slot);
         let assigned = scope.is_none_or(|scope| self.scopes[scope].assigned.contains(name));
@@ -233,7 +235,7 @@ impl Scopes {
         self.find(Some(scope), name).map(|(_, slot)| slot)
     }
 
-    /// What to put into the scope's variables when it is entered; nothing if that is nothing.
+    /// Returns the first values of a scope's variables; `None` unsets one.
     pub(crate) fn starts(&mut self, scope: ScopeId) -> Vec<(Slot, Option<Place>)> {
         let mut places = Vec::new();
         for slot in self.scopes[scope].variables.clone() {
@@ -254,7 +256,7 @@ impl Scopes {
     }
 }
 
-/// The walk over a scope's own code.
+/// The visit of a scope's own code.
 impl Scopes {
     pub(crate) fn visit_all(&mut self, scope: ScopeId, body: &[Stmt]) {
         for stmt in body {
@@ -303,7 +305,7 @@ impl Scopes {
         }
     }
 
-    /// The names of a loop's or `with`'s targets are given values on entry.
+    /// Declares the names of a loop's or `with`'s targets, which get values on entry.
     pub(crate) fn declare_target(&mut self, scope: ScopeId, target: &Target) {
         match target {
             Target::Name(name) => {
@@ -314,7 +316,8 @@ impl Scopes {
         }
     }
 
-    /// A name in an expression that nothing has read or assigned in this scope or around it.
+    /// Returns a name in an expression that no code in this scope or around it has read or
+    /// assigned.
     pub(crate) fn unknown_name<'a>(&self, scope: ScopeId, expr: &'a Expr) -> Option<&'a Name> {
         if let ExprKind::Name(name) = &expr.kind {
             return self.find(Some(scope), name).is_none().then_some(name);

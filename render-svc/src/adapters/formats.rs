@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
-use crate::marked_json;
 use crate::model::Model;
-use crate::python;
 use crate::warning::{Warning, WarningCode, ignored};
+use tandem_template::python;
+use tandem_template::taint;
 
 pub(super) const CHATML: Adapter = CHATML_FORMAT.adapter(
     "turns between <|im_start|> and <|im_end|>, tools described in the system prompt",
@@ -208,7 +208,7 @@ fn with_calls(mut text: String, message: &Value) -> Result<String, Invalid> {
 fn tool_call(call: &Value, arguments: &str) -> Result<String, Invalid> {
     let name = name(call)?;
     let arguments = call.get(arguments).map_or_else(|| Value::Object(Object::new()), as_object);
-    Ok(format!("<tool_call>\n{}\n</tool_call>", python::json(&json!({"name": name, "arguments": arguments}))))
+    Ok(format!("<tool_call>\n{}\n</tool_call>", python::dumps(&json!({"name": name, "arguments": arguments}))))
 }
 
 fn name(function: &Value) -> Result<&str, Invalid> {
@@ -217,7 +217,7 @@ fn name(function: &Value) -> Result<&str, Invalid> {
 
 /// Returns arguments as an object if they are the JSON text of one.
 fn as_object(arguments: &Value) -> Value {
-    let parsed = arguments.as_str().and_then(marked_json::object);
+    let parsed = arguments.as_str().and_then(taint::parse_object);
     parsed.map_or_else(|| arguments.clone(), Value::Object)
 }
 
@@ -299,7 +299,7 @@ fn parameter(name: &str, schema: &Value) -> String {
 fn type_name(kind: Option<&Value>) -> String {
     match kind {
         Some(Value::String(kind)) => kind.clone(),
-        Some(Value::Array(kinds)) => kinds.iter().map(python::text).collect::<Vec<_>>().join(" or "),
+        Some(Value::Array(kinds)) => kinds.iter().map(python::to_str).collect::<Vec<_>>().join(" or "),
         _ => "any".to_owned(),
     }
 }

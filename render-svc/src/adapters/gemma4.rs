@@ -15,14 +15,13 @@ mod turns;
 mod values;
 
 use serde_json::Value;
-use tandem_template::ArgumentsShape;
+use tandem_template::{ArgumentsShape, python};
 
 use self::prompt::{Options, Prompt};
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Conversation, Invalid, media};
 use crate::error::Error;
 use crate::model::Model;
-use crate::python;
 use crate::warning::{Warning, WarningCode, ignored};
 
 pub(super) const GEMMA4: Adapter = Adapter {
@@ -177,11 +176,11 @@ fn final_text(messages: &mut [Value]) -> Option<&mut String> {
 }
 
 fn end_of(said: &str, prompt: &str) -> Result<usize, Invalid> {
-    let tag = prompt.rfind(TAG.trim_end()).filter(|_| prompt.contains(values::trim(said)));
+    let tag = prompt.rfind(TAG.trim_end()).filter(|_| prompt.contains(python::strip(said)));
     let Some(tag) = tag else {
         let problem = "the final message's text does not appear in the prompt, so it cannot be continued";
         return Err(Invalid::new("continue_final_message", problem));
     };
     let (before, after) = prompt.split_at(tag);
-    Ok(if after.starts_with(TAG) { tag } else { values::trim_end(before).len() })
+    Ok(if after.starts_with(TAG) { tag } else { python::rstrip(before).len() })
 }

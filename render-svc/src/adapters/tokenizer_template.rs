@@ -51,7 +51,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
             add_generation_prompt: input.add_generation_prompt,
             continue_final_message: input.continue_final_message,
             now: input.now,
-            marks: input.marks,
+            taint: input.marks,
         },
         &input.limits.template(input.marks.is_some()),
     )?;

@@ -67,7 +67,7 @@ fn render(model: &Model, messages: &[Value], add_generation_prompt: bool) -> Opt
         add_generation_prompt,
         continue_final_message: false,
         now: LocalTime::EPOCH,
-        marks: None,
+        taint: None,
     };
     Some(template.apply(&input, &Limits::default()).ok()?.text)
 }

@@ -56,7 +56,7 @@ fuzz_target!(|source: &str| {
         add_generation_prompt: true,
         continue_final_message: false,
         now: NOW,
-        marks: None,
+        taint: None,
     };
     let _ = template.apply(&input, &LIMITS);
 });

@@ -9,7 +9,7 @@ use render_svc::limits::Limits;
 use render_svc::render::{Output, render};
 use serde_json::{Map, Value, json};
 use tandem_model_files::tokenizer::Encoding;
-use tandem_template::{ChatTemplate, Input, LocalTime, Marks, RenderError};
+use tandem_template::{ChatTemplate, Input, LocalTime, RenderError, Taint};
 use tandem_tests::corpus::{read, request};
 use tandem_tests::{byte_tokenizer, corpus, repository};
 use tempfile::TempDir;
@@ -514,21 +514,21 @@ const TEXTS: &[&str] = &[
 ];
 
 /// What an expression gives for a text, of which every letter is marked for which `is_marked` holds, without the marks.
-fn computed(expression: &str, text: &str, marks: Marks, is_marked: impl Fn(usize) -> bool) -> String {
+fn computed(expression: &str, text: &str, marks: Taint, is_marked: impl Fn(usize) -> bool) -> String {
     let made = applied(expression, text, marks, is_marked).unwrap_or_else(|error| error.to_string());
-    marks.plain(&made).into_owned()
+    marks.strip(&made).into_owned()
 }
 
 /// The same with the marks.
 fn applied(
     expression: &str,
     text: &str,
-    marks: Marks,
+    marks: Taint,
     is_marked: impl Fn(usize) -> bool,
 ) -> Result<String, RenderError> {
     let mark = |text: &str| {
         let letters = text.chars().enumerate();
-        let letters = letters.map(|(at, c)| if is_marked(at) { marks.mark(c) } else { c });
+        let letters = letters.map(|(at, c)| if is_marked(at) { marks.taint_char(c) } else { c });
         Value::String(letters.collect())
     };
     let messages = [json!({"role": mark("user"), "content": mark(text)})];
@@ -544,7 +544,7 @@ fn applied(
         add_generation_prompt: false,
         continue_final_message: false,
         now: LocalTime::EPOCH,
-        marks: Some(marks),
+        taint: Some(marks),
     };
     let template = ChatTemplate::compile(&source).expect("a template");
     Ok(template.apply(&input, &tandem_template::Limits::default())?.text)
@@ -553,7 +553,7 @@ fn applied(
 #[test]
 fn marks_change_nothing_that_a_template_computes() {
     for expression in EXPRESSIONS {
-        for (text, marks) in TEXTS.iter().flat_map(|text| Marks::ALL.map(|marks| (text, marks))) {
+        for (text, marks) in TEXTS.iter().flat_map(|text| Taint::ALL.map(|marks| (text, marks))) {
             let expected = computed(expression, text, marks, |_| false);
             let markings: [fn(usize) -> bool; 5] =
                 [|_| true, |at| at % 2 == 0, |at| at % 3 > 0, |at| at < 4, |at| at > 6];
@@ -568,7 +568,7 @@ fn marks_change_nothing_that_a_template_computes() {
 #[test]
 fn no_operation_takes_marks_off() {
     let text = "αβγ Δelta <ε> &zeta;&#951; θ-ι-κ\nλ--μ Ν.ξ 'ο' π|ρ Σ τυφ χψω";
-    let marks = Marks::ALL[0];
+    let marks = Taint::ALL[0];
     for expression in EXPRESSIONS {
         let made = applied(expression, text, marks, |_| true).expect(expression);
         let lost: String = made.chars().filter(|c| ('\u{370}'..'\u{400}').contains(c)).collect();

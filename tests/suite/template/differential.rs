@@ -46,7 +46,7 @@ fn rendered(case: &Value) -> Outcome {
         add_generation_prompt: flag("add_generation_prompt"),
         continue_final_message: flag("continue_final_message"),
         now: NOW,
-        marks: None,
+        taint: None,
     };
     let Ok(template) = ChatTemplate::compile(case["template"].as_str().unwrap_or_default()) else {
         return Outcome::Failed;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, Marks, RenderError};
+use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, RenderError, Taint};
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
@@ -58,7 +58,7 @@ impl Case {
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continue_final_message,
             now: NOW,
-            marks: None,
+            taint: None,
         };
         template.apply(&input, limits)
     }
@@ -405,7 +405,7 @@ fn globals_that_are_not_called_are_there() {
 #[test]
 fn nothing_in_a_prompt_is_random() {
     check("{{ lipsum(0) }}{{ lipsum(n=-1) is escaped }}{{ lipsum(0, false) is escaped }}", "TrueFalse");
-    check_error("\n{{ lipsum() }}", "line 2: lipsum() makes random text, which is not supported");
+    check_error("\n{{ lipsum() }}", "line 2: lipsum() returns random text, which is not supported");
     check_error("{{ lipsum('a') }}", "line 1: 'str' object cannot be interpreted as an integer");
     check_fails("{{ lipsum(0, 1, 2, 3, 4) }}");
     check(
@@ -623,7 +623,7 @@ fn a_block_sets_no_item_of_anything_else() {
     );
     check_refused(
         "{% set d.x|default(zz, true) %}{% endset %}",
-        "line 1: 'zz' is known to no code around the filter of a set block",
+        "line 1: 'zz' is not defined around the filter of a set block",
     );
     check("{% set d.x|default(i, true) %}{% endset %}{{ d.x }}{{ i }}", "77");
 }
@@ -901,8 +901,8 @@ fn encoded_texts_are_pythons_bytes() {
 /// Letters of the conversation stay marked when they go through bytes.
 #[test]
 fn bytes_of_marked_letters_decode_to_marked_letters() {
-    let marks = Marks::ALL[0];
-    let content = marks.marked("é<");
+    let marks = Taint::ALL[0];
+    let content = marks.taint_text("é<");
     let messages = [json!({"role": "user", "content": content})];
     let template =
         "{% set b = messages[0].content.encode() %}{{ b.decode() }}{{ b|length }}{{ (b + 'x'.encode())[2:].decode() }}";
@@ -917,10 +917,10 @@ fn bytes_of_marked_letters_decode_to_marked_letters() {
         add_generation_prompt: false,
         continue_final_message: false,
         now: NOW,
-        marks: Some(marks),
+        taint: Some(marks),
     };
     let applied = template.apply(&input, &Limits::default()).expect("the conversation renders");
-    assert_eq!(applied.text, format!("{content}3{}x", marks.marked("<")));
+    assert_eq!(applied.text, format!("{content}3{}x", marks.taint_text("<")));
 }
 
 #[test]
@@ -1537,5 +1537,16 @@ fn work_that_grows_with_the_content_is_charged() {
         let error = hi().apply(bomb).expect_err(bomb);
         assert!(started.elapsed().as_secs() < 10, "{bomb}: {:?}", started.elapsed());
         assert!(matches!(error, RenderError::Limit { limit: Limit::Steps | Limit::Bytes, .. }), "{bomb}: {error}");
+    }
+}
+
+/// The engine follows the Unicode of Python 3.11. Its `repr` escapes code points that were assigned later.
+#[test]
+fn newer_code_points_are_printed_alike_by_templates_and_by_python_formats() {
+    for (text, expected) in [("\u{1fae8}", r"['\U0001fae8']"), ("\u{1c89}", r"['\u1c89']"), ("\u{e01}", "['\u{e01}']")]
+    {
+        let case = Case::new(json!([{"content": [text]}]));
+        assert_eq!(case.text("{{ messages[0].content }}"), expected);
+        assert_eq!(tandem_template::python::to_str(&json!([text])), expected);
     }
 }

@@ -2,20 +2,21 @@
 
 use minijinja::Value;
 
-use super::super::ast::Expr;
-use super::super::program::NodeKind;
-use super::super::python::attribute::is_special;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::Expr;
+use crate::program::NodeKind;
+use crate::python::attribute::is_special;
 
 impl Compiler {
-    pub(super) fn attribute(&mut self, frame: Frame, operand: &Expr, name: &str) -> Made<NodeKind> {
+    pub(super) fn attribute(&mut self, frame: Frame, operand: &Expr, name: &str) -> CompileResult<NodeKind> {
         let operand = Box::new(self.expr(frame, operand)?);
         let value = Value::from(name);
-        // A name that is no attribute in Python means the same as an attribute and as an item.
+        // A name that is no attribute in Python has the same meaning as an attribute and as an
+        // item.
         Ok(if is_special(name) { NodeKind::Attribute(operand, value) } else { NodeKind::Key(operand, value) })
     }
 
-    pub(super) fn item(&mut self, frame: Frame, operand: &Expr, index: &Expr) -> Made<NodeKind> {
+    pub(super) fn item(&mut self, frame: Frame, operand: &Expr, index: &Expr) -> CompileResult<NodeKind> {
         let operand = self.expr(frame, operand)?;
         let index = self.expr(frame, index)?;
         match index.kind {

@@ -1,28 +1,22 @@
 //! `{% autoescape %}` blocks.
 //!
-//! Jinja2 decides most about escaping when it compiles, by the block around the code, and some when the code runs: what
-//! macros and set blocks give, and what filters do. Where a block's expression is not constant, the first kind is put off
-//! too, except for constants, which are escaped as around the block.
+//! Jinja2 decides most of escaping at compile time, by the surrounding block. The rest is decided
+//! at run time: the results of macros, set blocks and filters. If a block's expression is not
+//! constant, all is decided at run time, except for constants, which are escaped as around the
+//! block.
 
-use super::super::ast::{Expr, Stmt};
-use super::super::error::Fallible;
-use super::super::machine::Locals;
-use super::super::program::{Escaping, Node, NodeKind, Step};
-use super::super::python::repr;
 use super::constants::MAX_PRINTED;
+use super::state::{CompileResult, Compiler, Frame};
 use super::statements::print_text;
-use super::{Compiler, Frame, Made};
-
-/// What is known of escaping where code is being made for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Autoescape {
-    on: bool,
-    /// Inside of a block whose expression is not constant. Nothing turns that off again.
-    pub(super) is_unknown: bool,
-}
+use crate::ast::{Expr, Stmt};
+use crate::compiler::state::Autoescape;
+use crate::error::Fallible;
+use crate::machine::Locals;
+use crate::program::{Escaping, Node, NodeKind, Step};
+use crate::python::{markup, repr};
 
 impl Compiler {
-    /// When what is put out here is escaped.
+    /// Returns when output is escaped here.
     pub(super) fn escaping(&self) -> Option<Escaping> {
         match self.autoescape {
             Autoescape { is_unknown: true, .. } => Some(Escaping::WhenOn),
@@ -31,7 +25,7 @@ impl Compiler {
         }
     }
 
-    /// Changes what is known of escaping, and gives what was known before.
+    /// Changes the state of escaping, and returns the state before.
     pub(super) fn set_autoescape(&mut self, autoescape: Autoescape) -> Autoescape {
         self.machine.autoescape(autoescape.on);
         std::mem::replace(&mut self.autoescape, autoescape)
@@ -43,7 +37,7 @@ impl Compiler {
         enabled: &Expr,
         body: &[Stmt],
         steps: &mut Vec<Step>,
-    ) -> Made<()> {
+    ) -> CompileResult<()> {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.visit_expr(scope, enabled);
         self.scopes.visit_all(scope, body);
@@ -69,7 +63,7 @@ impl Compiler {
         }
     }
 
-    /// Puts out a value where texts may be escaped.
+    /// Writes a value where texts may be escaped.
     pub(super) fn print_escaped(&mut self, node: Node, escaping: Escaping, steps: &mut Vec<Step>) {
         match self.escaped_constant(&node) {
             Some(Ok(text)) if text.len() <= MAX_PRINTED => print_text(&text, steps),
@@ -77,7 +71,7 @@ impl Compiler {
         }
     }
 
-    /// What a node puts out that Jinja2 computes when it compiles.
+    /// Returns the output of a node that Jinja2 computes at compile time.
     fn escaped_constant(&mut self, node: &Node) -> Option<Fallible<String>> {
         if !self.is_constant(node) {
             return None;
@@ -85,10 +79,10 @@ impl Compiler {
         let value = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
         let text = repr::to_str(&mut self.machine, &value);
         let is_escaped = self.autoescape.on && !value.is_safe();
-        Some(if is_escaped { text.and_then(|text| repr::escape_html(&text)) } else { text })
+        Some(if is_escaped { text.and_then(|text| markup::escape_html(&text)) } else { text })
     }
 
-    /// `a ~ b ~ c`. What Jinja2 computes when it compiles is never marked as safe.
+    /// `a ~ b ~ c`. A result that Jinja2 computes at compile time is never marked as safe.
     pub(super) fn concat(&mut self, parts: &[Node]) -> fn(Vec<Node>) -> NodeKind {
         let escapes = self.escaping() == Some(Escaping::Always);
         if escapes && !parts.iter().all(|part| self.is_constant(part)) {
@@ -102,7 +96,7 @@ impl Compiler {
         if self.may_escape { safe(value, Escaping::WhenOn) } else { value }
     }
 
-    /// What the filters of a block are applied to.
+    /// The input of the filters of a block.
     pub(super) fn filter_input(&self, text: Node) -> Node {
         match self.escaping() {
             Some(escaping) => safe(text, escaping),

@@ -1,19 +1,18 @@
-//! `{% block %}`s, which nothing can inherit here: they run where they stand, and where `self.name()` calls them.
+//! `{% block %}`s. No template can inherit here, so they run in place and through `self.name()`.
 
 use std::sync::Arc;
 
-use super::super::ast::{Name, Stmt, StmtKind};
-use super::super::error::CompileError;
-use super::super::program::{Escaping, Function, Node, NodeKind, Step, Target};
-use super::super::scope::{ScopeId, line_of, mentions};
-use super::super::value::{MacroSpec, Undefined};
-use super::autoescape::Autoescape;
-use super::{Compiler, Frame, Made};
+use super::state::{Autoescape, TEMPLATE};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{Name, Stmt, StmtKind};
+use crate::error::CompileError;
+use crate::program::MacroSpec;
+use crate::program::{Escaping, Function, Node, NodeKind, Step, Target};
+use crate::scope::{ScopeId, line_of, mentions};
+use crate::value::Undefined;
 
-/// The scope of the template's own code, which is the first that is opened.
-pub(super) const TEMPLATE: ScopeId = 0;
-
-/// How deep blocks may nest where a template uses `self`: each is made once more for every block around it.
+/// The deepest nesting of blocks in a template that uses `self`: each is compiled once more for
+/// every block around it.
 const MAX_NESTED_BLOCKS: usize = 8;
 
 /// Returns true if the template or one of its blocks uses `self`.
@@ -21,7 +20,7 @@ pub(super) fn uses_self(template: &[Stmt]) -> bool {
     mentions(template, "self") || blocks(template).iter().any(|(_, body)| mentions(body, "self"))
 }
 
-/// Every block by its name, in the order in which they stand.
+/// Every block and its name, in source order.
 fn blocks(body: &[Stmt]) -> Vec<(&Name, &[Stmt])> {
     let mut found = Vec::new();
     for stmt in body {
@@ -44,8 +43,8 @@ fn nesting(body: &[Stmt]) -> usize {
 }
 
 impl Compiler {
-    /// Makes the value of `self`: every block, as a function that shares the template's variables.
-    pub(super) fn make_self(&mut self, template: &[Stmt], steps: &mut Vec<Step>) -> Made<()> {
+    /// Creates the value of `self`: every block as a function that shares the template's variables.
+    pub(super) fn make_self(&mut self, template: &[Stmt], steps: &mut Vec<Step>) -> CompileResult<()> {
         if nesting(template) > MAX_NESTED_BLOCKS {
             let (line, what) = (self.line, "the nesting of blocks in a template that uses 'self'");
             return Err(CompileError::TooComplex { line, what, max: MAX_NESTED_BLOCKS });
@@ -64,7 +63,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn block_function(&mut self, name: &Name, body: &[Stmt]) -> Made<Arc<Function>> {
+    fn block_function(&mut self, name: &Name, body: &[Stmt]) -> CompileResult<Arc<Function>> {
         let spec = MacroSpec { name: Some((&**name).into()), ..MacroSpec::default() };
         let frame = Frame { scope: TEMPLATE, soft: false };
         self.new_function(
@@ -76,8 +75,8 @@ impl Compiler {
         )
     }
 
-    /// A block where it stands. It sees the template's own variables, but not those of loops and the like around it unless it
-    /// is scoped.
+    /// Compiles a block in place. It sees the template's own variables, but not those of
+    /// surrounding loops and the like, unless it is scoped.
     pub(super) fn block(
         &mut self,
         frame: Frame,
@@ -85,7 +84,7 @@ impl Compiler {
         scoped: bool,
         body: &[Stmt],
         steps: &mut Vec<Step>,
-    ) -> Made<()> {
+    ) -> CompileResult<()> {
         let around = if scoped { frame.scope } else { self.around_blocks };
         if around != TEMPLATE && mentions(body, "self") {
             // The blocks of this `self` would see the variables around this block, too.
@@ -111,7 +110,7 @@ impl Compiler {
         self.scopes.visit_all(scope, body);
     }
 
-    fn block_body(&mut self, frame: Frame, name: &Name, body: &[Stmt], steps: &mut Vec<Step>) -> Made<()> {
+    fn block_body(&mut self, frame: Frame, name: &Name, body: &[Stmt], steps: &mut Vec<Step>) -> CompileResult<()> {
         self.set_self(frame, body, steps);
         if mentions(body, "super")
             && let Some((local, _)) = self.declared(frame.scope, "super")

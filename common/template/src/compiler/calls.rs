@@ -2,27 +2,29 @@
 
 use minijinja::Value;
 
-use super::super::ast::{self, Expr, ExprKind, Name};
-use super::super::error::CompileError;
-use super::super::filters;
-use super::super::predicates::{self, Predicate};
-use super::super::program::{Args, Node, NodeKind};
-use super::super::python::methods;
 use super::constants::constant;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{self, Expr, ExprKind, Name};
+use crate::error::CompileError;
+use crate::filters;
+use crate::interpreter::Predicate;
+use crate::predicates;
+use crate::program::{Args, Node, NodeKind};
+use crate::python::method_names;
 
 impl Compiler {
-    /// A call; `caller` is the body of a call block.
+    /// Compiles a call; `caller` is the body of a call block.
     pub(super) fn call(
         &mut self,
         frame: Frame,
         callee: &Expr,
         args: &ast::Args,
         caller: Option<Node>,
-    ) -> Made<NodeKind> {
+    ) -> CompileResult<NodeKind> {
         let line = self.line;
         match &callee.kind {
-            // The method is looked up together with the call unless the arguments could show the difference.
+            // The method is looked up together with the call, unless the arguments could show the
+            // difference.
             ExprKind::Attribute(receiver, name) if !args.iter().any(Expr::has_call) => {
                 let receiver = Box::new(self.expr(frame, receiver)?);
                 check_method(&receiver, name, line)?;
@@ -38,8 +40,8 @@ impl Compiler {
         }
     }
 
-    fn args(&mut self, frame: Frame, args: &ast::Args, caller: Option<Node>) -> Made<Args> {
-        let positional = args.positional.iter().map(|arg| self.expr(frame, arg)).collect::<Made<_>>()?;
+    fn args(&mut self, frame: Frame, args: &ast::Args, caller: Option<Node>) -> CompileResult<Args> {
+        let positional = args.positional.iter().map(|arg| self.expr(frame, arg)).collect::<CompileResult<_>>()?;
         let splat = args.splat.as_deref().map(|splat| self.expr(frame, splat)).transpose()?;
         let mut keywords = Vec::with_capacity(args.keywords.len());
         for (name, value) in &args.keywords {
@@ -50,23 +52,35 @@ impl Compiler {
         Ok(Args { positional, splat, keywords, keyword_splat })
     }
 
-    pub(super) fn filter(&mut self, frame: Frame, operand: &Expr, name: &Name, args: &ast::Args) -> Made<NodeKind> {
+    pub(super) fn filter(
+        &mut self,
+        frame: Frame,
+        operand: &Expr,
+        name: &Name,
+        args: &ast::Args,
+    ) -> CompileResult<NodeKind> {
         let line = self.line;
         self.check_filter(frame, name, line)?;
         let operand = self.expr(frame, operand)?;
         self.filtered(frame, operand, name, args)
     }
 
-    /// A filter of a value that is there already.
-    pub(super) fn filtered(&mut self, frame: Frame, operand: Node, name: &Name, args: &ast::Args) -> Made<NodeKind> {
+    /// Compiles a filter of an existing node.
+    pub(super) fn filtered(
+        &mut self,
+        frame: Frame,
+        operand: Node,
+        name: &Name,
+        args: &ast::Args,
+    ) -> CompileResult<NodeKind> {
         let args = self.args(frame, args, None)?;
         Ok(match filters::find(name) {
-            Some(filter) => NodeKind::Filter(filter, Box::new(operand), Box::new(args)),
+            Some(row) => NodeKind::Filter(row, Box::new(operand), Box::new(args)),
             None => NodeKind::Fail(parts(operand, args), format!("No filter named '{name}' found.")),
         })
     }
 
-    pub(super) fn check_filter(&self, frame: Frame, name: &Name, line: u32) -> Made<()> {
+    pub(super) fn check_filter(&self, frame: Frame, name: &Name, line: u32) -> CompileResult<()> {
         if filters::is_unsupported(name) {
             return Err(CompileError::Unsupported { line, construct: format!("the filter '{name}'") });
         }
@@ -76,7 +90,13 @@ impl Compiler {
         Err(CompileError::Syntax { line, message: format!("No filter named '{name}'.") })
     }
 
-    pub(super) fn test(&mut self, frame: Frame, operand: &Expr, name: &Name, args: &ast::Args) -> Made<NodeKind> {
+    pub(super) fn test(
+        &mut self,
+        frame: Frame,
+        operand: &Expr,
+        name: &Name,
+        args: &ast::Args,
+    ) -> CompileResult<NodeKind> {
         let predicate = predicates::find(name);
         if predicate.is_none() && !frame.soft {
             return self.fail(format!("No test named '{name}'."));
@@ -91,17 +111,18 @@ impl Compiler {
     }
 }
 
-/// A method of a constant that is not written. What a variable holds is not known before the template runs.
-fn check_method(receiver: &Node, name: &str, line: u32) -> Made<()> {
+/// Fails for an unwritten method of a constant. The type of a variable is unknown before the
+/// template runs.
+fn check_method(receiver: &Node, name: &str, line: u32) -> CompileResult<()> {
     match constant(receiver) {
-        Some(value) if methods::is_unwritten(value, name) => {
+        Some(value) if method_names::is_unwritten(value, name) => {
             Err(CompileError::Unsupported { line, construct: format!("the method '{name}'") })
         }
         _ => Ok(()),
     }
 }
 
-/// Everything that must be evaluated before a failure.
+/// Returns the parts that are evaluated before a failure.
 fn parts(operand: Node, args: Args) -> Vec<Node> {
     let keywords = args.keywords.into_iter().map(|(_, value)| value);
     let splats = args.splat.into_iter().chain(args.keyword_splat);

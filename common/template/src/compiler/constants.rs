@@ -1,24 +1,23 @@
-//! What always has the same value is computed once, when the template is compiled.
+//! Computes constant expressions once, at compile time.
 //!
-//! Jinja2's optimizer does so too, and the one thing that it cannot put off until the code runs is a dict of constants
-//! that cannot be a dict.
+//! Jinja2's optimizer does so too. The one error that it cannot defer to run time is a dict of
+//! constants that cannot be a dict.
 
 use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::super::ast::{Const, Expr};
-use super::super::error::Fallible;
-use super::super::filters;
-use super::super::machine::Locals;
-use super::super::program::{Args, Node, NodeKind};
-use super::super::python::repr;
-use super::super::value::{BigInt, Dict, Obj, Py, Seq, SeqKind, none, py};
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{Const, Expr};
+use crate::error::Fallible;
+use crate::machine::Locals;
+use crate::program::{Args, Node, NodeKind};
+use crate::python::repr;
+use crate::value::{BigInt, Dict, PyObject, PyValue, Seq, SeqKind, none, py_value};
 
-/// The longest text that is put out for having been computed.
+/// The longest computed text that is written as data.
 pub(super) const MAX_PRINTED: usize = 64 * 1024;
-/// The longest text, and the longest list, that is kept for having been computed.
+/// The longest computed text or list that is kept.
 const MAX_COMPUTED: usize = 256;
 
 impl Const {
@@ -27,23 +26,23 @@ impl Const {
             Self::None => none(),
             Self::Bool(flag) => Value::from(*flag),
             Self::Int(int) => Value::from(*int),
-            Self::BigInt(big) => Obj::BigInt(BigInt::from(big.digits().clone())).value(),
+            Self::BigInt(big) => PyObject::BigInt(BigInt::from(big.clone())).value(),
             Self::Float(float) => Value::from(*float),
             Self::Str(text) => Value::from(text.as_str()),
         }
     }
 }
 
-/// The value of a node that always has the same.
+/// Returns the value of a constant node.
 pub(super) fn constant(node: &Node) -> Option<&Value> {
     match &node.kind {
-        NodeKind::Const(value) if !matches!(py(value), Py::Undefined(_)) => Some(value),
+        NodeKind::Const(value) if !matches!(py_value(value), PyValue::Undefined(_)) => Some(value),
         _ => None,
     }
 }
 
 impl Compiler {
-    /// The node's value in its place, if it always has the same.
+    /// Replaces a node by its value if it is constant.
     pub(super) fn folded(&mut self, node: Node) -> Node {
         if self.autoescape.is_unknown {
             return node;
@@ -60,7 +59,7 @@ impl Compiler {
         }
     }
 
-    pub(super) fn dict(&mut self, frame: Frame, entries: &[(Expr, Expr)]) -> Made<NodeKind> {
+    pub(super) fn dict(&mut self, frame: Frame, entries: &[(Expr, Expr)]) -> CompileResult<NodeKind> {
         let line = self.line;
         let mut nodes = Vec::with_capacity(entries.len());
         for (key, value) in entries {
@@ -76,7 +75,7 @@ impl Compiler {
         }
     }
 
-    /// The dict of these entries, if all are constant; an error if it cannot be one.
+    /// Returns the dict of these entries if all are constant; an error if it cannot be a dict.
     fn constant_dict(&mut self, entries: &[[Node; 2]]) -> Option<Fallible<Value>> {
         let mut values = Vec::with_capacity(entries.len());
         for [key, value] in entries {
@@ -85,8 +84,8 @@ impl Compiler {
         Some(Dict::free_of_charge(values))
     }
 
-    /// What a node puts out that Jinja2 computes when it compiles. That differs from what it would put out when it runs only
-    /// if something is sliced: then what cannot be sliced is undefined.
+    /// Returns the output of a node that Jinja2 computes at compile time. It differs from the
+    /// output at run time only for slices: a value that cannot be sliced is then undefined.
     pub(super) fn printed_constant(&mut self, node: &Node) -> Option<String> {
         if !has_slice(node) || !self.is_constant(node) {
             return None;
@@ -95,7 +94,7 @@ impl Compiler {
         repr::to_str(&mut self.machine, &value).ok().filter(|text| text.len() <= MAX_PRINTED)
     }
 
-    /// Whether Jinja2 computes the node when it compiles, whatever comes of it.
+    /// Returns true if Jinja2 computes the node at compile time, even if that fails.
     pub(super) fn is_constant(&mut self, node: &Node) -> bool {
         match &node.kind {
             NodeKind::Filter(..) | NodeKind::Test(..) | NodeKind::Check(..) if self.autoescape.is_unknown => false,
@@ -108,7 +107,7 @@ impl Compiler {
                 let chosen = self.constant_truth(&parts[0]).map(|truth| &parts[if truth { 1 } else { 2 }]);
                 chosen.is_some_and(|chosen| self.is_constant(chosen))
             }
-            NodeKind::Filter(filter, ..) if filters::needs_context(*filter) => false,
+            NodeKind::Filter(filter, ..) if filter.needs_context => false,
             kind => parts(kind).is_some_and(|parts| parts.into_iter().all(|part| self.is_constant(part))),
         }
     }
@@ -118,7 +117,7 @@ impl Compiler {
         constant.then(|| self.machine.eval(&Locals::default(), node).ok().map(|value| value.is_true()))?
     }
 
-    /// The value of a node that can be computed at once, whether or not it can take the node's place.
+    /// Returns the value of a node that can be computed, even if it cannot replace the node.
     fn computed(&mut self, node: &Node) -> Option<Value> {
         if let Some(value) = constant(node) {
             return Some(value.clone());
@@ -127,7 +126,7 @@ impl Compiler {
             return None;
         }
         let computed = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
-        (!matches!(py(&computed), Py::Obj(Obj::Generator(_)))).then_some(computed)
+        (!matches!(py_value(&computed), PyValue::Object(PyObject::Generator(_)))).then_some(computed)
     }
 }
 
@@ -139,7 +138,7 @@ fn with_args(operand: &Node, args: &Args) -> bool {
     constant(operand).is_some() && all(args.iter())
 }
 
-/// The parts of a node of a kind that Jinja2 computes from constants.
+/// Returns the parts of a kind of node that Jinja2 computes from constants.
 fn parts(kind: &NodeKind) -> Option<Vec<&Node>> {
     Some(match kind {
         NodeKind::Key(node, _) | NodeKind::Attribute(node, _) | NodeKind::Not(node) => vec![node],
@@ -158,12 +157,12 @@ fn parts(kind: &NodeKind) -> Option<Vec<&Node>> {
     })
 }
 
-/// Whether something is sliced in a node.
+/// Returns true if a node contains a slice.
 fn has_slice(node: &Node) -> bool {
     matches!(node.kind, NodeKind::Slice(_)) || parts(&node.kind).is_some_and(|parts| parts.into_iter().any(has_slice))
 }
 
-/// Whether the node computes something from constants, in a way that Jinja2 would.
+/// Returns true if the node computes a value from constants, as Jinja2 would.
 fn has_constant_parts(kind: &NodeKind) -> bool {
     match kind {
         NodeKind::Key(node, _) | NodeKind::Attribute(node, _) | NodeKind::Not(node) => constant(node).is_some(),
@@ -172,23 +171,24 @@ fn has_constant_parts(kind: &NodeKind) -> bool {
         NodeKind::Slice(nodes) => all(&**nodes),
         NodeKind::Sum(nodes) | NodeKind::Concat(nodes) | NodeKind::List(nodes) | NodeKind::Tuple(nodes) => all(nodes),
         NodeKind::Chain(first, rest) => constant(first).is_some() && all(rest.iter().map(|(_, node)| node)),
-        NodeKind::Filter(filter, operand, args) => !filters::needs_context(*filter) && with_args(operand, args),
+        NodeKind::Filter(filter, operand, args) => !filter.needs_context && with_args(operand, args),
         NodeKind::Test(_, operand, args) => with_args(operand, args),
         _ => false,
     }
 }
 
-/// The value as one that belongs to the template, if it can be written as a literal and is not too large to keep.
+/// Returns a copy of the value that belongs to the template, if it can be a literal and is not too
+/// large.
 fn literal(value: Value, max: usize) -> Option<Value> {
-    match py(&value) {
-        Py::Undefined(_) => None,
-        Py::Str(text) => (text.len() <= max).then(|| value.clone()),
-        Py::Obj(Obj::Seq(seq)) if seq.items().len() <= max && seq.kind() != SeqKind::Group => {
+    match py_value(&value) {
+        PyValue::Undefined(_) => None,
+        PyValue::Str(text) => (text.len() <= max).then(|| value.clone()),
+        PyValue::Object(PyObject::Seq(seq)) if seq.items().len() <= max && seq.kind() != SeqKind::Group => {
             let items = seq.items().iter().map(|item| literal(item.clone(), MAX_COMPUTED));
             Seq::free_of_charge(seq.kind(), items.collect::<Option<_>>()?).ok()
         }
-        Py::Obj(Obj::BigInt(_)) => Some(value),
-        Py::Obj(_) => None,
-        Py::None | Py::Bool(_) | Py::Int(_) | Py::Float(_) => Some(value),
+        PyValue::Object(PyObject::BigInt(_)) => Some(value),
+        PyValue::Object(_) => None,
+        PyValue::None | PyValue::Bool(_) | PyValue::Int(_) | PyValue::Float(_) => Some(value),
     }
 }

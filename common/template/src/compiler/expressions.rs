@@ -2,15 +2,16 @@
 
 use minijinja::Value;
 
-use super::super::ast::{BinaryOp, CompareOp, Conditional, Expr, ExprKind, UnaryOp};
-use super::super::program::{Binary, Comparison, Node, NodeKind};
-use super::super::python::{arithmetic, equal, order};
-use super::super::value::{Undefined, none};
 use super::constants::constant;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{BinaryOp, CompareOp, Conditional, Expr, ExprKind, UnaryOp};
+use crate::interpreter::{Binary, Comparison};
+use crate::program::{Node, NodeKind};
+use crate::python::{arithmetic, contains, order};
+use crate::value::{Undefined, equal, none};
 
 impl Compiler {
-    pub(super) fn expr(&mut self, frame: Frame, expr: &Expr) -> Made<Node> {
+    pub(super) fn expr(&mut self, frame: Frame, expr: &Expr) -> CompileResult<Node> {
         self.line = expr.line;
         self.size += 1;
         let is_display = matches!(expr.kind, ExprKind::Tuple(_) | ExprKind::List(_) | ExprKind::Dict(_));
@@ -22,7 +23,7 @@ impl Compiler {
         Ok(self.folded(Node { kind: kind?, line: expr.line }))
     }
 
-    fn kind(&mut self, frame: Frame, expr: &Expr) -> Made<NodeKind> {
+    fn kind(&mut self, frame: Frame, expr: &Expr) -> CompileResult<NodeKind> {
         match &expr.kind {
             ExprKind::Const(literal) => Ok(NodeKind::Const(literal.value())),
             ExprKind::Name(name) => Ok(self.name(frame, name)),
@@ -45,17 +46,17 @@ impl Compiler {
             ExprKind::Slice(operand, bounds) => self.slice(frame, operand, bounds),
             ExprKind::Call(callee, args) => self.call(frame, callee, args, None),
             ExprKind::Filter(Some(operand), name, args) => self.filter(frame, operand, name, args),
-            // A filter without an operand is made where its block is.
+            // A filter without an operand is compiled with its block.
             ExprKind::Filter(None, ..) => Ok(NodeKind::Const(none())),
             ExprKind::Test(operand, name, args) => self.test(frame, operand, name, args),
         }
     }
 
-    fn all<'a>(&mut self, frame: Frame, items: impl IntoIterator<Item = &'a Expr>) -> Made<Vec<Node>> {
+    fn all<'a>(&mut self, frame: Frame, items: impl IntoIterator<Item = &'a Expr>) -> CompileResult<Vec<Node>> {
         items.into_iter().map(|item| self.expr(frame, item)).collect()
     }
 
-    fn unary(&mut self, frame: Frame, op: UnaryOp, operand: &Expr) -> Made<NodeKind> {
+    fn unary(&mut self, frame: Frame, op: UnaryOp, operand: &Expr) -> CompileResult<NodeKind> {
         let operand = Box::new(self.expr(frame, operand)?);
         Ok(match op {
             UnaryOp::Not => NodeKind::Not(operand),
@@ -64,9 +65,9 @@ impl Compiler {
         })
     }
 
-    /// Long sums are one operation, so that the parts of a text are copied once; only where the order of evaluation
-    /// cannot be told.
-    fn binary(&mut self, frame: Frame, op: BinaryOp, left: &Expr, right: &Expr) -> Made<NodeKind> {
+    /// Compiles an operator. A long sum is one operation, so that its texts are copied once, unless
+    /// the order of evaluation could be observed.
+    fn binary(&mut self, frame: Frame, op: BinaryOp, left: &Expr, right: &Expr) -> CompileResult<NodeKind> {
         if op == BinaryOp::Add && !left.has_call() && !right.has_call() {
             let mut summands = Vec::new();
             flatten_sum(left, &mut summands);
@@ -77,8 +78,9 @@ impl Compiler {
         Ok(NodeKind::Binary(binary_function(op), operands))
     }
 
-    /// `and` and `or`: what follows a constant side that decides is not even looked at.
-    fn either(&mut self, frame: Frame, left: &Expr, right: &Expr, decides: bool) -> Made<NodeKind> {
+    /// Compiles `and` or `or`. The right side is not compiled after a constant left side that
+    /// decides.
+    fn either(&mut self, frame: Frame, left: &Expr, right: &Expr, decides: bool) -> CompileResult<NodeKind> {
         let left = self.expr(frame, left)?;
         match constant(&left).map(Value::is_true) {
             Some(truth) if truth == decides => Ok(left.kind),
@@ -90,7 +92,7 @@ impl Compiler {
         }
     }
 
-    fn compare(&mut self, frame: Frame, first: &Expr, rest: &[(CompareOp, Expr)]) -> Made<NodeKind> {
+    fn compare(&mut self, frame: Frame, first: &Expr, rest: &[(CompareOp, Expr)]) -> CompileResult<NodeKind> {
         let first = self.expr(frame, first)?;
         let mut operands = Vec::with_capacity(rest.len());
         for (op, operand) in rest {
@@ -105,7 +107,7 @@ impl Compiler {
         Ok(NodeKind::Chain(Box::new(first), rest))
     }
 
-    fn conditional(&mut self, frame: Frame, parts: &Conditional) -> Made<NodeKind> {
+    fn conditional(&mut self, frame: Frame, parts: &Conditional) -> CompileResult<NodeKind> {
         let (frame, line) = (frame.soft(), self.line);
         let test = self.expr(frame, &parts.test)?;
         let then = self.expr(frame, &parts.then)?;
@@ -125,7 +127,7 @@ impl Compiler {
         Ok(NodeKind::If(Box::new([test, then, otherwise])))
     }
 
-    fn slice(&mut self, frame: Frame, operand: &Expr, bounds: &[Option<Expr>; 3]) -> Made<NodeKind> {
+    fn slice(&mut self, frame: Frame, operand: &Expr, bounds: &[Option<Expr>; 3]) -> CompileResult<NodeKind> {
         let line = self.line;
         let operand = self.expr(frame, operand)?;
         let mut bound = |bound: &Option<Expr>| match bound {
@@ -147,7 +149,7 @@ fn flatten_sum<'a>(expr: &'a Expr, summands: &mut Vec<&'a Expr>) {
     }
 }
 
-/// `+` or `~` over many values: texts of the template that follow each other become one.
+/// Compiles `+` or `~` over many values; adjacent constant texts are joined.
 fn joined(items: Vec<Node>, make: fn(Vec<Node>) -> NodeKind) -> NodeKind {
     let mut merged: Vec<Node> = Vec::with_capacity(items.len());
     for item in items {
@@ -166,12 +168,12 @@ fn joined(items: Vec<Node>, make: fn(Vec<Node>) -> NodeKind) -> NodeKind {
     }
 }
 
-/// The text of a node that is always the same, plain text.
+/// Returns the text of a constant node that is not marked as safe.
 pub(super) fn text(node: &Node) -> Option<&str> {
     constant(node).filter(|value| !value.is_safe())?.as_str()
 }
 
-/// A text is equal to no other type.
+/// A text equals no value of another type.
 fn comparison(op: CompareOp, left: Node, right: Node) -> NodeKind {
     let wanted = op == CompareOp::Eq;
     let is_equality = wanted || op == CompareOp::Ne;
@@ -196,13 +198,13 @@ fn binary_function(op: BinaryOp) -> Binary {
 
 fn compare_function(op: CompareOp) -> Comparison {
     match op {
-        CompareOp::Eq => equal::equal,
-        CompareOp::Ne => |left, right| Ok(!equal::equal(left, right)?),
+        CompareOp::Eq => equal,
+        CompareOp::Ne => |left, right| Ok(!equal(left, right)?),
         CompareOp::Lt => |left, right| order::compare(left, right, "<"),
         CompareOp::Le => |left, right| order::compare(left, right, "<="),
         CompareOp::Gt => |left, right| order::compare(left, right, ">"),
         CompareOp::Ge => |left, right| order::compare(left, right, ">="),
-        CompareOp::In => |left, right| equal::contains(right, left),
-        CompareOp::NotIn => |left, right| Ok(!equal::contains(right, left)?),
+        CompareOp::In => |left, right| contains::contains(right, left),
+        CompareOp::NotIn => |left, right| Ok(!contains::contains(right, left)?),
     }
 }

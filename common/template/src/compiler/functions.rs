@@ -1,17 +1,18 @@
-//! Macros and everything else that is a function of its own: call blocks, recursive loops, and the `if` of a loop that
-//! counts its rounds.
+//! Macros and all other code that is a separate function: call blocks, recursive loops, and the
+//! `if` of a counted loop.
 
 use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::super::ast::{self, Name};
-use super::super::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
-use super::super::scope::{Place, ScopeId, Slot, mentions};
-use super::super::value::{MacroSpec, Obj, obj};
-use super::{Compiler, Frame, Made, Open};
+use super::state::{CompileResult, Compiler, Frame, Open};
+use crate::ast::{self, Name};
+use crate::program::MacroSpec;
+use crate::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
+use crate::scope::{Place, ScopeId, Slot, mentions};
+use crate::value::{PyObject, py_object};
 
-/// The special parameters that a macro has if its body uses them, in the order in which they are passed.
+/// The special parameters of a macro whose body uses them, in the order in which they are passed.
 const SPECIAL: [&str; 3] = ["caller", "kwargs", "varargs"];
 
 impl Compiler {
@@ -20,7 +21,7 @@ impl Compiler {
         frame: Frame,
         name: Option<&Name>,
         node: &ast::Function,
-    ) -> Made<Arc<Function>> {
+    ) -> CompileResult<Arc<Function>> {
         let explicit_caller = node.params.iter().position(|param| &**param == "caller");
         let mut special = SPECIAL.map(|name| mentions(&node.body, name) && !node.params.iter().any(|p| **p == *name));
         if let Some(at) = explicit_caller
@@ -63,7 +64,7 @@ impl Compiler {
         self.scopes.visit_all(scope, &node.body);
     }
 
-    fn macro_body(&mut self, frame: Frame, node: &ast::Function, steps: &mut Vec<Step>) -> Made<()> {
+    fn macro_body(&mut self, frame: Frame, node: &ast::Function, steps: &mut Vec<Step>) -> CompileResult<()> {
         let slots: Vec<Option<Slot>> =
             node.params.iter().map(|param| self.scopes.assigned_slot(frame.scope, param)).collect();
         let required = node.params.len() - node.defaults.len();
@@ -76,8 +77,14 @@ impl Compiler {
         self.body(frame, &node.body, steps)
     }
 
-    /// Evaluates a parameter's default if no argument was passed for it.
-    fn param_default(&mut self, frame: Frame, slot: Slot, default: &ast::Expr, steps: &mut Vec<Step>) -> Made<()> {
+    /// Evaluates a parameter's default if no argument was passed.
+    fn param_default(
+        &mut self,
+        frame: Frame,
+        slot: Slot,
+        default: &ast::Expr,
+        steps: &mut Vec<Step>,
+    ) -> CompileResult<()> {
         let local = self.scopes.local(slot);
         let default = self.expr(frame, default)?;
         let line = default.line;
@@ -88,16 +95,16 @@ impl Compiler {
         Ok(())
     }
 
-    /// A function. `safe` is when its text is marked as safe; `declare` makes its parameters, before any other variable;
-    /// `body` its code and what it gives.
+    /// Compiles a function. `safe` is when its text is marked as safe; `declare` creates its
+    /// parameters, before any other variable; `body` returns its result.
     pub(super) fn new_function(
         &mut self,
         frame: Frame,
         spec: MacroSpec,
         safe: Option<Escaping>,
         declare: impl FnOnce(&mut Self, ScopeId),
-        body: impl FnOnce(&mut Self, Frame, &mut Vec<Step>) -> Made<Option<Node>>,
-    ) -> Made<Arc<Function>> {
+        body: impl FnOnce(&mut Self, Frame, &mut Vec<Step>) -> CompileResult<Option<Node>>,
+    ) -> CompileResult<Arc<Function>> {
         let start = self.size;
         let id = self.function_count;
         self.function_count += 1;
@@ -112,7 +119,7 @@ impl Compiler {
         Ok(Arc::new(Function { spec, locals: self.scopes.count_of(id), shared, body: steps, result, safe }))
     }
 
-    /// The place of a name that a scope of the function being made declares.
+    /// Returns the place of a name that a scope of the open function declares.
     pub(super) fn declared(&self, scope: ScopeId, name: &str) -> Option<(Local, Place)> {
         let slot = self.scopes.assigned_slot(scope, &name.into())?;
         Some((self.scopes.local(slot), self.scopes.variable(slot)))
@@ -120,5 +127,5 @@ impl Compiler {
 }
 
 fn is_missing(value: &Value) -> bool {
-    matches!(obj(value), Some(Obj::Missing))
+    matches!(py_object(value), Some(PyObject::Missing))
 }

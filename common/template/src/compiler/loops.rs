@@ -1,29 +1,31 @@
 //! `for` blocks.
 //!
-//! A loop that does not use `loop` runs over the items alone. One that does runs over a `loop` object, which counts. If
-//! it also has an `if`, that becomes a function which the object calls, because `loop.last` must look ahead. A recursive
-//! loop becomes a function of (items, depth) that the object calls again.
+//! A loop that does not use `loop` iterates over the items alone. Otherwise it iterates through a
+//! `loop` object, which counts. If such a loop has an `if`, the `if` becomes a function that the
+//! object calls, because `loop.last` looks ahead. A recursive loop becomes a function of items and
+//! depth that the object calls again.
 
 use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::super::ast::{self, Expr};
-use super::super::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
-use super::super::scope::{Place, has_scoped_block, mentions};
-use super::super::value::MacroSpec;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{self, Expr};
+use crate::program::MacroSpec;
+use crate::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
+use crate::scope::{Place, has_scoped_block, mentions};
 
-/// The parameters of a recursive loop's function, and of a loop's `if`. No template can use such names.
+/// The parameters of a recursive loop's function and of a loop's `if`. No template can use such
+/// names.
 const ITEMS: &str = " items";
 const DEPTH: &str = " depth";
 const ITEM: &str = " item";
 
-/// What a round costs besides its body.
+/// The steps of a round besides its body.
 const ROUND_STEPS: usize = 4;
 
 impl Compiler {
-    pub(super) fn for_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> Made<()> {
+    pub(super) fn for_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> CompileResult<()> {
         if node.recursive {
             return self.recursive_loop(frame, node, steps);
         }
@@ -33,7 +35,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn recursive_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> Made<()> {
+    fn recursive_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> CompileResult<()> {
         let (local, place) = self.hidden();
         let function = self.new_function(
             frame,
@@ -55,7 +57,13 @@ impl Compiler {
         Ok(())
     }
 
-    fn recursion_body(&mut self, frame: Frame, node: &ast::For, function: Place, steps: &mut Vec<Step>) -> Made<()> {
+    fn recursion_body(
+        &mut self,
+        frame: Frame,
+        node: &ast::For,
+        function: Place,
+        steps: &mut Vec<Step>,
+    ) -> CompileResult<()> {
         if let (Some((_, items)), Some((depth, _))) =
             (self.declared(frame.scope, ITEMS), self.declared(frame.scope, DEPTH))
         {
@@ -67,7 +75,13 @@ impl Compiler {
         Ok(())
     }
 
-    fn plain_loop(&mut self, frame: Frame, node: &ast::For, iter: Node, recursion: Option<Recursion>) -> Made<Step> {
+    fn plain_loop(
+        &mut self,
+        frame: Frame,
+        node: &ast::For,
+        iter: Node,
+        recursion: Option<Recursion>,
+    ) -> CompileResult<Step> {
         let start = self.size;
         let counted = recursion.is_some() || mentions(&node.body, "loop") || has_scoped_block(&node.body);
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
@@ -91,8 +105,8 @@ impl Compiler {
         Ok(Step::For(Box::new(For { iter, filter, counter, recursion, target, body, otherwise, weight })))
     }
 
-    /// The `if` of a loop, as a function of an item.
-    fn filter_function(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> Made<Arc<Function>> {
+    /// Compiles the `if` of a loop as a function of an item.
+    fn filter_function(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> CompileResult<Arc<Function>> {
         self.new_function(
             frame,
             MacroSpec { params: vec![Value::from("item")], ..MacroSpec::default() },
@@ -113,8 +127,8 @@ impl Compiler {
         )
     }
 
-    /// The `if` of a loop, to be evaluated before each round.
-    fn filter_test(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> Made<Filtering> {
+    /// Compiles the `if` of a loop as a test before each round.
+    fn filter_test(&mut self, frame: Frame, target: &ast::Target, filter: &Expr) -> CompileResult<Filtering> {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.declare_target(scope, target);
         self.scopes.visit_expr(scope, filter);
@@ -123,8 +137,8 @@ impl Compiler {
         Ok(Filtering::Test(target, self.expr(frame, filter)?))
     }
 
-    /// What runs if no round got to its end.
-    fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> Made<Vec<Step>> {
+    /// Compiles the `else` of a loop, which runs if no round was completed.
+    fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> CompileResult<Vec<Step>> {
         let inner = self.inner(frame, otherwise);
         let mut steps = Vec::new();
         self.enter_scope(inner.scope, &mut steps);

@@ -1,11 +1,11 @@
 //! Statements.
 
-use super::super::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
-use super::super::program::{Node, NodeKind, Step, Target};
 use super::expressions::text;
-use super::{Compiler, Frame, Made};
+use super::state::{CompileResult, Compiler, Frame};
+use crate::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
+use crate::program::{Node, NodeKind, Step, Target};
 
-type Done = Made<()>;
+type Done = CompileResult<()>;
 
 impl Compiler {
     pub(super) fn body(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
@@ -53,7 +53,7 @@ impl Compiler {
         Step::Print(Node { kind: NodeKind::Fail(parts, message), line: self.line })
     }
 
-    fn condition(&mut self, frame: Frame, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Made<Step> {
+    fn condition(&mut self, frame: Frame, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> CompileResult<Step> {
         let mut made = Vec::with_capacity(branches.len());
         for (test, body) in branches {
             let test = self.expr(frame, test)?;
@@ -75,7 +75,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// Jinja2 looks whether the targets are namespaces before it evaluates the value.
+    /// Jinja2 checks that the targets are namespaces before it evaluates the value.
     fn check_namespaces(&mut self, frame: Frame, target: &ast::Target, steps: &mut Vec<Step>) -> Done {
         match target {
             ast::Target::Name(_) => Ok(()),
@@ -90,16 +90,16 @@ impl Compiler {
         }
     }
 
-    /// Where an assignment in this frame puts its value.
-    pub(super) fn target(&mut self, frame: Frame, target: &ast::Target) -> Made<Target> {
+    /// Returns the target of an assignment in this frame.
+    pub(super) fn target(&mut self, frame: Frame, target: &ast::Target) -> CompileResult<Target> {
         match target {
             ast::Target::Name(name) => match self.scopes.assigned_slot(frame.scope, name) {
                 Some(slot) => Ok(Target::Variable(self.scopes.local(slot))),
-                None => self.fail(format!("'{name}' is assigned where it is not known")),
+                None => self.fail(format!("'{name}' is assigned but not declared in this scope")),
             },
-            ast::Target::Tuple(targets) => {
-                Ok(Target::Unpack(targets.iter().map(|target| self.target(frame, target)).collect::<Made<_>>()?))
-            }
+            ast::Target::Tuple(targets) => Ok(Target::Unpack(
+                targets.iter().map(|target| self.target(frame, target)).collect::<CompileResult<_>>()?,
+            )),
             ast::Target::Attribute(name, attribute) => {
                 let kind = self.name(frame, name);
                 Ok(Target::Attribute(Box::new(Node { kind, line: self.line }), (&**attribute).into()))
@@ -135,11 +135,17 @@ impl Compiler {
         Ok(())
     }
 
-    /// What a body puts out, filtered.
-    fn captured(&mut self, frame: Frame, filter: Option<&Expr>, body: &[Stmt], steps: &mut Vec<Step>) -> Made<Node> {
+    /// Compiles a body whose output is captured and filtered.
+    fn captured(
+        &mut self,
+        frame: Frame,
+        filter: Option<&Expr>,
+        body: &[Stmt],
+        steps: &mut Vec<Step>,
+    ) -> CompileResult<Node> {
         let inner = self.inner(frame, body);
         if let Some(name) = filter.and_then(|filter| self.scopes.unknown_name(inner.scope, filter)) {
-            return self.fail(format!("'{name}' is known to no code around the filter of a set block"));
+            return self.fail(format!("'{name}' is not defined around the filter of a set block"));
         }
         let line = self.line;
         self.enter_scope(inner.scope, steps);
@@ -157,8 +163,8 @@ impl Compiler {
         }
     }
 
-    /// Filters over what was captured.
-    fn filters(&mut self, frame: Frame, filter: &Expr, captured: Node) -> Made<Node> {
+    /// Compiles filters over the captured text.
+    fn filters(&mut self, frame: Frame, filter: &Expr, captured: Node) -> CompileResult<Node> {
         let ExprKind::Filter(operand, name, args) = &filter.kind else {
             return Ok(captured);
         };
@@ -205,7 +211,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// A block whose span in the output is noted.
+    /// Compiles a block whose span in the output is recorded.
     fn generation(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
         let inner = self.inner(frame, body);
         self.enter_scope(inner.scope, steps);
@@ -216,7 +222,7 @@ impl Compiler {
     }
 }
 
-/// Puts out a text of the template; texts that follow each other become one.
+/// Writes a text of the template; adjacent texts are joined.
 pub(super) fn print_text(text: &str, steps: &mut Vec<Step>) {
     match steps.last_mut() {
         Some(Step::Text(before)) => before.push_str(text),

@@ -4,22 +4,22 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::python::call::{Args, int_arg, or_none};
-use super::super::python::json::{Style, dumps};
-use super::super::value::{Py, py, text, to_vec, type_name};
-use super::flag;
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::convert::{flag, int_arg, or_none};
+use crate::python::json::{Style, dumps};
+use crate::value::{PyValue, py_value, text, to_vec, type_name};
 
-/// Deeper indentation than this is refused.
+/// Larger indentation is cut to this.
 const MAX_INDENT: usize = 1 << 20;
 
-pub(super) fn tojson(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn tojson(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let is_text = value.as_str().is_some();
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = args.bind("tojson", names)?;
-    // Python does not look at the indentation of a text.
+    // Python ignores the indentation of a text.
     let indent =
         or_none(indent).map(|indent| if is_text { Ok(String::new()) } else { indentation(&indent) }).transpose()?;
     let (item_separator, key_separator) = match or_none(separators) {
@@ -37,12 +37,12 @@ pub(super) fn tojson(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallibl
 }
 
 fn indentation(indent: &Value) -> Fallible<String> {
-    match py(indent) {
-        Py::Str(text) => {
+    match py_value(indent) {
+        PyValue::Str(text) => {
             budget::alloc(text.len())?;
             Ok(text.to_owned())
         }
-        Py::Undefined(undefined) => Err(undefined.error()),
+        PyValue::Undefined(undefined) => Err(undefined.error()),
         _ => {
             let width = usize::try_from(int_arg(indent)?).unwrap_or(0).min(MAX_INDENT);
             budget::alloc(width)?;

@@ -1,37 +1,37 @@
-//! Python's `pprint`: what does not fit in a line is broken between items, and long texts between words.
+//! Python's `pprint`: breaks lines between items, and long texts between words.
 
 use std::cmp::Ordering;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::super::lexer::is_space;
-use super::super::machine::Machine;
-use super::super::marks::letter;
-use super::super::python::call::Args;
-use super::super::python::repr::{self, Text};
-use super::super::python::{order, text};
-use super::super::value::{Bytes, Dict, Obj, Py, Seq, SeqKind, obj, py, text as new_text, type_name};
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::Fallible;
+use crate::interpreter::Interpreter;
+use crate::python::{order, repr, text};
+use crate::taint::strip_char;
+use crate::text_buffer::TextBuffer;
+use crate::unicode::is_space;
+use crate::value::{Bytes, Dict, PyObject, PyValue, Seq, SeqKind, py_object, py_value, text as new_text, type_name};
 
-/// Characters that a line should not exceed.
+/// The longest line in characters.
 const WIDTH: usize = 80;
 
-pub(super) fn pprint(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn pprint(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("pprint", [])?;
-    let mut printer = Printer { out: Text::new() };
+    let mut printer = Printer { out: TextBuffer::new() };
     printer.value(value, Place { indent: 0, after: 0, level: 0 })?;
     new_text(printer.out.finish())
 }
 
-/// Where a value is printed.
+/// The position of a value.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Characters before it in the line.
+    /// The number of characters before it in the line.
     indent: usize,
-    /// Characters that must still fit behind it.
+    /// The number of characters that must fit behind it.
     after: usize,
-    /// How many values it is inside of.
+    /// The number of values around it.
     level: usize,
 }
 
@@ -42,7 +42,7 @@ impl Place {
 }
 
 struct Printer {
-    out: Text,
+    out: TextBuffer,
 }
 
 impl Printer {
@@ -51,11 +51,11 @@ impl Printer {
         if chars(&line)? <= WIDTH.saturating_sub(place.indent + place.after) {
             return self.out.push(&line);
         }
-        match (py(value), obj(value)) {
-            (Py::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
-            (_, Some(Obj::Bytes(bytes))) => self.bytes(bytes, &line, place),
-            (_, Some(Obj::Dict(dict))) => self.dict(dict, place),
-            (_, Some(Obj::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
+        match (py_value(value), py_object(value)) {
+            (PyValue::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
+            (_, Some(PyObject::Bytes(bytes))) => self.bytes(bytes, &line, place),
+            (_, Some(PyObject::Dict(dict))) => self.dict(dict, place),
+            (_, Some(PyObject::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
             _ => self.out.push(&line),
         }
     }
@@ -103,7 +103,7 @@ impl Printer {
         self.out.push(close)
     }
 
-    /// A long text becomes several literals, in parentheses if it stands alone.
+    /// Prints a long text as several literals, in parentheses if it is not inside another value.
     fn text(&mut self, content: &str, line: &str, place: Place) -> Fallible<()> {
         let alone = usize::from(place.level == 0);
         let (indent, after) = (place.indent + alone, place.after + alone);
@@ -114,7 +114,7 @@ impl Printer {
         self.literals(&pieces, indent, alone == 1)
     }
 
-    /// Long bytes are broken after four of them, or eight, or twelve, ...
+    /// Prints long bytes, broken between groups of four bytes.
     fn bytes(&mut self, bytes: &Bytes, line: &str, place: Place) -> Fallible<()> {
         if bytes.len() <= BYTES_TOGETHER {
             return self.out.push(line);
@@ -139,7 +139,7 @@ impl Printer {
     }
 }
 
-/// How many bytes stay in one literal.
+/// The number of bytes that stay in one literal.
 const BYTES_TOGETHER: usize = 4;
 
 /// The literals of long bytes.
@@ -170,7 +170,8 @@ fn quoted_bytes(letters: &str) -> Fallible<String> {
     one_line(&Bytes::value(letters.to_owned())?)
 }
 
-/// The literals of a long text, each at most `width` long if its words allow; behind the last, `after` characters follow.
+/// The literals of a long text, each at most `width` wide if its words allow. `after` characters
+/// follow the last.
 fn pieces(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
     let lines = text::lines(content, true)?;
     let mut pieces = Vec::new();
@@ -207,13 +208,13 @@ fn push_words(pieces: &mut Vec<String>, line: &str, width: usize, after: usize) 
     Ok(())
 }
 
-/// The words of a line, each with the space that follows it.
+/// The words of a line, each with the space behind it.
 fn words(line: &str) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
-        let space = rest.find(|c| is_space(letter(c))).unwrap_or(rest.len());
-        let end = rest[space..].find(|c| !is_space(letter(c))).map_or(rest.len(), |len| space + len);
+        let space = rest.find(|c| is_space(strip_char(c))).unwrap_or(rest.len());
+        let end = rest[space..].find(|c| !is_space(strip_char(c))).map_or(rest.len(), |len| space + len);
         let (word, after) = rest.split_at(end);
         budget::alloc_values(1)?;
         words.push(word);
@@ -223,7 +224,7 @@ fn words(line: &str) -> Fallible<Vec<&str>> {
 }
 
 fn quoted(part: &str) -> Fallible<String> {
-    let mut out = Text::new();
+    let mut out = TextBuffer::new();
     repr::write_quoted(&mut out, part)?;
     Ok(out.finish())
 }
@@ -233,16 +234,16 @@ fn chars(text: &str) -> Fallible<usize> {
     Ok(text.chars().count())
 }
 
-/// Like `repr`, with the keys of dicts in order.
+/// Returns the `repr` of a value with the keys of dicts sorted.
 fn one_line(value: &Value) -> Fallible<String> {
-    let mut out = Text::new();
+    let mut out = TextBuffer::new();
     write_line(&mut out, value)?;
     Ok(out.finish())
 }
 
-fn write_line(out: &mut Text, value: &Value) -> Fallible<()> {
-    match obj(value) {
-        Some(Obj::Dict(dict)) => {
+fn write_line(out: &mut TextBuffer, value: &Value) -> Fallible<()> {
+    match py_object(value) {
+        Some(PyObject::Dict(dict)) => {
             let entries = sorted(dict)?;
             out.push("{")?;
             for (at, (key, item)) in entries.iter().enumerate() {
@@ -253,7 +254,7 @@ fn write_line(out: &mut Text, value: &Value) -> Fallible<()> {
             }
             out.push("}")
         }
-        Some(Obj::Seq(seq)) if seq.kind() != SeqKind::Group => {
+        Some(PyObject::Seq(seq)) if seq.kind() != SeqKind::Group => {
             out.push(if seq.is_list() { "[" } else { "(" })?;
             for (at, item) in seq.items().iter().enumerate() {
                 out.push(if at > 0 { ", " } else { "" })?;
@@ -267,7 +268,7 @@ fn write_line(out: &mut Text, value: &Value) -> Fallible<()> {
     }
 }
 
-/// The entries by key; keys that cannot be compared are in the order of the names of their types.
+/// The entries sorted by key. Keys that cannot be compared are sorted by the names of their types.
 fn sorted(dict: &Dict) -> Fallible<Vec<(Value, Value)>> {
     let mut entries: Vec<(Value, Value)> = Vec::with_capacity(dict.len());
     budget::alloc_values(2 * dict.len())?;

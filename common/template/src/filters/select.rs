@@ -1,16 +1,15 @@
-//! Filters that take tests or other filters: `map`, `select`, `reject` and their relatives.
+//! Filters that apply tests or other filters: `map`, `select`, `reject` and their variants.
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::predicates;
-use super::super::python::call::Args;
-use super::super::value::{Generator, GeneratorKind, iterate};
-use super::{Path, apply};
+use crate::arguments::Args;
+use crate::error::{Fallible, fail};
+use crate::filters::path::Path;
+use crate::interpreter::Interpreter;
+use crate::value::{Generator, GeneratorKind, iterate};
+use crate::{budget, taint};
 
-pub(super) fn map(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn map(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     Generator::value(GeneratorKind::Function("sync_do_map"), |out| {
         if !value.is_true() {
             return Ok(());
@@ -18,7 +17,7 @@ pub(super) fn map(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fall
         let mapping = Mapping::read(args)?;
         for item in iterate(value)? {
             budget::steps(1)?;
-            let item = mapping.apply(machine, &item?)?;
+            let item = mapping.apply(interpreter, &item?)?;
             budget::alloc_values(1)?;
             out.push(item);
         }
@@ -26,7 +25,7 @@ pub(super) fn map(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fall
     })
 }
 
-/// What `map` does to each item.
+/// The operation of `map` on each item.
 enum Mapping<'a> {
     Attribute(Path, Option<Value>),
     Filter(&'a Value, Args<'a>),
@@ -45,32 +44,38 @@ impl<'a> Mapping<'a> {
         Ok(Self::Attribute(Path::parse(&attribute.unwrap_or_default())?, default))
     }
 
-    fn apply(&self, machine: &mut Machine, item: &Value) -> Fallible<Value> {
+    fn apply(&self, interpreter: &mut dyn Interpreter, item: &Value) -> Fallible<Value> {
         match self {
-            Self::Attribute(path, default) => path.get(machine, item, default.as_ref()),
-            Self::Filter(name, args) => apply(machine, name, item, args),
+            Self::Attribute(path, default) => path.get(interpreter, item, default.as_ref()),
+            Self::Filter(name, args) => apply_filter(interpreter, name, item, args),
         }
     }
 }
 
-pub(super) fn select(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(machine, value, args, false, true)
+pub(super) fn select(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(interpreter, value, args, false, true)
 }
 
-pub(super) fn reject(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(machine, value, args, false, false)
+pub(super) fn reject(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(interpreter, value, args, false, false)
 }
 
-pub(super) fn selectattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(machine, value, args, true, true)
+pub(super) fn selectattr(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(interpreter, value, args, true, true)
 }
 
-pub(super) fn rejectattr(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    choose(machine, value, args, true, false)
+pub(super) fn rejectattr(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    choose(interpreter, value, args, true, false)
 }
 
-/// The items for which a test (of an attribute) gives `wanted`.
-fn choose(machine: &mut Machine, value: &Value, args: &Args<'_>, by_attribute: bool, wanted: bool) -> Fallible<Value> {
+/// Returns the items for which a test, maybe of an attribute, results in `wanted`.
+fn choose(
+    interpreter: &mut dyn Interpreter,
+    value: &Value,
+    args: &Args<'_>,
+    by_attribute: bool,
+    wanted: bool,
+) -> Fallible<Value> {
     Generator::value(GeneratorKind::Function("select_or_reject"), |out| {
         if !value.is_true() {
             return Ok(());
@@ -79,7 +84,7 @@ fn choose(machine: &mut Machine, value: &Value, args: &Args<'_>, by_attribute: b
         for item in iterate(value)? {
             budget::steps(choice.cost())?;
             let item = item?;
-            if choice.holds(machine, &item)? == wanted {
+            if choice.holds(interpreter, &item)? == wanted {
                 budget::alloc_values(1)?;
                 out.push(item);
             }
@@ -88,14 +93,14 @@ fn choose(machine: &mut Machine, value: &Value, args: &Args<'_>, by_attribute: b
     })
 }
 
-/// How an item is judged.
+/// The test of an item.
 struct Choice<'a> {
     path: Path,
     test: Option<(Value, Args<'a>)>,
 }
 
 impl<'a> Choice<'a> {
-    /// Steps that judging one item takes.
+    /// The steps of testing one item.
     fn cost(&self) -> usize {
         if self.test.is_some() { 8 } else { 2 }
     }
@@ -104,7 +109,7 @@ impl<'a> Choice<'a> {
         let (path, args) = match (by_attribute, args.positional.first()) {
             (true, Some(path)) => (Path::parse(path)?, args.rest()),
             (true, None) => return Err(fail("Missing parameter for attribute name")),
-            (false, _) => (Path(Vec::new()), args.all()),
+            (false, _) => (Path::empty(), args.all()),
         };
         let test = args.positional.first().cloned().map(|name| {
             let positional = args.positional.get(1..).unwrap_or_default().to_vec();
@@ -113,11 +118,30 @@ impl<'a> Choice<'a> {
         Ok(Self { path, test })
     }
 
-    fn holds(&self, machine: &mut Machine, item: &Value) -> Fallible<bool> {
-        let value = self.path.get(machine, item, None)?;
+    fn holds(&self, interpreter: &mut dyn Interpreter, item: &Value) -> Fallible<bool> {
+        let value = self.path.get(interpreter, item, None)?;
         match &self.test {
-            Some((name, args)) => predicates::apply(machine, name, &value, args),
+            Some((name, args)) => apply_test(interpreter, name, &value, args),
             None => Ok(value.is_true()),
         }
     }
+}
+
+/// Applies the filter of this name.
+fn apply_filter(interpreter: &mut dyn Interpreter, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    match name.as_str().and_then(|name| interpreter.find_filter(&taint::strip(name))) {
+        Some(filter) => (filter.run)(interpreter, value, args),
+        None => Err(fail(format!("No filter named '{name}'."))),
+    }
+}
+
+/// Applies the test of this name.
+fn apply_test(interpreter: &mut dyn Interpreter, name: &Value, value: &Value, args: &Args<'_>) -> Fallible<bool> {
+    let Some(predicate) = name.as_str().and_then(|name| interpreter.find_test(&taint::strip(name))) else {
+        return Err(fail(format!("No test named '{name}'.")));
+    };
+    if !args.keywords.is_empty() {
+        return Err(fail(format!("the test '{name}' takes no keyword arguments here")));
+    }
+    predicate.holds(interpreter, value, args)
 }

@@ -2,35 +2,37 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::python::call::{Args, int_arg, or_none, required};
-use super::super::python::{arithmetic, attribute, equal, order, repr};
-use super::super::value::{
-    Generator, GeneratorKind, KeySet, Obj, Py, Seq, SeqKind, Undefined, ViewKind, dict, iterate, length, list, none,
-    obj, py, safe_text, text, text_like, to_vec, tuple, type_name,
+use crate::arguments::{Args, required};
+use crate::error::{Fallible, fail};
+use crate::filters::path::Path;
+use crate::interpreter::Interpreter;
+use crate::python::convert::{flag, int_arg, or_none};
+use crate::python::{arithmetic, attribute, markup, order, repr};
+use crate::text_buffer::TextBuffer;
+use crate::value::{
+    Generator, GeneratorKind, KeySet, PyObject, PyValue, Seq, SeqKind, Undefined, ViewKind, dict, equal, iterate,
+    length, list, none, py_object, py_value, safe_text, text, text_like, to_vec, tuple, type_name,
 };
-use super::{Path, flag, ignore_case};
+use crate::{budget, taint};
 
-pub(super) fn list_of(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn list_of(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("list", [])?;
     Seq::charged_for(SeqKind::List, to_vec(value)?)
 }
 
-pub(super) fn first(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn first(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("first", [])?;
     iterate(value)?.next().unwrap_or_else(|| Ok(Undefined::because("No first item, sequence was empty.")))
 }
 
-pub(super) fn last(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn last(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("last", [])?;
     let items = reversed(value)?;
     Ok(items.into_iter().next().unwrap_or_else(|| Undefined::because("No last item, sequence was empty.")))
 }
 
-/// Jinja2 picks any item. A prompt must not be random, so this is always the first.
-pub(super) fn random(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+/// Returns the first item. Jinja2 picks a random one, but a prompt must not be random.
+pub(super) fn random(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("random", [])?;
     match length(value) {
         Some(0) => Ok(Undefined::because("No random item, sequence was empty.")),
@@ -42,8 +44,8 @@ pub(super) fn random(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallibl
 
 /// Python's `reversed(value)`.
 fn reversed(value: &Value) -> Fallible<Vec<Value>> {
-    match obj(value) {
-        Some(Obj::Generator(_)) => Err(fail(format!("'{}' object is not reversible", type_name(value)))),
+    match py_object(value) {
+        Some(PyObject::Generator(_)) => Err(fail(format!("'{}' object is not reversible", type_name(value)))),
         _ => {
             let mut items = to_vec(value)?;
             items.reverse();
@@ -52,14 +54,14 @@ fn reversed(value: &Value) -> Fallible<Vec<Value>> {
     }
 }
 
-pub(super) fn reverse(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn reverse(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("reverse", [])?;
-    match py(value) {
-        Py::Str(content) => {
+    match py_value(value) {
+        PyValue::Str(content) => {
             budget::scan(2 * content.len())?;
             text_like(value, content.chars().rev().collect())
         }
-        Py::Obj(Obj::Generator(_)) => {
+        PyValue::Object(PyObject::Generator(_)) => {
             let mut items = to_vec(value)?;
             items.reverse();
             list(items)
@@ -75,62 +77,68 @@ pub(super) fn reverse(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallib
     }
 }
 
-/// What Python calls the iterator that `reversed(value)` gives.
+/// The type of Python's iterator of `reversed(value)`.
 fn reversed_type(value: &Value) -> &'static str {
-    match obj(value) {
-        Some(Obj::Seq(seq)) if seq.is_list() => "list_reverseiterator",
-        Some(Obj::Dict(_)) => "dict_reversekeyiterator",
-        Some(Obj::View(view)) => match view.kind() {
+    match py_object(value) {
+        Some(PyObject::Seq(seq)) if seq.is_list() => "list_reverseiterator",
+        Some(PyObject::Dict(_)) => "dict_reversekeyiterator",
+        Some(PyObject::View(view)) => match view.kind() {
             ViewKind::Keys => "dict_reversekeyiterator",
             ViewKind::Values => "dict_reversevalueiterator",
             ViewKind::Items => "dict_reverseitemiterator",
         },
-        Some(Obj::Range(_)) => "range_iterator",
+        Some(PyObject::Range(_)) => "range_iterator",
         _ => "reversed",
     }
 }
 
-pub(super) fn join(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn join(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [separator, attribute] = args.bind("join", ["d", "attribute"])?;
     let separator = separator.unwrap_or_else(|| Value::from(""));
     let path = or_none(attribute).map(|attribute| Path::parse(&attribute)).transpose()?;
-    if machine.autoescapes() {
-        return join_escaped(machine, value, &separator, path.as_ref());
+    if interpreter.autoescapes() {
+        return join_escaped(interpreter, value, &separator, path.as_ref());
     }
-    let separator = repr::to_str(machine, &separator)?;
-    let mut out = repr::Text::new();
+    let separator = repr::to_str(interpreter, &separator)?;
+    let mut out = TextBuffer::new();
     for (at, item) in iterate(value)?.enumerate() {
         let mut item = item?;
         budget::steps(1)?;
         if let Some(path) = &path {
-            item = path.get(machine, &item, None)?;
+            item = path.get(interpreter, &item, None)?;
         }
         if at > 0 {
             out.push(&separator)?;
         }
         match item.as_str() {
             Some(content) => out.push(content)?,
-            None => out.push(&repr::to_str(machine, &item)?)?,
+            None => out.push(&repr::to_str(interpreter, &item)?)?,
         }
     }
     text(out.finish())
 }
 
-/// If a text among the items, or the separator, is marked as safe, so is the whole, and the others are escaped.
-fn join_escaped(machine: &mut Machine, value: &Value, separator: &Value, path: Option<&Path>) -> Fallible<Value> {
+/// Joins items. If an item or the separator is marked as safe, so is the result, and the others are
+/// escaped.
+fn join_escaped(
+    interpreter: &mut dyn Interpreter,
+    value: &Value,
+    separator: &Value,
+    path: Option<&Path>,
+) -> Fallible<Value> {
     let mut items = Vec::new();
     for item in iterate(value)? {
         budget::alloc_values(1)?;
         let item = item?;
-        items.push(path.map_or_else(|| Ok(item.clone()), |path| path.get(machine, &item, None))?);
+        items.push(path.map_or_else(|| Ok(item.clone()), |path| path.get(interpreter, &item, None))?);
     }
     let is_safe = separator.is_safe() || items.iter().any(Value::is_safe);
     let mut written = |value: &Value| {
-        let text = repr::to_str(machine, value)?;
-        if is_safe && !value.is_safe() { repr::escape_html(&text) } else { Ok(text) }
+        let text = repr::to_str(interpreter, value)?;
+        if is_safe && !value.is_safe() { markup::escape_html(&text) } else { Ok(text) }
     };
     let separator = written(separator)?;
-    let mut out = repr::Text::new();
+    let mut out = TextBuffer::new();
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             out.push(&separator)?;
@@ -140,7 +148,7 @@ fn join_escaped(machine: &mut Machine, value: &Value, separator: &Value, path: O
     if is_safe { safe_text(out.finish()) } else { text(out.finish()) }
 }
 
-pub(super) fn sum(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn sum(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [attribute, start] = args.bind("sum", ["attribute", "start"])?;
     let path = or_none(attribute).map(|attribute| Path::parse(&attribute)).transpose()?;
     let mut sum = start.unwrap_or_else(|| Value::from(0));
@@ -151,29 +159,29 @@ pub(super) fn sum(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fall
         let mut item = item?;
         budget::steps(3)?;
         if let Some(path) = &path {
-            item = path.get(machine, &item, None)?;
+            item = path.get(interpreter, &item, None)?;
         }
         sum = arithmetic::add(&sum, &item)?;
     }
     Ok(sum)
 }
 
-pub(super) fn min(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    extreme(machine, value, args, "<")
+pub(super) fn min(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    extreme(interpreter, value, args, "<")
 }
 
-pub(super) fn max(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    extreme(machine, value, args, ">")
+pub(super) fn max(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    extreme(interpreter, value, args, ">")
 }
 
-fn extreme(machine: &mut Machine, value: &Value, args: &Args<'_>, op: &str) -> Fallible<Value> {
+fn extreme(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>, op: &str) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("min", ["case_sensitive", "attribute"])?;
     let keys = Keys::new(attribute, flag(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
     for item in iterate(value)? {
         let item = item?;
         budget::steps(3)?;
-        let key = keys.of(machine, &item)?;
+        let key = keys.of(interpreter, &item)?;
         let better = match &best {
             Some((best, _)) => order::compare(&key, best, op)?,
             None => true,
@@ -185,7 +193,7 @@ fn extreme(machine: &mut Machine, value: &Value, args: &Args<'_>, op: &str) -> F
     Ok(best.map_or_else(|| Undefined::because("No aggregated item, sequence was empty."), |(_, item)| item))
 }
 
-/// What items are compared by.
+/// The keys by which items are compared.
 struct Keys {
     path: Path,
     ignore_case: bool,
@@ -196,17 +204,17 @@ impl Keys {
         Ok(Self { path: Path::parse(&attribute.unwrap_or_else(none))?, ignore_case: !case_sensitive })
     }
 
-    fn of(&self, machine: &mut Machine, item: &Value) -> Fallible<Value> {
-        self.of_or(machine, item, None)
+    fn of(&self, interpreter: &mut dyn Interpreter, item: &Value) -> Fallible<Value> {
+        self.of_or(interpreter, item, None)
     }
 
-    fn of_or(&self, machine: &mut Machine, item: &Value, default: Option<&Value>) -> Fallible<Value> {
-        let key = self.path.get(machine, item, default)?;
+    fn of_or(&self, interpreter: &mut dyn Interpreter, item: &Value, default: Option<&Value>) -> Fallible<Value> {
+        let key = self.path.get(interpreter, item, default)?;
         if self.ignore_case { ignore_case(key) } else { Ok(key) }
     }
 }
 
-pub(super) fn sort(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn sort(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [reverse, case_sensitive, attribute] = args.bind("sort", ["reverse", "case_sensitive", "attribute"])?;
     let mut keys = Vec::new();
     for path in sort_paths(attribute)? {
@@ -216,13 +224,13 @@ pub(super) fn sort(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fal
     for item in iterate(value)? {
         let item = item?;
         budget::alloc_values(KEYED_VALUES)?;
-        let parts = keys.iter().map(|keys| keys.of(machine, &item)).collect::<Fallible<Vec<_>>>()?;
+        let parts = keys.iter().map(|keys| keys.of(interpreter, &item)).collect::<Fallible<Vec<_>>>()?;
         items.push((list(parts)?, item));
     }
     list(order::sort(items, flag(reverse))?)
 }
 
-/// What an item costs while it is sorted by a key.
+/// The values that an item costs while it is sorted.
 const KEYED_VALUES: usize = 2;
 
 /// The attributes to sort by, separated by commas.
@@ -233,7 +241,7 @@ fn sort_paths(attribute: Option<Value>) -> Fallible<Vec<Value>> {
     }
 }
 
-pub(super) fn dictsort(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn dictsort(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [case_sensitive, by, reverse] = args.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
     let case_sensitive = flag(case_sensitive);
     let by_key = match by.as_ref().map(Value::as_str) {
@@ -242,8 +250,8 @@ pub(super) fn dictsort(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
         Some(_) => return Err(fail("You can only sort by either \"key\" or \"value\"")),
     };
     let Some(entries) = dict(value) else {
-        return match py(value) {
-            Py::Undefined(undefined) => Err(undefined.error()),
+        return match py_value(value) {
+            PyValue::Undefined(undefined) => Err(undefined.error()),
             _ => Err(fail(format!("'{}' object has no attribute 'items'", type_name(value)))),
         };
     };
@@ -256,7 +264,7 @@ pub(super) fn dictsort(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     list(order::sort(items, flag(reverse))?)
 }
 
-pub(super) fn groupby(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn groupby(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"])?;
     let attribute = required(attribute, "groupby", "attribute")?;
     let default = default.filter(|default| !default.is_none());
@@ -266,15 +274,15 @@ pub(super) fn groupby(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
     for item in iterate(value)? {
         let item = item?;
         budget::alloc_values(KEYED_VALUES)?;
-        items.push((keys.of_or(machine, &item, default.as_ref())?, item));
+        items.push((keys.of_or(interpreter, &item, default.as_ref())?, item));
     }
     let mut groups: Vec<(Value, Value, Vec<Value>)> = Vec::new();
     for item in order::sort(items, false)? {
-        let key = keys.of_or(machine, &item, default.as_ref())?;
+        let key = keys.of_or(interpreter, &item, default.as_ref())?;
         match groups.last_mut() {
-            Some((last, _, group)) if equal::equal(last, &key)? => group.push(item),
+            Some((last, _, group)) if equal(last, &key)? => group.push(item),
             _ => {
-                let shown = exact.of_or(machine, &item, default.as_ref())?;
+                let shown = exact.of_or(interpreter, &item, default.as_ref())?;
                 groups.push((key, shown, vec![item]));
             }
         }
@@ -283,7 +291,7 @@ pub(super) fn groupby(machine: &mut Machine, value: &Value, args: &Args<'_>) -> 
     list(groups.collect::<Fallible<_>>()?)
 }
 
-pub(super) fn unique(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn unique(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"])?;
     let keys = Keys::new(attribute, flag(case_sensitive))?;
     Generator::value(GeneratorKind::Function("sync_do_unique"), |out| {
@@ -291,7 +299,7 @@ pub(super) fn unique(machine: &mut Machine, value: &Value, args: &Args<'_>) -> F
         for item in iterate(value)? {
             let item = item?;
             budget::alloc_values(4)?;
-            if seen.insert(keys.of(machine, &item)?)? {
+            if seen.insert(keys.of(interpreter, &item)?)? {
                 out.push(item);
             }
         }
@@ -299,7 +307,7 @@ pub(super) fn unique(machine: &mut Machine, value: &Value, args: &Args<'_>) -> F
     })
 }
 
-pub(super) fn batch(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn batch(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"])?;
     let count = required(count, "batch", "linecount")?;
     Generator::value(GeneratorKind::Function("do_batch"), |out| {
@@ -307,9 +315,9 @@ pub(super) fn batch(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
         if items.is_empty() {
             return Ok(());
         }
-        // A row ends when as many items are in it: never, for what is no such number.
-        let size = match py(&count) {
-            Py::Float(float) if float >= 0.0 && float.fract() == 0.0 => float as usize,
+        // A row ends at this number of items. A count that is no whole number is never reached.
+        let size = match py_value(&count) {
+            PyValue::Float(float) if float >= 0.0 && float.fract() == 0.0 => float as usize,
             _ => int_arg(&count).ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX),
         };
         if size == 0 {
@@ -320,7 +328,7 @@ pub(super) fn batch(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
             if let Some(fill) = or_none(fill.clone())
                 && order::compare(&Value::from(row.len()), &count, "<")?
             {
-                if matches!(py(&count), Py::Float(_)) {
+                if matches!(py_value(&count), PyValue::Float(_)) {
                     return Err(fail("can't multiply sequence by non-int of type 'float'"));
                 }
                 budget::alloc_values(size - row.len())?;
@@ -332,7 +340,7 @@ pub(super) fn batch(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
     })
 }
 
-pub(super) fn slice(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn slice(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [count, fill] = args.bind("slice", ["slices", "fill_with"])?;
     let count = required(count, "slice", "slices")?;
     Generator::value(GeneratorKind::Function("sync_do_slice"), |out| {
@@ -354,4 +362,18 @@ pub(super) fn slice(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible
         }
         Ok(())
     })
+}
+
+/// Returns a text in lower case; one without upper-case letters is not copied.
+fn ignore_case(value: Value) -> Fallible<Value> {
+    let Some(content) = value.as_str() else {
+        return Ok(value);
+    };
+    budget::scan(content.len())?;
+    if content.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return Ok(value);
+    }
+    budget::walk(content.len())?;
+    budget::room(2 * content.len())?;
+    text(taint::strip(content).to_lowercase())
 }

@@ -2,73 +2,71 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::marks;
-use super::super::python::call::{Args, int_arg, or_none, text_arg};
-use super::super::python::{arithmetic, printf, repr, text};
-use super::super::unicode;
-use super::super::value::{
-    Dict, length as value_len, safe_text, text as new_text, text_like, text_part, tuple, type_name,
-};
-use super::{flag, html};
+use crate::arguments::Args;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::convert::{flag, int_arg, or_none, text_arg};
+use crate::python::{arithmetic, markup, printf, repr, text};
+use crate::text_buffer::TextBuffer;
+use crate::unicode::is_space;
+use crate::value::{Dict, length as value_len, safe_text, text as new_text, text_like, text_part, tuple, type_name};
+use crate::{budget, taint, unicode};
 
-/// jinja2's `soft_str`: texts stay what they are, everything else becomes text.
-fn soft_str(machine: &mut Machine, value: &Value) -> Fallible<Value> {
+/// Returns texts unchanged and other values as text, as jinja2's `soft_str` does.
+fn soft_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallible<Value> {
     match value.as_str() {
         Some(content) => {
             budget::walk(content.len())?;
             Ok(value.clone())
         }
-        None => new_text(repr::to_str(machine, value)?),
+        None => new_text(repr::to_str(interpreter, value)?),
     }
 }
 
-/// Makes sure that the text in upper case would fit, where letters may become three.
+/// Fails if the text in upper case would not fit; a character may become three.
 pub(crate) fn make_room(content: &str) -> Fallible<()> {
     if content.is_ascii() { Ok(()) } else { budget::room(3 * content.len()) }
 }
 
-/// A filter that turns one text into another of the same kind.
+/// Applies a function from text to text and keeps the kind of the text.
 fn change(
-    machine: &mut Machine,
+    interpreter: &mut dyn Interpreter,
     value: &Value,
     args: &Args<'_>,
     name: &str,
     change: fn(&str) -> String,
 ) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
-    let content = soft_str(machine, value)?;
+    let content = soft_str(interpreter, value)?;
     make_room(content.as_str().unwrap_or_default())?;
-    text_like(&content, marks::rewrite(content.as_str().unwrap_or_default(), change))
+    text_like(&content, taint::rewrite(content.as_str().unwrap_or_default(), change))
 }
 
-pub(super) fn upper(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    change(machine, value, args, "upper", str::to_uppercase)
+pub(super) fn upper(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(interpreter, value, args, "upper", str::to_uppercase)
 }
 
-pub(super) fn lower(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    change(machine, value, args, "lower", str::to_lowercase)
+pub(super) fn lower(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(interpreter, value, args, "lower", str::to_lowercase)
 }
 
-pub(super) fn capitalize(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
-    change(machine, value, args, "capitalize", text::capitalize)
+pub(super) fn capitalize(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+    change(interpreter, value, args, "capitalize", text::capitalize)
 }
 
-/// Unlike Python's method, only white space, hyphens and opening brackets begin a word.
-pub(super) fn title(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+/// Begins words, unlike Python's method, only after white space, hyphens and opening brackets.
+pub(super) fn title(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("title", [])?;
-    let content = soft_str(machine, value)?;
+    let content = soft_str(interpreter, value)?;
     let content = content.as_str().unwrap_or_default();
     make_room(content)?;
-    // Every word is put together from two parts.
+    // Every word is joined from two parts.
     budget::walk(content.len())?;
-    new_text(marks::rewrite(content, title_case))
+    new_text(taint::rewrite(content, title_case))
 }
 
 fn title_case(content: &str) -> String {
-    let separates = |c: char| matches!(c, '-' | '(' | '{' | '[' | '<') || super::super::lexer::is_space(c);
+    let separates = |c: char| matches!(c, '-' | '(' | '{' | '[' | '<') || is_space(c);
     let mut out = String::with_capacity(content.len());
     let mut rest = content;
     while let Some(first) = rest.chars().next() {
@@ -82,53 +80,53 @@ fn title_case(content: &str) -> String {
     out
 }
 
-pub(super) fn trim(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn trim(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [chars] = args.bind("trim", ["chars"])?;
     let chars = or_none(chars);
     let chars = chars.as_ref().map(|chars| text_arg(chars, "strip")).transpose()?;
-    let content = soft_str(machine, value)?;
+    let content = soft_str(interpreter, value)?;
     let stripped = text::strip(content.as_str().unwrap_or_default(), chars, true, true);
     text_part(&content, stripped)
 }
 
-pub(super) fn replace(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn replace(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [old, new, count] = args.bind("replace", ["old", "new", "count"])?;
     let (Some(old), Some(new)) = (old, new) else {
         return Err(fail("replace() missing required arguments"));
     };
     let count = usize::try_from(or_none(count).map_or(Ok(-1), |count| int_arg(&count))?).ok();
-    let content = match machine.autoescapes() && (old.is_safe() || new.is_safe()) {
-        true => html::escape(machine, value, &Args::of(&[]))?,
+    let content = match interpreter.autoescapes() && (old.is_safe() || new.is_safe()) {
+        true => markup::escape(interpreter, value)?,
         false => value.clone(),
     };
-    let is_safe = machine.autoescapes() && content.is_safe();
-    let old = repr::to_str(machine, &old)?;
+    let is_safe = interpreter.autoescapes() && content.is_safe();
+    let old = repr::to_str(interpreter, &old)?;
     let new_is_safe = new.is_safe();
-    let new = repr::to_str(machine, &new)?;
-    let new = if is_safe && !new_is_safe { repr::escape_html(&new)? } else { new };
-    let replaced = text::replace(&repr::to_str(machine, &content)?, &old, &new, count)?;
+    let new = repr::to_str(interpreter, &new)?;
+    let new = if is_safe && !new_is_safe { markup::escape_html(&new)? } else { new };
+    let replaced = text::replace(&repr::to_str(interpreter, &content)?, &old, &new, count)?;
     if is_safe { safe_text(replaced) } else { new_text(replaced) }
 }
 
-pub(super) fn center(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn center(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [width] = args.bind("center", ["width"])?;
     let width = width.map_or(Ok(80), |width| int_arg(&width))?;
-    let content = soft_str(machine, value)?;
+    let content = soft_str(interpreter, value)?;
     let centered = text::justify(content.as_str().unwrap_or_default(), width, ' ', text::Side::Center)?;
     text_like(&content, centered)
 }
 
-pub(super) fn format(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn format(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let values = match (args.positional.is_empty(), args.keywords.is_empty()) {
         (false, false) => return Err(fail("can't handle positional and keyword arguments at the same time")),
         (_, true) => tuple(args.positional.to_vec())?,
         (true, false) => Dict::value(args.keywords.clone())?,
     };
-    let content = soft_str(machine, value)?;
-    printf::format(machine, &content, &values)
+    let content = soft_str(interpreter, value)?;
+    printf::format(interpreter, &content, &values)
 }
 
-pub(super) fn indent(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn indent(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [width, first, blank] = args.bind("indent", ["width", "first", "blank"])?;
     let width = width.unwrap_or_else(|| Value::from(4));
     let indention = match width.as_str() {
@@ -143,7 +141,7 @@ pub(super) fn indent(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallibl
     };
     let lines = text::lines(content, false)?;
     let (first, blank) = (flag(first), flag(blank));
-    let mut out = repr::Text::new();
+    let mut out = TextBuffer::new();
     for (at, line) in lines.iter().enumerate() {
         if at > 0 {
             out.push("\n")?;
@@ -157,7 +155,7 @@ pub(super) fn indent(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallibl
     text_like(value, out.finish())
 }
 
-pub(super) fn truncate(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn truncate(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let [length, killwords, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let length = length.map_or(Ok(255), |length| int_arg(&length))?;
     let end = end.unwrap_or_else(|| Value::from("..."));
@@ -182,11 +180,11 @@ pub(super) fn truncate(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     new_text(format!("{cut}{end}"))
 }
 
-pub(super) fn wordcount(machine: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn wordcount(interpreter: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>("wordcount", [])?;
-    let content = soft_str(machine, value)?;
+    let content = soft_str(interpreter, value)?;
     let in_word = |c: char| c == '_' || unicode::is_alpha(c) || unicode::is_numeric(c);
-    let content = marks::plain(content.as_str().unwrap_or_default());
+    let content = taint::strip(content.as_str().unwrap_or_default());
     let words = content.split(|c| !in_word(c)).filter(|word| !word.is_empty());
     Ok(Value::from(words.count()))
 }

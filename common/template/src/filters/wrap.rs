@@ -4,20 +4,19 @@ use std::ops::Range;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::marks;
-use super::super::python::call::{Args, int_arg, or_none, text_arg};
-use super::super::python::repr::Text;
-use super::super::python::text::lines;
-use super::super::unicode;
-use super::super::value::text;
+use crate::arguments::Args;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::convert::{int_arg, or_none, text_arg};
+use crate::python::text::lines;
+use crate::text_buffer::TextBuffer;
+use crate::value::text;
+use crate::{budget, taint, unicode};
 
 /// White space that `textwrap` breaks at.
 const SPACE: [char; 6] = ['\t', '\n', '\x0b', '\x0c', '\r', ' '];
 
-pub(super) fn wordwrap(_: &mut Machine, value: &Value, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn wordwrap(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
     let names = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
     let [width, break_long, separator, on_hyphens] = args.bind("wordwrap", names)?;
     let width = width.map_or(Ok(79), |width| int_arg(&width))?;
@@ -28,7 +27,7 @@ pub(super) fn wordwrap(_: &mut Machine, value: &Value, args: &Args<'_>) -> Falli
     let width =
         usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| fail("invalid width (must be > 0)"))?;
     let wrapper = Wrapper { width, break_long: on(break_long), on_hyphens: on(on_hyphens) };
-    let mut out = Text::new();
+    let mut out = TextBuffer::new();
     for (at, paragraph) in lines(content, false)?.into_iter().enumerate() {
         out.push(if at > 0 { separator } else { "" })?;
         for (at, line) in wrapper.wrap(paragraph)?.into_iter().enumerate() {
@@ -45,7 +44,7 @@ struct Wrapper {
     on_hyphens: bool,
 }
 
-/// The characters of a paragraph, each with its place, and behind them its end.
+/// The characters of a paragraph, each with its offset, followed by the end.
 type Chars = [(usize, char)];
 
 impl Wrapper {
@@ -53,18 +52,18 @@ impl Wrapper {
     fn wrap(&self, paragraph: &str) -> Fallible<Vec<Range<usize>>> {
         budget::walk(paragraph.len())?;
         budget::room(paragraph.len().saturating_mul(4 * size_of::<(usize, char)>()))?;
-        let mut chars: Vec<_> = paragraph.char_indices().map(|(at, c)| (at, marks::letter(c))).collect();
+        let mut chars: Vec<_> = paragraph.char_indices().map(|(at, c)| (at, taint::strip_char(c))).collect();
         chars.push((paragraph.len(), ' '));
         let mut chunks = self.chunks(&chars[..chars.len() - 1]);
         chunks.reverse();
         let mut wrapped: Vec<Range<usize>> = Vec::new();
         while let Some(chunk) = chunks.last() {
-            if !wrapped.is_empty() && is_space(&chars[chunk.clone()])? {
+            if !wrapped.is_empty() && is_blank(&chars[chunk.clone()])? {
                 chunks.pop();
             }
             let mut line = self.fill(&chars, &mut chunks);
             if let Some(last) = line.last()
-                && is_space(&chars[last.clone()])?
+                && is_blank(&chars[last.clone()])?
             {
                 line.pop();
             }
@@ -75,7 +74,8 @@ impl Wrapper {
         Ok(wrapped)
     }
 
-    /// As many chunks as fit in a line; a chunk too long for any line is broken or stands alone.
+    /// Takes as many chunks as fit in a line. A chunk that is too long for any line is broken, or
+    /// gets its own line.
     fn fill(&self, chars: &Chars, chunks: &mut Vec<Range<usize>>) -> Vec<Range<usize>> {
         let (mut line, mut len) = (Vec::new(), 0);
         while let Some(chunk) = chunks.pop_if(|chunk| len + chunk.len() <= self.width) {
@@ -96,7 +96,7 @@ impl Wrapper {
         line
     }
 
-    /// How much of a chunk goes in the room that there is.
+    /// Returns the length of the part of a chunk that fits.
     fn break_at(&self, chunk: &Chars, room: usize) -> usize {
         let head = &chunk[..room];
         let hyphen = head.iter().rposition(|(_, c)| *c == '-').filter(|_| self.on_hyphens);
@@ -106,7 +106,7 @@ impl Wrapper {
         }
     }
 
-    /// Words and the space between them; words with hyphens are several chunks.
+    /// Splits into words and white space; words with hyphens are several chunks.
     fn chunks(&self, chars: &Chars) -> Vec<Range<usize>> {
         let mut chunks = Vec::new();
         let mut start = 0;
@@ -125,12 +125,12 @@ impl Wrapper {
     }
 }
 
-fn is_space(chunk: &Chars) -> Fallible<bool> {
+fn is_blank(chunk: &Chars) -> Fallible<bool> {
     budget::scan(chunk.len())?;
-    Ok(chunk.iter().all(|(_, c)| SPACE.contains(c) || super::super::lexer::is_space(*c)))
+    Ok(chunk.iter().all(|(_, c)| SPACE.contains(c) || unicode::is_space(*c)))
 }
 
-/// Breaks a word after hyphens that stand between letters, and around dashes.
+/// Splits a word after hyphens between letters, and around dashes.
 fn split_word(chars: &Chars, word: Range<usize>, chunks: &mut Vec<Range<usize>>) {
     let mut start = word.start;
     for at in word.clone() {
@@ -154,7 +154,7 @@ fn split_word(chars: &Chars, word: Range<usize>, chunks: &mut Vec<Range<usize>>)
     }
 }
 
-/// Where the dashes end that stand here between two words.
+/// Returns the end of the dashes between two words that start here.
 fn dashes(chars: &Chars, at: usize) -> Option<usize> {
     let before = chars[at.checked_sub(1)?].1;
     if !is_word(before) && !matches!(before, '!' | '"' | '\'' | '&' | '.' | ',' | '?') {
@@ -164,7 +164,8 @@ fn dashes(chars: &Chars, at: usize) -> Option<usize> {
     (end >= at + 2 && is_word(chars.get(end)?.1)).then_some(end)
 }
 
-/// Two letters (or a letter, a hyphen and a letter) before the hyphen, and the same after it.
+/// Returns true if two letters (or a letter, a hyphen and a letter) are before the hyphen, and the
+/// same behind it.
 fn breaks_after(chars: &Chars, hyphen: usize) -> bool {
     let letter = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|(_, c)| is_letter(*c));
     let hyphen_at = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|(_, c)| *c == '-');
@@ -179,4 +180,29 @@ fn is_word(c: char) -> bool {
 
 fn is_letter(c: char) -> bool {
     is_word(c) && unicode::decimal(c).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Wrapper;
+    use crate::budget::Meter;
+    use crate::limits::Limits;
+
+    fn wrapped(width: usize, paragraph: &str) -> Vec<String> {
+        let _meter = Meter::start(&Limits::default());
+        let wrapper = Wrapper { width, break_long: true, on_hyphens: true };
+        let lines = wrapper.wrap(paragraph).unwrap_or_default();
+        lines.into_iter().map(|line| paragraph[line].to_owned()).collect()
+    }
+
+    #[test]
+    fn lines_end_between_words() {
+        assert_eq!(wrapped(7, "one two three"), ["one two", "three"]);
+        assert_eq!(wrapped(5, "well-known fact"), ["well-", "known", "fact"]);
+    }
+
+    #[test]
+    fn long_words_are_broken() {
+        assert_eq!(wrapped(3, "abcdefg"), ["abc", "def", "g"]);
+    }
 }

@@ -1,13 +1,12 @@
 //! Numbers and quoted strings.
 
-use num_bigint::BigInt as Digits;
+use num_bigint::BigInt;
 
-use super::super::ast::Const;
-use super::super::error::CompileError;
-use super::super::value::BigInt;
 use super::fold_newlines;
+use crate::ast::Const;
+use crate::error::CompileError;
 
-/// The number that a text starts with, and its length.
+/// Returns the number at the start of a text, and its length.
 pub(super) fn number(text: &str, after_dot: bool) -> Option<(Const, usize)> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -23,7 +22,7 @@ fn without_underscores(text: &str) -> String {
     text.replace('_', "")
 }
 
-/// The length of a float: digits, then a fraction, an exponent, or both.
+/// Returns the length of a float: digits, then a fraction, an exponent, or both.
 fn float_len(text: &str) -> Option<usize> {
     let whole = digits_len(text, 10)?;
     let fraction = fraction_len(&text[whole..]).unwrap_or(0);
@@ -41,7 +40,7 @@ fn exponent_len(text: &str) -> Option<usize> {
     Some(text.len() - unsigned.len() + digits_len(unsigned, 10)?)
 }
 
-/// The length of digits with single underscores between them.
+/// Returns the length of digits with single underscores between them.
 fn digits_len(text: &str, radix: u32) -> Option<usize> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(|&byte| char::from(byte).is_digit(radix));
@@ -74,13 +73,13 @@ fn integer(text: &str) -> Option<(Const, usize)> {
     Some((int(&text[..len], 10)?, len))
 }
 
-/// A number that starts with 0 goes on only as long as it is 0.
+/// Returns the length of a number that starts with 0: only zeros belong to it.
 fn zeros_len(digits: &str) -> usize {
     let zeros = digits.find(|c| c != '0' && c != '_').unwrap_or(digits.len());
     digits[..zeros].trim_end_matches('_').len()
 }
 
-/// More digits than CPython reads.
+/// The most digits that CPython reads.
 const MAX_DIGITS: usize = 4300;
 
 fn int(digits: &str, radix: u32) -> Option<Const> {
@@ -90,11 +89,11 @@ fn int(digits: &str, radix: u32) -> Option<Const> {
     }
     match i128::from_str_radix(&digits, radix) {
         Ok(int) => Some(Const::Int(int)),
-        Err(_) => Some(Const::BigInt(BigInt::from(Digits::parse_bytes(digits.as_bytes(), radix)?))),
+        Err(_) => Some(Const::BigInt(BigInt::parse_bytes(digits.as_bytes(), radix)?)),
     }
 }
 
-/// Why a quoted string cannot be read.
+/// Why a quoted string is invalid.
 pub(super) enum Problem {
     Malformed(&'static str),
     Unsupported(&'static str),
@@ -109,7 +108,7 @@ impl Problem {
     }
 }
 
-/// The length of the quoted string that a text starts with, and what it says.
+/// Returns the length and content of the quoted string at the start of a text.
 pub(super) fn string(text: &str) -> Option<(usize, Result<String, Problem>)> {
     let bytes = text.as_bytes();
     let quote = *bytes.first()?;
@@ -136,7 +135,7 @@ fn unescape(text: &str) -> Result<String, Problem> {
     Ok(out)
 }
 
-/// Resolves one escape, given what follows its backslash; returns what follows the escape.
+/// Resolves the escape behind a backslash; returns the rest of the text.
 fn escape<'t>(text: &'t str, out: &mut String) -> Result<&'t str, Problem> {
     let mut chars = text.chars();
     let Some(c) = chars.next() else {
@@ -170,7 +169,8 @@ fn escape<'t>(text: &'t str, out: &mut String) -> Result<&'t str, Problem> {
     Ok(chars.as_str())
 }
 
-/// Jinja2 writes other characters as escapes first, so a backslash before one escapes the escape's own backslash.
+/// Jinja2 first writes other characters as escapes, so a backslash before one escapes the backslash
+/// of that escape.
 fn backslash_replaced(c: char) -> String {
     match u32::from(c) {
         code @ ..=0xff => format!("\\x{code:02x}"),

@@ -1,8 +1,11 @@
-//! What stands inside `{{ }}` and `{% %}`.
+//! The inside of `{{ }}` and `{% %}`.
 
-use super::super::error::CompileError;
-use super::literal::{number, string};
-use super::{Lexer, TokenKind, leading_space};
+use super::TokenKind;
+use super::literal::string;
+use crate::error::CompileError;
+use crate::lexer::Lexer;
+use crate::lexer::leading_space;
+use crate::lexer::literal::number;
 
 /// Longest first.
 const OPERATORS: [&str; 26] = [
@@ -33,7 +36,8 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Reads tokens up to the end of the tag; gives the sign before the end, or nothing at the end of the template.
+    /// Reads tokens up to the end of the tag. Returns the sign before the end, or nothing at the
+    /// end of the template.
     #[expect(clippy::option_option, reason = "no end at all differs from an end without a sign")]
     fn tag(&mut self, end: &str) -> Result<Option<Option<u8>>, CompileError> {
         let mut open = Vec::new();
@@ -123,7 +127,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The sign of the tag end that a text starts with, if it starts with one.
+/// Returns the sign of a tag end at the start of a text.
 #[expect(clippy::option_option, reason = "no end at all differs from an end without a sign")]
 fn end_of_tag(rest: &str, end: &str) -> Option<Option<u8>> {
     if rest.starts_with(end) {

@@ -1,9 +1,10 @@
 //! The text between tags, comments and raw blocks.
 
-use super::super::error::CompileError;
-use super::{Lexer, TokenKind, is_space, leading_space};
+use super::{Lexer, TokenKind, leading_space};
+use crate::error::CompileError;
+use crate::unicode::is_space;
 
-/// What opens at a `{`.
+/// The construct that a `{` opens.
 enum Opening {
     Variable,
     Block,
@@ -31,7 +32,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// What is left of the text before a tag, after white space control.
+    /// Returns the rest of the text before a tag after white-space control.
     fn keep<'t>(&self, text: &'t str, sign: Option<u8>, variable: bool) -> &'t str {
         match sign {
             Some(b'-') => text.trim_end_matches(is_space),
@@ -48,7 +49,7 @@ impl Lexer<'_> {
         if at_line_start && text[line_start..].chars().all(is_space) { &text[..line_start] } else { text }
     }
 
-    /// Moves on over text of which only `kept` is put out.
+    /// Advances over text of which `kept` is written.
     fn data(&mut self, len: usize, kept: &str) -> Result<(), CompileError> {
         if !kept.is_empty() {
             self.push(TokenKind::Data(kept.to_owned()));
@@ -71,7 +72,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// White space that a closing tag swallows: all of it after `-`, else one line end.
+    /// Skips the white space behind a closing tag: all of it after `-`, else one line end.
     pub(super) fn after_tag(&mut self, sign: Option<u8>) {
         let swallowed = match sign {
             Some(b'-') => leading_space(self.rest()),
@@ -97,7 +98,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The length of an opening with its sign.
+/// The length of an opening and its sign.
 fn signed(sign: Option<u8>) -> usize {
     if matches!(sign, Some(b'-' | b'+')) { 3 } else { 2 }
 }
@@ -119,7 +120,7 @@ fn find_opening(text: &str) -> Option<(usize, Opening)> {
     }
 }
 
-/// The length of the `{% raw %}` tag that a text starts with, with the white space that it swallows.
+/// Returns the length of a leading `{% raw %}` tag with the white space that it removes.
 fn raw_tag(text: &str) -> Option<usize> {
     let rest = named_tag(&text[2..], "raw")?;
     if let Some(rest) = rest.strip_prefix("-%}") {
@@ -128,14 +129,14 @@ fn raw_tag(text: &str) -> Option<usize> {
     rest.strip_prefix("%}").map(|rest| text.len() - rest.len())
 }
 
-/// What follows a tag's name, if it has that name.
+/// Returns the text behind a tag's name, if it has this name.
 fn named_tag<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     let rest = rest.trim_start_matches(is_space).strip_prefix(name)?;
     Some(rest.trim_start_matches(is_space))
 }
 
-/// Start and length of the next `{% endraw %}` tag, and its opening sign.
+/// Returns the start and length of the next `{% endraw %}` tag, and its opening sign.
 fn find_endraw(text: &str) -> Option<(usize, usize, Option<u8>)> {
     let mut from = 0;
     loop {

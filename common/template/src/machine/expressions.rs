@@ -4,81 +4,129 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::marks;
-use super::super::predicates::Predicate;
-use super::super::program::{Args, Comparison, Escaping, Node, NodeKind};
-use super::super::python::{attribute, call, repr};
-use super::super::value::{Block, Dict, Obj, Undefined, list, obj, safe_text, tuple};
-use super::{Locals, Machine};
+use super::locals::Locals;
+use super::state::Machine;
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::interpreter::{Binary, Check, Comparison, Filter, Predicate};
+use crate::program::{self, Escaping, Local, Node, NodeKind};
+use crate::python::{attribute, call, repr};
+use crate::taint;
+use crate::value::{Block, Dict, PyObject, Undefined, list, py_object, safe_text, tuple};
 
-/// Shorter texts are compared in no time.
+/// Shorter texts are compared in negligible time.
 const LONG_TEXT: usize = 64;
 
-/// Stands for a value that is not there where nobody asks why.
+/// A missing value whose cause does not matter.
 static NOTHING: Value = Value::UNDEFINED;
 
+/// The evaluation of a node: a borrowed variable, constant or item, or a new value.
+type Evaluated<'a> = Fallible<Cow<'a, Value>>;
+
 impl Machine {
-    /// The value of a node.
-    pub(crate) fn eval<'a>(&mut self, locals: &'a Locals, node: &'a Node) -> Fallible<Cow<'a, Value>> {
-        match &node.kind {
-            NodeKind::Const(value) => Ok(Cow::Borrowed(value)),
-            NodeKind::Context(place) => Ok(Cow::Borrowed(locals.context(*place))),
-            NodeKind::Variable(local, unset) => {
-                let value = locals.get(*local);
-                Ok(if value.is_undefined() { Cow::Borrowed(unset) } else { value })
-            }
+    /// Returns the value of a node.
+    ///
+    /// The match names every kind of node, so that a new kind fails to compile until it is handled.
+    pub(crate) fn eval<'a>(&mut self, locals: &'a Locals, node: &'a Node) -> Evaluated<'a> {
+        let value = match &node.kind {
+            NodeKind::Const(value) => return Ok(Cow::Borrowed(value)),
+            NodeKind::Context(place) => return Ok(Cow::Borrowed(locals.context(*place))),
+            NodeKind::Variable(local, unset) => return Ok(variable(locals, *local, unset)),
             NodeKind::Key(operand, name) => {
                 let value = self.eval(locals, operand)?;
-                self.key(value, name).map_err(|error| error.at(node.line))
+                self.key(value, name)
             }
-            _ => self.compute(locals, node).map_err(|error| error.at(node.line)),
-        }
-    }
-
-    fn compute<'a>(&mut self, locals: &'a Locals, node: &'a Node) -> Fallible<Cow<'a, Value>> {
-        match &node.kind {
             NodeKind::And(sides) => self.either(locals, sides, false),
             NodeKind::Or(sides) => self.either(locals, sides, true),
             NodeKind::If(parts) => {
-                let [test, then, otherwise] = &**parts;
-                let chosen = if self.truth(locals, test)? { then } else { otherwise };
-                self.eval(locals, chosen)
+                let chosen = self.chosen(locals, parts)?;
+                return self.eval(locals, chosen);
             }
-            _ => self.make(locals, node).map(Cow::Owned),
-        }
+            NodeKind::Param(local) => owned(Ok(present(&locals.get(*local)))),
+            NodeKind::Attribute(operand, name) => owned(self.attribute(locals, operand, name)),
+            NodeKind::Item(parts) => owned(self.item(locals, parts)),
+            NodeKind::Slice(parts) => owned(self.slice(locals, parts)),
+            NodeKind::Unary(op, operand) => owned(self.eval(locals, operand).and_then(|value| op(&value))),
+            NodeKind::Binary(op, parts) => owned(self.binary(locals, *op, parts)),
+            NodeKind::Sum(parts) => owned(self.sum(locals, parts)),
+            NodeKind::Concat(parts) => owned(self.concat(locals, parts)),
+            NodeKind::SafeConcat(parts) => owned(self.safe_concat(locals, parts)),
+            NodeKind::Safe(operand, escaping) => owned(self.marked_safe(locals, operand, *escaping)),
+            NodeKind::Chain(first, rest) => owned(self.chain(locals, first, rest)),
+            NodeKind::List(items) => owned(self.all(locals, items).and_then(list)),
+            NodeKind::Tuple(items) => owned(self.all(locals, items).and_then(tuple)),
+            NodeKind::Dict(entries) => owned(self.dict(locals, entries)),
+            NodeKind::Template(blocks) => owned(self.template(locals, blocks)),
+            NodeKind::Call(callee, args) => owned(self.called(locals, callee, args)),
+            NodeKind::Method(receiver, name, args) => owned(self.method(locals, receiver, name, args)),
+            NodeKind::Filter(filter, operand, args) => owned(self.filtered(locals, filter.run, operand, args)),
+            NodeKind::Fail(parts, message) => owned(self.failed(locals, parts, message)),
+            NodeKind::Not(operand) => boolean(self.truth(locals, operand).map(|truth| !truth)),
+            NodeKind::Check(check, operand) => boolean(self.checks(locals, *check, operand)),
+            NodeKind::IsText(operand, text, wanted) => boolean(self.is_text(locals, operand, text, *wanted)),
+            NodeKind::Compare(compare, parts) => boolean(self.compares(locals, *compare, parts)),
+            NodeKind::Test(test, operand, args) => boolean(self.passes(locals, *test, operand, args)),
+        };
+        value.map_err(|error| error.at(node.line))
     }
 
-    /// The value of a node that makes a new one.
-    fn make(&mut self, locals: &Locals, node: &Node) -> Fallible<Value> {
-        match &node.kind {
-            NodeKind::Param(local) => Ok(present(&locals.get(*local))),
-            NodeKind::Attribute(operand, name) => {
-                let value = self.eval(locals, operand)?;
-                attribute::attribute(self, &value, name)
-            }
-            NodeKind::Item(parts) => {
-                let [value, key] = self.both(locals, parts)?;
-                attribute::item(self, &value, &key)
-            }
-            NodeKind::Slice(parts) => self.slice(locals, parts),
-            NodeKind::Unary(op, operand) => op(&*self.eval(locals, operand)?),
-            NodeKind::Binary(op, parts) => {
-                let [left, right] = self.both(locals, parts)?;
-                op(self, &left, &right)
-            }
-            NodeKind::Sum(parts) => self.sum(locals, parts),
-            NodeKind::Concat(parts) => self.concat(locals, parts),
-            NodeKind::SafeConcat(parts) => self.safe_concat(locals, parts),
-            NodeKind::Safe(operand, escaping) => self.marked_safe(locals, operand, *escaping),
-            NodeKind::Chain(first, rest) => self.chain(locals, first, rest),
-            NodeKind::List(items) => list(self.all(locals, items)?),
-            NodeKind::Tuple(items) => tuple(self.all(locals, items)?),
-            NodeKind::Dict(entries) => self.dict(locals, entries),
-            NodeKind::Template(blocks) => self.template(locals, blocks),
-            _ => self.called(locals, node),
-        }
+    /// Returns the truth of a node. For a test or a comparison, no value is created.
+    pub(super) fn truth(&mut self, locals: &Locals, node: &Node) -> Fallible<bool> {
+        let truth = match &node.kind {
+            NodeKind::Not(operand) => self.truth(locals, operand).map(|truth| !truth),
+            NodeKind::And(sides) => Ok(self.truth(locals, &sides[0])? && self.truth(locals, &sides[1])?),
+            NodeKind::Or(sides) => Ok(self.truth(locals, &sides[0])? || self.truth(locals, &sides[1])?),
+            NodeKind::Check(check, operand) => self.checks(locals, *check, operand),
+            NodeKind::IsText(operand, text, wanted) => self.is_text(locals, operand, text, *wanted),
+            NodeKind::Compare(compare, parts) => self.compares(locals, *compare, parts),
+            NodeKind::Test(test, operand, args) => self.passes(locals, *test, operand, args),
+            // `eval` never asks for the truth of its own node, so this cannot recurse without end.
+            _ => Ok(self.look(locals, node)?.is_true()),
+        };
+        truth.map_err(|error| error.at(node.line))
+    }
+
+    fn checks(&mut self, locals: &Locals, check: Check, operand: &Node) -> Fallible<bool> {
+        Ok(check(&*self.look(locals, operand)?))
+    }
+
+    fn is_text(&mut self, locals: &Locals, operand: &Node, text: &str, wanted: bool) -> Fallible<bool> {
+        let value = self.look(locals, operand)?;
+        budget::steps(text.len() / LONG_TEXT)?;
+        Ok(value.as_str().is_some_and(|found| taint::same(found, text)) == wanted)
+    }
+
+    fn compares(&mut self, locals: &Locals, compare: Comparison, parts: &[Node; 2]) -> Fallible<bool> {
+        let [left, right] = self.both(locals, parts)?;
+        compare(&left, &right)
+    }
+
+    fn passes(&mut self, locals: &Locals, test: Predicate, operand: &Node, args: &program::Args) -> Fallible<bool> {
+        let value = self.eval(locals, operand)?;
+        let args = self.args(locals, args)?;
+        test.holds(self, &value, &args)
+    }
+
+    /// Returns the branch of a conditional expression that its test selects.
+    pub(super) fn chosen<'a>(&mut self, locals: &Locals, parts: &'a [Node; 3]) -> Fallible<&'a Node> {
+        let [test, then, otherwise] = parts;
+        Ok(if self.truth(locals, test)? { then } else { otherwise })
+    }
+
+    fn attribute(&mut self, locals: &Locals, operand: &Node, name: &Value) -> Fallible<Value> {
+        let value = self.eval(locals, operand)?;
+        attribute::attribute(self, &value, name)
+    }
+
+    fn item(&mut self, locals: &Locals, parts: &[Node; 2]) -> Fallible<Value> {
+        let [value, key] = self.both(locals, parts)?;
+        attribute::item(self, &value, &key)
+    }
+
+    fn binary(&mut self, locals: &Locals, op: Binary, parts: &[Node; 2]) -> Fallible<Value> {
+        let [left, right] = self.both(locals, parts)?;
+        op(self, &left, &right)
     }
 
     fn marked_safe(&mut self, locals: &Locals, operand: &Node, escaping: Escaping) -> Fallible<Value> {
@@ -89,61 +137,31 @@ impl Machine {
         safe_text(repr::to_str(self, &value)?)
     }
 
-    /// The value of a node that calls something.
-    fn called(&mut self, locals: &Locals, node: &Node) -> Fallible<Value> {
-        match &node.kind {
-            NodeKind::Call(callee, args) => {
-                let callee = self.eval(locals, callee)?;
-                let args = self.args(locals, args)?;
-                call::call(self, &callee, &args)
-            }
-            NodeKind::Method(receiver, name, args) => {
-                let receiver = self.eval(locals, receiver)?;
-                let args = self.args(locals, args)?;
-                call::call_method(self, &receiver, name, &args)
-            }
-            NodeKind::Filter(filter, operand, args) => {
-                let value = self.eval(locals, operand)?;
-                let args = self.args(locals, args)?;
-                filter(self, &value, &args)
-            }
-            NodeKind::Fail(parts, message) => {
-                parts.iter().try_for_each(|part| self.eval(locals, part).map(drop))?;
-                Err(fail(message.as_str()))
-            }
-            _ => self.truth(locals, node).map(Value::from),
-        }
+    fn called(&mut self, locals: &Locals, callee: &Node, args: &program::Args) -> Fallible<Value> {
+        let callee = self.eval(locals, callee)?;
+        let args = self.args(locals, args)?;
+        call::call(self, &callee, &args)
     }
 
-    /// Whether the value of a node is true, without making a value where none is needed.
-    pub(super) fn truth(&mut self, locals: &Locals, node: &Node) -> Fallible<bool> {
-        let truth = match &node.kind {
-            NodeKind::Not(operand) => Ok(!self.truth(locals, operand)?),
-            NodeKind::And(sides) => Ok(self.truth(locals, &sides[0])? && self.truth(locals, &sides[1])?),
-            NodeKind::Or(sides) => Ok(self.truth(locals, &sides[0])? || self.truth(locals, &sides[1])?),
-            NodeKind::Check(check, operand) => Ok(check(&*self.look(locals, operand)?)),
-            NodeKind::IsText(operand, text, wanted) => {
-                let value = self.look(locals, operand)?;
-                budget::steps(text.len() / LONG_TEXT)?;
-                Ok(value.as_str().is_some_and(|found| marks::same(found, text)) == *wanted)
-            }
-            NodeKind::Compare(compare, parts) => {
-                self.both(locals, parts).and_then(|[left, right]| compare(&left, &right))
-            }
-            NodeKind::Test(test, operand, args) => self.passes(locals, *test, operand, args),
-            _ => Ok(self.look(locals, node)?.is_true()),
-        };
-        truth.map_err(|error| error.at(node.line))
+    fn method(&mut self, locals: &Locals, receiver: &Node, name: &Value, args: &program::Args) -> Fallible<Value> {
+        let receiver = self.eval(locals, receiver)?;
+        let args = self.args(locals, args)?;
+        call::call_method(self, &receiver, name, &args)
     }
 
-    fn passes(&mut self, locals: &Locals, test: Predicate, operand: &Node, args: &Args) -> Fallible<bool> {
+    fn filtered(&mut self, locals: &Locals, filter: Filter, operand: &Node, args: &program::Args) -> Fallible<Value> {
         let value = self.eval(locals, operand)?;
         let args = self.args(locals, args)?;
-        test.holds(self, &value, &args)
+        filter(self, &value, &args)
     }
 
-    /// The value of a node, where it does not matter why a value is not there.
-    fn look<'a>(&mut self, locals: &'a Locals, node: &'a Node) -> Fallible<Cow<'a, Value>> {
+    fn failed(&mut self, locals: &Locals, parts: &[Node], message: &str) -> Fallible<Value> {
+        parts.iter().try_for_each(|part| self.eval(locals, part).map(drop))?;
+        Err(fail(message))
+    }
+
+    /// Returns the value of a node whose cause, if it is missing, does not matter.
+    fn look<'a>(&mut self, locals: &'a Locals, node: &'a Node) -> Evaluated<'a> {
         let NodeKind::Key(operand, name) = &node.kind else {
             return self.eval(locals, node);
         };
@@ -156,7 +174,7 @@ impl Machine {
         Ok(found.map_err(|error| error.at(node.line))?.unwrap_or(Cow::Borrowed(&NOTHING)))
     }
 
-    fn key<'a>(&mut self, value: Cow<'a, Value>, name: &Value) -> Fallible<Cow<'a, Value>> {
+    fn key<'a>(&mut self, value: Cow<'a, Value>, name: &Value) -> Evaluated<'a> {
         match value {
             Cow::Borrowed(value) => {
                 let found = attribute::key(self, value, text(name))?;
@@ -169,8 +187,8 @@ impl Machine {
         }
     }
 
-    /// `and` and `or`: the right side is evaluated only if the left does not decide.
-    fn either<'a>(&mut self, locals: &'a Locals, sides: &'a [Node; 2], decides: bool) -> Fallible<Cow<'a, Value>> {
+    /// Evaluates `and` or `or`: the right side only if the left does not decide.
+    fn either<'a>(&mut self, locals: &'a Locals, sides: &'a [Node; 2], decides: bool) -> Evaluated<'a> {
         let left = self.eval(locals, &sides[0])?;
         if left.is_true() == decides { Ok(left) } else { self.eval(locals, &sides[1]) }
     }
@@ -200,7 +218,7 @@ impl Machine {
         for (name, function) in blocks {
             references.push(Block { name: name.clone(), function: self.eval(locals, function)?.into_owned() });
         }
-        Ok(Obj::Template(references).value())
+        Ok(PyObject::Template(references).value())
     }
 
     fn slice(&mut self, locals: &Locals, parts: &[Node; 4]) -> Fallible<Value> {
@@ -211,13 +229,13 @@ impl Machine {
             Err(error)
                 if self.computes_constants && !error.is_fatal() && attribute::slices_to_undefined(&value, &bounds) =>
             {
-                Ok(Undefined::because("a slice of what cannot be sliced"))
+                Ok(Undefined::because("the sliced value cannot be sliced"))
             }
             result => result,
         }
     }
 
-    /// `a < b < c`: every operand is evaluated once, and none after a comparison that does not hold.
+    /// Evaluates `a < b < c`: every operand once, and none after a comparison that does not hold.
     fn chain(&mut self, locals: &Locals, first: &Node, rest: &[(Comparison, Node)]) -> Fallible<Value> {
         let mut left = self.eval(locals, first)?;
         for (compare, operand) in rest {
@@ -230,9 +248,9 @@ impl Machine {
         Ok(Value::from(true))
     }
 
-    fn args(&mut self, locals: &Locals, args: &Args) -> Fallible<call::Args<'static>> {
+    fn args(&mut self, locals: &Locals, args: &program::Args) -> Fallible<Args<'static>> {
         if args.is_empty() {
-            return Ok(call::Args::of(&[]));
+            return Ok(Args::of(&[]));
         }
         let mut positional = self.all(locals, &args.positional)?;
         let splat = args.splat.as_ref().map(|splat| self.eval(locals, splat)).transpose()?;
@@ -247,8 +265,22 @@ impl Machine {
         if let Some(splat) = keyword_splat {
             call::add_keywords(&mut keywords, &splat)?;
         }
-        Ok(call::Args { positional: positional.into(), keywords })
+        Ok(Args { positional: positional.into(), keywords })
     }
+}
+
+/// Returns a variable, or `unset` while no code has set it.
+fn variable<'a>(locals: &'a Locals, local: Local, unset: &'a Value) -> Cow<'a, Value> {
+    let value = locals.get(local);
+    if value.is_undefined() { Cow::Borrowed(unset) } else { value }
+}
+
+fn owned<'a>(value: Fallible<Value>) -> Evaluated<'a> {
+    value.map(Cow::Owned)
+}
+
+fn boolean<'a>(truth: Fallible<bool>) -> Evaluated<'a> {
+    truth.map(|truth| Cow::Owned(Value::from(truth)))
 }
 
 fn text(name: &Value) -> &str {
@@ -257,8 +289,8 @@ fn text(name: &Value) -> &str {
 
 /// A parameter that was not passed is undefined to the defaults of others.
 fn present(value: &Value) -> Value {
-    match obj(value) {
-        Some(Obj::Missing) => Undefined::because("a parameter has no value yet"),
+    match py_object(value) {
+        Some(PyObject::Missing) => Undefined::because("a parameter has no value yet"),
         _ => value.clone(),
     }
 }

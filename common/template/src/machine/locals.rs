@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::super::program::{Function, Local};
-use super::super::value::Shared;
+use crate::program::{Function, Local};
+use crate::value::Shared;
 
-/// The variables of a running function. One that no code has set is [`Value::UNDEFINED`].
+/// The variables of a running function. An unset one is [`Value::UNDEFINED`].
 #[derive(Debug, Default)]
 pub(crate) struct Locals {
     context: Arc<Vec<Value>>,
@@ -18,7 +18,7 @@ pub(crate) struct Locals {
 #[derive(Debug)]
 enum Variable {
     Own(Value),
-    /// Other functions see it too.
+    /// Shared with other functions.
     Shared(Arc<Shared>),
 }
 
@@ -51,7 +51,7 @@ impl Locals {
         }
     }
 
-    /// Makes a variable one that other functions see; true if it was not one before.
+    /// Shares a variable with other functions; the flag is true if it was not shared before.
     pub(super) fn share(&mut self, local: Local) -> (Arc<Shared>, bool) {
         let variable = &mut self.variables[local as usize];
         match variable {

@@ -2,14 +2,15 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::program::{Filtering, For};
-use super::super::value::{Items, Loop, Obj, is_iterable, obj, type_name};
+use super::locals::Locals;
+use super::state::Machine;
 use super::statements::Flow;
-use super::{Locals, Machine};
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::program::{Filtering, For};
+use crate::value::{Items, Loop, PyObject, is_iterable, py_object, type_name};
 
-/// What gives the items of the rounds.
+/// The source of the items.
 #[derive(Debug)]
 enum Rounds {
     Plain(Items),
@@ -59,7 +60,7 @@ impl Machine {
             }
             None => (None, 0),
         };
-        let object = Obj::Loop(Loop::new(&items, filter, recurse, depth)).value();
+        let object = PyObject::Loop(Loop::new(&items, filter, recurse, depth)).value();
         locals.set(counter, object.clone());
         Ok(Rounds::Counted(object))
     }
@@ -67,14 +68,14 @@ impl Machine {
     fn next_item(&mut self, rounds: &mut Rounds) -> Fallible<Option<Value>> {
         match rounds {
             Rounds::Plain(items) => items.next().transpose(),
-            Rounds::Counted(object) => match obj(object) {
-                Some(Obj::Loop(object)) => object.next(self),
+            Rounds::Counted(object) => match py_object(object) {
+                Some(PyObject::Loop(object)) => object.next(self),
                 _ => Ok(None),
             },
         }
     }
 
-    /// Whether there is a round for the item; one that counts its rounds has asked already.
+    /// Returns true if the item passes the loop's `if`. A counted loop has tested it already.
     fn passes_filter(&mut self, locals: &mut Locals, filter: &Filtering, item: &Value, line: u32) -> Fallible<bool> {
         match filter {
             Filtering::Test(target, test) => {

@@ -1,41 +1,25 @@
-//! What a render puts out, and where `{% generation %}` blocks stand in it.
+//! The output of a render, and the spans of `{% generation %}` blocks in it.
 
-use std::borrow::Cow;
-use std::fmt::Write;
 use std::ops::Range;
 
-use minijinja::Value;
-
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::filters::html;
-use super::super::program::{Escaping, Node, NodeKind};
-use super::super::python::call::Args;
-use super::super::python::{arithmetic, repr};
-use super::super::value::{safe_text, text, type_name};
-use super::{Locals, Machine};
-
-/// What a 64-bit integer takes at most in the output.
-const MAX_INT_DIGITS: usize = 20;
-
-/// The text that was put out, followed by what is being captured and by texts that are being put together.
+/// The text so far, followed by the captured texts and by texts that are being joined.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    text: String,
-    /// Where the captures begin, outermost first.
-    marks: Vec<usize>,
-    /// Where generation blocks begin, in bytes, and how many characters they have.
-    spans: Vec<(usize, usize)>,
+    pub(super) text: String,
+    /// The offsets of the captures, outermost first.
+    pub(super) captures: Vec<usize>,
+    /// The offsets of generation blocks, and their lengths in characters.
+    pub(super) spans: Vec<(usize, usize)>,
 }
 
 impl Output {
-    /// How much the template itself has put out.
-    fn written(&self) -> usize {
-        self.marks.first().copied().unwrap_or(self.text.len())
+    /// The length of the text that the template itself has written.
+    pub(super) fn written(&self) -> usize {
+        self.captures.first().copied().unwrap_or(self.text.len())
     }
 
-    /// The text, and the bytes of the generation blocks. A block inside of a macro has no place of its own and may lie
-    /// beyond the end.
+    /// Returns the text and the byte ranges of the generation blocks. A block inside a macro has no
+    /// place in the text, so its range may be cut.
     pub(super) fn finish(self) -> (String, Vec<Range<usize>>) {
         let Self { text, spans, .. } = self;
         let end = |start: usize, chars| {
@@ -43,214 +27,5 @@ impl Output {
         };
         let spans = spans.into_iter().map(|(start, chars)| start..end(start, chars)).collect();
         (text, spans)
-    }
-}
-
-impl Machine {
-    /// Runs something, and gives what it put out.
-    pub(super) fn captured<T>(&mut self, run: impl FnOnce(&mut Self) -> Fallible<T>) -> Fallible<(T, Value)> {
-        let (start, depth) = self.begin_capture();
-        let result = run(self);
-        self.output.marks.truncate(depth);
-        let text = self.text_since(start);
-        self.output.text.truncate(start);
-        Ok((result?, text))
-    }
-
-    fn begin_capture(&mut self) -> (usize, usize) {
-        let (start, depth) = (self.output.text.len(), self.output.marks.len());
-        self.output.marks.push(start);
-        (start, depth)
-    }
-
-    /// Runs something and notes that what it puts out is a generation block.
-    pub(super) fn generation<T>(&mut self, run: impl FnOnce(&mut Self) -> Fallible<T>) -> Fallible<T> {
-        let written = self.output.written();
-        let (start, depth) = self.begin_capture();
-        let result = run(self);
-        self.output.marks.truncate(depth);
-        let result = result?;
-        let chars = self.output.text[start..].chars().count();
-        self.output.spans.push((written, chars));
-        Ok(result)
-    }
-
-    /// Puts out a text.
-    pub(super) fn write_text(&mut self, text: &str) -> Fallible<()> {
-        budget::output(text.len())?;
-        self.output.text.push_str(text);
-        Ok(())
-    }
-
-    /// Puts a value out as `str(value)`.
-    fn write(&mut self, value: &Value) -> Fallible<()> {
-        if let Some(text) = value.as_str() {
-            return self.write_text(text);
-        }
-        match value.is_integer().then(|| value.as_i64()).flatten() {
-            Some(int) => {
-                budget::output(MAX_INT_DIGITS)?;
-                write!(self.output.text, "{int}").map_err(|_| fail("the output cannot be written"))
-            }
-            None => {
-                let text = repr::to_str(self, value)?;
-                self.write_text(&text)
-            }
-        }
-    }
-
-    /// What call and filter blocks put out is not turned into text.
-    pub(super) fn write_only_text(&mut self, value: &Value) -> Fallible<()> {
-        match value.as_str() {
-            Some(text) => self.write_text(text),
-            None => Err(fail(format!("expected str instance, {} found", type_name(value)))),
-        }
-    }
-
-    /// Puts out the value of a node, in pieces if it is made of such.
-    pub(super) fn print(&mut self, locals: &Locals, node: &Node) -> Fallible<()> {
-        let printed = match &node.kind {
-            NodeKind::If(parts) => {
-                let [test, then, otherwise] = &**parts;
-                let chosen = if self.truth(locals, test)? { then } else { otherwise };
-                return self.print(locals, chosen);
-            }
-            NodeKind::Sum(parts) => self.print_parts(|machine| machine.write_sum(locals, parts)),
-            NodeKind::Concat(parts) => self.print_parts(|machine| machine.write_all(locals, parts)),
-            _ => {
-                let value = self.eval(locals, node)?;
-                self.write(&value)
-            }
-        };
-        printed.map_err(|error| error.at(node.line))
-    }
-
-    /// Puts out the value of a node, escaped unless it is marked as safe.
-    pub(super) fn print_escaped(&mut self, locals: &Locals, node: &Node, escaping: Escaping) -> Fallible<()> {
-        if !self.escapes(escaping) {
-            return self.print(locals, node);
-        }
-        let value = self.eval(locals, node)?;
-        let text = html::escape(self, &value, &Args::of(&[])).map_err(|error| error.at(node.line))?;
-        self.write(&text).map_err(|error| error.at(node.line))
-    }
-
-    /// Until the last piece is there, nothing has been put out.
-    fn print_parts(&mut self, write: impl FnOnce(&mut Self) -> Fallible<()>) -> Fallible<()> {
-        let (_, depth) = self.begin_capture();
-        let result = write(self);
-        self.output.marks.truncate(depth);
-        result
-    }
-
-    fn write_all(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<()> {
-        for part in parts {
-            let value = self.eval(locals, part)?;
-            self.write(&value)?;
-        }
-        Ok(())
-    }
-
-    /// Puts out the sum of texts, or of whatever else there is.
-    fn write_sum(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<()> {
-        let start = self.output.text.len();
-        for (at, part) in parts.iter().enumerate() {
-            let value = self.eval(locals, part)?;
-            match value.as_str().filter(|_| !value.is_safe()) {
-                Some(text) => self.write_text(text)?,
-                None => {
-                    let sum = self.rest_of_sum(start, at, value, locals, &parts[at + 1..])?;
-                    return self.write(&sum);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The sum of a text that was put out since `start`, if that is `at` parts, and other values.
-    fn rest_of_sum(
-        &mut self,
-        start: usize,
-        at: usize,
-        value: Cow<'_, Value>,
-        locals: &Locals,
-        rest: &[Node],
-    ) -> Fallible<Value> {
-        let mut sum = if at == 0 { value.into_owned() } else { arithmetic::add(&self.text_since(start), &value)? };
-        self.output.text.truncate(start);
-        for node in rest {
-            let value = self.eval(locals, node)?;
-            sum = arithmetic::add(&sum, &value)?;
-        }
-        Ok(sum)
-    }
-
-    fn text_since(&self, start: usize) -> Value {
-        Value::from(&self.output.text[start..])
-    }
-
-    /// Adds to a text that is being put together.
-    fn collect(&mut self, text: &str) -> Fallible<()> {
-        budget::alloc(text.len())?;
-        self.output.text.push_str(text);
-        Ok(())
-    }
-
-    /// Puts a value together at the end of the output, and takes it off there.
-    fn put_together(&mut self, collect: impl FnOnce(&mut Self, usize) -> Fallible<Value>) -> Fallible<Value> {
-        let (start, depth) = self.begin_capture();
-        let result = collect(self, start);
-        self.output.marks.truncate(depth);
-        self.output.text.truncate(start);
-        result
-    }
-
-    /// `a + b + c ...`: parts of one text are put together at once.
-    pub(super) fn sum(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
-        self.put_together(|machine, start| {
-            for (at, part) in parts.iter().enumerate() {
-                let value = machine.eval(locals, part)?;
-                match value.as_str().filter(|_| !value.is_safe()) {
-                    Some(text) => machine.collect(text)?,
-                    None => return machine.rest_of_sum(start, at, value, locals, &parts[at + 1..]),
-                }
-            }
-            Ok(machine.tracked_since(start))
-        })
-    }
-
-    /// `a ~ b ~ c`: the texts of all values.
-    pub(super) fn concat(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
-        self.put_together(|machine, start| {
-            for part in parts {
-                let value = machine.eval(locals, part)?;
-                match value.as_str() {
-                    Some(text) => machine.collect(text)?,
-                    None => {
-                        let text = repr::to_str(machine, &value)?;
-                        machine.collect(&text)?;
-                    }
-                }
-            }
-            Ok(machine.tracked_since(start))
-        })
-    }
-
-    /// `a ~ b ~ c`: the texts of all values. If one of them is marked as safe, so is the whole, and the others are escaped.
-    pub(super) fn safe_concat(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
-        let values = self.all(locals, parts)?;
-        let is_safe = values.iter().any(Value::is_safe);
-        let mut whole = repr::Text::new();
-        for value in &values {
-            let text = repr::to_str(self, value)?;
-            whole.push(&if is_safe && !value.is_safe() { repr::escape_html(&text)? } else { text })?;
-        }
-        if is_safe { safe_text(whole.finish()) } else { text(whole.finish()) }
-    }
-
-    fn tracked_since(&self, start: usize) -> Value {
-        let text = self.text_since(start);
-        budget::track(&text);
-        text
     }
 }

@@ -2,11 +2,12 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::program::{Local, Node, Step, Target};
-use super::super::value::{Namespace, Obj, Py, dict, is_iterable, iterate, obj, py, type_name};
-use super::{Locals, Machine};
+use super::locals::Locals;
+use super::state::Machine;
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::program::{Local, Node, Step, Target};
+use crate::value::{Namespace, PyObject, PyValue, dict, is_iterable, iterate, py_object, py_value, type_name};
 
 /// How a body ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Machine {
         Ok(flow)
     }
 
-    /// As in Jinja2, a jump out of the block leaves escaping as it is.
+    /// As in Jinja2, a jump out of the block does not restore escaping.
     fn autoescape_block(&mut self, locals: &mut Locals, enabled: &Node, body: &[Step]) -> Fallible<Flow> {
         let enabled = self.truth(locals, enabled)?;
         let before = self.autoescape(enabled);
@@ -97,8 +98,8 @@ impl Machine {
 
     fn check_namespace(&mut self, locals: &Locals, node: &Node) -> Fallible<()> {
         let value = self.eval(locals, node)?;
-        match obj(&value) {
-            Some(Obj::Namespace(_)) => Ok(()),
+        match py_object(&value) {
+            Some(PyObject::Namespace(_)) => Ok(()),
             _ => Err(fail("cannot assign attribute on non-namespace object").at(node.line)),
         }
     }
@@ -125,7 +126,7 @@ impl Machine {
     }
 }
 
-/// The items of a value, which must be exactly `count`.
+/// Returns the items of a value; fails unless there are exactly `count`.
 fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
     budget::steps(2)?;
     if !is_iterable(value) {
@@ -146,17 +147,17 @@ fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
 
 /// `owner[name] = value`.
 fn set_item(owner: &Value, name: &Value, value: Value) -> Fallible<()> {
-    match py(owner) {
-        Py::Obj(Obj::Namespace(namespace)) => namespace.set(name, value),
-        Py::Obj(Obj::Dict(dict)) => dict.set(name, value),
+    match py_value(owner) {
+        PyValue::Object(PyObject::Namespace(namespace)) => namespace.set(name, value),
+        PyValue::Object(PyObject::Dict(dict)) => dict.set(name, value),
         _ => Err(fail(format!("'{}' object does not support item assignment", type_name(owner)))),
     }
 }
 
-/// The namespace in a value whose attribute is assigned.
+/// Returns the namespace whose attribute is assigned.
 fn namespace(value: &Value) -> Fallible<&Namespace> {
-    match py(value) {
-        Py::Obj(Obj::Namespace(namespace)) => Ok(namespace),
+    match py_value(value) {
+        PyValue::Object(PyObject::Namespace(namespace)) => Ok(namespace),
         _ if dict(value).is_some() => Err(fail("cannot assign an item of a dict, only attributes of a namespace")),
         _ => Err(fail("cannot assign attribute on non-namespace object")),
     }

@@ -1,9 +1,9 @@
 //! Expressions, loosest binding first.
 
-use super::super::ast::{Args, BinaryOp, CompareOp, Conditional, Const, Expr, ExprKind, UnaryOp};
-use super::super::error::CompileError;
-use super::super::lexer::TokenKind;
 use super::Parser;
+use crate::ast::{Args, BinaryOp, CompareOp, Conditional, Const, Expr, ExprKind, UnaryOp};
+use crate::error::CompileError;
+use crate::lexer::TokenKind;
 
 type Parsed = Result<Expr, CompileError>;
 
@@ -12,7 +12,7 @@ impl Parser {
         self.nested(Self::conditional)
     }
 
-    /// An expression, or several with commas between them, which make a tuple without parentheses.
+    /// Parses an expression, or a tuple without parentheses.
     pub(super) fn tuple(&mut self, with_conditional: bool) -> Parsed {
         self.tuple_of(false, |parser| if with_conditional { parser.expression() } else { parser.nested(Self::or) })
     }
@@ -160,7 +160,7 @@ impl Parser {
         })
     }
 
-    /// In Jinja2, unlike in Python, this too groups from the left.
+    /// Unlike in Python, this operator groups from the left in Jinja2.
     fn power(&mut self) -> Parsed {
         self.left_associative(|parser| parser.unary(true), |op| (op == "**").then_some(BinaryOp::Pow))
     }
@@ -227,7 +227,7 @@ impl Parser {
         self.node(line, kind)
     }
 
-    /// Strings that follow each other are one.
+    /// Parses adjacent strings, which are joined.
     fn strings(&mut self) -> String {
         let mut all = String::new();
         while let TokenKind::Str(text) = &self.current.kind {
@@ -417,13 +417,13 @@ impl Parser {
         Ok(args.keyword_splat.is_none())
     }
 
-    /// Filters, one after the other.
+    /// Parses a chain of filters.
     pub(super) fn filter(&mut self, operand: Option<Expr>) -> Parsed {
         self.take();
         self.filter_name(operand)
     }
 
-    /// A filter whose `|` was read or is not there.
+    /// Parses a filter behind its `|`, or one that has none.
     pub(super) fn filter_name(&mut self, operand: Option<Expr>) -> Parsed {
         let line = self.line();
         let name = self.dotted_name()?;
@@ -450,7 +450,7 @@ impl Parser {
         if negated { self.node(line, ExprKind::Unary(UnaryOp::Not, Box::new(test))) } else { Ok(test) }
     }
 
-    /// A test takes arguments in parentheses, or one without.
+    /// Parses the arguments of a test: in parentheses, or one without.
     fn test_args(&mut self) -> Result<Args, CompileError> {
         let bare = match &self.current.kind {
             TokenKind::Op("(") => return self.args(),
@@ -471,7 +471,7 @@ impl Parser {
     }
 }
 
-/// What stands between brackets.
+/// The content of brackets.
 enum Slice {
     Index(Expr),
     Bounds(Box<[Option<Expr>; 3]>),

@@ -1,14 +1,15 @@
 //! Statements: what follows `{%`.
 
-use super::super::ast::{Expr, ExprKind, For, Function, Name, Stmt, StmtKind, Target};
-use super::super::error::CompileError;
-use super::super::lexer::TokenKind;
 use super::{MAX_BLOCK_DEPTH, Parser};
+use crate::ast::{Expr, ExprKind, For, Function, Name, Stmt, StmtKind, Target};
+use crate::error::CompileError;
+use crate::lexer::TokenKind;
 
 type Parsed<T> = Result<T, CompileError>;
 
 impl Parser {
-    /// Statements up to one of the end tags, whose name is taken and returned, or to the end of the template.
+    /// Parses statements up to one of the end tags, which is taken and returned, or to the end of
+    /// the template.
     pub(super) fn body(&mut self, ends: &[&str]) -> Parsed<(Vec<Stmt>, String)> {
         let mut body = Vec::new();
         loop {
@@ -55,7 +56,7 @@ impl Parser {
         }
     }
 
-    /// The statements up to an end tag, after the rest of the opening tag.
+    /// Parses the rest of the opening tag and the statements up to an end tag.
     fn block(&mut self, ends: &[&str]) -> Parsed<(Vec<Stmt>, String)> {
         self.skip_op(":");
         self.expect_block_end()?;
@@ -122,7 +123,7 @@ impl Parser {
         Err(CompileError::Syntax { line, message })
     }
 
-    /// Runs a rule for a body that becomes a function of its own, where no loop is around.
+    /// Parses a body that becomes a separate function, outside all loops.
     fn outside_loop<T>(&mut self, rule: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         let loop_depth = std::mem::take(&mut self.loop_depth);
         let result = rule(self);
@@ -264,7 +265,7 @@ impl Parser {
         Ok(StmtKind::Autoescape(enabled, self.block_until("endautoescape")?))
     }
 
-    /// `include` and `extends`, of which the source is all that matters.
+    /// Parses `include` and `extends`; only the source is kept.
     fn include(&mut self) -> Parsed<StmtKind> {
         let source = self.expression()?;
         if self.is_name("ignore") && self.next_is_name("missing") {
@@ -335,9 +336,11 @@ impl Parser {
         Ok(name.into())
     }
 
-    /// What may stand to the left of `=` or `in`: names, and tuples of them; namespace attributes where allowed.
+    /// Parses the target of `=` or `in`: names and tuples of them, and attributes of namespaces
+    /// where allowed.
     ///
-    /// A comma before `in` or `=` does not end a tuple: Jinja2 takes `in` as one more name, and refuses `=`.
+    /// A comma before `in` or `=` does not end a tuple: Jinja2 reads `in` as one more name, and
+    /// refuses `=`.
     fn target(&mut self, with_attributes: bool) -> Parsed<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
@@ -387,7 +390,7 @@ impl Parser {
 }
 
 impl For {
-    /// Jinja2 looks at the whole block, other loops and macros inside it included.
+    /// Jinja2 checks the whole block, with inner loops and macros.
     fn assigns_loop(&self) -> bool {
         self.target.assigns("loop") || assign_loop(&self.body) || assign_loop(&self.otherwise)
     }
@@ -403,7 +406,7 @@ fn assign_loop(body: &[Stmt]) -> bool {
         StmtKind::With(_, body) | StmtKind::Filter(_, body) => assign_loop(body),
         StmtKind::Generation(body) | StmtKind::Block(_, body, _) | StmtKind::Autoescape(_, body) => assign_loop(body),
         StmtKind::Macro(_, function) | StmtKind::Call(_, function) => assign_loop(&function.body),
-        // An inner loop has already been checked.
+        // An inner loop was checked before.
         _ => false,
     })
 }

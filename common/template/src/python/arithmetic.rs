@@ -3,25 +3,31 @@
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::budget;
-use super::super::error::{Error, Fallible, Limit, fail, limit};
-use super::super::machine::Machine;
-use super::super::value::{Bytes, Obj, Py, Seq, SeqKind, as_digits, int_value, joined, py, safe_text, type_name};
-use super::{printf, repr};
+use crate::budget;
+use crate::error::Limit;
+use crate::error::limit;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::markup;
+use crate::python::number::as_float;
+use crate::python::printf;
+use crate::value::{
+    Bytes, PyObject, PyValue, Seq, SeqKind, as_digits, int_value, joined, py_value, safe_text, type_name,
+};
 
-/// Two numbers, made alike.
+/// Two numbers of the same type.
 enum Pair {
     Small(i128, i128),
     Big(Digits, Digits),
     Floats(f64, f64),
 }
 
-/// The numbers in two values; nothing if one is not a number.
+/// Converts two numbers to the same type; nothing if one is not a number.
 fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
     if let (Some(left), Some(right)) = (small(left), small(right)) {
         return Ok(Some(Pair::Small(left, right)));
     }
-    let is_float = |value| matches!(py(value), Py::Float(_));
+    let is_float = |value| matches!(py_value(value), PyValue::Float(_));
     if !is_float(left)
         && !is_float(right)
         && let (Some(left), Some(right)) = (as_digits(left), as_digits(right))
@@ -35,33 +41,16 @@ fn pair(left: &Value, right: &Value) -> Fallible<Option<Pair>> {
 }
 
 fn small(value: &Value) -> Option<i128> {
-    match py(value) {
-        Py::Int(int) => Some(int),
-        Py::Bool(flag) => Some(i128::from(flag)),
+    match py_value(value) {
+        PyValue::Int(int) => Some(int),
+        PyValue::Bool(flag) => Some(i128::from(flag)),
         _ => None,
     }
 }
 
-/// The float nearest to a number.
-pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
-    Ok(match py(value) {
-        Py::Int(int) => Some(int as f64),
-        Py::Bool(flag) => Some(f64::from(u8::from(flag))),
-        Py::Float(float) => Some(float),
-        Py::Obj(Obj::BigInt(big)) => Some(big.to_f64())
-            .filter(|float| float.is_finite())
-            .map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?,
-        _ => None,
-    })
-}
-
-fn too_large() -> Error {
-    fail("int too large to convert to float")
-}
-
 fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
     for operand in [left, right] {
-        if let Py::Undefined(undefined) = py(operand) {
+        if let PyValue::Undefined(undefined) = py_value(operand) {
             return Err(undefined.error());
         }
     }
@@ -71,17 +60,21 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
 
 /// `left + right`.
 pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
-    match (py(left), py(right)) {
-        (Py::Obj(Obj::Bytes(left)), Py::Obj(Obj::Bytes(right))) => {
+    match (py_value(left), py_value(right)) {
+        (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
             budget::room(left.letters().len() + right.letters().len())?;
             Bytes::value([left.letters(), right.letters()].concat())
         }
-        (Py::Str(left_text), Py::Str(right_text)) => add_texts(left, left_text, right, right_text),
-        (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
+        (PyValue::Str(left_text), PyValue::Str(right_text)) => add_texts(left, left_text, right, right_text),
+        (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
+            if left_seq.is_list() == right_seq.is_list() =>
+        {
             add_sequences(left_seq, right_seq)
         }
-        (Py::Str(_), Py::Undefined(undefined)) | (Py::Undefined(undefined), Py::Str(_)) => Err(undefined.error()),
-        (Py::Str(_), _) => Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right)))),
+        (PyValue::Str(_), PyValue::Undefined(undefined)) | (PyValue::Undefined(undefined), PyValue::Str(_)) => {
+            Err(undefined.error())
+        }
+        (PyValue::Str(_), _) => Err(fail(format!("can only concatenate str (not \"{}\") to str", type_name(right)))),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_add(right), || Digits::from(left) + right),
             Some(Pair::Big(left, right)) => int_value(left + right),
@@ -91,13 +84,13 @@ pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// Adding to a text that is marked as safe escapes the other side.
+/// Adds texts. A text that is marked as safe has the other escaped.
 fn add_texts(left: &Value, left_text: &str, right: &Value, right_text: &str) -> Fallible<Value> {
     match (left.is_safe(), right.is_safe()) {
         (false, false) => joined([left_text, right_text].into_iter()),
         (true, true) => safe_text(format!("{left_text}{right_text}")),
-        (true, false) => safe_text(format!("{left_text}{}", repr::escape_html(right_text)?)),
-        (false, true) => safe_text(format!("{}{right_text}", repr::escape_html(left_text)?)),
+        (true, false) => safe_text(format!("{left_text}{}", markup::escape_html(right_text)?)),
+        (false, true) => safe_text(format!("{}{right_text}", markup::escape_html(left_text)?)),
     }
 }
 
@@ -114,7 +107,7 @@ fn small_or_big(small: Option<i128>, big: impl FnOnce() -> Digits) -> Fallible<V
     }
 }
 
-/// `left - right`; on views of keys, what only the left has.
+/// `left - right`.
 pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
     match pair(left, right)? {
         Some(Pair::Small(left, right)) => small_or_big(left.checked_sub(right), || Digits::from(left) - right),
@@ -124,11 +117,11 @@ pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// `left * right`, of which one may be a text or list to repeat.
+/// `left * right`; one side may be a text or list, which is repeated.
 pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
-    match (py(left), py(right)) {
-        (Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Bytes(_)), _) => repeat(left, right),
-        (_, Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Bytes(_))) => repeat(right, left),
+    match (py_value(left), py_value(right)) {
+        (PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_)), _) => repeat(left, right),
+        (_, PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_))) => repeat(right, left),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_mul(right), || Digits::from(left) * right),
             Some(Pair::Big(left, right)) => {
@@ -143,15 +136,15 @@ pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
 
 fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
     let Some(times) = as_digits(times) else {
-        if let Py::Undefined(undefined) = py(times) {
+        if let PyValue::Undefined(undefined) = py_value(times) {
             return Err(undefined.error());
         }
         return Err(fail(format!("can't multiply sequence by non-int of type '{}'", type_name(times))));
     };
     let times = i64::try_from(times).map_err(|_| fail("cannot fit 'int' into an index-sized integer"))?;
     let times = usize::try_from(times).unwrap_or(0);
-    match py(value) {
-        Py::Str(content) => {
+    match py_value(value) {
+        PyValue::Str(content) => {
             let size = content.len().saturating_mul(times);
             budget::alloc(size)?;
             let content = content.repeat(if size == 0 { 0 } else { times });
@@ -159,12 +152,12 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             budget::track(&value);
             Ok(value)
         }
-        Py::Obj(Obj::Bytes(bytes)) => {
+        PyValue::Object(PyObject::Bytes(bytes)) => {
             let size = bytes.letters().len().saturating_mul(times);
             budget::room(size)?;
             Bytes::value(bytes.letters().repeat(if size == 0 { 0 } else { times }))
         }
-        Py::Obj(Obj::Seq(seq)) => {
+        PyValue::Object(PyObject::Seq(seq)) => {
             let size = seq.items().len().saturating_mul(times);
             budget::alloc_values(size)?;
             let items = seq.items().iter().cycle().take(size).cloned().collect();
@@ -188,14 +181,15 @@ pub(crate) fn divide(left: &Value, right: &Value) -> Fallible<Value> {
     Ok(Value::from(quotient))
 }
 
-/// The float nearest to the exact quotient of two integers.
+/// Returns the float nearest to the exact quotient of two integers.
 fn divide_ints(left: &Digits, right: &Digits) -> Fallible<f64> {
     const EXACT: u64 = 53;
     if left.bits() <= EXACT && right.bits() <= EXACT {
         return Ok(digits_to_f64(left) / digits_to_f64(right));
     }
     budget::product(left.bits().max(right.bits()), right.bits())?;
-    // Scale the quotient to 66 bits or more, keep one bit for whatever is lost, and let the conversion round.
+    // Scale the quotient to at least 66 bits, keep one bit for the remainder, and let the
+    // conversion round.
     let shift = 66 + right.bits() as i64 - left.bits() as i64;
     let (numerator, denominator) =
         if shift > 0 { (left << shift, right.clone()) } else { (left.clone(), right << -shift) };
@@ -214,7 +208,7 @@ fn digits_to_f64(int: &Digits) -> f64 {
     i128::try_from(int).unwrap_or_default() as f64
 }
 
-/// `float * 2 ** exponent`, in steps that do not overflow on the way.
+/// Computes `float * 2 ** exponent` in steps that do not overflow.
 fn scale(mut float: f64, mut exponent: i64) -> f64 {
     while exponent != 0 && float != 0.0 && float.is_finite() {
         let step = exponent.clamp(-1000, 1000);
@@ -239,7 +233,7 @@ pub(crate) fn floor_divide(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// Quotient and remainder, the remainder with the sign of the divisor.
+/// Returns quotient and remainder; the remainder has the sign of the divisor.
 fn floor_small(left: i128, right: i128) -> (i128, i128) {
     let (quotient, rest) = (left.wrapping_div(right), left.wrapping_rem(right));
     if rest != 0 && (rest < 0) != (right < 0) { (quotient - 1, rest + right) } else { (quotient, rest) }
@@ -256,7 +250,7 @@ fn floor_big(left: &Digits, right: &Digits) -> Fallible<(Digits, Digits)> {
     Ok(if adjust { (quotient - 1, rest + right) } else { (quotient, rest) })
 }
 
-/// CPython's own way to get both, which keeps the sign of zeros.
+/// Returns both as CPython computes them, which keeps the sign of zeros.
 fn floor_floats(left: f64, right: f64) -> (f64, f64) {
     let mut rest = left % right;
     let mut quotient = (left - rest) / right;
@@ -273,12 +267,12 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
     (if quotient - floor > 0.5 { floor + 1.0 } else { floor }, rest)
 }
 
-/// `left % right`, which on texts fills in values.
-pub(crate) fn modulo(machine: &mut Machine, left: &Value, right: &Value) -> Fallible<Value> {
+/// `left % right`, which formats if the left side is a text.
+pub(crate) fn modulo(interpreter: &mut dyn Interpreter, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
-        return printf::format(machine, left, right);
+        return printf::format(interpreter, left, right);
     }
-    if matches!(py(left), Py::Obj(Obj::Bytes(_))) {
+    if matches!(py_value(left), PyValue::Object(PyObject::Bytes(_))) {
         return Err(fail("formatting bytes is not supported"));
     }
     match pair(left, right)? {
@@ -307,7 +301,7 @@ pub(crate) fn power(left: &Value, right: &Value) -> Fallible<Value> {
 }
 
 fn power_ints(base: &Digits, exponent: &Digits) -> Fallible<Value> {
-    /// As [`int_value`] allows, but before the digits are computed.
+    /// As in [`int_value`], but checked before the digits are computed.
     const MAX_BITS: u64 = 64 * 1024;
     if base.bits() <= 1 {
         let odd = exponent % Digits::from(2) != Digits::from(0);
@@ -344,20 +338,20 @@ fn power_floats(base: f64, exponent: f64) -> Fallible<Value> {
 
 /// `-value`.
 pub(crate) fn negate(value: &Value) -> Fallible<Value> {
-    match (as_digits(value), py(value)) {
+    match (as_digits(value), py_value(value)) {
         (Some(int), _) => int_value(-int),
-        (None, Py::Float(float)) => Ok(Value::from(-float)),
-        (None, Py::Undefined(undefined)) => Err(undefined.error()),
+        (None, PyValue::Float(float)) => Ok(Value::from(-float)),
+        (None, PyValue::Undefined(undefined)) => Err(undefined.error()),
         _ => Err(fail(format!("bad operand type for unary -: '{}'", type_name(value)))),
     }
 }
 
 /// `+value`.
 pub(crate) fn plus(value: &Value) -> Fallible<Value> {
-    match (as_digits(value), py(value)) {
+    match (as_digits(value), py_value(value)) {
         (Some(int), _) => int_value(int),
-        (None, Py::Float(_)) => Ok(value.clone()),
-        (None, Py::Undefined(undefined)) => Err(undefined.error()),
+        (None, PyValue::Float(_)) => Ok(value.clone()),
+        (None, PyValue::Undefined(undefined)) => Err(undefined.error()),
         _ => Err(fail(format!("bad operand type for unary +: '{}'", type_name(value)))),
     }
 }

@@ -4,66 +4,76 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, Limit, fail, limit, undefined};
-use super::super::machine::Machine;
-use super::super::marks;
-use super::super::value::{
-    Block, Bytes, Method, Obj, Py, Seq, SeqKind, Undefined, dict, int_value, length, list, obj, object_name, py,
-    text_like, tuple, type_name,
+use crate::error::{Fallible, Limit, fail, limit, undefined};
+use crate::interpreter::Interpreter;
+use crate::python::convert::int_arg;
+use crate::python::method_names;
+use crate::value::Macro;
+use crate::value::as_digits;
+use crate::value::none;
+use crate::value::{
+    Block, Bytes, Method, PyObject, PyValue, Seq, SeqKind, Undefined, dict, int_value, length, list, object_name,
+    py_object, py_value, text_like, tuple, type_name,
 };
-use super::call::int_arg;
-use super::methods;
+use crate::{budget, taint};
 
-/// Shorter names are looked up in no time.
+/// Shorter names are looked up in negligible time.
 const LONG_NAME: usize = 64;
-/// Blocks of a template that are looked at in the time of one step.
+/// The number of a template's blocks that are searched in the time of one step.
 const BLOCKS_PER_STEP: usize = 4;
 
 /// `value.name`: an attribute, else an item of that name, else undefined.
-pub(crate) fn attribute(machine: &mut Machine, value: &Value, name: &Value) -> Fallible<Value> {
+pub(crate) fn attribute(interpreter: &mut dyn Interpreter, value: &Value, name: &Value) -> Fallible<Value> {
     let Some(text) = name.as_str() else {
-        return item(machine, value, name);
+        return item(interpreter, value, name);
     };
-    if let Some(found) = python_attribute(machine, value, &marks::plain(text))? {
+    if let Some(found) = python_attribute(interpreter, value, &taint::strip(text))? {
         return Ok(found);
     }
-    match py(value) {
-        Py::Obj(Obj::Dict(entries)) => {
+    match py_value(value) {
+        PyValue::Object(PyObject::Dict(entries)) => {
             budget::scan(text.len())?;
             Ok(entries.get_str(text).cloned().unwrap_or_else(|| missing(value, name)))
         }
-        Py::Undefined(undefined) => Err(undefined.error()),
+        PyValue::Undefined(undefined) => Err(undefined.error()),
         _ => Ok(missing(value, name)),
     }
 }
 
-/// Whether values of some type have an attribute of this name in Python, so that it need not be a key.
+/// Returns true if values of some type have an attribute of this name in Python, so that it may not
+/// be a key.
 pub(crate) fn is_special(name: &str) -> bool {
-    name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || methods::is_method(name)
+    name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || method_names::is_method(name)
 }
 
-/// `value.name` for a name that is not special, or nothing if there is none. What a dict holds is not copied.
-pub(crate) fn key<'v>(machine: &mut Machine, value: &'v Value, name: &str) -> Fallible<Option<Cow<'v, Value>>> {
-    match obj(value) {
-        Some(Obj::Dict(entries)) => {
+/// `value.name` for a name that is not special; nothing if there is none. Items of dicts are not
+/// copied.
+pub(crate) fn key<'v>(
+    interpreter: &mut dyn Interpreter,
+    value: &'v Value,
+    name: &str,
+) -> Fallible<Option<Cow<'v, Value>>> {
+    match py_object(value) {
+        Some(PyObject::Dict(entries)) => {
             budget::steps(name.len() / LONG_NAME)?;
             Ok(entries.get_str(name).map(Cow::Borrowed))
         }
-        Some(Obj::Undefined(undefined)) => Err(undefined.error()),
-        Some(object) => Ok(object_attribute(machine, object, name)?.map(Cow::Owned)),
+        Some(PyObject::Undefined(undefined)) => Err(undefined.error()),
+        Some(object) => Ok(object_attribute(interpreter, object, name)?.map(Cow::Owned)),
         None if value.is_undefined() => Err(undefined("value is undefined")),
         None => Ok(None),
     }
 }
 
 /// `value[key]`: an item, else an attribute of that name, else undefined.
-pub(crate) fn item(machine: &mut Machine, value: &Value, key: &Value) -> Fallible<Value> {
+pub(crate) fn item(interpreter: &mut dyn Interpreter, value: &Value, key: &Value) -> Fallible<Value> {
     if let Some(found) = subscript(value, key)? {
         return Ok(found);
     }
     match key.as_str() {
-        Some(name) => Ok(python_attribute(machine, value, &marks::plain(name))?.unwrap_or_else(|| missing(value, key))),
+        Some(name) => {
+            Ok(python_attribute(interpreter, value, &taint::strip(name))?.unwrap_or_else(|| missing(value, key)))
+        }
         None => Ok(missing(value, key)),
     }
 }
@@ -72,31 +82,31 @@ pub(crate) fn missing(value: &Value, name: &Value) -> Value {
     Undefined::Member { owner: type_name(value), name: name.clone() }.value()
 }
 
-/// What Python's `value[key]` gives; nothing if it raises a TypeError or LookupError.
+/// Returns Python's `value[key]`; nothing if Python raises TypeError or LookupError.
 pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
-    match py(value) {
-        Py::Obj(Obj::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
-        Py::Undefined(undefined) => Err(undefined.error()),
-        Py::Str(content) => char_at(value, content, key),
-        Py::Obj(Obj::Bytes(bytes)) => {
+    match py_value(value) {
+        PyValue::Object(PyObject::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
+        PyValue::Undefined(undefined) => Err(undefined.error()),
+        PyValue::Str(content) => char_at(value, content, key),
+        PyValue::Object(PyObject::Bytes(bytes)) => {
             budget::walk(bytes.letters().len())?;
             Ok(index(key, || Some(bytes.len())).and_then(|at| bytes.iter().nth(at)).map(Value::from))
         }
-        Py::Obj(Obj::Seq(items)) => {
+        PyValue::Object(PyObject::Seq(items)) => {
             Ok(index(key, || Some(items.items().len())).and_then(|at| items.items().get(at).cloned()))
         }
-        Py::Obj(Obj::Range(range)) => {
+        PyValue::Object(PyObject::Range(range)) => {
             Ok(index(key, || Some(range.len())).and_then(|at| range.get(at)).map(Value::from))
         }
         _ => Ok(None),
     }
 }
 
-/// The position that an integer key means.
+/// Returns the position of an integer key.
 fn index(key: &Value, len: impl FnOnce() -> Option<usize>) -> Option<usize> {
-    let at = match py(key) {
-        Py::Int(at) => at,
-        Py::Bool(flag) => i128::from(flag),
+    let at = match py_value(key) {
+        PyValue::Int(at) => at,
+        PyValue::Bool(flag) => i128::from(flag),
         _ => return None,
     };
     let at = if at < 0 { at + len()? as i128 } else { at };
@@ -104,9 +114,9 @@ fn index(key: &Value, len: impl FnOnce() -> Option<usize>) -> Option<usize> {
 }
 
 fn char_at(value: &Value, content: &str, key: &Value) -> Fallible<Option<Value>> {
-    let at = match py(key) {
-        Py::Int(at) => at,
-        Py::Bool(flag) => i128::from(flag),
+    let at = match py_value(key) {
+        PyValue::Int(at) => at,
+        PyValue::Bool(flag) => i128::from(flag),
         _ => return Ok(None),
     };
     let Ok(skip) = usize::try_from(if at < 0 { -(at + 1) } else { at }) else {
@@ -117,19 +127,20 @@ fn char_at(value: &Value, content: &str, key: &Value) -> Fallible<Option<Value>>
     c.map(|c| text_like(value, c.to_string())).transpose()
 }
 
-/// An attribute that values of this type have in Python. Those that the sandbox withholds are undefined.
-fn python_attribute(machine: &mut Machine, value: &Value, name: &str) -> Fallible<Option<Value>> {
-    if let Some(name) = methods::find(value, name) {
-        return Ok(Some(Obj::Method(Method { receiver: value.clone(), name }).value()));
+/// Returns an attribute that values of this type have in Python. An attribute that the sandbox
+/// withholds is undefined.
+fn python_attribute(interpreter: &mut dyn Interpreter, value: &Value, name: &str) -> Fallible<Option<Value>> {
+    if let Some(name) = method_names::find(value, name) {
+        return Ok(Some(PyObject::Method(Method { receiver: value.clone(), name }).value()));
     }
-    if methods::is_withheld(value, name) {
+    if method_names::is_withheld(value, name) {
         let reason = format!("access to attribute '{name}' of '{}' is unsafe", object_name(value));
         return Ok(Some(Undefined::because(reason)));
     }
-    match py(value) {
-        Py::Obj(object) => object_attribute(machine, object, name),
-        Py::Int(_) | Py::Bool(_) => number_attribute(value, name),
-        Py::Float(float) => Ok(match name {
+    match py_value(value) {
+        PyValue::Object(object) => object_attribute(interpreter, object, name),
+        PyValue::Int(_) | PyValue::Bool(_) => number_attribute(value, name),
+        PyValue::Float(float) => Ok(match name {
             "real" => Some(Value::from(float)),
             "imag" => Some(Value::from(0.0)),
             _ => None,
@@ -142,41 +153,41 @@ const NUMBER_ATTRIBUTES: [&str; 4] = ["real", "imag", "numerator", "denominator"
 
 fn number_attribute(value: &Value, name: &str) -> Fallible<Option<Value>> {
     match name {
-        "real" | "numerator" => super::super::value::as_digits(value).map(int_value).transpose(),
+        "real" | "numerator" => as_digits(value).map(int_value).transpose(),
         "imag" => Ok(Some(Value::from(0))),
         "denominator" => Ok(Some(Value::from(1))),
         _ => Ok(None),
     }
 }
 
-fn object_attribute(machine: &mut Machine, object: &Obj, name: &str) -> Fallible<Option<Value>> {
+fn object_attribute(interpreter: &mut dyn Interpreter, object: &PyObject, name: &str) -> Fallible<Option<Value>> {
     match object {
-        Obj::Loop(object) => object.attribute(machine, name),
+        PyObject::Loop(object) => object.attribute(interpreter, name),
         object => plain_attribute(object, name),
     }
 }
 
-fn plain_attribute(object: &Obj, name: &str) -> Fallible<Option<Value>> {
+fn plain_attribute(object: &PyObject, name: &str) -> Fallible<Option<Value>> {
     match object {
-        Obj::Namespace(namespace) => namespace.get(name),
-        Obj::Range(range) => Ok(match name {
+        PyObject::Namespace(namespace) => namespace.get(name),
+        PyObject::Range(range) => Ok(match name {
             "start" => Some(Value::from(range.start())),
             "stop" => Some(Value::from(range.stop())),
             "step" => Some(Value::from(range.step())),
             _ => None,
         }),
-        Obj::Seq(group) if group.kind() == SeqKind::Group => Ok(match name {
+        PyObject::Seq(group) if group.kind() == SeqKind::Group => Ok(match name {
             "grouper" => group.items().first().cloned(),
             "list" => group.items().get(1).cloned(),
             _ => None,
         }),
-        Obj::Macro(object) => macro_attribute(object, name),
-        Obj::Template(blocks) => Ok(block(blocks, name)),
-        Obj::Block(block) if name == "name" => Ok(Some(block.name.clone())),
-        Obj::Block(block) if name == "super" => {
+        PyObject::Macro(object) => macro_attribute(object, name),
+        PyObject::Template(blocks) => Ok(block(blocks, name)),
+        PyObject::Block(block) if name == "name" => Ok(Some(block.name.clone())),
+        PyObject::Block(block) if name == "super" => {
             Ok(Some(Undefined::because(format!("there is no parent block called '{}'.", block.name))))
         }
-        Obj::Counter(counter) => Ok((name == "current").then(|| counter.current())),
+        PyObject::Counter(counter) => Ok((name == "current").then(|| counter.current())),
         _ => Ok(None),
     }
 }
@@ -184,13 +195,13 @@ fn plain_attribute(object: &Obj, name: &str) -> Fallible<Option<Value>> {
 fn block(blocks: &[Block], name: &str) -> Option<Value> {
     budget::spend(blocks.len() / BLOCKS_PER_STEP);
     let found = blocks.iter().find(|block| block.name.as_str() == Some(name))?;
-    Some(Obj::Block(found.clone()).value())
+    Some(PyObject::Block(found.clone()).value())
 }
 
-fn macro_attribute(object: &super::super::value::Macro, name: &str) -> Fallible<Option<Value>> {
+fn macro_attribute(object: &Macro, name: &str) -> Fallible<Option<Value>> {
     let spec = object.spec();
     Ok(Some(match name {
-        "name" => spec.name.as_deref().map_or_else(super::super::value::none, Value::from),
+        "name" => spec.name.as_deref().map_or_else(none, Value::from),
         "arguments" => tuple(spec.params.clone())?,
         "caller" => Value::from(spec.takes_caller),
         "catch_kwargs" => Value::from(spec.takes_kwargs),
@@ -199,11 +210,11 @@ fn macro_attribute(object: &super::super::value::Macro, name: &str) -> Fallible<
     }))
 }
 
-/// `value[start:stop:step]`, where a bound that is not given is `None`.
+/// `value[start:stop:step]`; a missing bound is `None`.
 pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
-    match py(value) {
-        Py::Undefined(undefined) => Err(undefined.error()),
-        Py::Str(content) => {
+    match py_value(value) {
+        PyValue::Undefined(undefined) => Err(undefined.error()),
+        PyValue::Str(content) => {
             budget::scan(2 * content.len())?;
             let range = Bounds::read(bounds)?.resolve(length(value).unwrap_or(0));
             if range.step != 1 {
@@ -211,29 +222,29 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
             }
             text_like(value, slice_text(content, &range))
         }
-        Py::Obj(Obj::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
-        Py::Obj(Obj::Bytes(bytes)) => {
+        PyValue::Object(PyObject::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
+        PyValue::Object(PyObject::Bytes(bytes)) => {
             budget::walk(bytes.letters().len())?;
             budget::room(bytes.letters().len().saturating_mul(size_of::<char>()))?;
             Bytes::value(slice_text(bytes.letters(), &Bounds::read(bounds)?.resolve(bytes.len())))
         }
-        Py::Obj(Obj::Range(range)) => {
+        PyValue::Object(PyObject::Range(range)) => {
             let bounds = Bounds::read(bounds)?;
             let (start, stop) = bounds.ends(i64::try_from(range.len()).unwrap_or(i64::MAX));
             let range = range.slice(start.into(), stop.into(), bounds.step.into());
-            range.map(|range| Obj::Range(range).value()).ok_or_else(|| limit(Limit::Integer))
+            range.map(|range| PyObject::Range(range).value()).ok_or_else(|| limit(Limit::Integer))
         }
         _ if dict(value).is_some() => Err(fail("unhashable type: 'slice'")),
         _ => Err(fail(format!("'{}' is not subscriptable", object_name(value)))),
     }
 }
 
-/// Whether Python's `value[start:stop:step]` raises a TypeError or LookupError, if it raises something.
+/// Returns true if an error of Python's `value[start:stop:step]` would be TypeError or LookupError.
 pub(crate) fn slices_to_undefined(value: &Value, bounds: &[Value]) -> bool {
-    let no_step = matches!(py(&bounds[2]), Py::Int(0) | Py::Bool(false));
-    match py(value) {
-        Py::Undefined(_) => false,
-        Py::Str(_) | Py::Obj(Obj::Seq(_) | Obj::Range(_) | Obj::Bytes(_)) => !no_step,
+    let no_step = matches!(py_value(&bounds[2]), PyValue::Int(0) | PyValue::Bool(false));
+    match py_value(value) {
+        PyValue::Undefined(_) => false,
+        PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Range(_) | PyObject::Bytes(_)) => !no_step,
         _ => true,
     }
 }
@@ -256,7 +267,7 @@ fn slice_text(content: &str, picked: &Picked) -> String {
     picked.positions().filter_map(|at| chars.get(at)).collect()
 }
 
-/// The bounds of a slice as written.
+/// The bounds of a slice, as written.
 struct Bounds {
     start: Option<i64>,
     stop: Option<i64>,
@@ -280,7 +291,7 @@ impl Bounds {
         Ok(Self { start: bound(&bounds[0])?, stop: bound(&bounds[1])?, step })
     }
 
-    /// Where a sequence of this length is entered and left.
+    /// Returns the first position and the position behind the last in a sequence of this length.
     fn ends(&self, len: i64) -> (i64, i64) {
         let (lowest, highest) = if self.step > 0 { (0, len) } else { (-1, len - 1) };
         let clamp = |at: i64| (if at < 0 { at.saturating_add(len) } else { at }).clamp(lowest, highest);
@@ -310,8 +321,8 @@ impl Picked {
 }
 
 fn slice_index(value: &Value) -> Fallible<i64> {
-    int_arg(value).map_err(|error| match py(value) {
-        Py::Undefined(_) => fail("slice indices must be integers or None or have an __index__ method"),
+    int_arg(value).map_err(|error| match py_value(value) {
+        PyValue::Undefined(_) => fail("slice indices must be integers or None or have an __index__ method"),
         _ => error,
     })
 }

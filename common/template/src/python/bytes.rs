@@ -1,14 +1,15 @@
-//! Texts as bytes, and bytes as texts, in the encodings that are written: UTF-8, UTF-16, UTF-32, Latin-1 and ASCII.
+//! Text to bytes and back, in UTF-8, UTF-16, UTF-32, Latin-1 and ASCII.
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Error, Fallible, fail};
-use super::super::marks::{self, Marks};
-use super::super::value::{Bytes, Py, letter_of, push_bytes, py, text, type_name};
-use super::call::{Args, text_arg};
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::{Error, Fallible, fail};
+use crate::python::convert::text_arg;
+use crate::taint::{self, Taint};
+use crate::value::{Bytes, PyValue, letter_of, push_bytes, py_value, text, type_name};
 
-/// How many bytes a letter takes in the text that stands for its bytes: four bytes, each a marked letter.
+/// The most bytes of a character as bytes: four bytes, each a tainted character.
 const MAX_LETTER: usize = 16;
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -17,13 +18,13 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 enum Order {
     Little,
     Big,
-    /// A mark at the start says which; little without one.
+    /// A mark at the start decides; little without one.
     Marked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
-    /// And whether a mark stands at the start.
+    /// True with a mark at the start.
     Utf8(bool),
     Utf16(Order),
     Utf32(Order),
@@ -36,7 +37,7 @@ impl Encoding {
         let Some(name) = name else {
             return Ok(Self::Utf8(false));
         };
-        let name = marks::plain(text_arg(name, "encoding")?);
+        let name = taint::strip(text_arg(name, "encoding")?);
         let known: String = name.to_lowercase().chars().filter(|c| !matches!(c, '-' | '_' | ' ')).collect();
         Ok(match known.as_str() {
             "utf8" | "u8" | "utf" | "cp65001" => Self::Utf8(false),
@@ -53,7 +54,7 @@ impl Encoding {
         })
     }
 
-    /// The bytes of a letter, if the encoding has it.
+    /// Returns the bytes of a character, if the encoding has it.
     fn bytes(self, c: char) -> Option<Vec<u8>> {
         let code = u32::from(c);
         match self {
@@ -69,12 +70,13 @@ impl Encoding {
         }
     }
 
-    /// Whether a mark of the order of bytes stands at the start.
+    /// Returns true if the encoding has a byte order mark at the start.
     fn is_marked(self) -> bool {
         matches!(self, Self::Utf8(true) | Self::Utf16(Order::Marked) | Self::Utf32(Order::Marked))
     }
 
-    /// The first letter of bytes that are not empty and how many bytes it takes, or how many bytes are no letter.
+    /// Returns the first character and its length in bytes, or the length of bytes that are
+    /// invalid.
     fn letter(self, bytes: &[u8]) -> Result<(char, usize), usize> {
         match self {
             Self::Utf8(_) => utf8_letter(bytes),
@@ -85,7 +87,7 @@ impl Encoding {
         }
     }
 
-    /// The same encoding without its mark, and how many bytes that takes.
+    /// Returns the encoding without its mark, and the length of the mark.
     fn without_mark(self, bytes: &[u8]) -> (Self, usize) {
         match (self, bytes) {
             (Self::Utf8(true), [0xef, 0xbb, 0xbf, ..]) => (Self::Utf8(false), 3),
@@ -127,9 +129,9 @@ fn utf32_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
     unit.and_then(char::from_u32).map(|c| (c, 4)).ok_or(bytes.len().min(4))
 }
 
-/// What to do with what cannot be encoded or decoded.
+/// Returns the name of the error handler.
 fn handler(value: Option<&Value>) -> Fallible<String> {
-    value.map_or(Ok("strict".to_owned()), |value| Ok(marks::plain(text_arg(value, "errors")?).into_owned()))
+    value.map_or(Ok("strict".to_owned()), |value| Ok(taint::strip(text_arg(value, "errors")?).into_owned()))
 }
 
 fn unknown_handler(name: &str) -> Error {
@@ -146,23 +148,23 @@ pub(crate) fn encode(content: &str, args: &Args<'_>) -> Fallible<Value> {
     if encoding.is_marked() {
         push_bytes(&mut letters, &encoding.bytes(BYTE_ORDER_MARK).unwrap_or_default(), None);
     }
-    let in_use = marks::of(content);
+    let in_use = taint::of(content);
     for c in content.chars() {
-        let letter = marks::letter(c);
-        let mark = in_use.filter(|_| letter != c);
+        let letter = taint::strip_char(c);
+        let taint = in_use.filter(|_| letter != c);
         match encoding.bytes(letter) {
-            Some(bytes) => push_bytes(&mut letters, &bytes, mark),
-            None => push_bytes(&mut letters, unencodable(letter, &errors)?.as_bytes(), mark),
+            Some(bytes) => push_bytes(&mut letters, &bytes, taint),
+            None => push_bytes(&mut letters, unencodable(letter, &errors)?.as_bytes(), taint),
         }
     }
     Bytes::value(letters)
 }
 
-/// What stands for a letter that an encoding has not.
+/// Returns the replacement of a character that the encoding does not have.
 fn unencodable(c: char, errors: &str) -> Fallible<String> {
     let code = u32::from(c);
     match errors {
-        "strict" => Err(fail(format!("the encoding has no character U+{code:04X}"))),
+        "strict" => Err(fail(format!("the encoding cannot encode U+{code:04X}"))),
         "ignore" => Ok(String::new()),
         "replace" => Ok("?".to_owned()),
         "xmlcharrefreplace" => Ok(format!("&#{code};")),
@@ -175,14 +177,14 @@ fn unencodable(c: char, errors: &str) -> Fallible<String> {
     }
 }
 
-/// `bytes.decode(encoding, errors)`. A letter is marked if one of its bytes is.
+/// `bytes.decode(encoding, errors)`. A character is tainted if one of its bytes is.
 pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [encoding, errors] = args.bind("decode", ["encoding", "errors"])?;
     let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
     budget::walk(bytes.letters().len())?;
     budget::room(bytes.letters().len().saturating_mul(MAX_LETTER))?;
-    let in_use = marks::of(bytes.letters());
-    let is_marked: Vec<bool> = bytes.letters().chars().map(|c| marks::letter(c) != c).collect();
+    let in_use = taint::of(bytes.letters());
+    let is_tainted: Vec<bool> = bytes.letters().chars().map(|c| taint::strip_char(c) != c).collect();
     let bytes: Vec<u8> = bytes.iter().collect();
     let (encoding, mut at) = encoding.without_mark(&bytes);
     let mut decoded = String::new();
@@ -192,20 +194,20 @@ pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
             Ok((c, len)) => (c.to_string(), len),
             Err(len) => (undecodable(&rest[..len], &errors)?, len),
         };
-        push_marked(&mut decoded, &letters, in_use.filter(|_| is_marked[at..at + len].contains(&true)));
+        push_tainted(&mut decoded, &letters, in_use.filter(|_| is_tainted[at..at + len].contains(&true)));
         at += len;
     }
     text(decoded)
 }
 
-fn push_marked(out: &mut String, letters: &str, mark: Option<Marks>) {
-    out.extend(letters.chars().map(|c| mark.map_or(c, |marks| marks.mark(c))));
+fn push_tainted(out: &mut String, letters: &str, taint: Option<Taint>) {
+    out.extend(letters.chars().map(|c| taint.map_or(c, |taint| taint.taint_char(c))));
 }
 
-/// What stands for bytes that are no letter.
+/// Returns the replacement of invalid bytes.
 fn undecodable(bytes: &[u8], errors: &str) -> Fallible<String> {
     match errors {
-        "strict" => Err(fail(format!("the encoding has no character of the bytes {bytes:02x?}"))),
+        "strict" => Err(fail(format!("the encoding cannot decode the bytes {bytes:02x?}"))),
         "ignore" => Ok(String::new()),
         "replace" => Ok(char::REPLACEMENT_CHARACTER.to_string()),
         "backslashreplace" => Ok(bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()),
@@ -213,12 +215,12 @@ fn undecodable(bytes: &[u8], errors: &str) -> Fallible<String> {
     }
 }
 
-/// The letter of a byte that is given as an integer.
+/// Returns the character that stands for a byte, given as an integer.
 pub(super) fn byte_arg(value: &Value) -> Fallible<char> {
-    match py(value) {
-        Py::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),
-        Py::Bool(flag) => Ok(letter_of(flag.into())),
-        Py::Undefined(undefined) => Err(undefined.error()),
+    match py_value(value) {
+        PyValue::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),
+        PyValue::Bool(flag) => Ok(letter_of(flag.into())),
+        PyValue::Undefined(undefined) => Err(undefined.error()),
         _ => Err(fail(format!("a bytes-like object is required, not '{}'", type_name(value)))),
     }
 }

@@ -2,60 +2,60 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::marks::{self, letter};
-use super::super::unicode;
-use super::attribute;
-use super::repr::{self, Text};
 use super::spec::Spec;
+use super::{attribute, repr};
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::markup;
+use crate::taint::{self, strip_char};
+use crate::text_buffer::TextBuffer;
+use crate::{budget, unicode};
 
-/// How deep specifications may hold fields themselves; Python's own bound.
+/// The deepest nesting of fields in specifications, as in Python.
 const MAX_DEPTH: u8 = 2;
 
-/// Fills arguments into a template text; `escape` is for one that is marked as safe.
+/// Formats a template text. `escape` is true if the text is marked as safe.
 pub(crate) fn format(
-    machine: &mut Machine,
+    interpreter: &mut dyn Interpreter,
     template: &str,
     positional: &[Value],
     named: &[(Value, Value)],
     escape: bool,
 ) -> Fallible<String> {
-    let mut formatter = Formatter { machine, positional, named, next: Some(0), escape };
+    let mut formatter = Formatter { interpreter, positional, named, next: Some(0), escape };
     formatter.text(template, MAX_DEPTH)
 }
 
-/// What it costs to find what a field shows.
+/// The steps to find the value of a field.
 const FIELD_STEPS: usize = 4;
 
 struct Formatter<'a> {
-    machine: &'a mut Machine,
+    interpreter: &'a mut dyn Interpreter,
     positional: &'a [Value],
     named: &'a [(Value, Value)],
-    /// The number of the next `{}`; nothing once a field was numbered by hand.
+    /// The number of the next `{}`; nothing after a numbered field.
     next: Option<usize>,
-    /// What is filled in is escaped for HTML unless it is marked as safe.
+    /// True if values are escaped for HTML unless they are marked as safe.
     escape: bool,
 }
 
 impl Formatter<'_> {
     fn text(&mut self, template: &str, depth: u8) -> Fallible<String> {
-        let mut out = Text::new();
+        let mut out = TextBuffer::new();
         let mut rest = template;
-        while let Some(at) = rest.find(|c| matches!(letter(c), '{' | '}')) {
+        while let Some(at) = rest.find(|c| matches!(strip_char(c), '{' | '}')) {
             out.push(&rest[..at])?;
             let (brace, after) = first(&rest[at..]);
             rest = after;
-            if letter(brace) == rest.chars().next().map_or(' ', letter) {
+            if strip_char(brace) == rest.chars().next().map_or(' ', strip_char) {
                 out.push(brace.encode_utf8(&mut [0; 4]))?;
                 rest = first(rest).1;
-            } else if letter(brace) == '}' {
+            } else if strip_char(brace) == '}' {
                 return Err(fail("Single '}' encountered in format string"));
             } else {
                 let (field, after) = rest.split_at(field_end(rest)?);
-                let written = self.field(&marks::plain(field), depth)?;
-                out.push(&marks::like(field, written))?;
+                let written = self.field(&taint::strip(field), depth)?;
+                out.push(&taint::with_taint_of(field, written))?;
                 rest = first(after).1;
             }
         }
@@ -80,17 +80,17 @@ impl Formatter<'_> {
         let spec = self.text(spec, depth - 1)?;
         let safe = self.escape && value.is_safe();
         let formatted = match spec.is_empty() {
-            true => repr::to_str(self.machine, &value)?,
+            true => repr::to_str(self.interpreter, &value)?,
             false if safe => return Err(fail("unsupported format specification for Markup")),
             false => Spec::parse(&spec)?.format(&value)?,
         };
-        if self.escape && !safe { repr::escape_html(&formatted) } else { Ok(formatted) }
+        if self.escape && !safe { markup::escape_html(&formatted) } else { Ok(formatted) }
     }
 
     fn convert(&mut self, value: Value, conversion: &str, given: bool) -> Fallible<Value> {
         match conversion {
             "" if !given => Ok(value),
-            "s" => Ok(Value::from(repr::to_str(self.machine, &value)?)),
+            "s" => Ok(Value::from(repr::to_str(self.interpreter, &value)?)),
             "r" => Ok(Value::from(repr::repr(&value)?)),
             "a" => Ok(Value::from(repr::ascii(&repr::repr(&value)?)?)),
             _ => Err(fail(format!("Unknown conversion specifier {conversion}"))),
@@ -108,20 +108,20 @@ impl Formatter<'_> {
             budget::steps(FIELD_STEPS)?;
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
-                value = attribute::attribute(self.machine, &value, &Value::from(&after[..end]))?;
+                value = attribute::attribute(self.interpreter, &value, &Value::from(&after[..end]))?;
                 rest = &after[end..];
             } else {
                 let after = rest.strip_prefix('[').ok_or_else(|| fail("Only '.' or '[' may follow ']'"))?;
                 let end = after.find(']').ok_or_else(|| fail("Missing ']' in format string"))?;
                 let key = number(&after[..end]).map_or_else(|| Value::from(&after[..end]), Value::from);
-                value = attribute::item(self.machine, &value, &key)?;
+                value = attribute::item(self.interpreter, &value, &key)?;
                 rest = &after[end + 1..];
             }
         }
         Ok(value)
     }
 
-    /// A field that is an argument itself: only these are counted.
+    /// Returns the value of a field that is an argument itself: only such fields are numbered.
     fn numbered(&mut self, name: &str) -> Fallible<Value> {
         if name.is_empty() {
             let Some(at) = self.next else {
@@ -144,7 +144,7 @@ impl Formatter<'_> {
             return self.at(at);
         }
         budget::steps(self.named.len() / 4)?;
-        let found = self.named.iter().find(|(known, _)| known.as_str().is_some_and(|known| marks::same(known, name)));
+        let found = self.named.iter().find(|(known, _)| known.as_str().is_some_and(|known| taint::same(known, name)));
         found.map(|(_, value)| value.clone()).ok_or_else(|| fail(format!("KeyError: '{name}'")))
     }
 
@@ -154,7 +154,7 @@ impl Formatter<'_> {
     }
 }
 
-/// The number that is written in digits of any script.
+/// Parses a number in digits of any script.
 fn number(digits: &str) -> Option<usize> {
     let digits: Option<String> = digits.chars().map(unicode::decimal).collect();
     digits?.parse().ok()
@@ -166,11 +166,11 @@ fn first(text: &str) -> (char, &str) {
     (chars.next().unwrap_or_default(), chars.as_str())
 }
 
-/// Where the field ends that a text starts with.
+/// Returns the end of the field at the start of a text.
 fn field_end(text: &str) -> Fallible<usize> {
     let mut depth = 1;
     for (at, c) in text.char_indices() {
-        depth += i32::from(letter(c) == '{') - i32::from(letter(c) == '}');
+        depth += i32::from(strip_char(c) == '{') - i32::from(strip_char(c) == '}');
         if depth == 0 {
             return Ok(at);
         }
@@ -178,7 +178,7 @@ fn field_end(text: &str) -> Fallible<usize> {
     Err(fail("expected '}' before end of string"))
 }
 
-/// Where the name of a field ends: brackets may hold anything.
+/// Returns the end of a field's name; brackets may contain any character.
 fn name_end(field: &str) -> usize {
     let mut in_brackets = false;
     for (at, c) in field.char_indices() {

@@ -4,18 +4,17 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::super::error::{Fallible, fail};
-use super::super::marks;
-use super::super::value::{Obj, Py, py, type_name};
-use super::number;
-use super::order;
-use super::repr::Text;
+use super::{number, order};
+use crate::error::{Fallible, fail};
+use crate::taint;
+use crate::text_buffer::{Sink, TextBuffer};
+use crate::value::{PyObject, PyValue, py_value, type_name};
 
-/// How to write.
+/// The options of `json.dumps`.
 #[derive(Debug)]
 pub(crate) struct Style<'a> {
     pub(crate) ensure_ascii: bool,
-    /// What one level of nesting adds to the start of a line; nothing for all on one line.
+    /// The indentation of one level; nothing for one line.
     pub(crate) indent: Option<Cow<'a, str>>,
     pub(crate) item_separator: Cow<'a, str>,
     pub(crate) key_separator: Cow<'a, str>,
@@ -24,31 +23,31 @@ pub(crate) struct Style<'a> {
 
 /// The JSON text of a value.
 pub(crate) fn dumps(value: &Value, style: &Style<'_>) -> Fallible<String> {
-    let mut writer = Writer { out: Text::new(), style, depth: 0 };
+    let mut writer = Writer { out: TextBuffer::new(), style, depth: 0 };
     writer.value(value)?;
     Ok(writer.out.finish())
 }
 
 struct Writer<'a> {
-    out: Text,
+    out: TextBuffer,
     style: &'a Style<'a>,
     depth: usize,
 }
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value) -> Fallible<()> {
-        match py(value) {
-            Py::None => self.out.push("null"),
-            Py::Bool(true) => self.out.push("true"),
-            Py::Bool(false) => self.out.push("false"),
-            Py::Int(int) => self.out.push(&int.to_string()),
-            Py::Float(float) => self.out.push(&float_text(float)),
-            Py::Str(text) => self.string(text),
-            Py::Undefined(_) => not_serializable(value),
-            Py::Obj(Obj::Seq(seq)) => self.list(seq.items()),
-            Py::Obj(Obj::Dict(dict)) => self.dict(dict.entries()),
-            Py::Obj(Obj::BigInt(big)) => self.out.push(&number::int_to_str(big.digits())?),
-            Py::Obj(_) => not_serializable(value),
+        match py_value(value) {
+            PyValue::None => self.out.push("null"),
+            PyValue::Bool(true) => self.out.push("true"),
+            PyValue::Bool(false) => self.out.push("false"),
+            PyValue::Int(int) => self.out.push(&int.to_string()),
+            PyValue::Float(float) => self.out.push(&float_text(float)),
+            PyValue::Str(text) => self.string(text),
+            PyValue::Undefined(_) => not_serializable(value),
+            PyValue::Object(PyObject::Seq(seq)) => self.list(seq.items()),
+            PyValue::Object(PyObject::Dict(dict)) => self.dict(dict.entries()),
+            PyValue::Object(PyObject::BigInt(big)) => self.out.push(&number::int_to_str(big.digits())?),
+            PyValue::Object(_) => not_serializable(value),
         }
     }
 
@@ -89,14 +88,14 @@ impl Writer<'_> {
     }
 
     fn key(&mut self, key: &Value) -> Fallible<()> {
-        match py(key) {
-            Py::Str(text) => self.string(text),
-            Py::None => self.string("null"),
-            Py::Bool(true) => self.string("true"),
-            Py::Bool(false) => self.string("false"),
-            Py::Int(int) => self.string(&int.to_string()),
-            Py::Float(float) => self.string(&float_text(float)),
-            Py::Obj(Obj::BigInt(big)) => self.string(&number::int_to_str(big.digits())?),
+        match py_value(key) {
+            PyValue::Str(text) => self.string(text),
+            PyValue::None => self.string("null"),
+            PyValue::Bool(true) => self.string("true"),
+            PyValue::Bool(false) => self.string("false"),
+            PyValue::Int(int) => self.string(&int.to_string()),
+            PyValue::Float(float) => self.string(&float_text(float)),
+            PyValue::Object(PyObject::BigInt(big)) => self.string(&number::int_to_str(big.digits())?),
             _ => Err(fail(format!("keys must be str, int, float, bool or None, not {}", type_name(key)))),
         }
     }
@@ -134,12 +133,13 @@ impl Writer<'_> {
 
     fn string(&mut self, text: &str) -> Fallible<()> {
         self.out.push("\"")?;
-        marks::write(&mut self.out, text, |out, text| write_escaped(out, text, self.style.ensure_ascii))?;
+        taint::write(&mut self.out, text, |out, text| write_escaped(out, text, self.style.ensure_ascii))?;
         self.out.push("\"")
     }
 }
 
-fn write_escaped(out: &mut Text, text: &str, ensure_ascii: bool) -> Fallible<()> {
+/// Writes the inside of a JSON string.
+pub(super) fn write_escaped<S: Sink>(out: &mut S, text: &str, ensure_ascii: bool) -> Result<(), S::Error> {
     let mut rest = text;
     while let Some(at) = rest.find(|c| needs_escape(c, ensure_ascii)) {
         out.push(&rest[..at])?;
@@ -169,7 +169,8 @@ fn escaped(c: char) -> String {
     }
 }
 
-fn float_text(float: f64) -> String {
+/// Returns a float as `json.dumps` writes it.
+pub(super) fn float_text(float: f64) -> String {
     match float {
         float if float.is_nan() => "NaN".to_owned(),
         f64::INFINITY => "Infinity".to_owned(),

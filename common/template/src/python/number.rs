@@ -1,21 +1,20 @@
-//! Numbers as text, and text as numbers.
+//! Numbers to text, and text to numbers.
 
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::budget;
-use super::super::error::{Fallible, Limit, fail, limit};
-use super::super::lexer::is_space;
-use super::super::unicode;
-use super::super::value::int_value;
+use crate::budget;
+use crate::error::{Error, Fallible, Limit, fail, limit};
+use crate::unicode::{self, is_space};
+use crate::value::{PyObject, PyValue, exact_int, int_value, py_value};
 
-/// The longest integer, in digits, that CPython turns into text or back.
+/// The most digits of an integer that CPython converts to or from text.
 const MAX_DIGITS: usize = 4300;
 
-/// Longer integers are beyond what may be computed with.
+/// The most digits of an integer in the input.
 const MAX_JSON_DIGITS: usize = 20_000;
 
-/// A number of a JSON text: an integer, unless it has a fraction or an exponent.
+/// Converts a number of a JSON text: an integer, unless it has a fraction or an exponent.
 pub(crate) fn from_json(text: &str) -> Fallible<Value> {
     if let Ok(int) = text.parse::<i64>() {
         return Ok(Value::from(int));
@@ -27,23 +26,6 @@ pub(crate) fn from_json(text: &str) -> Fallible<Value> {
         return Err(limit(Limit::Integer));
     }
     text.parse::<Digits>().map_err(|_| fail("malformed number")).and_then(int_value)
-}
-
-/// The integer that a float is, if it is one.
-pub(crate) fn exact_int(float: f64) -> Option<Digits> {
-    if !float.is_finite() || float.fract() != 0.0 {
-        return None;
-    }
-    if float.abs() < 1e30 {
-        return Some(Digits::from(float as i128));
-    }
-    // The mantissa, shifted: floats of this size have no digits behind the point.
-    const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
-    let bits = float.to_bits();
-    let mantissa = bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS;
-    let exponent = bits >> MANTISSA_BITS & 0x7ff;
-    let magnitude = Digits::from(mantissa) << (exponent - 1023 - u64::from(MANTISSA_BITS));
-    Some(if float < 0.0 { -magnitude } else { magnitude })
 }
 
 /// Python's `int(float)`.
@@ -66,10 +48,11 @@ pub(crate) fn int_to_str(int: &Digits) -> Fallible<String> {
     Ok(text)
 }
 
-/// What it costs to find the shortest digits of a float.
+/// The steps to find the shortest digits of a float.
 const FLOAT_REPR_STEPS: usize = 8;
 
-/// Python's `repr(float)`: the shortest digits that read back the same, with an exponent where Python writes one.
+/// Python's `repr(float)`: the shortest digits that parse to the same float, with an exponent where
+/// Python writes one.
 pub(crate) fn float_repr(float: f64) -> String {
     budget::spend(FLOAT_REPR_STEPS);
     if float.is_nan() {
@@ -88,7 +71,7 @@ pub(crate) fn float_repr(float: f64) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// Digits as Python reads them: any script's, with single underscores between them.
+/// Returns digits as Python reads them: of any script, with single underscores between them.
 fn plain_digits(text: &str) -> Option<String> {
     let text = text.trim_matches(is_space);
     let mut plain = String::with_capacity(text.len());
@@ -128,7 +111,7 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Fallible<Value> {
     int_value(if negative { -int } else { int })
 }
 
-/// The base to read digits in, and the digits without its prefix.
+/// Returns the base of digits, and the digits without its prefix.
 fn radix(digits: &str, base: u32) -> Option<(u32, &str)> {
     let prefix = digits.get(..2).map(str::to_ascii_lowercase);
     let by_prefix = match prefix.as_deref() {
@@ -184,7 +167,8 @@ fn round_left_of_point(float: f64, digits: usize) -> Option<f64> {
     round_int(&whole, &unit, has_rest).to_string().parse().ok()
 }
 
-/// The multiple of `unit` nearest to an integer (with something behind the point, if `has_rest`), half to even.
+/// Returns the multiple of `unit` nearest to an integer, half to even. `has_rest` is true if digits
+/// behind the point were cut.
 pub(crate) fn round_int(int: &Digits, unit: &Digits, has_rest: bool) -> Digits {
     let zero = Digits::from(0);
     let negative = *int < zero;
@@ -195,4 +179,60 @@ pub(crate) fn round_int(int: &Digits, unit: &Digits, has_rest: bool) -> Digits {
     let up = twice_rest > *unit || (twice_rest == *unit && (has_rest || odd));
     let rounded = if up { quotient + 1 } else { quotient } * unit;
     if negative { -rounded } else { rounded }
+}
+
+/// The float nearest to a number.
+pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
+    Ok(match py_value(value) {
+        PyValue::Int(int) => Some(int as f64),
+        PyValue::Bool(flag) => Some(f64::from(u8::from(flag))),
+        PyValue::Float(float) => Some(float),
+        PyValue::Object(PyObject::BigInt(big)) => Some(big.to_f64())
+            .filter(|float| float.is_finite())
+            .map_or_else(|| Err(too_large()), |float| Ok(Some(float)))?,
+        _ => None,
+    })
+}
+
+fn too_large() -> Error {
+    fail("int too large to convert to float")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{float_repr, parse_float, round_float};
+
+    #[track_caller]
+    fn check_repr(float: f64, expected: &str) {
+        assert_eq!(float_repr(float), expected);
+    }
+
+    #[test]
+    fn floats_have_an_exponent_where_python_writes_one() {
+        check_repr(0.0001, "0.0001");
+        check_repr(1e-5, "1e-05");
+        check_repr(1e15, "1000000000000000.0");
+        check_repr(1e16, "1e+16");
+        check_repr(1e301, "1e+301");
+        check_repr(-0.0, "-0.0");
+        check_repr(f64::NEG_INFINITY, "-inf");
+        check_repr(f64::NAN, "nan");
+    }
+
+    #[test]
+    fn floats_are_parsed_like_python() {
+        assert_eq!(parse_float(" 1_000.5\n"), Some(1000.5));
+        assert_eq!(parse_float("\u{0661}e2"), Some(100.0));
+        assert_eq!(parse_float("-Infinity"), Some(f64::NEG_INFINITY));
+        assert_eq!(parse_float("1__0"), None);
+        assert_eq!(parse_float("0x10"), None);
+    }
+
+    #[test]
+    fn halves_are_rounded_to_even() {
+        assert_eq!(round_float(2.5, 0).ok(), Some(2.0));
+        assert_eq!(round_float(3.5, 0).ok(), Some(4.0));
+        assert_eq!(round_float(150.0, -2).ok(), Some(200.0));
+        assert_eq!(round_float(250.0, -2).ok(), Some(200.0));
+    }
 }

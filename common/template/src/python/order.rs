@@ -4,16 +4,16 @@ use std::cmp::Ordering;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::marks;
-use super::super::value::{Obj, Py, View, ViewKind, as_digits, obj, py, type_name};
-use super::equal::{AS_DIGITS_STEPS, equal, view_contains};
-use super::number::exact_int;
+use crate::error::{Fallible, fail};
+use crate::python::contains::view_contains;
+use crate::value::{
+    AS_DIGITS_STEPS, PyObject, PyValue, View, ViewKind, as_digits, equal, exact_int, py_object, py_value, type_name,
+};
+use crate::{budget, taint};
 
 /// `left op right`, for one of the four operators.
 pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
-    if let (Some(Obj::View(left)), Some(Obj::View(right))) = (obj(left), obj(right))
+    if let (Some(PyObject::View(left)), Some(PyObject::View(right))) = (py_object(left), py_object(right))
         && left.kind() != ViewKind::Values
         && right.kind() != ViewKind::Values
     {
@@ -30,7 +30,7 @@ pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
     })
 }
 
-/// Views of keys and items are sets: what is contained in the other is less.
+/// Compares views of keys or items as sets: a subset is less.
 fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
     let (inner, outer) = if op.starts_with('<') { (left, right) } else { (right, left) };
     let (fewer, as_many) = (inner.dict().len() < outer.dict().len(), inner.dict().len() == outer.dict().len());
@@ -48,20 +48,22 @@ fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
     Ok(true)
 }
 
-/// How two values compare; nothing if one is not a number (NaN), an error if they cannot be compared.
+/// Compares two values. Returns nothing for NaN; fails if the types cannot be compared.
 fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>> {
-    match (py(left), py(right)) {
-        (Py::Int(left), Py::Int(right)) => Ok(Some(left.cmp(&right))),
-        (Py::Str(left), Py::Str(right)) => {
+    match (py_value(left), py_value(right)) {
+        (PyValue::Int(left), PyValue::Int(right)) => Ok(Some(left.cmp(&right))),
+        (PyValue::Str(left), PyValue::Str(right)) => {
             budget::scan(left.len().min(right.len()))?;
-            Ok(Some(marks::order(left, right)))
+            Ok(Some(taint::order(left, right)))
         }
-        (Py::Obj(Obj::Bytes(left)), Py::Obj(Obj::Bytes(right))) => {
+        (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
             budget::walk(left.letters().len().min(right.letters().len()))?;
             Ok(Some(left.iter().cmp(right.iter())))
         }
-        (Py::Undefined(undefined), _) | (_, Py::Undefined(undefined)) => Err(undefined.error()),
-        (Py::Obj(Obj::Seq(left_seq)), Py::Obj(Obj::Seq(right_seq))) if left_seq.is_list() == right_seq.is_list() => {
+        (PyValue::Undefined(undefined), _) | (_, PyValue::Undefined(undefined)) => Err(undefined.error()),
+        (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
+            if left_seq.is_list() == right_seq.is_list() =>
+        {
             compare_items(left_seq.items(), right_seq.items(), op)
         }
         _ => {
@@ -85,11 +87,11 @@ fn compare_items(left: &[Value], right: &[Value], op: &str) -> Fallible<Option<O
 }
 
 fn compare_numbers(left: &Value, right: &Value) -> Option<Fallible<Option<Ordering>>> {
-    let ordering = match (as_digits(left), as_digits(right), py(left), py(right)) {
+    let ordering = match (as_digits(left), as_digits(right), py_value(left), py_value(right)) {
         (Some(left), Some(right), ..) => Some(left.cmp(&right)),
-        (None, None, Py::Float(left), Py::Float(right)) => left.partial_cmp(&right),
-        (Some(left), None, _, Py::Float(right)) => compare_int_to_float(&left, right),
-        (None, Some(right), Py::Float(left), _) => compare_int_to_float(&right, left).map(Ordering::reverse),
+        (None, None, PyValue::Float(left), PyValue::Float(right)) => left.partial_cmp(&right),
+        (Some(left), None, _, PyValue::Float(right)) => compare_int_to_float(&left, right),
+        (None, Some(right), PyValue::Float(left), _) => compare_int_to_float(&right, left).map(Ordering::reverse),
         _ => return None,
     };
     Some(Ok(ordering))
@@ -111,7 +113,7 @@ pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Ve
     if reverse {
         items.reverse();
     }
-    // The items are held twice while they are merged.
+    // The items exist twice while they are merged.
     let held = 4 * items.len();
     budget::alloc_values(held)?;
     let mut width = 1;
@@ -126,8 +128,8 @@ pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Ve
     Ok(items.into_iter().map(|(_, item)| item).collect())
 }
 
-/// Merges neighbouring sorted runs of `width` items. The standard sort cannot be used: a comparison here may fail, and
-/// NaN has no order.
+/// Merges adjacent sorted runs of `width` items. The standard sort cannot be used: a comparison may
+/// fail, and NaN has no order.
 fn merge_runs(items: &[(Value, Value)], width: usize) -> Fallible<Vec<(Value, Value)>> {
     let mut merged = Vec::with_capacity(items.len());
     for pair in items.chunks(2 * width) {

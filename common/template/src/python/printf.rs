@@ -2,23 +2,27 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::machine::Machine;
-use super::super::value::{Obj, Py, as_digits, obj, py, safe_text, seq, text, type_name};
-use super::arithmetic::as_float;
-use super::call::defined;
-use super::number;
-use super::repr::{self, Text};
 use super::spec::Spec;
+use super::{number, repr};
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::convert::defined;
+use crate::python::markup;
+use crate::python::number::as_float;
+use crate::python::text::Side;
+use crate::python::text::justify;
+use crate::text_buffer::TextBuffer;
+use crate::value::{PyObject, PyValue, as_digits, py_object, py_value, safe_text, seq, text, type_name};
 
-/// Fills values into a template text.
-pub(crate) fn format(machine: &mut Machine, template: &Value, values: &Value) -> Fallible<Value> {
+/// Formats a template text.
+pub(crate) fn format(interpreter: &mut dyn Interpreter, template: &Value, values: &Value) -> Fallible<Value> {
     let Some(content) = template.as_str() else {
         return Err(fail("not a text"));
     };
     budget::scan(content.len())?;
-    let mut printer = Printer { machine, rest: content, values, next: 0, out: Text::new(), escape: template.is_safe() };
+    let mut printer =
+        Printer { interpreter, rest: content, values, next: 0, out: TextBuffer::new(), escape: template.is_safe() };
     printer.run()?;
     printer.check_all_used()?;
     let out = printer.out.finish();
@@ -26,17 +30,17 @@ pub(crate) fn format(machine: &mut Machine, template: &Value, values: &Value) ->
 }
 
 struct Printer<'a, 's> {
-    machine: &'a mut Machine,
+    interpreter: &'a mut dyn Interpreter,
     rest: &'s str,
     values: &'s Value,
-    /// How many positional values have been used.
+    /// The number of positional values used so far.
     next: usize,
-    out: Text,
-    /// Values are escaped for HTML unless they are marked as safe.
+    out: TextBuffer,
+    /// True if values are escaped for HTML unless they are marked as safe.
     escape: bool,
 }
 
-/// What it costs to read a conversion and to find its value.
+/// The steps to read a conversion and to find its value.
 const CONVERSION_STEPS: usize = 4;
 
 /// One `%...` conversion.
@@ -114,7 +118,7 @@ impl Printer<'_, '_> {
         Err(fail("incomplete format key"))
     }
 
-    /// A width or precision: digits, or `*` for the next value.
+    /// Reads a width or precision: digits, or `*` for the next value.
     fn size(&mut self) -> Fallible<Option<i64>> {
         if let Some(rest) = self.rest.strip_prefix('*') {
             self.rest = rest;
@@ -144,9 +148,10 @@ impl Printer<'_, '_> {
     }
 
     fn check_all_used(&self) -> Fallible<()> {
-        let unused = match py(self.values) {
-            Py::Obj(Obj::Seq(values)) if !values.is_list() => self.next < values.items().len(),
-            Py::Obj(Obj::Seq(_) | Obj::Dict(_) | Obj::Namespace(_) | Obj::Range(_)) | Py::Undefined(_) => false,
+        let unused = match py_value(self.values) {
+            PyValue::Object(PyObject::Seq(values)) if !values.is_list() => self.next < values.items().len(),
+            PyValue::Object(PyObject::Seq(_) | PyObject::Dict(_) | PyObject::Namespace(_) | PyObject::Range(_))
+            | PyValue::Undefined(_) => false,
             _ => self.next == 0,
         };
         if unused { Err(fail("not all arguments converted during string formatting")) } else { Ok(()) }
@@ -173,27 +178,27 @@ impl Printer<'_, '_> {
 
     fn keyed(&mut self, key: &str) -> Fallible<Value> {
         self.next = usize::MAX / 2;
-        match obj(self.values) {
-            Some(Obj::Undefined(undefined)) => Err(undefined.error()),
-            Some(Obj::Dict(dict)) => dict.get_str(key).cloned().ok_or_else(|| fail(format!("KeyError: '{key}'"))),
+        match py_object(self.values) {
+            Some(PyObject::Undefined(undefined)) => Err(undefined.error()),
+            Some(PyObject::Dict(dict)) => dict.get_str(key).cloned().ok_or_else(|| fail(format!("KeyError: '{key}'"))),
             _ => Err(fail("format requires a mapping")),
         }
     }
 
     fn text_of(&mut self, value: &Value) -> Fallible<String> {
-        let text = repr::to_str(self.machine, value)?;
+        let text = repr::to_str(self.interpreter, value)?;
         if value.is_safe() { Ok(text) } else { self.escaped(text) }
     }
 
     fn escaped(&self, text: String) -> Fallible<String> {
-        if self.escape { repr::escape_html(&text) } else { Ok(text) }
+        if self.escape { markup::escape_html(&text) } else { Ok(text) }
     }
 }
 
 fn character(value: &Value) -> Fallible<String> {
-    match py(defined(value)?) {
-        Py::Str(text) if text.chars().count() == 1 => Ok(text.to_owned()),
-        Py::Int(code) => {
+    match py_value(defined(value)?) {
+        PyValue::Str(text) if text.chars().count() == 1 => Ok(text.to_owned()),
+        PyValue::Int(code) => {
             let c = u32::try_from(code).ok().and_then(char::from_u32);
             c.map(String::from).ok_or_else(|| fail("%c arg not in range(0x110000)"))
         }
@@ -221,7 +226,7 @@ impl Conversion {
         }
     }
 
-    /// A precision asks for that many digits.
+    /// A precision is the least number of digits.
     fn int(&self, value: &Value, kind: char) -> Fallible<String> {
         let Some(precision) = self.spec.precision else {
             return self.field(kind).format(value);
@@ -230,7 +235,7 @@ impl Conversion {
         let sign = digits.len() - digits.trim_start_matches(['-', '+', ' ']).len();
         let (sign, digits) = digits.split_at(sign);
         let width = i64::try_from(precision).unwrap_or(i64::MAX);
-        let digits = super::text::justify(digits, width, '0', super::text::Side::Right)?;
+        let digits = justify(digits, width, '0', Side::Right)?;
         let field = Spec { precision: None, kind: None, fill: ' ', sign: None, alternate: false, ..self.spec.clone() };
         field.text(&format!("{sign}{digits}"))
     }
@@ -244,10 +249,10 @@ impl Conversion {
     }
 }
 
-/// `%d` takes floats too, and cuts them.
+/// Returns the integer of `%d`, which also accepts floats and truncates them.
 fn whole(value: &Value, kind: char) -> Fallible<Value> {
-    match py(defined(value)?) {
-        Py::Float(float) => number::truncate(float),
+    match py_value(defined(value)?) {
+        PyValue::Float(float) => number::truncate(float),
         _ if as_digits(value).is_some() => Ok(value.clone()),
         _ => Err(fail(format!("%{kind} format: a real number is required, not {}", type_name(value)))),
     }

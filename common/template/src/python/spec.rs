@@ -1,16 +1,16 @@
-//! Format specifications: what stands behind the colon in `'{:>10.2f}'`.
+//! Format specifications: the part behind the colon in `'{:>10.2f}'`.
 
 use std::borrow::Cow;
 
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
 
-use super::super::budget;
-use super::super::error::{Error, Fallible, Limit, fail, limit};
-use super::super::value::{Py, as_digits, py, type_name};
-use super::arithmetic::as_float;
 use super::number;
 use super::text::{self, Side};
+use crate::budget;
+use crate::error::{Error, Fallible, Limit, fail, limit};
+use crate::python::number::as_float;
+use crate::value::{PyValue, as_digits, py_value, type_name};
 
 /// More digits than any float has.
 const MAX_PRECISION: usize = 10_000;
@@ -24,7 +24,7 @@ pub(crate) struct Spec {
     /// `+`, `-` or space.
     pub(crate) sign: Option<char>,
     pub(crate) alternate: bool,
-    /// `z`: what rounds to zero has no sign.
+    /// `z`: a value that rounds to zero has no sign.
     pub(crate) positive_zero: bool,
     /// `0` before the width: zeros fill numbers behind the sign, and texts at the end.
     pub(crate) zeros: bool,
@@ -35,11 +35,11 @@ pub(crate) struct Spec {
     pub(crate) kind: Option<char>,
 }
 
-/// What it costs to write a number in a field.
+/// The steps to write a number in a field.
 const FORMAT_STEPS: usize = 12;
 
 impl Spec {
-    /// Reads a specification.
+    /// Parses a specification.
     pub(crate) fn parse(text: &str) -> Fallible<Self> {
         let mut spec = Self {
             fill: ' ',
@@ -79,7 +79,7 @@ impl Spec {
         spec.read_end(rest)
     }
 
-    /// The rest, and whether there was a fill character.
+    /// Returns the rest, and true if a fill character was given.
     fn read_align<'t>(&mut self, text: &'t str) -> (&'t str, bool) {
         let is_align = |c: &char| matches!(c, '<' | '>' | '^' | '=');
         let mut chars = text.chars();
@@ -116,9 +116,9 @@ impl Spec {
     /// Python's `format(value, spec)`.
     pub(crate) fn format(&self, value: &Value) -> Fallible<String> {
         budget::steps(FORMAT_STEPS)?;
-        match py(value) {
-            Py::Str(content) => self.text(content),
-            Py::Float(float) => self.float(float),
+        match py_value(value) {
+            PyValue::Str(content) => self.text(content),
+            PyValue::Float(float) => self.float(float),
             _ => match as_digits(value) {
                 Some(int) => self.int(value, &int),
                 None => Err(fail(format!("unsupported format string passed to {}.__format__", type_name(value)))),
@@ -186,7 +186,7 @@ impl Spec {
         self.pad("", &c.to_string(), '<')
     }
 
-    /// Commas are for decimal digits, underscores for others too.
+    /// Commas group decimal digits, underscores also other digits.
     fn check_grouping(&self) -> Fallible<()> {
         match (self.grouping, self.kind) {
             (None, _) | (_, None | Some('d' | 'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%')) => Ok(()),
@@ -232,7 +232,7 @@ impl Spec {
         self.number(sign, &text[..whole], &text[whole..], 3)
     }
 
-    /// Sign, grouped digits and the rest, in the field.
+    /// Writes sign, grouped digits and the rest in the field.
     fn number(&self, sign: &str, digits: &str, rest: &str, group: usize) -> Fallible<String> {
         let Some(separator) = self.grouping else {
             return self.pad(sign, &format!("{digits}{rest}"), '>');
@@ -244,7 +244,7 @@ impl Spec {
             if room > MAX_PRECISION {
                 return Err(limit(Limit::Bytes));
             }
-            // Every group but the first has a separator before it.
+            // Every group except the first has a separator before it.
             let count = (room * group).div_ceil(group + 1).max(digits.len());
             let count = if count + (count - 1) / group < room { count + 1 } else { count };
             digits.insert_str(0, &"0".repeat(count - digits.len()));
@@ -268,7 +268,7 @@ impl Spec {
     }
 }
 
-/// Unlike `str.center`, always puts the odd one to the right.
+/// Centers a text. Unlike `str.center`, an odd space is always put to the right.
 fn center(whole: &str, width: i64, fill: char) -> Fallible<String> {
     let len = whole.chars().count() as i64;
     let left = (width - len).max(0) / 2;
@@ -318,7 +318,8 @@ pub(crate) fn scientific(float: f64, precision: usize) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// `%g` of a float that is not negative; `at_least_float` is the variant of an empty type, which never looks like an int.
+/// `%g` of a float that is not negative. `at_least_float` selects the variant without a type, which
+/// never looks like an integer.
 pub(crate) fn general(float: f64, precision: usize, at_least_float: bool, keep_zeros: bool) -> String {
     if let Some(text) = not_finite(float) {
         return text;
@@ -342,4 +343,25 @@ fn without_zeros(digits: &str) -> String {
         return digits.to_owned();
     }
     digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fixed, general, grouped, scientific};
+
+    #[test]
+    fn floats_are_printed_like_python() {
+        assert_eq!(fixed(1234.5, 0), "1234");
+        assert_eq!(fixed(2.675, 2), "2.67");
+        assert_eq!(scientific(1234.5, 2), "1.23e+03");
+        assert_eq!(general(0.0001, 6, false, false), "0.0001");
+        assert_eq!(general(0.00001, 6, false, false), "1e-05");
+        assert_eq!(general(100.0, 12, true, false), "100.0");
+    }
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!(grouped("1234567", ',', 3), "1,234,567");
+        assert_eq!(grouped("ffff", '_', 4), "ffff");
+    }
 }

@@ -1,24 +1,22 @@
-//! What Python's text methods compute.
+//! The computations of Python's text methods.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::lexer::is_space;
-use super::super::marks;
-use super::super::unicode;
-use super::call::int_arg;
+use crate::error::{Fallible, fail};
+use crate::python::convert::int_arg;
+use crate::unicode::is_space;
+use crate::{budget, taint, unicode};
 
-/// First character in title case, all others in lower case.
+/// The first character in title case, all others in lower case.
 pub(crate) fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     let Some(first) = chars.next() else {
         return String::new();
     };
-    // A final sigma depends on what is before it, so all is lowered together.
+    // A final sigma depends on the characters before it, so the whole text is lowered at once.
     let lower = text.to_lowercase();
     let first_lower: String = first.to_lowercase().collect();
     let rest = lower.strip_prefix(first_lower.as_str()).unwrap_or_default();
@@ -42,7 +40,7 @@ pub(crate) fn title(text: &str) -> String {
     out
 }
 
-/// A sigma after a letter and before none is written differently.
+/// A sigma behind a letter and before none has another form.
 fn is_final_sigma(text: &str, at: usize) -> bool {
     let before = text[..at].chars().next_back().is_some_and(unicode::is_cased);
     let after = text[at..].chars().nth(1).is_some_and(unicode::is_cased);
@@ -107,11 +105,11 @@ pub(crate) fn is_identifier(text: &str) -> bool {
     starts && chars.all(|c| c == '_' || unicode::is_alpha(c) || unicode::decimal(c).is_some())
 }
 
-/// Without the given characters, or white space, at the ends.
+/// Removes the given characters, or white space, at the ends.
 pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
-    let chars = chars.map(|chars| CharSet::of(&marks::plain(chars)));
+    let chars = chars.map(|chars| CharSet::of(&taint::strip(chars)));
     let drops = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
-    let drop = |c: char| drops(marks::letter(c));
+    let drop = |c: char| drops(taint::strip_char(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
     if right { text.trim_end_matches(drop) } else { text }
 }
@@ -119,7 +117,7 @@ pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: b
 /// The characters of a text.
 #[derive(Default)]
 struct CharSet {
-    /// A bit for each.
+    /// One bit per character.
     ascii: u128,
     others: HashSet<char>,
 }
@@ -143,11 +141,11 @@ impl CharSet {
     }
 }
 
-/// At most `limit` splits, from the left.
+/// Splits at most `limit` times from the left.
 pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     budget::walk(separator.map_or(0, str::len))?;
-    let separator = separator.map(marks::plain);
-    marks::cut(text, |text| match separator.as_deref() {
+    let separator = separator.map(taint::strip);
+    taint::cut(text, |text| match separator.as_deref() {
         Some("") => Err(fail("empty separator")),
         Some(separator) => match limit {
             Some(limit) => collect(text.splitn(limit.saturating_add(1), separator)),
@@ -157,7 +155,7 @@ pub(crate) fn split<'t>(text: &'t str, separator: Option<&str>, limit: Option<us
     })
 }
 
-/// The parts as a list, charged to the budget one by one.
+/// Collects the parts, each charged to the budget.
 fn collect<'t>(parts: impl Iterator<Item = &'t str>) -> Fallible<Vec<&'t str>> {
     let mut collected = Vec::new();
     for part in parts {
@@ -183,11 +181,11 @@ fn split_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     Ok(words)
 }
 
-/// At most `limit` splits, from the right.
+/// Splits at most `limit` times from the right.
 pub(crate) fn rsplit<'t>(text: &'t str, separator: Option<&str>, limit: Option<usize>) -> Fallible<Vec<&'t str>> {
     budget::walk(separator.map_or(0, str::len))?;
-    let separator = separator.map(marks::plain);
-    let mut parts = marks::cut(text, |text| match (separator.as_deref(), limit) {
+    let separator = separator.map(taint::strip);
+    let mut parts = taint::cut(text, |text| match (separator.as_deref(), limit) {
         (Some(""), _) => Err(fail("empty separator")),
         (Some(separator), Some(limit)) => collect(text.rsplitn(limit.saturating_add(1), separator)),
         (Some(separator), None) => collect(text.rsplit(separator)),
@@ -213,9 +211,9 @@ fn rsplit_space(text: &str, limit: usize) -> Fallible<Vec<&str>> {
     Ok(words)
 }
 
-/// The lines of a text, by every line end that Python knows.
+/// Splits at every line end of Python.
 pub(crate) fn lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
-    marks::cut(text, |text| split_lines(text, keep_ends))
+    taint::cut(text, |text| split_lines(text, keep_ends))
 }
 
 fn split_lines(text: &str, keep_ends: bool) -> Fallible<Vec<&str>> {
@@ -237,11 +235,11 @@ fn is_line_end(c: char) -> bool {
     matches!(c, '\n' | '\x0b' | '\x0c' | '\r' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// With at most `count` occurrences of `old` replaced.
+/// Replaces at most `count` occurrences of `old`.
 pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Fallible<String> {
     let count = count.unwrap_or(usize::MAX);
     budget::walk(old.len())?;
-    let (plain, plain_old) = (marks::plain(text), marks::plain(old));
+    let (plain, plain_old) = (taint::strip(text), taint::strip(old));
     let found = if old.is_empty() { text.chars().count() + 1 } else { plain.matches(&*plain_old).count() };
     let grown = text.len().saturating_add(found.min(count).saturating_mul(new.len().saturating_sub(old.len())));
     budget::steps(found.min(count))?;
@@ -253,8 +251,8 @@ pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) ->
     }
 }
 
-/// The part of a text between two positions, and the position in characters at which it starts; nothing if the start
-/// lies beyond the end.
+/// Returns the text between two positions, and the start in characters. Returns nothing if the
+/// start is beyond the end.
 pub(crate) fn window<'t>(
     text: &'t str,
     start: Option<&Value>,
@@ -280,7 +278,7 @@ pub(crate) fn window<'t>(
     Ok(Some((start, &text[byte(start)..byte(stop)])))
 }
 
-/// Where the text goes in a wider field.
+/// The position of a text in a wider field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
@@ -297,7 +295,7 @@ pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallibl
     let before = match side {
         Side::Left => 0,
         Side::Right => padding,
-        // CPython puts the odd one to the left if the width is odd.
+        // CPython puts the odd space to the left if the width is odd.
         Side::Center => padding / 2 + (padding & width & 1),
     };
     let mut out = String::with_capacity(text.len() + padding * fill.len_utf8());
@@ -317,9 +315,9 @@ fn push_filling(out: &mut String, fill: char, mut count: usize) {
     }
 }
 
-/// Zeros between the sign and the digits.
+/// Inserts zeros between the sign and the digits.
 pub(crate) fn zfill(text: &str, width: i64) -> Fallible<String> {
-    let is_sign = |c: &char| matches!(marks::letter(*c), '+' | '-');
+    let is_sign = |c: &char| matches!(taint::strip_char(*c), '+' | '-');
     let sign = text.chars().next().filter(is_sign);
     let (sign, digits) = text.split_at(sign.map_or(0, char::len_utf8));
     let width = width.saturating_sub(i64::from(!sign.is_empty()));
@@ -330,7 +328,7 @@ pub(crate) fn expand_tabs(text: &str, size: usize) -> Fallible<String> {
     let mut out = String::with_capacity(text.len());
     let mut column = 0;
     for c in text.chars() {
-        match marks::letter(c) {
+        match taint::strip_char(c) {
             '\t' => {
                 let spaces = if size == 0 { 0 } else { size - column % size };
                 budget::alloc(spaces)?;

@@ -1,15 +1,16 @@
-//! Whether some code uses a special name (`loop`, `caller`, ...) from outside of it.
+//! The uses of special names (`loop`, `caller`, ...) in code.
 //!
-//! Jinja2 decides by the first occurrence in a fixed order: a use counts, an assignment before it hides it.
+//! Jinja2 decides by the first occurrence in a fixed order: a use has an effect unless an
+//! assignment precedes it.
 
 use std::ops::ControlFlow;
 
-use super::super::ast::{Expr, ExprKind, Function, Stmt, StmtKind, Target};
+use crate::ast::{Expr, ExprKind, Function, Stmt, StmtKind, Target};
 
 /// `Break(true)`: used; `Break(false)`: assigned first.
 type Found = ControlFlow<bool>;
 
-/// Whether the statements use the name before they assign it.
+/// Returns true if the statements use the name before they assign it.
 pub(crate) fn mentions(body: &[Stmt], name: &str) -> bool {
     in_body(body, name) == Found::Break(true)
 }
@@ -97,13 +98,13 @@ fn in_expr(expr: &Expr, name: &str) -> Found {
     found
 }
 
-/// Whether there is a scoped block in the statements: what it uses is not looked for.
+/// Returns true if the statements contain a scoped block, whose uses are not searched.
 pub(crate) fn has_scoped_block(body: &[Stmt]) -> bool {
     body.iter()
         .any(|stmt| matches!(stmt.kind, StmtKind::Block(_, _, true)) || stmt.bodies().into_iter().any(has_scoped_block))
 }
 
-/// The line where a name first stands in an expression.
+/// Returns the first line with a name in an expression.
 pub(crate) fn line_of(body: &[Stmt], name: &str) -> Option<u32> {
     body.iter().find_map(|stmt| {
         let mut line = None;

@@ -1,8 +1,8 @@
-//! The named characters of HTML, as Python's `html.unescape` knows them. Some may stand without a semicolon.
+//! The named character references of HTML, as in Python's `html.unescape`. Some need no semicolon.
 //!
 //! Made by `tests/differential/entity_table.py`.
 
-/// Names, sorted, with what they stand for.
+/// The names, sorted, and their characters.
 pub(super) const ENTITIES: &[(&str, &str)] = &[
     ("AElig", "\u{c6}"), ("AElig;", "\u{c6}"), ("AMP", "\u{26}"), ("AMP;", "\u{26}"), ("Aacute", "\u{c1}"),
     ("Aacute;", "\u{c1}"), ("Abreve;", "\u{102}"), ("Acirc", "\u{c2}"), ("Acirc;", "\u{c2}"), ("Acy;", "\u{410}"),

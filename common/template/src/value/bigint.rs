@@ -1,14 +1,6 @@
-//! Integers beyond 128 bits. Smaller ones are minijinja's own.
+//! Integers beyond 128 bits. Smaller ones are minijinja's.
 
-use minijinja::Value;
 use num_bigint::{BigInt as Digits, Sign};
-
-use super::super::budget;
-use super::super::error::{Fallible, Limit, limit};
-use super::{Obj, Py, py};
-
-/// CPython refuses to print integers of more than 4,300 digits; somewhat more may be computed with.
-const MAX_BITS: u64 = 64 * 1024;
 
 /// An integer that does not fit in 128 bits.
 #[derive(Debug)]
@@ -19,9 +11,9 @@ impl BigInt {
         &self.0
     }
 
-    /// The nearest float; infinity if there is none.
+    /// Returns the nearest float; infinity if there is none.
     pub(crate) fn to_f64(&self) -> f64 {
-        // The highest bits, and one for whatever is lost, are rounded by the conversion.
+        // The highest bits, and one bit for the rest, are rounded by the conversion.
         const KEPT: u64 = 66;
         let shift = self.0.bits().saturating_sub(KEPT);
         let magnitude = self.0.magnitude();
@@ -33,32 +25,25 @@ impl BigInt {
     }
 }
 
-/// The value of an integer of any size.
-pub(crate) fn int_value(int: Digits) -> Fallible<Value> {
-    if let Ok(small) = i128::try_from(&int) {
-        return Ok(Value::from(small));
-    }
-    if int.bits() > MAX_BITS {
-        return Err(limit(Limit::Integer));
-    }
-    Ok(Obj::BigInt(BigInt(int)).value())
-}
-
-/// The integer in a value (bools count), of any size.
-pub(crate) fn as_digits(value: &Value) -> Option<Digits> {
-    match py(value) {
-        Py::Bool(flag) => Some(Digits::from(i32::from(flag))),
-        Py::Int(int) => Some(Digits::from(int)),
-        Py::Obj(Obj::BigInt(big)) => {
-            budget::walked(big.0.bits() as usize / 8);
-            Some(big.0.clone())
-        }
-        _ => None,
-    }
-}
-
 impl From<Digits> for BigInt {
     fn from(digits: Digits) -> Self {
         Self(digits)
     }
+}
+
+/// Returns the integer that equals a float, if there is one.
+pub(crate) fn exact_int(float: f64) -> Option<Digits> {
+    if !float.is_finite() || float.fract() != 0.0 {
+        return None;
+    }
+    if float.abs() < 1e30 {
+        return Some(Digits::from(float as i128));
+    }
+    // The mantissa, shifted: floats of this size have no digits behind the point.
+    const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+    let bits = float.to_bits();
+    let mantissa = bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS;
+    let exponent = bits >> MANTISSA_BITS & 0x7ff;
+    let magnitude = Digits::from(mantissa) << (exponent - 1023 - u64::from(MANTISSA_BITS));
+    Some(if float < 0.0 { -magnitude } else { magnitude })
 }

@@ -1,19 +1,17 @@
-//! Values that can be called: macros, bound methods, global functions, and the objects that some of those make.
+//! Values that can be called: macros, bound methods and global functions; and the objects that some
+//! of them create.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::super::program::Function;
-use super::{Obj, nesting_above};
+use crate::program::{Function, MacroSpec};
 
 /// A macro, a `caller` or a recursive loop.
 #[derive(Debug)]
 pub(crate) struct Macro {
     pub(crate) function: Arc<Function>,
-    /// The variables that it shares with the function around it, in the order of [`Function::shared`].
+    /// The shared variables of the surrounding function, in the order of [`Function::shared`].
     pub(crate) shared: Vec<Arc<Shared>>,
 }
 
@@ -23,7 +21,8 @@ impl Macro {
     }
 }
 
-/// A variable that several functions see, as Python's closures do: each sees what the others assign.
+/// A variable that several functions share, as in Python's closures: each sees the assignments of
+/// the others.
 #[derive(Debug)]
 pub(crate) struct Shared(Mutex<Value>);
 
@@ -36,7 +35,7 @@ impl Shared {
         self.lock().clone()
     }
 
-    /// Sets the value and gives the old one.
+    /// Sets the value and returns the old one.
     pub(crate) fn replace(&self, value: Value) -> Value {
         std::mem::replace(&mut *self.lock(), value)
     }
@@ -46,25 +45,7 @@ impl Shared {
     }
 }
 
-/// How a macro takes its arguments.
-#[derive(Debug, Default)]
-pub(crate) struct MacroSpec {
-    /// Nothing for the body of a call block.
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) params: Vec<Value>,
-    /// How many of them, from the start, have no default.
-    pub(crate) required: usize,
-    /// The body uses `caller`.
-    pub(crate) takes_caller: bool,
-    /// The body uses `kwargs`.
-    pub(crate) takes_kwargs: bool,
-    /// The body uses `varargs`.
-    pub(crate) takes_varargs: bool,
-    /// Steps that a call costs.
-    pub(crate) weight: usize,
-}
-
-/// A block of the template, as `self.name` gives it.
+/// A block of the template, as `self.name` returns it.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     pub(crate) name: Value,
@@ -102,16 +83,16 @@ impl Builtin {
     }
 }
 
-/// What `cycler(...)` and `joiner(...)` make: values and a position in them.
+/// The object of `cycler(...)` or `joiner(...)`: values and a position.
 #[derive(Debug)]
 pub(crate) struct Counter {
     pub(crate) kind: CounterKind,
-    values: Vec<Value>,
-    nesting: u16,
-    at: Mutex<usize>,
+    pub(super) values: Vec<Value>,
+    pub(super) nesting: u16,
+    pub(super) at: Mutex<usize>,
 }
 
-/// Which of the two.
+/// The kind of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterKind {
     Cycler,
@@ -119,12 +100,6 @@ pub(crate) enum CounterKind {
 }
 
 impl Counter {
-    pub(crate) fn value(kind: CounterKind, values: Vec<Value>) -> Fallible<Value> {
-        budget::alloc_values(values.len() + 2)?;
-        let nesting = nesting_above(&values)?;
-        Ok(Obj::Counter(Self { kind, values, nesting, at: Mutex::new(0) }).value())
-    }
-
     pub(super) fn type_name(&self) -> &'static str {
         match self.kind {
             CounterKind::Cycler => "Cycler",
@@ -136,12 +111,12 @@ impl Counter {
         self.nesting
     }
 
-    /// The value at the position.
+    /// Returns the value at the position.
     pub(crate) fn current(&self) -> Value {
         self.values.get(*self.lock()).cloned().unwrap_or_default()
     }
 
-    /// The value at the position; the position then moves on, in a circle.
+    /// Returns the value at the position and advances, in a circle.
     pub(crate) fn advance(&self) -> Value {
         let mut at = self.lock();
         let value = self.values.get(*at).cloned().unwrap_or_default();
@@ -149,7 +124,7 @@ impl Counter {
         value
     }
 
-    /// Nothing the first time, then always the one value.
+    /// Returns an empty text the first time, then always the one value.
     pub(crate) fn join(&self) -> Value {
         let mut used = self.lock();
         if *used == 0 {

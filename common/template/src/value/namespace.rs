@@ -1,20 +1,16 @@
-//! `namespace()`: the one value that templates may change.
+//! `namespace()`: the one value that every template may change.
 //!
-//! Namespaces can hold each other in a circle, so the render keeps a list of all that it made and empties them at its
-//! end; that also means that a chain of them is never dropped recursively.
+//! Namespaces can contain each other in a circle, so the render keeps a list of all and empties
+//! them at its end. So a chain of them is never dropped recursively.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::{Fallible, fail};
-use super::super::marks;
-use super::Obj;
-
-/// What it costs to make one.
-const CREATION_STEPS: usize = 20;
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::taint;
 
 thread_local! {
     static ALIVE: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
@@ -27,8 +23,8 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// A new namespace that lives until [`Namespaces`] is dropped.
-    pub(crate) fn value(attributes: Vec<(Value, Value)>) -> Fallible<Value> {
+    /// Creates a namespace that lives until [`Namespaces`] is dropped.
+    pub(super) fn new(attributes: Vec<(Value, Value)>) -> Fallible<Arc<Self>> {
         budget::alloc_values(2 * attributes.len() + 4)?;
         budget::steps(CREATION_STEPS)?;
         for (name, _) in &attributes {
@@ -36,7 +32,7 @@ impl Namespace {
         }
         let namespace = Arc::new(Self { attributes: Mutex::new(attributes) });
         ALIVE.with_borrow_mut(|alive| alive.push(namespace.clone()));
-        Ok(Obj::Namespace(namespace).value())
+        Ok(namespace)
     }
 
     pub(crate) fn get(&self, name: &str) -> Fallible<Option<Value>> {
@@ -44,7 +40,7 @@ impl Namespace {
         budget::steps(attributes.len() / 4)?;
         Ok(attributes
             .iter()
-            .find(|(found, _)| found.as_str().is_some_and(|found| marks::same(found, name)))
+            .find(|(found, _)| found.as_str().is_some_and(|found| taint::same(found, name)))
             .map(|(_, value)| value.clone()))
     }
 
@@ -54,7 +50,7 @@ impl Namespace {
         budget::steps(attributes.len() / 4)?;
         let found = attributes
             .iter_mut()
-            .find(|(found, _)| found.as_str().zip(name.as_str()).is_some_and(|(found, name)| marks::same(found, name)));
+            .find(|(found, _)| found.as_str().zip(name.as_str()).is_some_and(|(found, name)| taint::same(found, name)));
         let old = match found {
             Some((_, slot)) => Some(std::mem::replace(slot, value)),
             None => {
@@ -78,7 +74,7 @@ impl Namespace {
     }
 }
 
-/// transformers refuses names that could reach into Python.
+/// transformers refuses names that could give access to Python itself.
 fn check_name(name: &Value) -> Fallible<()> {
     match name.as_str() {
         Some(text) if text.starts_with('_') => {
@@ -107,3 +103,6 @@ impl Drop for Namespaces {
         }
     }
 }
+
+/// The steps to create a namespace.
+const CREATION_STEPS: usize = 20;

@@ -2,16 +2,14 @@
 
 use minijinja::Value;
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::{Obj, nesting_above};
+use crate::budget;
 
-/// Which of Python's sequences it is.
+/// The kind of a sequence in Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SeqKind {
     List,
     Tuple,
-    /// A tuple of `groupby`, whose two items are also called `grouper` and `list`.
+    /// A tuple of `groupby`, whose two items are also named `grouper` and `list`.
     Group,
 }
 
@@ -25,40 +23,17 @@ impl SeqKind {
     }
 }
 
-/// What a list costs besides its items.
-const OBJECT_VALUES: usize = 2;
-
 /// A list or tuple.
 #[derive(Debug)]
 pub(crate) struct Seq {
-    kind: SeqKind,
-    items: Vec<Value>,
-    nesting: u16,
-    /// How many values the budget was charged for.
-    charged: usize,
+    pub(super) kind: SeqKind,
+    pub(super) items: Vec<Value>,
+    pub(super) nesting: u16,
+    /// The number of values that were charged.
+    pub(super) charged: usize,
 }
 
 impl Seq {
-    /// A new sequence, charged to the budget.
-    pub(crate) fn value(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
-        budget::alloc_values(items.len())?;
-        Self::charged_for(kind, items)
-    }
-
-    /// A new sequence for whose items the budget has been charged already.
-    pub(crate) fn charged_for(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
-        budget::alloc_values(OBJECT_VALUES)?;
-        let charged = items.len() + OBJECT_VALUES;
-        let nesting = nesting_above(&items)?;
-        Ok(Obj::Seq(Self { kind, items, nesting, charged }).value())
-    }
-
-    /// A new sequence that belongs to the template or the input, not to the render.
-    pub(crate) fn free_of_charge(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
-        let nesting = nesting_above(&items)?;
-        Ok(Obj::Seq(Self { kind, items, nesting, charged: 0 }).value())
-    }
-
     pub(crate) fn kind(&self) -> SeqKind {
         self.kind
     }

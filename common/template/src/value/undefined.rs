@@ -1,40 +1,31 @@
-//! Values that are not there, remembering what was asked for so that errors can name it.
+//! Undefined values, which keep their cause so that errors can name it.
 
 use minijinja::Value;
 
-use super::super::error::{Error, undefined};
-use super::Obj;
+use crate::error::{Error, undefined};
 
 /// Why a value is undefined.
 #[derive(Debug, Clone)]
 pub(crate) enum Undefined {
-    /// Nothing is known.
+    /// Unknown.
     Unknown,
     /// A variable of this name.
     Variable(Value),
-    /// An attribute or key of a value of the named type.
+    /// An attribute or key of a value of this type.
     Member {
         /// The type of the value that was asked.
         owner: &'static str,
-        /// What for.
+        /// The attribute or key.
         name: Value,
     },
-    /// Any other reason, in words.
+    /// Any other reason.
     Because(String),
 }
 
 impl Undefined {
     pub(crate) const ANONYMOUS: Self = Self::Unknown;
 
-    pub(crate) fn value(self) -> Value {
-        Obj::Undefined(self).value()
-    }
-
-    pub(crate) fn because(reason: impl Into<String>) -> Value {
-        Self::Because(reason.into()).value()
-    }
-
-    /// What an operation that needs a value fails with.
+    /// Returns the error of an operation that needs a value.
     pub(crate) fn error(&self) -> Error {
         undefined(match self {
             Self::Unknown => "value is undefined".to_owned(),
@@ -45,7 +36,7 @@ impl Undefined {
     }
 }
 
-/// Named as jinja2 does: `None`, or the type followed by "object".
+/// Named as in jinja2: `None`, or the type followed by "object".
 fn missing_member(owner: &str, name: &Value) -> String {
     let owner = if owner == "NoneType" { "None".to_owned() } else { format!("{owner} object") };
     match name.as_str() {

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
+use tandem_template::python;
 
 use crate::conversation::media;
 use crate::conversation::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
-use crate::python;
 
 /// A message in the form that an encoder reads.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
     let Some(name) = block["name"].as_str() else { return Err(invalid("name", "must be a string")) };
     let arguments = match &block["input"] {
         Value::Null => "{}".to_owned(),
-        input @ Value::Object(_) => python::json(input),
+        input @ Value::Object(_) => python::dumps(input),
         _ => return Err(invalid("input", "must be a JSON object")),
     };
     Ok(json!({"id": block["id"], "type": "function", "function": {"name": name, "arguments": arguments}}))

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
+use tandem_template::python::{self, Json, LoadsError};
 
-use super::arguments::{self, Json};
+use super::arguments;
 use crate::conversation::Invalid;
-use crate::python;
 
 /// A tool call of the assistant.
 pub(super) struct Call<'a> {
@@ -22,16 +22,16 @@ impl<'a> Call<'a> {
             let value = call.get("function").and_then(|function| function.get(key));
             value.ok_or_else(|| Invalid::new(format!("{path}.{key}"), "must be set"))
         };
-        Ok(Self { name: python::text(field("name")?), arguments: field("arguments")?, path })
+        Ok(Self { name: python::to_str(field("name")?), arguments: field("arguments")?, path })
     }
 
     /// Returns the arguments if they are the JSON text of an object.
-    pub(super) fn parse(&self) -> Result<Vec<(String, Json)>, arguments::Unreadable> {
-        self.arguments.as_str().map_or(Err(arguments::Unreadable::NotJson), arguments::parse)
+    pub(super) fn parse(&self) -> Result<Vec<(String, Json)>, LoadsError> {
+        self.arguments.as_str().map_or(Err(LoadsError::NotJson), python::loads_object)
     }
 
-    pub(super) fn unreadable(&self, why: arguments::Unreadable) -> Invalid {
-        Invalid::new(format!("{}.arguments", self.path), why.problem())
+    pub(super) fn unreadable(&self, error: LoadsError) -> Invalid {
+        Invalid::new(format!("{}.arguments", self.path), arguments::problem(error))
     }
 
     pub(super) fn dsml(&self, arguments: &[(String, Json)]) -> String {
@@ -44,7 +44,7 @@ impl<'a> Call<'a> {
 fn parameter(name: &str, value: &Json) -> String {
     let (is_string, value) = match value {
         Json::Text(text) => (true, Cow::Borrowed(text)),
-        other => (false, Cow::Owned(other.dump())),
+        other => (false, Cow::Owned(other.dumps())),
     };
     format!("<｜DSML｜parameter name=\"{name}\" string=\"{is_string}\">{value}</｜DSML｜parameter>")
 }

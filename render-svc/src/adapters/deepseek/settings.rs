@@ -1,11 +1,11 @@
 //! The settings of an encoder, from `template_args`.
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::taint;
 
 use super::markup::BOS;
 use crate::conversation::{Invalid, Object};
-use crate::python;
+use tandem_template::python;
 
 /// The settings of an encoder. Unknown template_args are ignored.
 pub(super) struct Settings<'a> {
@@ -45,14 +45,14 @@ fn thinking(args: &Object) -> Result<bool, Invalid> {
 
 /// Returns true if the value is this word, with or without marks.
 pub(super) fn reads(value: &Value, word: &str) -> bool {
-    value.as_str().is_some_and(|text| marks::plain(text) == word)
+    value.as_str().is_some_and(|text| taint::strip(text) == word)
 }
 
 /// Returns true if a switch is on. Switches may be words.
 fn is_on(switch: &Value) -> bool {
     match switch {
         Value::String(word) => {
-            let word = marks::plain(word).trim().to_lowercase();
+            let word = taint::strip(word).trim().to_lowercase();
             ["1", "true", "on", "enabled", "thinking"].contains(&word.as_str())
         }
         other => python::is_true(other),

@@ -6,7 +6,7 @@ use super::blocks::Item;
 use super::calls::Call;
 use crate::adapter::Input;
 use crate::conversation::{Conversation, Invalid, Object};
-use crate::python;
+use tandem_template::python;
 
 /// A message and its path in the request.
 #[derive(Debug)]
@@ -72,12 +72,12 @@ impl<'a> Turn<'a> {
 
     /// Returns the value as Python prints it; `None` for a missing one.
     pub(super) fn printed(&self, key: &str) -> String {
-        self.get(key).map_or_else(|| "None".to_owned(), python::text)
+        self.get(key).map_or_else(|| "None".to_owned(), python::to_str)
     }
 
     /// Returns the value as Python prints it; an empty text for a value that is false in Python.
     pub(super) fn printed_or_empty(&self, key: &str) -> String {
-        self.given(key).map(python::text).unwrap_or_default()
+        self.given(key).map(python::to_str).unwrap_or_default()
     }
 
     pub(super) fn invalid(&self, key: &str, problem: impl Into<String>) -> Invalid {
@@ -101,7 +101,7 @@ impl<'a> Turn<'a> {
     pub(super) fn schemas(&self) -> Result<Option<String>, Invalid> {
         let missing = |path: &str| Invalid::new(format!("{path}.function"), "must be set");
         let schema =
-            |(path, tool): &(String, &Value)| Ok(python::json(tool.get("function").ok_or_else(|| missing(path))?));
+            |(path, tool): &(String, &Value)| Ok(python::dumps(tool.get("function").ok_or_else(|| missing(path))?));
         let schemas: Vec<_> = self.tools.iter().map(schema).collect::<Result<_, Invalid>>()?;
         Ok((!schemas.is_empty()).then(|| schemas.join("\n")))
     }
@@ -109,7 +109,7 @@ impl<'a> Turn<'a> {
     /// Returns the section that demands answers of a JSON schema.
     pub(super) fn response_format(&self) -> Option<String> {
         const HEAD: &str = "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
-        self.given("response_format").map(|schema| format!("{HEAD}{}", python::json(schema)))
+        self.given("response_format").map(|schema| format!("{HEAD}{}", python::dumps(schema)))
     }
 
     pub(super) fn calls(&self) -> Result<Vec<Call<'a>>, Invalid> {

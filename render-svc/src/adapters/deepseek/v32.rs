@@ -13,7 +13,7 @@ use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames};
 use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;
-use crate::python;
+use tandem_template::python;
 
 const IDENTITY: Identity = Identity {
     architectures: &["deepseek_v32", "deepseek32"],
@@ -199,7 +199,7 @@ fn developer(turn: &Turn<'_>, tools: String) -> Result<String, Invalid> {
         return Err(turn.invalid("content", "must not be empty"));
     };
     let format = turn.response_format().unwrap_or_default();
-    Ok(format!("{tools}{format}\n\n# The user's message is: {}", python::text(content)))
+    Ok(format!("{tools}{format}\n\n# The user's message is: {}", python::to_str(content)))
 }
 
 fn dsml(calls: &[Call<'_>]) -> Result<String, Invalid> {

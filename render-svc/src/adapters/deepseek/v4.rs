@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::{ArgumentsShape, marks};
+use tandem_template::python::{self, Json, LoadsError};
+use tandem_template::{ArgumentsShape, taint};
 
-use super::arguments::{Json, Unreadable};
 use super::blocks::{Item, checked, expanded_around_tools};
 use super::calls::{Call, dsml_block};
 use super::identity::{self, Identity};
@@ -17,7 +17,6 @@ use crate::adapter::{Adapter, AdapterOutput, Dialect, Input, Kind, KnownNames};
 use crate::conversation::{self, Invalid, Object};
 use crate::error::Error;
 use crate::model::Model;
-use crate::python;
 
 const IDENTITY: Identity =
     Identity { architectures: &["deepseek_v4", "deepseek4"], repository: None, has_function_calls: false };
@@ -100,7 +99,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
 
 fn effort(args: &Object) -> Result<&'static str, Invalid> {
     let asked = args.get("reasoning_effort").filter(|effort| python::is_true(effort));
-    let asked = asked.map_or(Some("low".into()), |effort| effort.as_str().map(marks::plain));
+    let asked = asked.map_or(Some("low".into()), |effort| effort.as_str().map(taint::strip));
     let known = EFFORTS.iter().find(|(name, _)| asked.as_deref() == Some(name));
     known
         .map(|(_, text)| *text)
@@ -233,7 +232,7 @@ fn result(turn: &Turn<'_>) -> Result<String, Invalid> {
             let texts = blocks.iter().enumerate().map(text);
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n\n"))
         }
-        Some(other) => Ok(python::text(other)),
+        Some(other) => Ok(python::to_str(other)),
     }
 }
 
@@ -246,7 +245,7 @@ fn block_text(block: &Value) -> Result<String, &'static str> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(_) => Err("must have a text"),
         },
-        kind => Ok(format!("[Unsupported {}]", python::text(kind.unwrap_or(&Value::Null)))),
+        kind => Ok(format!("[Unsupported {}]", python::to_str(kind.unwrap_or(&Value::Null)))),
     }
 }
 
@@ -379,10 +378,10 @@ fn developer<'t>(turn: &'t Turn<'_>) -> Result<&'t str, Invalid> {
 fn arguments(call: &Call<'_>) -> Result<Vec<(String, Json)>, Invalid> {
     let whole = || match call.arguments {
         Value::String(text) => Json::Text(text.clone()),
-        other => Json::Scalar(python::json(other)),
+        other => Json::Scalar(python::dumps(other)),
     };
     match call.parse() {
-        Err(Unreadable::NotJson) => Ok(vec![("arguments".to_owned(), whole())]),
+        Err(LoadsError::NotJson) => Ok(vec![("arguments".to_owned(), whole())]),
         parsed => parsed.map_err(|why| call.unreadable(why)),
     }
 }

@@ -1,11 +1,11 @@
 //! Tools as Gemma 4 declares them in the system turn.
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::python::{is_true, to_str};
+use tandem_template::taint;
 
 use super::values::{self, Keys, write_quoted, write_separated};
 use crate::conversation::{Invalid, Object};
-use crate::python::{is_true, text};
 
 /// Keys that describe a schema. They are omitted if the other keys of a schema without `properties`
 /// are read as its properties.
@@ -66,7 +66,7 @@ fn write_parameters(out: &mut String, parameters: &Object) -> Result<(), Invalid
         out.push(',');
     }
     if let Some(kind) = given(parameters, "type") {
-        write_type(out, &upper(&text(kind)));
+        write_type(out, &upper(&to_str(kind)));
         out.push('}');
     }
     Ok(())
@@ -76,10 +76,10 @@ fn write_response(out: &mut String, response: &Value) {
     out.push_str(",response:{");
     if let Some(description) = response.get("description").filter(|description| is_true(description)) {
         out.push_str("description:");
-        write_quoted(out, &text(description));
+        write_quoted(out, &to_str(description));
         out.push(',');
     }
-    if marks::plain(&upper_type(response)) == "OBJECT" {
+    if taint::strip(&upper_type(response)) == "OBJECT" {
         write_type(out, "OBJECT");
         out.push('}');
     }
@@ -109,10 +109,10 @@ fn write_schema(out: &mut String, schema: &Value) -> Result<(), Invalid> {
     let kind = upper_type(schema);
     if let Some(description) = schema.get("description").filter(|description| is_true(description)) {
         out.push_str("description:");
-        write_quoted(out, &text(description));
+        write_quoted(out, &to_str(description));
         out.push(',');
     }
-    match &*marks::plain(&kind) {
+    match &*taint::strip(&kind) {
         "STRING" => write_enum(out, schema),
         "ARRAY" => write_items(out, schema)?,
         _ => {}
@@ -120,7 +120,7 @@ fn write_schema(out: &mut String, schema: &Value) -> Result<(), Invalid> {
     if schema.get("nullable").is_some_and(is_true) {
         out.push_str("nullable:true,");
     }
-    if let ("OBJECT", Value::Object(schema)) = (&*marks::plain(&kind), schema) {
+    if let ("OBJECT", Value::Object(schema)) = (&*taint::strip(&kind), schema) {
         write_members(out, schema)?;
     }
     write_type(out, &kind);
@@ -158,7 +158,7 @@ fn write_item(out: &mut String, key: &str, value: &Value) -> Result<(), Invalid>
         ("required", _) => write_required(out, value)?,
         ("type", Value::String(kind)) => write_type(out, &upper(kind)),
         ("type", Value::Array(kinds)) => {
-            let kinds: Vec<Value> = kinds.iter().map(|kind| upper(&text(kind)).into()).collect();
+            let kinds: Vec<Value> = kinds.iter().map(|kind| upper(&to_str(kind)).into()).collect();
             out.push_str("type:");
             values::write(out, &kinds.into(), Keys::Quoted);
         }
@@ -194,7 +194,7 @@ fn write_required(out: &mut String, required: &Value) -> Result<(), Invalid> {
         return Err(Invalid::new("required", "must be a list of names"));
     };
     out.push_str("required:[");
-    write_separated(out, names, |out, name| write_quoted(out, &text(name)));
+    write_separated(out, names, |out, name| write_quoted(out, &to_str(name)));
     out.push(']');
     Ok(())
 }
@@ -225,12 +225,12 @@ fn upper_type(schema: &Value) -> String {
 }
 
 fn upper(text: &str) -> String {
-    marks::rewrite(text, str::to_uppercase)
+    taint::rewrite(text, str::to_uppercase)
 }
 
 /// Returns the text that Jinja prints for an optional value.
 fn printed(value: Option<&Value>) -> String {
-    value.map(text).unwrap_or_default()
+    value.map(to_str).unwrap_or_default()
 }
 
 /// Returns a key's value if it is true in Python.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::{python, taint};
 
 use super::declarations;
 use super::turns::{self, Call, Part, Response, System, Turn};
@@ -171,7 +171,7 @@ impl Prompt {
 
     fn words(&mut self, text: &str, is_model: bool, progress: &mut Progress) {
         let text = if is_model { without_thoughts(text) } else { text.into() };
-        let text = values::trim(&text);
+        let text = python::strip(&text);
         self.text.push_str(text);
         progress.has_words |= !text.is_empty();
     }
@@ -253,7 +253,7 @@ impl Prompt {
 
 /// Returns the model's text without thoughts.
 fn without_thoughts(text: &str) -> Cow<'_, str> {
-    match marks::of(text) {
+    match taint::of(text) {
         None if !text.contains("<channel|>") && !text.contains("<|channel>") => Cow::Borrowed(text),
         None => said(text).concat().into(),
         Some(marks) => {

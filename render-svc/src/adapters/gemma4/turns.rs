@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::python::is_true;
+use tandem_template::taint;
 
 use super::attachments::Attachments;
 use super::path::Path;
@@ -13,8 +14,6 @@ use crate::adapter::Attachment;
 use crate::conversation::media;
 use crate::conversation::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
-use crate::marked_json;
-use crate::python::is_true;
 use crate::warning::{Warning, WarningCode};
 
 /// The tool name of a result that no call or field names.
@@ -381,7 +380,7 @@ fn holds_results(message: &Value) -> bool {
 /// only as text.
 fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
     let object = match body.as_ref() {
-        Value::String(text) => marked_json::object(text),
+        Value::String(text) => taint::parse_object(text),
         _ => None,
     };
     object.map_or(body, |object| Cow::Owned(Value::Object(object)))
@@ -422,7 +421,7 @@ fn name_or_unknown<'a>(holder: &'a Value, path: Path<'_>) -> Result<&'a str, Inv
 
 fn tool_name(name: &Value) -> Result<&str, &'static str> {
     match name.as_str() {
-        Some(name) if marks::plain(name).len() <= MAX_NAME_BYTES => Ok(name),
+        Some(name) if taint::strip(name).len() <= MAX_NAME_BYTES => Ok(name),
         Some(_) => Err("must be at most 256 bytes long"),
         None => Err("must be a string"),
     }

@@ -1,18 +1,18 @@
-//! JSON values in Gemma's own notation, which quotes strings with a token and leaves the rest as Jinja prints it.
+//! JSON values in Gemma's notation: strings are quoted with a token, other values are written as
+//! Jinja prints them.
 
 use serde_json::Value;
-use tandem_template::marks;
+use tandem_template::{python, taint};
 
 use crate::conversation::Object;
-use crate::python;
 
-/// What stands around strings: a token of its own, which no text can imitate once it is tokenized.
+/// The quotes of strings: a separate token, which no tokenized text can imitate.
 const QUOTE: &str = "<|\"|>";
 
-/// How the keys of an object are written.
+/// The notation of an object's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// As they are, in calls and responses.
+    /// Unquoted, in calls and responses.
     Bare,
     /// Quoted, in schemas.
     Quoted,
@@ -24,7 +24,7 @@ pub(super) fn write(out: &mut String, value: &Value, keys: Keys) {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(_) => out.push_str(&python::text(value)),
+        Value::Number(_) => out.push_str(&python::to_str(value)),
         Value::String(text) => write_quoted(out, text),
         Value::Array(items) => {
             out.push('[');
@@ -72,25 +72,9 @@ pub(super) fn write_separated<T>(
     }
 }
 
-/// An object's entries as Jinja's `dictsort` orders them: by key without regard to case, equal ones as they came.
+/// Returns an object's entries as Jinja's `dictsort` orders them: by key, ignoring case, and stable.
 pub(super) fn sorted(object: &Object) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = object.iter().map(|(key, value)| (key.as_str(), value)).collect();
-    entries.sort_by_cached_key(|(key, _)| marks::plain(key).to_lowercase());
+    entries.sort_by_cached_key(|(key, _)| taint::strip(key).to_lowercase());
     entries
-}
-
-/// Python's `str.strip`.
-pub(super) fn trim(text: &str) -> &str {
-    text.trim_matches(is_space)
-}
-
-/// Python's `str.rstrip`.
-pub(super) fn trim_end(text: &str) -> &str {
-    text.trim_end_matches(is_space)
-}
-
-/// Python's `str.isspace`, which counts four separators that Rust does not.
-fn is_space(c: char) -> bool {
-    let c = marks::letter(c);
-    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }

@@ -1,62 +1,25 @@
-//! Methods of bytes: those of texts, on the letters that stand for bytes.
+//! Methods of bytes: those of texts, on the characters that stand for bytes.
 
 use minijinja::Value;
 
-use super::super::super::budget;
-use super::super::super::error::{Fallible, fail};
-use super::super::super::machine::Machine;
-use super::super::super::marks;
-use super::super::super::value::{Bytes, Obj, Py, Seq, byte_of, iterate, list, obj, py, seq, text, tuple, type_name};
-use super::super::bytes::{byte_arg, decode};
-use super::super::call::{Args, int_arg};
-use super::{texts, unknown};
+use super::texts;
+use crate::arguments::Args;
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::bytes::{byte_arg, decode};
+use crate::python::convert::int_arg;
+use crate::python::method_names::unsupported;
+use crate::value::{
+    Bytes, PyObject, PyValue, Seq, byte_of, iterate, list, py_object, py_value, seq, text, tuple, type_name,
+};
+use crate::{budget, taint};
 
-pub(super) const NAMES: &[&str] = &[
-    "capitalize",
-    "center",
-    "count",
-    "decode",
-    "endswith",
-    "expandtabs",
-    "find",
-    "fromhex",
-    "hex",
-    "index",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdigit",
-    "islower",
-    "isspace",
-    "istitle",
-    "isupper",
-    "join",
-    "ljust",
-    "lower",
-    "lstrip",
-    "maketrans",
-    "partition",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "rfind",
-    "rindex",
-    "rjust",
-    "rpartition",
-    "rsplit",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "swapcase",
-    "title",
-    "translate",
-    "upper",
-    "zfill",
-];
-
-pub(super) fn call(machine: &mut Machine, bytes: &Bytes, name: &'static str, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn call(
+    interpreter: &mut dyn Interpreter,
+    bytes: &Bytes,
+    name: &'static str,
+    args: &Args<'_>,
+) -> Fallible<Value> {
     budget::walk(bytes.letters().len())?;
     match name {
         "decode" => decode(bytes, args),
@@ -66,23 +29,23 @@ pub(super) fn call(machine: &mut Machine, bytes: &Bytes, name: &'static str, arg
             args.bind::<0>(name, [])?;
             Ok(Value::from(bytes.iter().all(|byte| byte.is_ascii())))
         }
-        "fromhex" | "maketrans" | "translate" => Err(unknown(name)),
+        "fromhex" | "maketrans" | "translate" => Err(unsupported(name)),
         _ => {
             let args = letter_args(name, args)?;
             let receiver = text(bytes.letters())?;
-            let found = texts::call(machine, &receiver, bytes.letters(), name, &args)?;
+            let found = texts::call(interpreter, &receiver, bytes.letters(), name, &args)?;
             of_letters(&found)
         }
     }
 }
 
-/// The arguments, with letters in place of bytes. A text is no argument of these methods.
+/// Returns the arguments with characters in place of bytes. A text is not accepted.
 fn letter_args(name: &str, args: &Args<'_>) -> Fallible<Args<'static>> {
     let counts = matches!(name, "count" | "find" | "index" | "rfind" | "rindex");
     let mut positional = Vec::with_capacity(args.positional.len());
     for (at, value) in args.positional.iter().enumerate() {
-        positional.push(match py(value) {
-            Py::Int(_) | Py::Bool(_) if counts && at == 0 => text(byte_arg(value)?)?,
+        positional.push(match py_value(value) {
+            PyValue::Int(_) | PyValue::Bool(_) if counts && at == 0 => text(byte_arg(value)?)?,
             _ if name == "join" => joined_items(value)?,
             _ => letter_arg(value)?,
         });
@@ -92,12 +55,12 @@ fn letter_args(name: &str, args: &Args<'_>) -> Fallible<Args<'static>> {
 }
 
 fn letter_arg(value: &Value) -> Fallible<Value> {
-    match py(value) {
-        Py::Obj(Obj::Bytes(bytes)) => text(bytes.letters()),
-        Py::Obj(Obj::Seq(items)) if !items.is_list() => {
+    match py_value(value) {
+        PyValue::Object(PyObject::Bytes(bytes)) => text(bytes.letters()),
+        PyValue::Object(PyObject::Seq(items)) if !items.is_list() => {
             tuple(items.items().iter().map(letter_arg).collect::<Fallible<_>>()?)
         }
-        Py::Str(_) => Err(fail("a bytes-like object is required, not 'str'")),
+        PyValue::Str(_) => Err(fail("a bytes-like object is required, not 'str'")),
         _ => Ok(value.clone()),
     }
 }
@@ -106,7 +69,7 @@ fn joined_items(items: &Value) -> Fallible<Value> {
     let mut letters = Vec::new();
     for (at, item) in iterate(items)?.enumerate() {
         let item = item?;
-        let Some(Obj::Bytes(bytes)) = obj(&item) else {
+        let Some(PyObject::Bytes(bytes)) = py_object(&item) else {
             let found = type_name(&item);
             return Err(fail(format!("sequence item {at}: expected a bytes-like object, {found} found")));
         };
@@ -116,7 +79,7 @@ fn joined_items(items: &Value) -> Fallible<Value> {
     list(letters)
 }
 
-/// What a method of texts gave, with bytes in place of letters.
+/// Returns the result of a text method with bytes in place of characters.
 fn of_letters(found: &Value) -> Fallible<Value> {
     match (found.as_str(), seq(found)) {
         (Some(letters), _) => Bytes::value(letters.to_owned()),
@@ -128,11 +91,11 @@ fn of_letters(found: &Value) -> Fallible<Value> {
     }
 }
 
-/// Unlike texts, bytes have no other line ends than these.
+/// Bytes, unlike texts, have no other line ends than these.
 fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [keep_ends] = args.bind("splitlines", ["keepends"])?;
     let keeps = keep_ends.is_some_and(|keep_ends| keep_ends.is_true());
-    let lines = marks::cut(bytes.letters(), |letters| {
+    let lines = taint::cut(bytes.letters(), |letters| {
         let mut lines = Vec::new();
         let mut rest = letters;
         while let Some(at) = rest.find(['\n', '\r']) {
@@ -147,7 +110,8 @@ fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     list(lines.into_iter().map(|line| Bytes::value(line.to_owned())).collect::<Fallible<_>>()?)
 }
 
-/// `bytes.hex(separator, bytes_per_group)`; groups are counted from the right, or from the left if the number is negative.
+/// `bytes.hex(separator, bytes_per_group)`. Groups are counted from the right, or from the left if
+/// the number is negative.
 fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [separator, group] = args.bind("hex", ["sep", "bytes_per_sep"])?;
     let group = group.map_or(Ok(1), |group| int_arg(&group))?;
@@ -160,23 +124,23 @@ fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
         let counted = if group > 0 { len - at } else { at };
         written.extend(separator.filter(|_| at > 0 && counted % size == 0));
         let digits = format!("{:02x}", byte_of(letter));
-        written.push_str(&marks::like(letter.encode_utf8(&mut [0; 4]), digits));
+        written.push_str(&taint::with_taint_of(letter.encode_utf8(&mut [0; 4]), digits));
     }
     text(written)
 }
 
-/// What a letter takes at most.
+/// The most bytes of a character.
 const MAX_LETTER: usize = 4;
 
 fn hex_separator(separator: &Value) -> Fallible<char> {
-    let letters = match py(separator) {
-        Py::Str(letters) => letters,
-        Py::Obj(Obj::Bytes(bytes)) => bytes.letters(),
+    let letters = match py_value(separator) {
+        PyValue::Str(letters) => letters,
+        PyValue::Object(PyObject::Bytes(bytes)) => bytes.letters(),
         _ => return Err(fail("sep must be str or bytes.")),
     };
     let mut letters = letters.chars();
     match (letters.next(), letters.next()) {
-        (Some(letter), None) if marks::letter(letter).is_ascii() => Ok(letter),
+        (Some(letter), None) if taint::strip_char(letter).is_ascii() => Ok(letter),
         (Some(_), None) => Err(fail("sep must be ASCII.")),
         _ => Err(fail("sep must be length 1.")),
     }

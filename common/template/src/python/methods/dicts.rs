@@ -2,13 +2,10 @@
 
 use minijinja::Value;
 
-use super::super::super::error::{Fallible, fail};
-use super::super::super::value::{Dict, View, ViewKind, none};
-use super::super::call::Args;
-use super::unknown;
-
-pub(super) const NAMES: &[&str] = &["copy", "fromkeys", "get", "items", "keys", "values"];
-pub(super) const MUTATING: &[&str] = &["clear", "pop", "popitem", "setdefault", "update"];
+use crate::arguments::Args;
+use crate::error::{Fallible, fail};
+use crate::python::method_names::unsupported;
+use crate::value::{Dict, View, ViewKind, none};
 
 pub(super) fn call(receiver: &Value, dict: &Dict, name: &str, args: &Args<'_>) -> Fallible<Value> {
     match name {
@@ -28,7 +25,7 @@ pub(super) fn call(receiver: &Value, dict: &Dict, name: &str, args: &Args<'_>) -
             args.bind::<0>(name, [])?;
             Dict::value(dict.entries().to_vec())
         }
-        _ => Err(unknown(name)),
+        _ => Err(unsupported(name)),
     }
 }
 

@@ -2,35 +2,30 @@
 
 use minijinja::Value;
 
-use super::super::super::budget;
-use super::super::super::error::{Fallible, fail};
-use super::super::super::value::{Py, as_digits, int_value, py, tuple};
-use super::super::call::Args;
-use super::super::number::exact_int;
-use super::unknown;
-
-pub(super) const INT_NAMES: &[&str] =
-    &["as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "to_bytes"];
-pub(super) const FLOAT_NAMES: &[&str] = &["as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer"];
+use crate::arguments::Args;
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::python::method_names::unsupported;
+use crate::value::{PyValue, as_digits, exact_int, int_value, py_value, tuple};
 
 pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {
     args.bind::<0>(name, [])?;
-    match (name, py(receiver), as_digits(receiver)) {
+    match (name, py_value(receiver), as_digits(receiver)) {
         ("conjugate", _, Some(int)) => int_value(int),
         ("conjugate", ..) => Ok(receiver.clone()),
-        ("is_integer", Py::Float(float), _) => Ok(Value::from(float.is_finite() && float.fract() == 0.0)),
+        ("is_integer", PyValue::Float(float), _) => Ok(Value::from(float.is_finite() && float.fract() == 0.0)),
         ("bit_length", _, Some(int)) => Ok(Value::from(int.bits())),
         ("bit_count", _, Some(int)) => {
             Ok(Value::from(int.iter_u64_digits().map(u64::count_ones).map(u64::from).sum::<u64>()))
         }
-        ("hex", Py::Float(float), _) => Ok(Value::from(hex(float))),
+        ("hex", PyValue::Float(float), _) => Ok(Value::from(hex(float))),
         ("as_integer_ratio", _, Some(int)) => tuple(vec![int_value(int)?, Value::from(1)]),
-        ("as_integer_ratio", Py::Float(float), _) => ratio(float),
-        _ => Err(unknown(name)),
+        ("as_integer_ratio", PyValue::Float(float), _) => ratio(float),
+        _ => Err(unsupported(name)),
     }
 }
 
-/// The float in base 16, exactly.
+/// Returns the float in base 16, exactly.
 fn hex(float: f64) -> String {
     const MANTISSA_BITS: u32 = 52;
     let sign = if float.is_sign_negative() { "-" } else { "" };
@@ -46,10 +41,10 @@ fn hex(float: f64) -> String {
     format!("{sign}0x{lead}.{mantissa:013x}p{exponent:+}")
 }
 
-/// What the smallest float costs, which is doubled 1,074 times.
+/// The steps of the smallest float, which is doubled 1,074 times.
 const RATIO_STEPS: usize = 80;
 
-/// The float as a fraction in lowest terms: doubling it until it is whole.
+/// Returns the float as a fraction in lowest terms, by doubling it until it is whole.
 fn ratio(float: f64) -> Fallible<Value> {
     if !float.is_finite() {
         return Err(fail("cannot convert infinity or NaN to integer ratio"));

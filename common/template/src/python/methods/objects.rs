@@ -2,31 +2,27 @@
 
 use minijinja::Value;
 
-use super::super::super::budget;
-use super::super::super::error::Fallible;
-use super::super::super::value::{Dict, Obj, iterate, none};
-use super::super::call::{Args, required};
-use super::unknown;
+use crate::arguments::{Args, required};
+use crate::budget;
+use crate::error::Fallible;
+use crate::python::method_names::unsupported;
+use crate::value::{Dict, PyObject, iterate, none};
 
-pub(super) const LOOP_NAMES: &[&str] = &["changed", "cycle"];
-pub(super) const CYCLER_NAMES: &[&str] = &["next", "reset"];
-pub(super) const DICT_TYPE_NAMES: &[&str] = &["fromkeys"];
-
-pub(super) fn call(object: &Obj, name: &str, args: &Args<'_>) -> Fallible<Value> {
+pub(super) fn call(object: &PyObject, name: &str, args: &Args<'_>) -> Fallible<Value> {
     match (object, name) {
-        (Obj::Loop(object), "cycle") => object.cycle(args.only_positional(name)?),
-        (Obj::Loop(object), "changed") => object.changed(args.only_positional(name)?).map(Value::from),
-        (Obj::Counter(counter), "next") => {
+        (PyObject::Loop(object), "cycle") => object.cycle(args.only_positional(name)?),
+        (PyObject::Loop(object), "changed") => object.changed(args.only_positional(name)?).map(Value::from),
+        (PyObject::Counter(counter), "next") => {
             args.bind::<0>(name, [])?;
             Ok(counter.advance())
         }
-        (Obj::Counter(counter), "reset") => {
+        (PyObject::Counter(counter), "reset") => {
             args.bind::<0>(name, [])?;
             counter.reset();
             Ok(none())
         }
-        (Obj::Builtin(_), "fromkeys") => from_keys(args),
-        _ => Err(unknown(name)),
+        (PyObject::Builtin(_), "fromkeys") => from_keys(args),
+        _ => Err(unsupported(name)),
     }
 }
 

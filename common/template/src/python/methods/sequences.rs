@@ -2,17 +2,12 @@
 
 use minijinja::Value;
 
-use super::super::super::budget;
-use super::super::super::error::{Fallible, fail};
-use super::super::super::value::{iterate, length, list, to_vec};
-use super::super::call::{Args, int_arg, required};
-use super::super::equal::equal;
-use super::unknown;
-
-pub(super) const LIST_NAMES: &[&str] = &["copy", "count", "index"];
-/// Of tuples and ranges.
-pub(super) const NAMES: &[&str] = &["count", "index"];
-pub(super) const MUTATING: &[&str] = &["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
+use crate::arguments::{Args, required};
+use crate::budget;
+use crate::error::{Fallible, fail};
+use crate::python::convert::int_arg;
+use crate::python::method_names::unsupported;
+use crate::value::{equal, iterate, length, list, to_vec};
 
 pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Value> {
     args.only_positional(name)?;
@@ -31,7 +26,7 @@ pub(super) fn call(receiver: &Value, name: &str, args: &Args<'_>) -> Fallible<Va
             let bound = |value: Option<Value>, default| value.map_or(Ok(default), |value| position(&value, len));
             index(receiver, &required(item, name, "value")?, bound(start, 0)?, bound(stop, len)?)
         }
-        _ => Err(unknown(name)),
+        _ => Err(unsupported(name)),
     }
 }
 

@@ -2,76 +2,22 @@
 
 use minijinja::Value;
 
-use super::super::super::budget;
-use super::super::super::error::{Fallible, fail};
-use super::super::super::filters::html;
-use super::super::super::machine::Machine;
-use super::super::super::marks;
-use super::super::super::unicode;
-use super::super::super::value::{
-    Dict, Py, dict, iterate, list, none, py, seq, text_like, text_part, tuple, type_name,
-};
-use super::super::call::{Args, defined, int_arg, or_none, required, text_arg};
-use super::super::{attribute, bytes, format, repr, text};
+use crate::arguments::{Args, required};
+use crate::error::{Fallible, fail};
+use crate::interpreter::Interpreter;
+use crate::python::convert::{defined, int_arg, or_none, text_arg};
+use crate::python::markup;
+use crate::python::{attribute, bytes, format, repr, text};
+use crate::text_buffer::TextBuffer;
+use crate::unicode::is_space;
+use crate::value::{Dict, PyValue, dict, iterate, list, none, py_value, seq, text_like, text_part, tuple, type_name};
+use crate::{budget, taint, unicode};
 
-/// `str.split` or `str.rsplit`: text, separator, most cuts.
+/// `str.split` or `str.rsplit`: takes the text, the separator and the most splits.
 type Splitter = for<'t> fn(&'t str, Option<&str>, Option<usize>) -> Fallible<Vec<&'t str>>;
 
-pub(super) const NAMES: &[&str] = &[
-    "capitalize",
-    "casefold",
-    "center",
-    "count",
-    "encode",
-    "endswith",
-    "expandtabs",
-    "find",
-    "format",
-    "format_map",
-    "index",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdecimal",
-    "isdigit",
-    "isidentifier",
-    "islower",
-    "isnumeric",
-    "isprintable",
-    "isspace",
-    "istitle",
-    "isupper",
-    "join",
-    "ljust",
-    "lower",
-    "lstrip",
-    "maketrans",
-    "partition",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "rfind",
-    "rindex",
-    "rjust",
-    "rpartition",
-    "rsplit",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "swapcase",
-    "title",
-    "translate",
-    "upper",
-    "zfill",
-];
-
-/// Of texts that are marked as safe.
-pub(super) const MARKUP_NAMES: &[&str] = &["escape", "striptags", "unescape"];
-
 pub(super) fn call(
-    machine: &mut Machine,
+    interpreter: &mut dyn Interpreter,
     receiver: &Value,
     content: &str,
     name: &'static str,
@@ -84,10 +30,14 @@ pub(super) fn call(
     }
     let receiver = Receiver { value: receiver, content, name };
     match name {
-        "format" => {
-            receiver.like(format::format(machine, content, &args.positional, &args.keywords, receiver.value.is_safe())?)
-        }
-        "format_map" => format_map(machine, &receiver, args),
+        "format" => receiver.like(format::format(
+            interpreter,
+            content,
+            &args.positional,
+            &args.keywords,
+            receiver.value.is_safe(),
+        )?),
+        "format_map" => format_map(interpreter, &receiver, args),
         "split" => receiver.split(args, text::split),
         "rsplit" => receiver.split(args, text::rsplit),
         "encode" => bytes::encode(content, args),
@@ -95,24 +45,27 @@ pub(super) fn call(
         "replace" => receiver.replace(args),
         "escape" => {
             let [value] = args.only_positional(name).and_then(|_| args.bind(name, [""]))?;
-            html::escape(machine, &required(value, name, "s")?, &Args::of(&[]))
+            markup::escape(interpreter, &required(value, name, "s")?)
         }
-        "striptags" => html::striptags(machine, receiver.value, args),
+        "striptags" => {
+            args.bind::<0>(name, [])?;
+            markup::striptags(interpreter, receiver.value)
+        }
         "unescape" => {
             args.bind::<0>(name, [])?;
-            html::unescape(content)
+            markup::unescape(content)
         }
         "maketrans" => make_translation(args.only_positional(name)?),
         "translate" => {
             let [table] = args.bind(name, [""])?;
-            receiver.translate(machine, &required(table, name, "table")?)
+            receiver.translate(interpreter, &required(table, name, "table")?)
         }
         "expandtabs" => receiver.expand_tabs(args),
         _ => receiver.call_positional(args.only_positional(name)?),
     }
 }
 
-/// `str.maketrans`: a dict from the numbers of characters to what they become.
+/// `str.maketrans`: returns a dict from code points to replacements.
 fn make_translation(args: &[Value]) -> Fallible<Value> {
     let (from, to, dropped) = match args {
         [table] => return number_keys(table),
@@ -126,7 +79,7 @@ fn make_translation(args: &[Value]) -> Fallible<Value> {
     if from.chars().count() != to.chars().count() {
         return Err(fail("the first two maketrans arguments must have equal length"));
     }
-    let number = |c: char| Value::from(u32::from(marks::letter(c)));
+    let number = |c: char| Value::from(u32::from(taint::strip_char(c)));
     budget::alloc_values(2 * (from.len() + dropped.len()))?;
     let pairs = from.chars().zip(to.chars()).map(|(from, to)| (number(from), number(to)));
     Dict::value(pairs.chain(dropped.chars().map(|c| (number(c), none()))).collect())
@@ -137,29 +90,29 @@ fn number_keys(table: &Value) -> Fallible<Value> {
         return Err(fail("if you give only one argument to maketrans it must be a dict"));
     };
     budget::alloc_values(2 * table.len())?;
-    let number = |(key, item): &(Value, Value)| match (py(key), key.as_str().map(only_char)) {
-        (_, Some(Some(c))) => Ok((Value::from(u32::from(marks::letter(c))), item.clone())),
+    let number = |(key, item): &(Value, Value)| match (py_value(key), key.as_str().map(only_char)) {
+        (_, Some(Some(c))) => Ok((Value::from(u32::from(taint::strip_char(c))), item.clone())),
         (_, Some(None)) => Err(fail("string keys in translate table must be of length 1")),
-        (Py::Int(_) | Py::Bool(_), None) => Ok((key.clone(), item.clone())),
+        (PyValue::Int(_) | PyValue::Bool(_), None) => Ok((key.clone(), item.clone())),
         _ => Err(fail("keys in translate table must be strings or integers")),
     };
     Dict::value(table.entries().iter().map(number).collect::<Fallible<_>>()?)
 }
 
-/// The character of a text that has one.
+/// Returns the character of a text of length 1.
 fn only_char(text: &str) -> Option<char> {
     let mut chars = text.chars();
     chars.next().filter(|_| chars.next().is_none())
 }
 
-fn format_map(machine: &mut Machine, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
+fn format_map(interpreter: &mut dyn Interpreter, receiver: &Receiver<'_>, args: &Args<'_>) -> Fallible<Value> {
     let [mapping] = args.bind("format_map", [""])?;
     let mapping = required(mapping, "format_map", "mapping")?;
     let entries = dict(&mapping).map(Dict::entries).ok_or_else(|| fail("format_map() argument must be a mapping"))?;
-    receiver.like(format::format(machine, receiver.content, &[], entries, receiver.value.is_safe())?)
+    receiver.like(format::format(interpreter, receiver.content, &[], entries, receiver.value.is_safe())?)
 }
 
-/// A text on which a method is called.
+/// The receiver of a method of `str`.
 struct Receiver<'a> {
     value: &'a Value,
     content: &'a str,
@@ -167,7 +120,7 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    /// A text that is marked as safe if the receiver is.
+    /// Returns a text that is marked as safe if the receiver is.
     fn like(&self, content: String) -> Fallible<Value> {
         text_like(self.value, content)
     }
@@ -180,20 +133,20 @@ impl Receiver<'_> {
         parts.into_iter().map(|part| self.part(part)).collect()
     }
 
-    /// Every character becomes what the table has under its number.
-    fn translate(&self, machine: &mut Machine, table: &Value) -> Fallible<Value> {
+    /// Replaces every character by the table's item for its code point.
+    fn translate(&self, interpreter: &mut dyn Interpreter, table: &Value) -> Fallible<Value> {
         if dict(table).is_none() && seq(table).is_none() && table.as_str().is_none() {
             return Err(fail(format!("'{}' object is not subscriptable", type_name(table))));
         }
-        let mut out = repr::Text::new();
+        let mut out = TextBuffer::new();
         for c in self.content.chars() {
             budget::steps(2)?;
-            let found = attribute::item(machine, table, &Value::from(u32::from(marks::letter(c))))?;
-            match py(&found) {
-                Py::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
-                Py::None => {}
-                Py::Str(text) => out.push(text)?,
-                Py::Int(_) | Py::Bool(_) => {
+            let found = attribute::item(interpreter, table, &Value::from(u32::from(taint::strip_char(c))))?;
+            match py_value(&found) {
+                PyValue::Undefined(_) => out.push(c.encode_utf8(&mut [0; 4]))?,
+                PyValue::None => {}
+                PyValue::Str(text) => out.push(text)?,
+                PyValue::Int(_) | PyValue::Bool(_) => {
                     let code = u32::try_from(int_arg(&found)?).ok().filter(|code| *code <= 0x10_ffff);
                     let c = code.ok_or_else(|| fail("character mapping must be in range(0x110000)"))?;
                     let c = char::from_u32(c).ok_or_else(|| fail("a lone surrogate is not supported"))?;
@@ -217,8 +170,8 @@ impl Receiver<'_> {
             ("strip", _) => self.strip(args, true, true),
             ("lstrip", _) => self.strip(args, true, false),
             ("rstrip", _) => self.strip(args, false, true),
-            ("startswith", _) => self.affix(args, |content, affix| marks::after_prefix(content, affix).is_some()),
-            ("endswith", _) => self.affix(args, |content, affix| marks::before_suffix(content, affix).is_some()),
+            ("startswith", _) => self.affix(args, |content, affix| taint::after_prefix(content, affix).is_some()),
+            ("endswith", _) => self.affix(args, |content, affix| taint::before_suffix(content, affix).is_some()),
             ("join", [items]) => self.join(items),
             ("find" | "rfind" | "index" | "rindex", _) => self.find(args),
             ("count", _) => self.count(args),
@@ -226,12 +179,12 @@ impl Receiver<'_> {
             ("removeprefix", [prefix]) => {
                 let prefix = text_arg(prefix, self.name)?;
                 budget::scan(prefix.len())?;
-                self.part(&content[marks::after_prefix(content, prefix).unwrap_or(0)..])
+                self.part(&content[taint::after_prefix(content, prefix).unwrap_or(0)..])
             }
             ("removesuffix", [suffix]) => {
                 let suffix = text_arg(suffix, self.name)?;
                 budget::scan(suffix.len())?;
-                self.part(&content[..marks::before_suffix(content, suffix).unwrap_or(content.len())])
+                self.part(&content[..taint::before_suffix(content, suffix).unwrap_or(content.len())])
             }
             ("center" | "ljust" | "rjust", _) => self.justify(args),
             ("zfill", [width]) => self.like(text::zfill(content, int_arg(width)?)?),
@@ -240,20 +193,20 @@ impl Receiver<'_> {
         }
     }
 
-    /// What `change` makes of the text, with its marks.
+    /// Rewrites the text with `change` and keeps its taint.
     fn rewritten(&self, change: fn(&str) -> String) -> Fallible<Value> {
         if !self.content.is_ascii() {
             budget::walk(2 * self.content.len())?;
             budget::room(3 * self.content.len())?;
         }
-        self.like(marks::rewrite(self.content, change))
+        self.like(taint::rewrite(self.content, change))
     }
 
     fn predicate(&self) -> Fallible<Value> {
-        let content = &*marks::plain(self.content);
+        let content = &*taint::strip(self.content);
         let all = |holds: fn(char) -> bool| !content.is_empty() && content.chars().all(holds);
         Ok(Value::from(match self.name {
-            "isspace" => all(super::super::super::lexer::is_space),
+            "isspace" => all(is_space),
             "isascii" => content.is_ascii(),
             "isprintable" => content.chars().all(unicode::is_printable),
             "isalpha" => all(unicode::is_alpha),
@@ -298,7 +251,7 @@ impl Receiver<'_> {
         let count = count.map_or(Ok(-1), |count| int_arg(&count))?;
         let old = text_arg(&old, self.name)?;
         if self.value.is_safe() && !new.is_safe() {
-            let new = repr::escape_html(&repr::to_plain_str(&new)?)?;
+            let new = markup::escape_html(&repr::to_plain_str(&new)?)?;
             return self.like(text::replace(self.content, old, &new, usize::try_from(count).ok())?);
         }
         let new = text_arg(&new, self.name)?;
@@ -323,23 +276,23 @@ impl Receiver<'_> {
             }
             return Ok(Value::from(false));
         }
-        match py(defined(&affix)?) {
-            Py::Str(affix) => holds(affix).map(Value::from),
+        match py_value(defined(&affix)?) {
+            PyValue::Str(affix) => holds(affix).map(Value::from),
             _ => Err(fail(format!("{} first arg must be str or a tuple of str, not {}", self.name, type_name(&affix)))),
         }
     }
 
     fn join(&self, items: &Value) -> Fallible<Value> {
-        let mut joined = repr::Text::new();
+        let mut joined = TextBuffer::new();
         for (at, item) in iterate(items)?.enumerate() {
             let item = item?;
             if at > 0 {
                 joined.push(self.content)?;
             }
-            match (py(&item), self.value.is_safe()) {
-                (Py::Str(part), false) => joined.push(part)?,
-                (Py::Str(part), true) if item.is_safe() => joined.push(part)?,
-                (_, true) => joined.push(&repr::escape_html(&repr::to_plain_str(&item)?)?)?,
+            match (py_value(&item), self.value.is_safe()) {
+                (PyValue::Str(part), false) => joined.push(part)?,
+                (PyValue::Str(part), true) if item.is_safe() => joined.push(part)?,
+                (_, true) => joined.push(&markup::escape_html(&repr::to_plain_str(&item)?)?)?,
                 _ => {
                     let found = type_name(&item);
                     return Err(fail(format!("sequence item {at}: expected str instance, {found} found")));
@@ -355,7 +308,7 @@ impl Receiver<'_> {
         let part = text_arg(&part, self.name)?;
         budget::walk(part.len())?;
         let found = text::window(self.content, start.as_ref(), stop.as_ref())?.and_then(|(offset, content)| {
-            let (content, part) = (marks::plain(content), &*marks::plain(part));
+            let (content, part) = (taint::strip(content), &*taint::strip(part));
             let at = if self.name.starts_with('r') { content.rfind(part) } else { content.find(part) };
             at.map(|at| offset + content[..at].chars().count())
         });
@@ -372,8 +325,8 @@ impl Receiver<'_> {
         let part = text_arg(&part, self.name)?;
         budget::walk(part.len())?;
         let window = text::window(self.content, start.as_ref(), stop.as_ref())?;
-        let part = &*marks::plain(part);
-        Ok(Value::from(window.map_or(0, |(_, content)| marks::plain(content).matches(part).count())))
+        let part = &*taint::strip(part);
+        Ok(Value::from(window.map_or(0, |(_, content)| taint::strip(content).matches(part).count())))
     }
 
     fn partition(&self, separator: &Value) -> Fallible<Value> {
@@ -397,7 +350,7 @@ impl Receiver<'_> {
         let (Some(fill), None) = (chars.next(), chars.next()) else {
             return Err(fail("The fill character must be exactly one character long"));
         };
-        if self.value.is_safe() && matches!(marks::letter(fill), '&' | '<' | '>' | '"' | '\'') {
+        if self.value.is_safe() && matches!(taint::strip_char(fill), '&' | '<' | '>' | '"' | '\'') {
             return Err(fail("The fill character must be exactly one character long"));
         }
         let side = match self.name {

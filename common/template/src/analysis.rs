@@ -1,4 +1,4 @@
-//! What can be told of a template from its source alone, without rendering anything.
+//! Facts about a template from its source alone, without a render.
 
 mod arguments;
 
@@ -6,23 +6,23 @@ use std::collections::HashSet;
 
 pub use arguments::ArgumentsShape;
 
-use super::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
-use super::program::Program;
+use crate::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
+use crate::program::Program;
 
-/// Between two pieces of text in [`Facts::literal_text`], so that nothing is found across them.
+/// Separates the texts in [`TemplateAnalysis::literal_text`], so that no match spans two of them.
 const SEPARATOR: &str = "\0";
 
-/// What is known of a template.
+/// The facts about a template.
 #[derive(Debug)]
-pub(super) struct Facts {
-    /// The names that are looked up outside of the template, sorted.
+pub(super) struct TemplateAnalysis {
+    /// The names that the template looks up in the context, sorted.
     reads: Vec<String>,
-    /// Every text that stands in the template, each once.
+    /// Every text in the template, each once.
     pub(super) literal_text: String,
     pub(super) arguments: ArgumentsShape,
 }
 
-impl Facts {
+impl TemplateAnalysis {
     pub(super) fn of(template: &[Stmt], program: &Program) -> Self {
         let mut reads: Vec<String> = program.context.iter().map(|used| used.name.to_string()).collect();
         reads.sort_unstable();

@@ -1,35 +1,35 @@
-//! Which JSON type a template wants the `arguments` of a tool call to have.
+//! The JSON type that a template expects for the `arguments` of a tool call.
 //!
-//! The values of `x.arguments` are followed through assignments, loops and macro parameters by name, whatever the order of
-//! the statements, and every use of them is evidence: what only works for an object, what only makes sense for a text, and
-//! what a test (`is string`, `is mapping`) sets apart for either.
+//! The values of `x.arguments` are followed by name through assignments, loops and macro
+//! parameters, in any order of statements. Every use is evidence: some operations need an object,
+//! some need a text, and a test (`is string`, `is mapping`) separates both.
 
 use std::collections::HashMap;
 use std::ops::{BitAnd, BitOr};
 
-use super::super::ast::{Args, BinaryOp, Const, Expr, ExprKind, For, Function, Stmt, StmtKind, Target, UnaryOp};
-use super::super::filters;
+use crate::ast::{Args, BinaryOp, Const, Expr, ExprKind, For, Function, Stmt, StmtKind, Target, UnaryOp};
+use crate::filters;
 
-/// Which JSON type a template wants the `arguments` of a tool call to have.
+/// The JSON type that a template expects for the `arguments` of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentsShape {
-    /// The template never looks at them.
+    /// The template never reads them.
     Unread,
     /// An object. A text would be quoted once more, or fail.
     Object,
-    /// The text of the JSON. An object would be printed as Python prints dicts.
+    /// The text of the JSON. An object would be printed as a Python dict.
     Text,
-    /// The template tells them apart, or treats both alike.
+    /// The template distinguishes both, or treats them alike.
     Either,
 }
 
-/// Filters that give tool calls, or parts of them, for tool calls.
+/// Filters that return tool calls, or parts of them, for tool calls.
 const PASS_CALLS_ON: &[&str] = &["first", "last", "list", "map", "reject", "rejectattr", "select", "selectattr"];
 
-/// Passes over the template. Every pass follows names one assignment further.
+/// The passes over the template. Each pass follows names through one more assignment.
 const MAX_PASSES: usize = 8;
 
-/// The shape, as far as the template shows it.
+/// Returns the shape, as far as the template shows it.
 pub(super) fn shape(template: &[Stmt]) -> ArgumentsShape {
     let mut trace = Trace { narrowed: ANY, ..Trace::default() };
     trace.find_macros(template);
@@ -43,7 +43,7 @@ pub(super) fn shape(template: &[Stmt]) -> ArgumentsShape {
     trace.evidence.shape()
 }
 
-/// A set of facts about where a value comes from.
+/// The possible origins of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Origin(u8);
 
@@ -54,10 +54,10 @@ const TEXT: Origin = Origin(1);
 const OBJECT: Origin = Origin(2);
 /// The arguments, of any type.
 const ANY: Origin = Origin(3);
-/// A list or dict that the template built around arguments that may be a text, or an object.
+/// A list or dict of the template with arguments in it that may be a text, or an object.
 const HOLDS_TEXT: Origin = Origin(4);
 const HOLDS_OBJECT: Origin = Origin(8);
-/// A tool call or a list of them, as the conversation has it.
+/// A tool call of the conversation, or a list of them.
 const CALLS: Origin = Origin(16);
 
 impl BitOr for Origin {
@@ -81,7 +81,7 @@ impl Origin {
         self & other != NOTHING
     }
 
-    /// What a list or dict with this value in it is.
+    /// The origin of a list or dict with this value in it.
     fn held(self) -> Self {
         let holds_text = if self.has(TEXT) { HOLDS_TEXT } else { NOTHING };
         let holds_object = if self.has(OBJECT) { HOLDS_OBJECT } else { NOTHING };
@@ -96,7 +96,7 @@ impl Origin {
     }
 }
 
-/// What has been seen.
+/// The evidence so far.
 #[derive(Debug, Default)]
 struct Evidence {
     read: bool,
@@ -119,25 +119,25 @@ impl Evidence {
     }
 }
 
-/// What a use needs the arguments to be.
+/// The type that a use needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Text,
     Object,
-    /// It works for both: evidence only where the type is known.
+    /// Works for both types: evidence only where the type is known.
     None,
 }
 
-/// The walk over the template.
+/// The state of the analysis.
 #[derive(Debug, Default)]
 struct Trace<'a> {
-    /// What names and attributes of namespaces (`name.attribute`) may hold.
+    /// The origins of names and of attributes of namespaces (`name.attribute`).
     names: HashMap<String, Origin>,
     macros: HashMap<&'a str, &'a Function>,
-    /// The types that the tests around this place leave open.
+    /// The types that the surrounding tests allow.
     narrowed: Origin,
     evidence: Evidence,
-    /// The last pass has learned something about a name.
+    /// True if the last pass has added an origin.
     changed: bool,
 }
 
@@ -171,11 +171,11 @@ impl<'a> Trace<'a> {
 
     fn name(&self, name: &str) -> Origin {
         let origin = self.names.get(name).copied().unwrap_or_default();
-        // The tests around narrow the arguments, not what holds them.
+        // The surrounding tests narrow the arguments, not their containers.
         (origin & self.narrowed) | (origin & (HOLDS_TEXT | HOLDS_OBJECT | CALLS))
     }
 
-    /// Runs a walk where a test holds, or does not.
+    /// Runs a visit in code where a test holds, or does not.
     fn where_test<T>(&mut self, test: &'a Expr, holds: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.narrowed;
         self.narrowed = around & self.left_open(test, holds);
@@ -184,7 +184,7 @@ impl<'a> Trace<'a> {
         result
     }
 
-    /// The types of arguments for which a test may hold, or not.
+    /// Returns the types of arguments for which a test may hold, or not.
     fn left_open(&self, test: &Expr, holds: bool) -> Origin {
         match &test.kind {
             ExprKind::Unary(UnaryOp::Not, inner) => self.left_open(inner, !holds),
@@ -201,7 +201,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Whether what is tested is the arguments.
+    /// Returns true if the expression is the arguments.
     fn is_arguments(&self, expr: &Expr) -> bool {
         match &expr.kind {
             ExprKind::Name(name) => self.may_be_arguments(name),
@@ -300,7 +300,7 @@ impl<'a> Trace<'a> {
 
 /// Expressions.
 impl<'a> Trace<'a> {
-    /// Where the value of an expression comes from. What its parts are used for is noted.
+    /// Returns the origin of an expression, and records the uses of its parts.
     fn expr(&mut self, expr: &'a Expr) -> Origin {
         match &expr.kind {
             ExprKind::Const(_) => NOTHING,
@@ -413,7 +413,7 @@ impl<'a> Trace<'a> {
         NOTHING
     }
 
-    /// What any of the arguments of a call is.
+    /// The origins of all arguments of a call.
     fn args(&mut self, args: &'a Args) -> Origin {
         args.iter().fold(NOTHING, |all, arg| all | self.expr(arg))
     }
@@ -444,7 +444,7 @@ impl<'a> Trace<'a> {
             "list" | "length" | "count" | "first" | "last" | "map" | "select" | "reject" => {
                 self.uses(origin, Need::None)
             }
-            // Applying a filter that does not exist fails, so this is no way to treat anything.
+            // A filter that does not exist fails, so it is no evidence.
             _ if filters::find(name).is_none() => {}
             _ => self.uses(origin, Need::Text),
         }

@@ -2,21 +2,21 @@
 
 use minijinja::Value;
 
-use super::budget;
-use super::clock;
-use super::error::{Fallible, fail, raised};
-use super::machine::Machine;
-use super::marks;
-use super::python::call::{Args, int_arg, required, text_arg};
-use super::python::repr;
-use super::value::{
-    Builtin, Counter, CounterKind, Dict, Namespace, Obj, Py, Range, dict, iterate, py, to_vec, type_name,
+use crate::arguments::{Args, required};
+use crate::error::{Fallible, fail, raised};
+use crate::interpreter::Interpreter;
+use crate::python::convert::{int_arg, text_arg};
+use crate::python::repr;
+use crate::value::{
+    Builtin, Counter, CounterKind, Dict, Namespace, PyObject, PyValue, Range, dict, iterate, py_value, to_vec,
+    type_name,
 };
+use crate::{budget, clock, taint};
 
-/// The sandbox's bound on ranges.
+/// The largest range of the sandbox.
 const MAX_RANGE: usize = 100_000;
 
-/// The global of that name.
+/// Returns the global of this name.
 pub(crate) fn find(name: &str) -> Option<Value> {
     let builtin = match name {
         "range" => Builtin::Range,
@@ -29,15 +29,15 @@ pub(crate) fn find(name: &str) -> Option<Value> {
         "lipsum" => Builtin::Lipsum,
         _ => return None,
     };
-    Some(Obj::Builtin(builtin).value())
+    Some(PyObject::Builtin(builtin).value())
 }
 
-pub(crate) fn call(machine: &mut Machine, builtin: Builtin, args: &Args<'_>) -> Fallible<Value> {
+pub(crate) fn call(interpreter: &mut dyn Interpreter, builtin: Builtin, args: &Args<'_>) -> Fallible<Value> {
     match builtin {
         Builtin::Range => range(args),
         Builtin::Dict => Dict::value(entries("dict", args)?),
         Builtin::Namespace => namespace(args),
-        Builtin::RaiseException => raise_exception(machine, args),
+        Builtin::RaiseException => raise_exception(interpreter, args),
         Builtin::StrftimeNow => strftime_now(args),
         Builtin::Cycler => cycler(args),
         Builtin::Joiner => {
@@ -63,7 +63,7 @@ fn range(args: &Args<'_>) -> Fallible<Value> {
     if range.len() > MAX_RANGE {
         return Err(fail(format!("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE}).")));
     }
-    Ok(Obj::Range(range).value())
+    Ok(PyObject::Range(range).value())
 }
 
 fn namespace(args: &Args<'_>) -> Fallible<Value> {
@@ -71,7 +71,7 @@ fn namespace(args: &Args<'_>) -> Fallible<Value> {
     Namespace::value(dict(&distinct).map(|dict| dict.entries().to_vec()).unwrap_or_default())
 }
 
-/// What `dict(...)` is made from: a mapping or pairs, then keywords.
+/// Returns the entries of `dict(...)`: of a mapping or pairs, then the keywords.
 fn entries(function: &str, args: &Args<'_>) -> Fallible<Vec<(Value, Value)>> {
     let mut entries = match args.positional.as_ref() {
         [] => Vec::new(),
@@ -88,7 +88,7 @@ fn source_entries(source: &Value) -> Fallible<Vec<(Value, Value)>> {
         budget::alloc_values(2 * dict.len())?;
         return Ok(dict.entries().to_vec());
     }
-    if let Py::Undefined(undefined) = py(source) {
+    if let PyValue::Undefined(undefined) = py_value(source) {
         return Err(undefined.error());
     }
     let mut entries = Vec::new();
@@ -104,23 +104,23 @@ fn source_entries(source: &Value) -> Fallible<Vec<(Value, Value)>> {
     Ok(entries)
 }
 
-fn raise_exception(machine: &mut Machine, args: &Args<'_>) -> Fallible<Value> {
+fn raise_exception(interpreter: &mut dyn Interpreter, args: &Args<'_>) -> Fallible<Value> {
     let [message] = args.bind("raise_exception", ["message"])?;
     let message = required(message, "raise_exception", "message")?;
-    Err(raised(repr::to_str(machine, &message)?))
+    Err(raised(repr::to_str(interpreter, &message)?))
 }
 
 fn strftime_now(args: &Args<'_>) -> Fallible<Value> {
     let [format] = args.bind("strftime_now", ["format"])?;
     let format = required(format, "strftime_now", "format")?;
-    let format = match py(&format) {
-        Py::Str(_) => text_arg(&format, "strftime")?,
+    let format = match py_value(&format) {
+        PyValue::Str(_) => text_arg(&format, "strftime")?,
         _ => return Err(fail(format!("strftime() argument 1 must be str, not {}", type_name(&format)))),
     };
     budget::alloc(format.len().saturating_mul(16))?;
     let mut written = String::new();
-    marks::append(&mut written, format, |out, format| out.push_str(&clock::strftime(format)));
-    super::value::text(written)
+    taint::append(&mut written, format, |out, format| out.push_str(&clock::strftime(format)));
+    crate::value::text(written)
 }
 
 fn cycler(args: &Args<'_>) -> Fallible<Value> {
@@ -131,11 +131,11 @@ fn cycler(args: &Args<'_>) -> Fallible<Value> {
     Counter::value(CounterKind::Cycler, items.to_vec())
 }
 
-/// Jinja2 makes random text. A prompt must not be random, so only no text at all can be asked for.
+/// Fails if text is requested: Jinja2 returns random text, but a prompt must not be random.
 fn lipsum(args: &Args<'_>) -> Fallible<Value> {
     let [paragraphs, html, _, _] = args.bind("lipsum", ["n", "html", "min", "max"])?;
     if paragraphs.map_or(Ok(1), |paragraphs| int_arg(&paragraphs))? > 0 {
-        return Err(fail("lipsum() makes random text, which is not supported"));
+        return Err(fail("lipsum() returns random text, which is not supported"));
     }
     let is_html = html.is_none_or(|html| html.is_true());
     Ok(if is_html { Value::from_safe_string(String::new()) } else { Value::from("") })

@@ -1,18 +1,19 @@
-//! Character references of HTML (`&lt;`, `&#60;`, `&#x3c;`), read as Python's `html.unescape` does.
+//! Character references of HTML (`&lt;`, `&#60;`, `&#x3c;`), resolved as Python's `html.unescape`
+//! does.
 
-use super::super::budget;
-use super::super::error::Fallible;
-use super::super::{marks, unicode};
+use crate::error::Fallible;
+use crate::{budget, taint, unicode};
 
-/// The longest reference that is looked at, without `&` and `;`.
+/// The longest reference that is looked up, without `&` and `;`.
 const MAX_NAME: usize = 32;
 
-/// What it costs to look one reference up, which is done twice; most are found at once, or have a short name.
+/// The steps to look up one reference, which happens twice.
 const REFERENCE_STEPS: usize = 16;
-/// What it costs to look a shorter name up.
+/// The steps to look up a shorter name.
 const PREFIX_STEPS: usize = 6;
 
-/// Windows-1252 for 0x80 to 0x9f, which is what pages mean by these numbers; unassigned ones stand for themselves.
+/// Windows-1252 for 0x80 to 0x9f, which pages mean by these numbers. Unassigned numbers map to
+/// themselves.
 const WINDOWS: [char; 32] = [
     '\u{20ac}', '\u{81}', '\u{201a}', '\u{192}', '\u{201e}', '\u{2026}', '\u{2020}', '\u{2021}', '\u{2c6}', '\u{2030}',
     '\u{160}', '\u{2039}', '\u{152}', '\u{8d}', '\u{17d}', '\u{8f}', '\u{90}', '\u{2018}', '\u{2019}', '\u{201c}',
@@ -20,15 +21,15 @@ const WINDOWS: [char; 32] = [
     '\u{17e}', '\u{178}',
 ];
 
-/// The text with what its references stand for; that is marked where letters of the reference are.
+/// Resolves the references of a text. A result is tainted if characters of its reference are.
 pub(super) fn unescape(content: &str) -> Fallible<String> {
     let mut out = String::with_capacity(content.len());
-    for part in marks::cut(content, references)? {
-        match marks::plain(part).strip_prefix('&') {
+    for part in taint::cut(content, references)? {
+        match taint::strip(part).strip_prefix('&') {
             Some(rest) => {
                 let mut meant = String::new();
                 reference(rest, &mut meant);
-                out.push_str(&marks::like(part, meant));
+                out.push_str(&taint::with_taint_of(part, meant));
             }
             None => out.push_str(part),
         }
@@ -36,7 +37,7 @@ pub(super) fn unescape(content: &str) -> Fallible<String> {
     Ok(out)
 }
 
-/// The text in parts: each reference is one, and what is between.
+/// Splits a text into references and the text between them.
 fn references(content: &str) -> Fallible<Vec<&str>> {
     let mut parts = Vec::new();
     let mut rest = content;
@@ -53,7 +54,7 @@ fn references(content: &str) -> Fallible<Vec<&str>> {
     Ok(parts)
 }
 
-/// Reads what follows `&`; gives how many bytes that took.
+/// Resolves the reference behind `&`; returns its length in bytes.
 fn reference(rest: &str, out: &mut String) -> usize {
     let numeric = rest.strip_prefix('#').and_then(|number| {
         let (digits, radix, prefix) = match number.strip_prefix(['x', 'X']) {
@@ -70,7 +71,7 @@ fn reference(rest: &str, out: &mut String) -> usize {
     named(rest, out)
 }
 
-/// The character of a number; nothing for those that no text may hold.
+/// Returns the character of a number; nothing if no text may contain it.
 fn number_meant(digits: &str, radix: u32) -> Option<char> {
     let code = u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
     match code {
@@ -91,7 +92,7 @@ fn named(rest: &str, out: &mut String) -> usize {
         out.push_str(text);
         return whole;
     }
-    // A name may also be followed by anything, if it is one that needs no semicolon.
+    // A name that needs no semicolon may be followed by any character.
     for (end, _) in rest[..whole].char_indices().skip(2).collect::<Vec<_>>().into_iter().rev() {
         budget::spend(PREFIX_STEPS);
         if let Some(text) = unicode::entity(&rest[..end]) {
