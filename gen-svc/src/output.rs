@@ -10,6 +10,7 @@ pub mod detokenize;
 pub mod extract;
 pub mod reasoning;
 pub mod scan;
+mod spec;
 pub mod special;
 pub mod strings;
 
@@ -18,28 +19,11 @@ use std::sync::Arc;
 use tandem_model_files::tokenizer::Tokenizer;
 
 use detokenize::Utf8Stream;
-use reasoning::{Change, Markers, Reasoning};
+use reasoning::{Change, Reasoning};
 use scan::{Found, Scanner};
 use special::{TokenAction, TokenActions};
 
-/// How an output is to be read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spec {
-    /// Ids that end the output: eos ids and the request's stop ids. Their text does not show, unless they are in `passed`.
-    pub end_token_ids: Vec<u32>,
-    /// The output ends at the first of these. Empty strings match nothing.
-    pub stop_strings: Vec<String>,
-    /// So many of the first stop strings are the last of the text when they end it.
-    pub shown_stop_strings: usize,
-    /// Ids that set turns apart, besides those that the tokenizer calls special.
-    pub control_token_ids: Vec<u32>,
-    /// Ids that leave no text although the tokenizer does not call them special, such as eos ids that do not end the output.
-    pub dropped: Vec<u32>,
-    /// Ids that are text although the tokenizer calls them special. They win over `dropped`.
-    pub passed: Vec<u32>,
-    /// What encloses reasoning.
-    pub reasoning: Markers,
-}
+pub use spec::Spec;
 
 /// What ended an output.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tandem_model_files::tokenizer::Tokenizer;
 
-use super::Spec;
+use super::spec::Spec;
 
 /// The effect of a token on the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
