@@ -21,7 +21,7 @@ use session::Session;
 /// Talks to render-svc. Without --connect, starts both services first.
 #[derive(Debug, Parser)]
 #[command(name = "tandem-chat")]
-struct Args {
+struct Cli {
     #[command(flatten)]
     chat: tandem_chat_args::Args,
     #[command(flatten)]
@@ -29,7 +29,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
+    match run(Cli::parse()) {
         Ok(end) => end.exit_code(),
         // The reader of the answer, such as `head`, has closed the pipe.
         Err(error) if is_closed_output(&error) => ExitCode::SUCCESS,
@@ -44,7 +44,7 @@ fn is_closed_output(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-fn run(args: Args) -> Result<End> {
+fn run(args: Cli) -> Result<End> {
     // Stopping the services blocks this thread, while their connections still have to be served: one thread more.
     let runtime =
         Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start the async runtime")?;
@@ -62,7 +62,7 @@ async fn until_signal(work: impl Future<Output = Result<End>>) -> Result<End> {
     }
 }
 
-async fn converse(args: Args) -> Result<End> {
+async fn converse(args: Cli) -> Result<End> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let words = args.chat.prompt.clone();
     let (mut services, mut session) = tokio::select! {
@@ -80,7 +80,7 @@ async fn converse(args: Args) -> Result<End> {
 }
 
 /// Connects to the render-svc that the user named, or to one that this starts.
-async fn start(args: Args) -> Result<(Option<Services>, Session)> {
+async fn start(args: Cli) -> Result<(Option<Services>, Session)> {
     let tandem_chat_args::Args { model, keep, connect, generation, prompt: _ } = args.chat;
     if let Some(address) = connect {
         return Ok((None, Session::connect(&address, generation).await?));

@@ -18,20 +18,20 @@ const NOTICE_INTERVAL: Duration = Duration::from_secs(15);
 const EXIT_GRACE: Duration = Duration::from_millis(200);
 const LOG_TAIL_LINES: usize = 20;
 
-/// The programs to start, and their files. xtask passes these.
+/// The programs to start, and their files, which xtask passes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Programs {
     /// The gen-svc program.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", required = false, required_unless_present = "connect")]
     gen_svc: PathBuf,
     /// The render-svc program.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", required = false, required_unless_present = "connect")]
     render_svc: PathBuf,
     /// The model to use without --model.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", required = false, required_unless_present = "connect")]
     pub(crate) default_model: PathBuf,
     /// The folder for the services' logs.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", required = false, required_unless_present = "connect")]
     logs: PathBuf,
 }
 
