@@ -308,6 +308,8 @@ pub(crate) fn write<S: Sink>(
 #[cfg(test)]
 mod tests {
     use super::{Taint, TaintScope, after_prefix, before_suffix, cut, rewrite, same, with_taint_of};
+    use crate::budget::Meter;
+    use crate::limits::Limits;
 
     const TAINT: Taint = Taint::ALL[0];
 
@@ -342,6 +344,7 @@ mod tests {
 
     #[test]
     fn parts_and_rewritten_texts_keep_their_taint() {
+        let _meter = Meter::start(&Limits::default());
         let _scope = TaintScope::start(Some(TAINT));
         let text = format!("a {}", tainted("b c"));
         let words = cut(&text, |text| Ok(text.split(' ').collect())).unwrap_or_default();
