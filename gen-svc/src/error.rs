@@ -10,6 +10,8 @@ use tandem_model_files::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
 
+use crate::models::config::ConfigError;
+
 /// The delay after which a rejected caller should retry.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -138,7 +140,7 @@ pub enum Error {
     },
     /// A setting of the model's config is missing or has the wrong type.
     #[error("the model's config is not readable")]
-    Config(#[source] serde_json::Error),
+    Config(#[source] ConfigError),
     /// A setting of the model's config is not supported.
     #[error("the model's config has {setting} = {value}, which is not supported")]
     UnsupportedSetting {
@@ -301,6 +303,15 @@ pub fn describe(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Error>() {
         Some(error) => format!("{}: {}", error.reason().name(), error.chain()),
         None => format!("{error:#}"),
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Unsupported { name, value } => Self::UnsupportedSetting { setting: name, value },
+            error => Self::Config(error),
+        }
     }
 }
 

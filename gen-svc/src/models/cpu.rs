@@ -8,7 +8,7 @@ use tandem_kernels::{
 };
 
 use super::decoder::{self, Decoder, LogitRule};
-use super::{Logits, Model, ModelShape, SequenceChunk};
+use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::ModelFile;
 
@@ -16,12 +16,14 @@ mod attention;
 mod feed_forward;
 mod load;
 mod parts;
+mod step;
 
 use attention::Attention;
 use feed_forward::FeedForward;
 use load::Loader;
 pub use load::Precision;
 use parts::{Linear, RmsNorm};
+use step::{Branch, Step};
 
 /// A model, loaded.
 #[derive(Debug)]
@@ -46,25 +48,6 @@ struct Layer {
     feed_forward: FeedForward,
     after_feed_forward: Option<RmsNorm>,
     residual_scale: f32,
-}
-
-/// What steps compute with. Only the keys and values mean anything from one step to the next.
-#[derive(Debug)]
-struct Step {
-    kernels: Kernels,
-    /// None until there is room.
-    kv: Option<KvStore>,
-    /// By [`Decoder::ropes`], at the step's positions.
-    angles: Vec<Angles>,
-    integers: Int8Rows,
-    scratch: Scratch,
-}
-
-/// Where a branch of a layer goes: onto the residual stream, by way of a norm if there is one.
-#[derive(Debug, Clone, Copy)]
-struct Branch<'a> {
-    norm: Option<&'a RmsNorm>,
-    scale: f32,
 }
 
 impl CpuDecoder {

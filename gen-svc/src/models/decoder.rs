@@ -199,7 +199,7 @@ impl Decoder {
 
     /// How many numbers all tensors have together.
     #[must_use]
-    pub fn numbers(&self) -> u64 {
+    pub fn parameter_count(&self) -> u64 {
         self.tensors().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum()
     }
 

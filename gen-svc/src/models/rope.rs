@@ -2,9 +2,8 @@
 //!
 //! transformers 5 writes `rope_parameters`, one for all layers or one per type of layer; before, it was `rope_theta` and `rope_scaling`.
 
-use super::config::{Config, unsupported};
+use super::config::{Config, ConfigError, unsupported};
 use super::decoder::{Llama3, Rope};
-use crate::error::Error;
 
 /// One of a model's rotations: where the config has it, and what it is when it has not.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +31,7 @@ pub(super) const ONLY: RopeSetting = RopeSetting {
 
 impl RopeSetting {
     /// Reads it, for heads of `size` numbers.
-    pub(super) fn read(&self, config: &Config<'_>, size: usize) -> Result<Rope, Error> {
+    pub(super) fn read(&self, config: &Config<'_>, size: usize) -> Result<Rope, ConfigError> {
         let parameters = match config.section("rope_parameters")? {
             Some(parameters) => Some(parameters.section(self.layer_type)?.unwrap_or(parameters)),
             None if self.scaled => config.section("rope_scaling")?,
@@ -52,7 +51,7 @@ impl RopeSetting {
     }
 
     /// Returns the rotary dimension: how many numbers of a head are rotated.
-    fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, Error> {
+    fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, ConfigError> {
         const NAME: &str = "partial_rotary_factor";
         let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(1.0);
         let rotary_dim = (f64::from(share) * size as f64 + 1e-3) as usize; // f32 has 1e-7 of at most 65,536
@@ -65,7 +64,7 @@ impl RopeSetting {
     }
 }
 
-fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, Error> {
+fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
     match kind {
         "default" => Ok(rope),
         "linear" => Ok(rope.linear(parameters.float("factor")?)),
@@ -87,7 +86,7 @@ fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -
 /// Phi's: a divisor for each frequency, of which there are two sets: for sequences as long as the model was first made for, and for
 /// longer ones. transformers changes sets when a sequence outgrows the first, and computes all of it again. Here the model's context
 /// decides, once, as it does in llama.cpp and vLLM: keys must not depend on what comes after them.
-fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, Error> {
+fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
     const ORIGINAL: &str = "original_max_position_embeddings";
     let context = config.size("max_position_embeddings")?;
     let original = match parameters.find_size(ORIGINAL)? {

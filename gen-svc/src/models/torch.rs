@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
-use super::{Logits, Model, ModelShape, SequenceChunk};
+use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
 mod attention;
+mod call;
 mod feed_forward;
 mod layers;
 mod load;
@@ -19,8 +20,9 @@ mod paged;
 mod seen;
 
 use attention::Attention;
+use call::Call;
 use feed_forward::FeedForward;
-use layers::{Linear, RmsNorm, Rope, Rotation, softcap};
+use layers::{Linear, RmsNorm, Rope, softcap};
 use load::Loader;
 use paged::{KvShape, PagedKv, Runs};
 
@@ -49,14 +51,6 @@ struct Layer {
     feed_forward: FeedForward,
     after_feed_forward: Option<RmsNorm>,
     residual_scale: f64,
-}
-
-/// What every layer needs to know of a call.
-struct Call<'a> {
-    /// By [`Decoder::ropes`].
-    rotations: Vec<Rotation>,
-    runs: Runs,
-    kv: &'a PagedKv,
 }
 
 impl TorchDecoder {

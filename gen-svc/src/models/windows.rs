@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::config::{Config, unsupported};
+use super::config::{Config, ConfigError, unsupported};
 use super::decoder::Decoder;
-use crate::error::Error;
 
 /// Gives a window to the layers that have one: those that `layer_types` says, or else those that `slides` says.
 pub(super) fn add(
@@ -12,7 +11,7 @@ pub(super) fn add(
     config: &Config<'_>,
     window: Option<usize>,
     slides: impl Fn(usize) -> bool,
-) -> Result<(), Error> {
+) -> Result<(), ConfigError> {
     let sliding = sliding_layers(config, decoder.layers.len(), slides)?;
     for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
         layer.attention.window = window.filter(|_| sliding);
@@ -21,7 +20,7 @@ pub(super) fn add(
 }
 
 /// Which layers have a window.
-fn sliding_layers(config: &Config<'_>, count: usize, slides: impl Fn(usize) -> bool) -> Result<Vec<bool>, Error> {
+fn sliding_layers(config: &Config<'_>, count: usize, slides: impl Fn(usize) -> bool) -> Result<Vec<bool>, ConfigError> {
     const NAME: &str = "layer_types";
     let Some(types) = config.find_list(NAME)? else { return Ok((0..count).map(slides).collect()) };
     if types.len() != count {

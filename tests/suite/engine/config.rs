@@ -1,7 +1,6 @@
 //! Settings of config.json that no model can have.
 
 use gen_svc::models;
-use gen_svc::weights::ModelFile;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::safetensors_file::{file, folder};
@@ -11,7 +10,7 @@ fn describe(config: &Value) -> String {
     let config = config.to_string().into_bytes();
     let folder = folder(&[("config.json", config), ("model.safetensors", file("{}", &[]))]);
     let artifacts = Artifacts::load(folder.path()).expect("artifacts");
-    let error = models::describe(&ModelFile::new(&artifacts).expect("files")).expect_err("no tensors");
+    let error = models::describe(&models::open(&artifacts).expect("files")).expect_err("no tensors");
     error.chain()
 }
 

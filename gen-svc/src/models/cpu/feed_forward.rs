@@ -6,7 +6,7 @@ use tandem_kernels::{Activation, Epilogue, Layer, Product};
 
 use super::load::Loader;
 use super::parts::Linear;
-use super::{Branch, Step};
+use super::step::{Branch, Step};
 use crate::error::Error;
 use crate::models::decoder;
 

@@ -1,15 +1,20 @@
 //! Qwen 2: Llama with biases on queries, keys and values. Reference: transformers, `models/qwen2/modeling_qwen2.py`.
 
-use super::config::Config;
-use super::decoder::Decoder;
 use super::llama;
-use super::windows;
-use crate::error::Error;
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::Decoder;
+use crate::models::windows;
+use crate::weights::gguf::architecture::GgufArchitecture;
 
-/// Layers before this one have no window, if the config does not say.
+/// The default first layer with a window.
 const FIRST_WITH_WINDOW: usize = 28;
 
-pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
+/// The row of this architecture.
+pub(super) const ARCHITECTURE: Architecture =
+    Architecture { name: "qwen2", describe, gguf: Some(GgufArchitecture::named("qwen2")) };
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &llama::DEFAULTS)?;
     for layer in &mut decoder.layers {
         layer.attention.qkv.iter_mut().for_each(|matrix| matrix.bias = true);
@@ -18,8 +23,8 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     Ok(decoder)
 }
 
-/// The windows of the whole family.
-pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), Error> {
+/// Adds the windows of the Qwen architectures.
+pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
     let window = if config.flag_or("use_sliding_window", false)? { config.find_size("sliding_window")? } else { None };
     let first = config.find_whole("max_window_layers")?.unwrap_or(FIRST_WITH_WINDOW);
     windows::add(decoder, config, window, |i| i >= first)
