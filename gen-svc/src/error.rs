@@ -105,7 +105,7 @@ pub enum Error {
     /// The load was cancelled, because the server is shutting down.
     #[error("load cancelled: server is shutting down")]
     LoadCancelled,
-    /// The engine failed, and accepts no more requests.
+    /// The engine failed, and rejects new requests.
     #[error("engine failed")]
     EngineFailed,
     /// The prompt cannot be tokenized.
@@ -296,7 +296,7 @@ impl Error {
     }
 }
 
-/// Returns what the program prints when it ends with this error: the stable reason, then the
+/// Returns the last message of a program that ends with this error: the stable reason, then the
 /// causes.
 #[must_use]
 pub fn describe(error: &anyhow::Error) -> String {

@@ -1,4 +1,5 @@
-//! The engine: what it computes against transformers, what it refuses to load, and how requests share it.
+//! The engine: its outputs compared with transformers, the models that it refuses, and how requests
+//! share it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, Summary};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, SequenceChunk, architectures};
-use gen_svc::output::Part;
+use gen_svc::output::TextSegment;
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use gen_svc::serve::Server;
@@ -471,7 +472,7 @@ fn a_prompt_in_chunks_gets_transformers_ids() {
 }
 
 #[test]
-fn tokens_of_many_parts_are_told_whole_however_slowly_they_are_read() {
+fn tokens_of_many_segments_are_delivered_whole_to_slow_readers() {
     let engine = real(|config| config.event_buffer = 3);
     let golden = &goldens()[0];
     let set =
@@ -482,26 +483,27 @@ fn tokens_of_many_parts_are_told_whole_however_slowly_they_are_read() {
         output_spec: OutputSpec { reasoning, ..OutputSpec::default() },
         ..GenerateRequest::new(Input::TokenIds(golden.prompt_ids.clone()))
     };
-    let parts = |reasoning: Markers| {
+    let segments = |reasoning: Markers| {
         let work = request(reasoning).prepare(engine.model()).expect("a good request");
         let mut events = engine.submit(work, None).expect("room");
         std::thread::sleep(Duration::from_millis(500));
         let mut deltas = Vec::new();
         while let Some(event) = events.blocking_recv() {
             match event {
-                Event::Delta(delta) => deltas.push(delta.parts),
-                Event::Finished(end) => deltas.push(end.last.parts),
+                Event::Delta(delta) => deltas.push(delta.segments),
+                Event::Finished(end) => deltas.push(end.last.segments),
                 _ => {}
             }
         }
         deltas
     };
-    let text = |deltas: &[Vec<Part>]| deltas.concat().iter().map(|part| part.text.as_str()).collect::<String>();
-    let plain = parts(Markers::default());
-    let marked = parts(Markers { start: set("rstlnd "), end: set("aeiou") });
+    let text =
+        |deltas: &[Vec<TextSegment>]| deltas.concat().iter().map(|segment| segment.text.as_str()).collect::<String>();
+    let plain = segments(Markers::default());
+    let marked = segments(Markers { start: set("rstlnd "), end: set("aeiou") });
     assert_eq!(text(&marked), text(&plain));
     let most = marked.iter().map(Vec::len).max();
-    assert!(most >= Some(4), "{most:?} parts at once at most");
+    assert!(most >= Some(4), "{most:?} segments at once at most");
 }
 
 // ---- how requests share an engine ----
