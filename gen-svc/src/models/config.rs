@@ -1,5 +1,5 @@
-//! A model's config as typed, bounded settings, under the names of `config.json`. As in transformers,
-//! a null setting is missing.
+//! A model's config as typed, bounded settings, under the names of `config.json`. As in
+//! transformers, a null setting is missing.
 
 use std::fmt::Display;
 
@@ -48,8 +48,8 @@ pub(super) struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// Wraps a whole config. A model of several modalities has the settings of its language model in
-    /// `text_config`; settings that are missing there are read from the whole config.
+    /// Wraps a whole config. A model of several modalities has the settings of its language model
+    /// in `text_config`; settings that are missing there are read from the whole config.
     pub(super) fn new(config: &'a Value) -> Self {
         Self { inner: &config["text_config"], outer: config }
     }

@@ -1,7 +1,8 @@
-//! Computes what a [`Decoder`] describes, on the CPU, with kernels of our own: weights stay as small as they are stored, and a token's
-//! numbers depend on that token and its sequence alone, to the bit.
+//! Computes the model of a [`Decoder`] on the CPU, with the kernels of this project. Quantized
+//! weights stay quantized. The results of a token depend only on the token and its sequence, to the
+//! bit.
 //!
-//! Shapes: T tokens of a call, R wanted rows of them, E hidden size, V vocabulary.
+//! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
 use tandem_kernels::{
     Angles, Int8Rows, Kernels, KvShape, KvStore, Linear as Factor, Matrix, Run as KvRun, Scratch, vocab,
@@ -25,7 +26,7 @@ pub use load::Precision;
 use parts::{Linear, RmsNorm};
 use step::{Branch, Step};
 
-/// A model, loaded.
+/// A loaded model.
 #[derive(Debug)]
 pub(super) struct CpuDecoder {
     description: Decoder,
@@ -33,7 +34,7 @@ pub(super) struct CpuDecoder {
     embeddings: Matrix,
     layers: Vec<Layer>,
     final_norm: RmsNorm,
-    /// None: the embedding table.
+    /// `None`: the embedding table.
     head: Option<Linear>,
     kv_shape: KvShape,
     step: Step,
@@ -51,7 +52,7 @@ struct Layer {
 }
 
 impl CpuDecoder {
-    /// Whether the kernels take heads of its size.
+    /// Returns true if the kernels support the size of the heads.
     pub(super) fn can_compute(description: &Decoder) -> bool {
         kv_shape(description, Precision::F32).block_bytes().is_ok()
     }
@@ -156,7 +157,7 @@ impl Layer {
     }
 }
 
-/// All layers' keys and values: those of attention have one shape.
+/// Returns the shape of the KV cache, which all layers share.
 fn kv_shape(description: &Decoder, precision: Precision) -> KvShape {
     let (heads, head_dim) =
         description.layers.first().map_or((1, 1), |layer| (layer.attention.kv_heads, layer.attention.head_size));

@@ -1,6 +1,6 @@
-//! Computes what a [`Decoder`] describes, with libtorch, on any device.
+//! Computes the model of a [`Decoder`] with libtorch, on any device.
 //!
-//! Shapes: T tokens of a call, R wanted rows of them, E hidden size, V vocabulary.
+//! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ use layers::{Linear, RmsNorm, Rope, softcap};
 use load::Loader;
 use paged::{KvShape, PagedKv, Runs};
 
-/// A model, loaded.
+/// A loaded model.
 #[derive(Debug)]
 pub(super) struct TorchDecoder {
     description: Decoder,
@@ -34,7 +34,7 @@ pub(super) struct TorchDecoder {
     /// `[V, E]`
     embeddings: Tensor,
     ropes: Vec<Rope>,
-    /// How far back layers see: each that there is, once.
+    /// The distinct windows of the layers.
     windows: Vec<Option<i64>>,
     layers: Vec<Layer>,
     final_norm: RmsNorm,
@@ -54,7 +54,7 @@ struct Layer {
 }
 
 impl TorchDecoder {
-    /// Reads the tensors.
+    /// Loads the tensors.
     pub(super) fn load(description: Decoder, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
         let loader = Loader::new(file, target);
         let embeddings = loader.weight(&description.embeddings)?;
@@ -140,7 +140,7 @@ impl Layer {
     }
 }
 
-/// Multiplied, unless that would change nothing.
+/// Multiplies, unless the factor is 1.
 fn scaled(x: Tensor, scale: f64) -> Result<Tensor, Error> {
     if scale == 1.0 { Ok(x) } else { Ok(x.f_mul_scalar(scale)?) }
 }

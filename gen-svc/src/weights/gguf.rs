@@ -1,6 +1,6 @@
 //! A GGUF file, read as the checkpoint that it was converted from: tensors by their names in
-//! transformers, rows in the model's order. Here is only what the format has in common; each
-//! architecture states its own names in a [`GgufArchitecture`].
+//! transformers, rows in the model's order. This module has only the names that all
+//! architectures share. Other names are in a [`GgufArchitecture`].
 
 pub mod architecture;
 pub(super) mod config;

@@ -158,7 +158,7 @@ fn every_architecture_has_a_golden_model() {
 
 // ---- logits ----
 
-/// What is proven of both.
+/// The backends whose results are compared with the goldens.
 const BACKENDS: [Backend; 2] =
     [Backend::Torch(TorchTarget::REFERENCE), Backend::Cpu { precision: Precision::F32, threads: 2 }];
 

@@ -14,7 +14,7 @@ fn describe(config: &Value) -> String {
     error.chain()
 }
 
-/// Settings, the values that they cannot have, and what is said about them.
+/// Settings, values that they cannot have, and the error for each.
 fn absurd_settings() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("hidden_size", json!(-1), "the model's config has hidden_size = -1, which is not supported"),

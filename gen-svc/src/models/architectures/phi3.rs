@@ -1,5 +1,6 @@
-//! Phi 3: Llama with queries, keys and values in one matrix, gate and up in another, and a rotation that may cover only a part of each
-//! head. Reference: transformers, `models/phi3/modeling_phi3.py`.
+//! Phi 3: Llama with queries, keys and values in one matrix, gate and up in another, and a rotary
+//! embedding that may cover only a part of each head. Reference: transformers,
+//! `models/phi3/modeling_phi3.py`.
 
 use super::llama::{self, Defaults, path};
 use crate::models::architecture::Architecture;

@@ -1,4 +1,5 @@
-//! Qwen 2: Llama with biases on queries, keys and values. Reference: transformers, `models/qwen2/modeling_qwen2.py`.
+//! Qwen 2: Llama with biases on queries, keys and values. Reference: transformers,
+//! `models/qwen2/modeling_qwen2.py`.
 
 use super::llama;
 use crate::models::architecture::Architecture;

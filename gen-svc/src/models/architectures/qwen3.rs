@@ -1,4 +1,5 @@
-//! Qwen 3: Llama with norms of queries and keys. Reference: transformers, `models/qwen3/modeling_qwen3.py`.
+//! Qwen 3: Llama with norms of queries and keys. Reference: transformers,
+//! `models/qwen3/modeling_qwen3.py`.
 
 use super::llama::{self, Defaults};
 use super::qwen2;

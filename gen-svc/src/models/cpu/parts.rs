@@ -1,4 +1,4 @@
-//! What layers are made of: norms, and products of matrices.
+//! The parts of layers: norms and matrices.
 
 use tandem_kernels::{Kernels, Linear as Factor, Matrix, Norm};
 

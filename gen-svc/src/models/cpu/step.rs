@@ -5,19 +5,20 @@ use tandem_kernels::{Angles, Epilogue, Input, Int8Rows, Kernels, KvStore, Layer,
 use super::parts::{Linear, RmsNorm};
 use crate::error::Error;
 
-/// What steps compute with. Only the keys and values mean anything from one step to the next.
+/// The kernels and buffers of steps. Only keys and values are kept between steps.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) kernels: Kernels,
-    /// None until there is room.
+    /// `None` until it is allocated.
     pub(super) kv: Option<KvStore>,
-    /// By [`Decoder::ropes`], at the step's positions.
+    /// The angles of each rotary embedding at the positions of the step.
     pub(super) angles: Vec<Angles>,
     pub(super) integers: Int8Rows,
     pub(super) scratch: Scratch,
 }
 
-/// Where a branch of a layer goes: onto the residual stream, by way of a norm if there is one.
+/// The end of a layer's branch: an optional norm, and the scale with which the branch is added to
+/// the residual stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Branch<'a> {
     pub(super) norm: Option<&'a RmsNorm>,
@@ -25,13 +26,13 @@ pub(super) struct Branch<'a> {
 }
 
 impl Step {
-    /// Each matrix's product with the same input, `[T, in] -> [T, out]`.
+    /// Multiplies one input with each matrix, `[T, in] -> [T, out]`.
     pub(super) fn multiply(&mut self, x: &[f32], linears: &[&Linear], outs: &mut [&mut [f32]]) -> Result<(), Error> {
         let factors: Vec<Factor<'_>> = linears.iter().map(|linear| linear.kernel()).collect();
         self.multiply_by(x, &factors, outs)
     }
 
-    /// As [`Self::multiply`].
+    /// Does the same as [`Self::multiply`].
     pub(super) fn multiply_by(
         &mut self,
         x: &[f32],
@@ -46,7 +47,7 @@ impl Step {
         self.compute(x, columns, &mut products)
     }
 
-    /// Computes products of one input, which is quantized if one of the matrices needs that.
+    /// Computes products of one input. Quantizes the input if a matrix requires it.
     pub(super) fn compute(&mut self, x: &[f32], columns: usize, products: &mut [Product<'_>]) -> Result<(), Error> {
         let needs_integers = products.iter().any(|product| match product.layer {
             Layer::Linear(factor) => factor.matrix.format().needs_integers(),

@@ -5,7 +5,7 @@ use super::paged::{PagedKv, Runs};
 
 /// The inputs that all layers share.
 pub(super) struct Call<'a> {
-    /// By [`Decoder::ropes`].
+    /// The rotation of each rotary embedding.
     pub(super) rotations: Vec<Rotation>,
     pub(super) runs: Runs,
     pub(super) kv: &'a PagedKv,
