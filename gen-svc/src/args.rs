@@ -10,6 +10,7 @@ use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 
 use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
+use crate::sampling::PARAMETER_NAMES;
 
 /// Runs one language model and streams its tokens.
 #[derive(Debug, Parser)]
@@ -31,17 +32,20 @@ pub enum Command {
     /// standard error. SIGTERM drains the server and then ends it.
     Serve(Box<Serve>),
     /// Run requests from a file or standard input, without a server.
-    ///
-    /// A request is a JSON object: prompt or token_ids; max_new_tokens, min_new_tokens;
-    /// temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
-    /// frequency_penalty, logit_bias ({"ID": BIAS}), seed; stop (a string or a list),
-    /// stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark
-    /// or choice.
-    ///
-    /// Example: echo '{"prompt": "Once upon a time", "max_new_tokens": 40, "temperature": 0}' |
-    /// gen-svc generate --model MODEL.gguf
-    #[command(mut_arg("log", |log| log.default_value("warn")))]
+    #[command(long_about = generate_help(), mut_arg("log", |log| log.default_value("warn")))]
     Generate(Generate),
+}
+
+/// Returns the help of `gen-svc generate`, with the name of every sampling parameter.
+fn generate_help() -> String {
+    let parameters = PARAMETER_NAMES.join(", ");
+    format!(
+        "Run requests from a file or standard input, without a server.\n\nA request is a JSON object: prompt or token_ids; \
+         max_new_tokens, min_new_tokens; {parameters}, logit_bias ({{\"ID\": BIAS}}), seed; stop (a string or a list), \
+         stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice.\n\nExample: \
+         echo '{{\"prompt\": \"Once upon a time\", \"max_new_tokens\": 40, \"temperature\": 0}}' | gen-svc generate \
+         --model MODEL.gguf"
+    )
 }
 
 /// The arguments of `gen-svc serve`.
@@ -87,7 +91,7 @@ pub struct Generate {
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
     /// Answer each line with one JSON line, in order: {token_ids, text, finish_reason, usage} or
-    /// {error}. Without it, the text is written as it is generated.
+    /// {error}. Without it, the text is written during generation.
     #[arg(long)]
     pub jsonl: bool,
     /// The engine.

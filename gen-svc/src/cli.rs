@@ -41,7 +41,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// Runs one request. Writes its text as it is generated, and the usage to standard error.
+/// Runs one request. Writes its text during generation, then the usage to standard error.
 fn run_one(engine: &Engine, mut input: impl BufRead) -> anyhow::Result<ExitCode> {
     let mut request = Vec::new();
     input.read_to_end(&mut request)?;
@@ -118,7 +118,7 @@ struct Output {
     summary: Summary,
 }
 
-/// Runs one request, and passes its text to `write` as it is generated.
+/// Runs one request, and passes its text to `write` during generation.
 fn answer(engine: &Engine, request: &[u8], write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
     let returns = Returns { token_ids: true, ..Returns::default() };
     let request = GenerateRequest { returns, ..json::request(request)? };

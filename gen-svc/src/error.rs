@@ -10,6 +10,8 @@ use tandem_model_files::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
 
+use crate::models::config::ConfigError;
+
 /// The delay after which a rejected caller should retry.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -103,7 +105,7 @@ pub enum Error {
     /// The load was cancelled, because the server is shutting down.
     #[error("load cancelled: server is shutting down")]
     LoadCancelled,
-    /// The engine failed, and accepts no more requests.
+    /// The engine failed, and rejects new requests.
     #[error("engine failed")]
     EngineFailed,
     /// The prompt cannot be tokenized.
@@ -138,7 +140,7 @@ pub enum Error {
     },
     /// A setting of the model's config is missing or has the wrong type.
     #[error("the model's config is not readable")]
-    Config(#[source] serde_json::Error),
+    Config(#[source] ConfigError),
     /// A setting of the model's config is not supported.
     #[error("the model's config has {setting} = {value}, which is not supported")]
     UnsupportedSetting {
@@ -294,13 +296,22 @@ impl Error {
     }
 }
 
-/// Returns what the program prints when it ends with this error: the stable reason, then the
+/// Returns the last message of a program that ends with this error: the stable reason, then the
 /// causes.
 #[must_use]
 pub fn describe(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Error>() {
         Some(error) => format!("{}: {}", error.reason().name(), error.chain()),
         None => format!("{error:#}"),
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Unsupported { name, value } => Self::UnsupportedSetting { setting: name, value },
+            error => Self::Config(error),
+        }
     }
 }
 

@@ -1,72 +1,15 @@
 //! Outputs that must follow a grammar: which tokens may come next.
 //!
-//! A grammar is compiled when its request is checked, on a thread of its own. While the model computes a step, other threads work out
-//! which tokens may follow ([`Constraint`]), so that the engine rarely waits for it. What a grammar may cost is bounded: its text,
-//! its compiled size, the work for each token, and how many are compiled at once.
+//! A grammar is compiled on a separate thread while its request is checked. While the model
+//! computes a step, other threads compute which tokens may follow ([`Constraint`]), so that the
+//! engine rarely waits. The cost of a grammar is bounded: its text, its compiled size, the work for
+//! each token, and the number of grammars that are compiled at the same time.
 
 mod compile;
 mod constraint;
+mod source;
 mod vocabulary;
 
 pub use compile::Grammars;
 pub use constraint::{Compiled, Constraint, Mask};
-
-use crate::error::Error;
-
-/// Bytes of a JSON schema, of a Lark grammar, or of all choices.
-const MAX_TEXT: usize = 256 * 1024;
-/// Bytes of a regular expression, and of one choice.
-const MAX_LINE: usize = 16 * 1024;
-const MAX_CHOICES: usize = 1024;
-
-/// What an output must be, as a request states it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Grammar {
-    /// A JSON value that this JSON schema allows.
-    JsonSchema(String),
-    /// A text that this regular expression matches as a whole. Syntax: that of the regex crate, without anchors and look-around.
-    Regex(String),
-    /// A text of this Lark grammar, from its rule `start`.
-    Lark(String),
-    /// One of these texts.
-    Choice(Vec<String>),
-}
-
-impl Grammar {
-    /// The path of its field in a request.
-    #[must_use]
-    pub fn field(&self) -> &'static str {
-        match self {
-            Self::JsonSchema(_) => "grammar.json_schema",
-            Self::Regex(_) => "grammar.regex",
-            Self::Lark(_) => "grammar.lark",
-            Self::Choice(_) => "grammar.choice",
-        }
-    }
-
-    /// Checks what can be told without compiling it.
-    ///
-    /// # Errors
-    /// It is empty or too long.
-    pub fn check(&self) -> Result<(), Error> {
-        match self {
-            Self::JsonSchema(text) | Self::Lark(text) => self.check_length(text.len(), MAX_TEXT),
-            Self::Regex(text) => self.check_length(text.len(), MAX_LINE),
-            Self::Choice(choices) if choices.is_empty() || choices.len() > MAX_CHOICES => {
-                let problem = format!("must be 1 to {MAX_CHOICES} texts, are {}", choices.len());
-                Err(Error::invalid(self.field(), problem))
-            }
-            Self::Choice(choices) => {
-                choices.iter().try_for_each(|choice| self.check_length(choice.len(), MAX_LINE))?;
-                self.check_length(choices.iter().map(String::len).sum(), MAX_TEXT)
-            }
-        }
-    }
-
-    fn check_length(&self, bytes: usize, most: usize) -> Result<(), Error> {
-        if (1..=most).contains(&bytes) {
-            return Ok(());
-        }
-        Err(Error::invalid(self.field(), format!("must have 1 to {most} bytes, has {bytes}")))
-    }
-}
+pub use source::Grammar;

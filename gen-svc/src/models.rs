@@ -1,25 +1,21 @@
-//! The interface of a model, and the list of architectures.
+//! Models: from files to a decoder that a backend computes.
+
+use std::sync::Arc;
 
 use tandem_kernels::{IsaLevel, Kernels};
+use tandem_model_files::artifacts::Artifacts;
 
-use crate::cache::BlockId;
 use crate::error::Error;
+use crate::weights::gguf::header::GgufHeader;
 use crate::weights::{ModelFile, TorchTarget};
 
-mod config;
+mod architecture;
+pub mod architectures;
+pub mod config;
 mod cpu;
 pub mod decoder;
-mod gemma2;
-mod gemma3;
-mod granite;
-mod llama;
-mod mistral;
-mod phi3;
-mod qwen2;
-mod qwen3;
-mod qwen3_moe;
+mod interface;
 mod rope;
-mod smollm3;
 mod torch;
 mod windows;
 
@@ -27,99 +23,8 @@ use config::Config;
 use cpu::CpuDecoder;
 pub use cpu::Precision;
 use decoder::Decoder;
+pub use interface::{Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use torch::TorchDecoder;
-
-/// A causal language model, with the KV cache of all sequences.
-pub trait Model: std::fmt::Debug + Send {
-    /// Returns the model's sizes.
-    fn shape(&self) -> ModelShape;
-
-    /// Allocates `blocks` blocks of the KV cache. Called once, before the first step.
-    ///
-    /// # Errors
-    /// There is not that much memory.
-    fn allocate(&mut self, blocks: u32) -> Result<(), Error>;
-
-    /// Computes the chunks independently of each other. Writes their keys and values into their
-    /// blocks, and the requested rows into `logits`, in order.
-    ///
-    /// Preconditions: every token is below the vocabulary's size, and a chunk's blocks have room
-    /// for all its positions.
-    ///
-    /// # Errors
-    /// The backend's. The chunks' blocks are then undefined from `past` on.
-    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
-}
-
-/// The sizes of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ModelShape {
-    /// The size of the vocabulary. Token ids are below it.
-    pub vocabulary: usize,
-    /// The most positions of a sequence.
-    pub context: usize,
-    /// The bytes of one block: keys and values of [`BLOCK`](crate::cache::BLOCK) positions in all
-    /// layers.
-    pub block_bytes: u64,
-}
-
-/// The next tokens of one sequence.
-#[derive(Debug, Clone, Copy)]
-pub struct SequenceChunk<'a> {
-    /// The tokens, at least one.
-    pub tokens: &'a [u32],
-    /// Positions before the tokens, whose keys and values are computed.
-    pub past: usize,
-    /// The sequence's blocks in the KV cache.
-    pub blocks: &'a [BlockId],
-    /// The tokens whose logits are requested.
-    pub logits: LogitsFor,
-}
-
-/// The tokens of a chunk whose logits are requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogitsFor {
-    /// No token: more of the prompt follows.
-    Nothing,
-    /// The last token.
-    Last,
-    /// Every token.
-    All,
-}
-
-impl SequenceChunk<'_> {
-    /// Returns the indices of the tokens whose logits are requested.
-    #[must_use]
-    pub fn logit_rows(&self) -> std::ops::Range<usize> {
-        let end = self.tokens.len();
-        match self.logits {
-            LogitsFor::Nothing => end..end,
-            LogitsFor::Last => end - 1..end,
-            LogitsFor::All => 0..end,
-        }
-    }
-}
-
-/// Logits, row by row: one number for each token of the vocabulary.
-#[derive(Debug, Default)]
-pub struct Logits {
-    values: Vec<f32>,
-    vocabulary: usize,
-}
-
-impl Logits {
-    /// Resizes to `rows` rows, and returns them to be written.
-    pub fn resize(&mut self, rows: usize, vocabulary: usize) -> &mut [f32] {
-        self.vocabulary = vocabulary;
-        self.values.resize(rows * vocabulary, 0.0);
-        &mut self.values
-    }
-
-    /// Returns the rows in order.
-    pub fn rows(&mut self) -> impl Iterator<Item = &mut [f32]> {
-        self.values.chunks_exact_mut(self.vocabulary.max(1))
-    }
-}
 
 /// The backend that computes a model.
 #[derive(Debug, Clone, Copy)]
@@ -135,25 +40,17 @@ pub enum Backend {
     },
 }
 
-/// An architecture, by its `model_type`.
-struct Architecture {
-    name: &'static str,
-    describe: fn(&Config<'_>) -> Result<Decoder, Error>,
+/// Opens the weights that `artifacts` name: a GGUF file, or the safetensors files of a folder.
+///
+/// # Errors
+/// There are no weights, or a header is malformed.
+pub fn open(artifacts: &Artifacts) -> Result<ModelFile, Error> {
+    let Some(gguf) = artifacts.gguf() else { return ModelFile::from_folder(artifacts) };
+    let header = GgufHeader::new(Arc::clone(gguf))?;
+    let (model_type, architecture) = architectures::of_gguf(&header)?;
+    let model_type = model_type.to_owned();
+    ModelFile::from_gguf(header, &model_type, architecture)
 }
-
-const ARCHITECTURES: &[Architecture] = &[
-    Architecture { name: "llama", describe: llama::describe },
-    Architecture { name: "mistral", describe: mistral::describe },
-    Architecture { name: "qwen2", describe: qwen2::describe },
-    Architecture { name: "qwen3", describe: qwen3::describe },
-    Architecture { name: "qwen3_moe", describe: qwen3_moe::describe },
-    Architecture { name: "gemma2", describe: gemma2::describe },
-    Architecture { name: "gemma3", describe: gemma3::describe },
-    Architecture { name: "gemma3_text", describe: gemma3::describe },
-    Architecture { name: "phi3", describe: phi3::describe },
-    Architecture { name: "granite", describe: granite::describe },
-    Architecture { name: "smollm3", describe: smollm3::describe },
-];
 
 /// Describes the model in `file`, and checks that the file has every tensor in its shape. Nothing
 /// large is allocated, so that invented sizes in a config cause an error only.
@@ -161,12 +58,7 @@ const ARCHITECTURES: &[Architecture] = &[
 /// # Errors
 /// The architecture or one of its settings is not supported, or a tensor is missing or misshapen.
 pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
-    let found = file.architecture();
-    let architecture = ARCHITECTURES.iter().find(|architecture| architecture.name == found);
-    let architecture = architecture.ok_or_else(|| Error::UnsupportedArchitecture {
-        found: found.to_owned(),
-        supported: ARCHITECTURES.iter().map(|architecture| architecture.name).collect::<Vec<_>>().join(", "),
-    })?;
+    let architecture = architectures::find(file.architecture())?;
     let decoder = (architecture.describe)(&Config::new(file.config()))?;
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;
@@ -187,7 +79,7 @@ pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Re
         Backend::Cpu { precision: Precision::Int4, .. } => 5,
         Backend::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, decoder),
     };
-    Ok(decoder.numbers().saturating_mul(bits) / 8)
+    Ok(decoder.parameter_count().saturating_mul(bits) / 8)
 }
 
 /// Returns the bytes of the weights if blocks are kept as stored, and all others become 32-bit
@@ -202,7 +94,7 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// Loads the described model. libtorch computes what the kernels do not support.
+/// Loads the described model. libtorch computes models that the kernels do not support.
 ///
 /// # Errors
 /// A tensor cannot be read, there is no memory, or libtorch fails.

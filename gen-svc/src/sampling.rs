@@ -1,16 +1,21 @@
-//! Logits to the next token.
+//! From logits to the next token.
 //!
-//! The steps, their order and their meaning are those of transformers' `generate`: bias, repetition penalty, ends that come too early,
-//! temperature, top-k, top-p, min-p, typical-p, draw; presence and frequency penalty, which it does not have, follow the repetition
-//! penalty and mean what they do in OpenAI's API. The random number depends on (seed, output, position) alone, and the draw goes
-//! through the kept tokens in the order of their ids, so that a seeded request gives the same tokens whatever else runs.
+//! The steps, their order and their meaning are those of transformers' `generate`: bias, repetition
+//! penalty, tokens that may not end the output yet, temperature, top-k, top-p, min-p, typical-p,
+//! draw. Presence and frequency penalty, which transformers does not have, follow the repetition
+//! penalty and are defined as in OpenAI's API.
+//!
+//! A random number depends only on (seed, output, position), and the draw visits the kept tokens in
+//! the order of their ids. So a seeded request gets the same tokens in any batch.
 
 mod filter;
 mod logprobs;
+pub(crate) mod parameters;
 mod penalties;
 mod random;
 
 pub use logprobs::Logprobs;
+pub use parameters::{PARAMETER_NAMES, Sampling, SamplingOptions};
 pub use random::uniform;
 
 use tandem_kernels::IsaLevel;
@@ -19,50 +24,6 @@ use tandem_kernels::vocab;
 use crate::error::Error;
 use filter::{candidates, draw, total};
 use penalties::Penalties;
-
-/// How tokens are chosen, every value settled.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sampling {
-    /// 0 takes the likeliest token.
-    pub temperature: f32,
-    /// Keep the K likeliest and what ties with the last of them. 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set of likeliest tokens whose probabilities reach this. 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest. 0 keeps all.
-    pub min_p: f32,
-    /// Keep the tokens whose information is nearest to the expected, until their probabilities reach this. 1 keeps all.
-    pub typical_p: f32,
-    /// Divides the logits above zero of tokens seen so far, and multiplies those below. 1 changes nothing.
-    pub repetition_penalty: f32,
-    /// Taken from the logits of tokens in the output. 0 changes nothing.
-    pub presence_penalty: f32,
-    /// Taken from the logits of tokens in the output, as often as they are there. 0 changes nothing.
-    pub frequency_penalty: f32,
-    /// Added to the logits of these tokens.
-    pub logit_bias: Vec<(u32, f32)>,
-    /// Outputs for the one prompt.
-    pub n: u32,
-    /// Of the random numbers.
-    pub seed: u64,
-}
-
-impl Sampling {
-    /// Takes the likeliest token, and changes nothing.
-    pub const GREEDY: Self = Self {
-        temperature: 0.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        typical_p: 1.0,
-        repetition_penalty: 1.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        logit_bias: Vec::new(),
-        n: 1,
-        seed: 0,
-    };
-}
 
 /// Chooses the tokens of one output.
 #[derive(Debug)]
@@ -73,23 +34,24 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// For one output that continues `prompt`.
+    /// Creates the sampler of one output that continues `prompt`.
     #[must_use]
     pub fn new(sampling: Sampling, output: u32, prompt: &[u32]) -> Self {
         Self { penalties: Penalties::new(&sampling, prompt), sampling, output }
     }
 
-    /// For an output that has these tokens already.
+    /// Returns the sampler of an output that already has these tokens.
     #[must_use]
     pub fn after(mut self, output: &[u32]) -> Self {
         output.iter().for_each(|&id| self.penalties.add(id));
         self
     }
 
-    /// Chooses the token at `position`, counted from the start of the prompt, but none of those `forbidden`. `logits` are used up.
+    /// Chooses the token at `position`, counted from the start of the prompt. `forbidden` tokens
+    /// are excluded. The content of `logits` is undefined afterwards.
     ///
     /// # Errors
-    /// [`Error::NotFinite`], when no logit is a finite number.
+    /// [`Error::NotFinite`] if no logit is a finite number.
     pub fn next(&mut self, logits: &mut [f32], position: u64, forbidden: &[u32]) -> Result<u32, Error> {
         self.penalties.apply(logits);
         for &id in forbidden {
@@ -109,10 +71,11 @@ impl Sampler {
     }
 }
 
-/// The tokens that may be drawn after `prompt` and `output`, and their probabilities, in the order of their ids.
+/// Returns the tokens that may be drawn after `prompt` and `output` with their probabilities, in
+/// the order of their ids.
 ///
 /// # Errors
-/// [`Error::NotFinite`], when a logit is no number.
+/// [`Error::NotFinite`] if a logit is not a number.
 pub fn distribution(
     sampling: &Sampling,
     prompt: &[u32],
@@ -132,7 +95,7 @@ pub fn distribution(
     Ok(kept.iter().map(|candidate| (candidate.id, f64::from(candidate.weight) / total)).collect())
 }
 
-/// The likeliest token, the first among equals, and its logit.
+/// Returns the most likely token and its logit. Of equal tokens, the first is returned.
 fn greedy(logits: &[f32]) -> Result<(u32, f32), Error> {
     let id = vocab::argmax(IsaLevel::detect(), logits);
     match logits.get(id) {

@@ -53,6 +53,62 @@ EXPERTS = {
     "rope_theta": 500.0,
 }
 LONG = [1.0 + 0.25 * i for i in range(6)]
+GEMMA_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+# The GGUF file of each model type, as llama.cpp's convert_hf_to_gguf.py writes it: the value of
+# general.architecture; the modules of a layer and the numbers whose names not all model types share;
+# whether the rows of queries and keys are interleaved; the number added to the weights of norms.
+GGUF = {
+    "llama": {"architecture": "llama", "interleaved": True},
+    "mistral": {"architecture": "llama", "interleaved": True},
+    "qwen2": {"architecture": "qwen2"},
+    "qwen3": {"architecture": "qwen3"},
+    "qwen3_moe": {
+        "architecture": "qwen3moe",
+        "modules": {"mlp.gate": "ffn_gate_inp"},
+        "integers": {
+            "num_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+        },
+    },
+    "gemma2": {
+        "architecture": "gemma2",
+        "modules": GEMMA_NORMS,
+        "floats": {
+            "attn_logit_softcapping": "attn_logit_softcapping",
+            "final_logit_softcapping": "final_logit_softcapping",
+        },
+        "norm_offset": 1.0,
+    },
+    "gemma3_text": {
+        "architecture": "gemma3",
+        "modules": GEMMA_NORMS,
+        "floats": {"rope_local_base_freq": "rope.freq_base_swa"},
+        "norm_offset": 1.0,
+    },
+    "phi3": {
+        "architecture": "phi3",
+        "modules": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    },
+    "granite": {
+        "architecture": "granite",
+        "interleaved": True,
+        "floats": {
+            "attention_multiplier": "attention.scale",
+            "embedding_multiplier": "embedding_scale",
+            "residual_multiplier": "residual_scale",
+            "logits_scaling": "logit_scale",
+        },
+    },
+    "smollm3": {"architecture": "smollm3", "interleaved": True},
+}
+# Cases with settings that a GGUF file cannot express.
+WITHOUT_GGUF = ["qwen2_windows", "gemma2_tight", "gemma3_tight", "qwen3_moe_dense_layers"]
 
 # Name, model type, and settings with the names of transformers 4, which published models use.
 CASES = [
@@ -204,15 +260,20 @@ def weight(seed, name, shape, around=0.0):
     return torch.tensor(values, dtype=torch.float32).reshape(shape)
 
 
+def norms_around(model_type):
+    """Returns the mean of the weights of norms. Gemma adds 1 to them."""
+    return 0.0 if "gemma" in model_type else 1.0
+
+
 def fill(model, seed):
     """Sets the weights of a model. Returns the shapes of its checkpoint's tensors by name."""
-    norms_around = 0.0 if "gemma" in model.config.model_type else 1.0
+    around = norms_around(model.config.model_type)
     shapes = {}
 
     def get(name, shape):
         shapes[name] = list(shape)
         is_norm = len(shape) == 1 and name.endswith(".weight")
-        return weight(seed, name, shape, norms_around if is_norm else 0.0)
+        return weight(seed, name, shape, around if is_norm else 0.0)
 
     tied = model.config.tie_word_embeddings
     for name, parameter in model.named_parameters():
@@ -275,6 +336,8 @@ def case(name, model_type, settings):
         "seed": seed,
         "config": saved,
         "older_config": {key: value for key, value in older.items() if value is not None},
+        "gguf": None if name in WITHOUT_GGUF else GGUF[model_type],
+        "norms_around": norms_around(model_type),
         "tensors": shapes,
         "prompts": [prompt(number) for number in range(len(LENGTHS))],
         "positions": POSITIONS,

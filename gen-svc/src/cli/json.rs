@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 use crate::grammar::Grammar;
-use crate::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
+use crate::request::{GenerateRequest, Input, StopOptions};
+use crate::sampling::SamplingOptions;
+use crate::sampling::parameters::with_sampling_parameters;
 
 /// Field paths of the protocol, and the flat keys that replace them. The first match is used.
 const KEYS: &[(&str, &str)] =
@@ -24,19 +26,7 @@ pub(super) fn request(text: &[u8]) -> Result<GenerateRequest, Error> {
     };
     let mut fields = Fields(object);
     let request = GenerateRequest {
-        sampling: SamplingOptions {
-            temperature: fields.float("temperature")?,
-            top_k: fields.integer("top_k")?,
-            top_p: fields.float("top_p")?,
-            min_p: fields.float("min_p")?,
-            typical_p: fields.float("typical_p")?,
-            repetition_penalty: fields.float("repetition_penalty")?,
-            presence_penalty: fields.float("presence_penalty")?,
-            frequency_penalty: fields.float("frequency_penalty")?,
-            logit_bias: fields.bias("logit_bias")?,
-            n: None,
-            seed: fields.integer("seed")?,
-        },
+        sampling: fields.sampling()?,
         stop: StopOptions {
             max_new_tokens: fields.integer("max_new_tokens")?,
             min_new_tokens: fields.integer("min_new_tokens")?.unwrap_or_default(),
@@ -65,6 +55,41 @@ pub(super) fn failure(error: &Error) -> Value {
 fn flat(path: &str) -> String {
     let flat = KEYS.iter().find_map(|(nested, flat)| Some(format!("{flat}{}", path.strip_prefix(nested)?)));
     flat.unwrap_or_else(|| path.to_owned())
+}
+
+macro_rules! read_sampling {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $neutral:expr, $range:expr, $default:expr;)+) => {
+        impl Fields {
+            fn sampling(&mut self) -> Result<SamplingOptions, Error> {
+                Ok(SamplingOptions {
+                    $($name: <$type>::take(self, stringify!($name))?,)+
+                    logit_bias: self.bias("logit_bias")?,
+                    n: None,
+                    seed: self.integer("seed")?,
+                })
+            }
+        }
+    };
+}
+
+with_sampling_parameters!(read_sampling);
+
+/// The type of a sampling parameter.
+trait Parameter: Sized {
+    /// Reads the value of a key.
+    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, Error>;
+}
+
+impl Parameter for f32 {
+    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, Error> {
+        fields.float(key)
+    }
+}
+
+impl Parameter for u32 {
+    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, Error> {
+        fields.integer(key)
+    }
 }
 
 /// The fields that are not read yet.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::output::{Matched, Part};
+use crate::output::{Matched, TextSegment};
 use crate::request::Limits;
 use crate::sampling::Sampling;
 
@@ -45,9 +45,9 @@ pub struct Accepted {
 pub struct Delta {
     /// The index of the output, from 0.
     pub output: u32,
-    /// At least one part, in order. An empty last part states whether the text that follows is
-    /// reasoning. The bytes are empty unless requested.
-    pub parts: Vec<Part>,
+    /// At least one segment, in order. An empty last segment states whether the text that follows
+    /// is reasoning. The bytes are empty unless requested.
+    pub segments: Vec<TextSegment>,
     /// The tokens sampled since the last delta, if requested.
     pub token_ids: Vec<u32>,
     /// The same tokens with log-probabilities, if requested.
@@ -145,15 +145,17 @@ pub struct Timings {
 }
 
 impl Delta {
-    /// Returns the text of all parts.
+    /// Returns the text of all segments.
     #[must_use]
     pub fn text(&self) -> String {
-        self.parts.iter().map(|part| part.text.as_str()).collect()
+        self.segments.iter().map(|segment| segment.text.as_str()).collect()
     }
 
     /// Returns true if the delta has neither text nor tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts.iter().all(|part| part.text.is_empty()) && self.token_ids.is_empty() && self.tokens.is_empty()
+        self.segments.iter().all(|segment| segment.text.is_empty())
+            && self.token_ids.is_empty()
+            && self.tokens.is_empty()
     }
 }

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::grammar::Grammars;
 use crate::models::{self, Backend, Model};
 use crate::request::{SamplingOptions, ServedModel};
-use crate::weights::ModelFile;
 
 /// Loads the configured model. Runs on the engine's thread, because libtorch's settings are per
 /// thread.
@@ -26,7 +25,7 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let threads = backend::threads(config.threads);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let artifacts = Artifacts::load(&config.model)?;
-    let file = ModelFile::new(&artifacts)?.cancelled_by(cancelled);
+    let file = models::open(&artifacts)?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
     let model = models::load(&file, decoder, backend)?;

@@ -1,10 +1,10 @@
 //! Chooses the sequences of the next step and their token budgets.
 //!
 //! Sequences are ordered by priority, then by arrival. Every running sequence in decode takes part
-//! with one token. The rest of a step's budget goes to prompts in equal shares; what a short prompt
-//! leaves goes to the others. When the KV cache is full, sequences with slow readers are preempted
-//! first, then the lowest-ranked one. A preempted sequence returns to the queue, and may find its
-//! blocks again.
+//! with one token. The rest of a step's budget goes to prompts in equal shares; the unused share of
+//! a short prompt goes to the others. When the KV cache is full, sequences with slow readers are
+//! preempted first, then the lowest-ranked one. A preempted sequence returns to the queue, and may
+//! find its blocks again.
 
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns true if the pool has the sequence's blocks besides those that the running sequences
-    /// still need, and one more for each.
+    /// Returns true if the pool has the sequence's blocks besides the blocks that the running
+    /// sequences still need, and one more for each.
     fn fits(&self, sequence: &Sequence) -> bool {
         let missing = |sequence: &Sequence| sequence.table.missing_blocks(sequence.length() + 1);
         let promised: usize = self.running.iter().map(|running| missing(running) + 1).sum();

@@ -14,7 +14,7 @@ use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask};
 use crate::models::{LogitsFor, SequenceChunk};
-use crate::output::{Matched, OutputPipeline, Part, Step, add_part};
+use crate::output::{Matched, OutputPipeline, Step, TextSegment, push_segment};
 use crate::request::PreparedRequest;
 use crate::sampling::{Logprobs, Sampler};
 
@@ -52,8 +52,8 @@ struct Writer {
     sampler: Sampler,
     constraint: Option<Constraint>,
     pipeline: OutputPipeline,
-    /// The whole output, if text is to be extracted from it.
-    whole: Vec<Part>,
+    /// The whole output, if the request asks for extracted text.
+    whole: Vec<TextSegment>,
 }
 
 impl Writer {
@@ -146,7 +146,7 @@ impl Sequence {
     }
 
     /// Returns the text that is held back, at the end of the output.
-    fn flush(&mut self) -> Vec<Part> {
+    fn flush(&mut self) -> Vec<TextSegment> {
         self.writer.as_mut().map(|writer| writer.pipeline.finish()).unwrap_or_default()
     }
 
@@ -267,43 +267,43 @@ impl Sequence {
             self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
         }
         let request = &state.request;
-        let Step { mut parts, stopped } = self.writer(request).pipeline.push(id);
+        let Step { mut segments, stopped } = self.writer(request).pipeline.push(id);
         let tokens = Delta {
             token_ids: if request.returns.token_ids { vec![id] } else { Vec::new() },
             tokens: logprobs.iter().map(|logprobs| token(request, id, logprobs)).collect(),
             ..Delta::default()
         };
         if stopped.is_some() {
-            self.end(state, FinishReason::Stop, stopped, parts, tokens);
+            self.end(state, FinishReason::Stop, stopped, segments, tokens);
             return true;
         }
         if self.generated(request) >= request.limits.max_new_tokens {
-            self.flush().into_iter().for_each(|part| add_part(&mut parts, part));
+            self.flush().into_iter().for_each(|segment| push_segment(&mut segments, segment));
             let is_whole = matches!(self.writer(request).mask(), Ok(Some(Mask::Ended)));
             let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
-            self.end(state, reason, None, parts, tokens);
+            self.end(state, reason, None, segments, tokens);
             return true;
         }
-        let delta = self.delta(request, parts, tokens);
+        let delta = self.delta(request, segments, tokens);
         if !delta.is_empty() {
             state.sink.send(Event::Delta(delta));
         }
         false
     }
 
-    /// Completes `tokens`, a delta without text, with the `parts` that its tokens brought.
-    fn delta(&mut self, request: &PreparedRequest, mut parts: Vec<Part>, tokens: Delta) -> Delta {
+    /// Completes `tokens`, a delta without text, with the `segments` that its tokens brought.
+    fn delta(&mut self, request: &PreparedRequest, mut segments: Vec<TextSegment>, tokens: Delta) -> Delta {
         if let Some(writer) = self.writer.as_mut().filter(|_| request.extraction.is_some()) {
-            parts.iter().for_each(|part| add_part(&mut writer.whole, part.clone()));
+            segments.iter().for_each(|segment| push_segment(&mut writer.whole, segment.clone()));
         }
-        if parts.is_empty() {
+        if segments.is_empty() {
             let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
-            parts.push(Part { reasoning, ..Part::default() });
+            segments.push(TextSegment { reasoning, ..TextSegment::default() });
         }
         if !request.returns.bytes {
-            parts.iter_mut().for_each(|part| part.bytes.clear());
+            segments.iter_mut().for_each(|segment| segment.bytes.clear());
         }
-        Delta { output: self.output, parts, ..tokens }
+        Delta { output: self.output, segments, ..tokens }
     }
 
     fn generated(&self, request: &PreparedRequest) -> usize {
@@ -349,12 +349,12 @@ impl Sequence {
         state: &mut RequestState,
         reason: FinishReason,
         matched: Option<Matched>,
-        parts: Vec<Part>,
+        segments: Vec<TextSegment>,
         tokens: Delta,
     ) {
         self.phase = Span::none();
         self.log(state, reason.name());
-        let last = self.delta(&state.request, parts, tokens);
+        let last = self.delta(&state.request, segments, tokens);
         let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
         let extracted_text = state.request.extraction.as_ref().map(|rules| rules.apply(whole));
         state.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text }));

@@ -1,4 +1,4 @@
-//! From a grammar's text to what tells the next tokens.
+//! Compiles grammars.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -12,27 +12,28 @@ use quick_cache::sync::Cache;
 use serde_json::Value;
 use tandem_model_files::tokenizer::Tokenizer;
 
-use super::constraint::Workers;
-use super::{Compiled, Grammar, vocabulary};
+use super::constraint::{Compiled, Workers};
+use super::source::Grammar;
+use super::vocabulary;
 use crate::error::Error;
 
-/// Grammars that are compiled at once.
+/// The most grammars that are compiled at the same time.
 const AT_ONCE: usize = 2;
-/// Grammars that may wait for that.
+/// The most grammars that wait to be compiled.
 const MAX_WAITING: usize = 32;
-/// Compiled grammars that are kept.
+/// The number of cached grammars.
 const KEPT: usize = 64;
-/// Deep grammars recurse.
+/// The stack of the compiling thread. Deep grammars recurse.
 const STACK: usize = 64 * 1024 * 1024;
-/// Bytes of a problem that is told.
+/// The most bytes of a problem in an error message.
 const MAX_PROBLEM: usize = 500;
 
-/// Compiles grammars for one model, and keeps what was compiled.
+/// The compiler of grammars for one model, with a cache.
 pub struct Grammars {
     tokenizer: Tokenizer,
     vocabulary: usize,
     eos: Vec<u32>,
-    /// Made for the first grammar. None: the model's tokens cannot be constrained.
+    /// Created for the first grammar. `None`: the model has no eos token.
     factory: OnceLock<Option<ParserFactory>>,
     kept: Cache<Grammar, Arc<Mutex<Matcher>>>,
     slots: Mutex<Slots>,
@@ -53,7 +54,8 @@ impl fmt::Debug for Grammars {
 }
 
 impl Grammars {
-    /// For a model whose ids are below `vocabulary`, and whose turns end with one of `eos`.
+    /// Creates the compiler for a model whose ids are below `vocabulary`, and whose turns end with
+    /// one of `eos`.
     #[must_use]
     pub fn new(tokenizer: Tokenizer, vocabulary: usize, eos: Vec<u32>) -> Self {
         Self {
@@ -68,10 +70,11 @@ impl Grammars {
         }
     }
 
-    /// Makes `grammar` one that outputs can follow. Blocks.
+    /// Compiles a grammar. Blocks.
     ///
     /// # Errors
-    /// It is no grammar, or too large a one; too many are being compiled; or the model has no token that ends an output.
+    /// The grammar is malformed or too large; too many grammars wait to be compiled; or the model
+    /// has no eos token.
     pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, Error> {
         grammar.check()?;
         let matcher = match self.kept.get(grammar) {
@@ -86,10 +89,11 @@ impl Grammars {
         Ok(Compiled::new(matcher, Arc::clone(workers)))
     }
 
-    /// The same for outputs that have these tokens already. Blocks.
+    /// Returns the grammar after these tokens of a resumed output. Blocks.
     ///
     /// # Errors
-    /// They do not follow the grammar, or are all of it; following them takes too long; or too many wait for that.
+    /// The tokens do not follow the grammar, or complete it; following them takes too long; or too
+    /// many grammars wait to be compiled.
     pub fn resume(&self, grammar: Compiled, generated: &[u32]) -> Result<Compiled, Error> {
         if generated.is_empty() {
             return Ok(grammar);
@@ -105,7 +109,7 @@ impl Grammars {
             let factory = self.factory.get_or_init(|| self.factory()).as_ref();
             factory.map(|factory| startable(factory.create_parser(text).map_err(|error| error.to_string())?))
         };
-        // The library may recurse deeply, and asserts some things that a tokenizer should be.
+        // The library may recurse deeply, and panics on tokenizers that it does not support.
         let compiled = thread::scope(|scope| {
             let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
             let thread = thread.spawn_scoped(scope, compile).map_err(Error::Thread)?;
@@ -121,7 +125,7 @@ impl Grammars {
         let mut factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices).ok()?;
         factory.quiet();
         let limits = factory.limits_mut();
-        limits.verbose_errors = false; // they would quote the output
+        limits.verbose_errors = false; // verbose errors quote the output
         limits.max_lexer_states = 50_000;
         limits.max_grammar_size = 200_000;
         limits.precompute_large_lexemes = false;
@@ -142,7 +146,7 @@ impl Grammars {
     }
 }
 
-/// Given back when dropped.
+/// A slot to compile in, released when dropped.
 struct Slot<'a>(&'a Grammars);
 
 impl Drop for Slot<'_> {
@@ -152,7 +156,7 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Refuses what no output can start with, or only at too great a cost.
+/// Fails if no output can start with the grammar, or if computing its first tokens costs too much.
 fn startable(parser: TokenParser) -> Result<Matcher, String> {
     let mut matcher = Matcher::new(Ok(parser));
     if matcher.stop_reason() == StopReason::NotStopped {
@@ -177,12 +181,12 @@ fn read(grammar: &Grammar) -> Result<TopLevelGrammar, Error> {
     })
 }
 
-/// As a string of a Lark grammar, which are JSON's but for DEL.
+/// Quotes a text as a string of a Lark grammar. Such strings are those of JSON, except for DEL.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// All in one line, in bounds.
+/// Returns the library's message in one line of limited length.
 fn problem(text: &str) -> String {
     if text.starts_with("panic") {
         return "cannot be compiled".to_owned();

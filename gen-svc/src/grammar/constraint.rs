@@ -11,33 +11,33 @@ use llguidance::api::StopReason;
 
 use crate::error::Error;
 
-/// How long it may take to follow the tokens that an output has already.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The most time to follow the tokens of a resumed output.
+const MAX_RESUME_TIME: Duration = Duration::from_secs(2);
 
-/// Threads that work out masks. The model's own threads are busy meanwhile.
+/// Threads that compute masks while the model's threads compute a step.
 const WORKERS: usize = 2;
 
-/// Which tokens may come next.
+/// The tokens that may follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mask {
-    /// Those whose bit is set.
+    /// The tokens whose bit is set.
     Tokens(Vec<u32>),
-    /// None: the output is whole.
+    /// No token: the output is complete.
     Ended,
 }
 
 impl Mask {
-    /// Makes all other tokens impossible.
+    /// Excludes all other tokens.
     pub fn apply(&self, logits: &mut [f32]) {
         let Self::Tokens(words) = self else { return };
         tandem_kernels::vocab::mask(logits, words);
     }
 }
 
-/// A grammar that outputs can follow. Cheap to clone.
+/// A compiled grammar. Cheap to clone.
 #[derive(Clone)]
 pub struct Compiled {
-    /// Its state before the first token.
+    /// The state before the first token.
     matcher: Arc<Mutex<Matcher>>,
     workers: Arc<Workers>,
 }
@@ -53,17 +53,17 @@ impl Compiled {
         Self { matcher, workers }
     }
 
-    /// What outputs can follow that have these tokens already.
+    /// Returns the grammar after these tokens.
     ///
     /// # Errors
-    /// They do not follow the grammar, are all of it, or following them takes too long.
+    /// The tokens do not follow the grammar, or complete it, or following them takes too long.
     pub(super) fn after(&self, generated: &[u32]) -> Result<Self, Error> {
         let refused = |problem: &str| Error::invalid("resume.generated_tokens", problem);
         let mut matcher = self.matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
         let start = Instant::now();
         for &token in generated {
             matcher.consume_token(token).map_err(|_| refused("must follow the grammar"))?;
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > MAX_RESUME_TIME {
                 return Err(refused("are too many to follow the grammar with"));
             }
         }
@@ -76,22 +76,22 @@ impl Compiled {
     }
 }
 
-/// What allows the tokens of one output.
+/// The grammar of one output, with its state.
 pub struct Constraint {
     workers: Arc<Workers>,
     state: State,
 }
 
 enum State {
-    /// A token is to be chosen.
+    /// The mask is computed, and the next token is not chosen yet.
     Idle(Box<Matcher>),
-    /// A worker has it.
+    /// A worker computes the next mask.
     Away(Receiver<Done>),
-    /// It is lost: the library failed.
+    /// The library failed, and the state is lost.
     Failed,
 }
 
-/// A worker's answer: the state after the token, and what may follow.
+/// A worker's result: the state after the token, and the tokens that may follow.
 type Done = Result<(Box<Matcher>, Mask), String>;
 
 impl fmt::Debug for Constraint {
@@ -101,7 +101,7 @@ impl fmt::Debug for Constraint {
 }
 
 impl Constraint {
-    /// Lets a worker find out what an output may start with.
+    /// Starts an output: a worker computes its first mask.
     #[must_use]
     pub fn start(grammar: &Compiled) -> Self {
         let workers = Arc::clone(&grammar.workers);
@@ -109,7 +109,7 @@ impl Constraint {
         Self { workers, state }
     }
 
-    /// Notes the token that was chosen, and lets a worker find out what may follow it.
+    /// Adds the chosen token. A worker computes the next mask.
     pub fn advance(&mut self, token: u32) {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
             State::Idle(matcher) => self.workers.send(After::Token(matcher, token)),
@@ -117,10 +117,11 @@ impl Constraint {
         };
     }
 
-    /// What may come next. Waits for the worker. After the first time, [`Self::advance`] must have been called since the last.
+    /// Waits for the worker, and returns the tokens that may follow. [`Self::advance`] must be
+    /// called between two calls.
     ///
     /// # Errors
-    /// Why that cannot be told. The output cannot go on.
+    /// The library's message. The output cannot continue.
     pub fn mask(&mut self) -> Result<Mask, String> {
         let State::Away(done) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err("the grammar's state is lost".to_owned());
@@ -131,7 +132,7 @@ impl Constraint {
     }
 }
 
-/// Threads that work out masks. They end when this is dropped.
+/// Threads that compute masks. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Workers {
     jobs: Sender<Job>,
@@ -142,7 +143,7 @@ struct Job {
     done: Sender<Done>,
 }
 
-/// What the next token comes after.
+/// The state that a mask is computed for.
 enum After {
     Nothing(Arc<Mutex<Matcher>>),
     Token(Box<Matcher>, u32),
@@ -175,7 +176,7 @@ fn work(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { after, done }) = job else { return };
-        let _ = done.send(follow(after)); // its output may have ended meanwhile
+        let _ = done.send(follow(after)); // the output may have ended
     }
 }
 

@@ -1,15 +1,17 @@
-//! A model's tokens as the grammar library wants them.
+//! A model's tokens in the form of the grammar library.
 
 use std::sync::Arc;
 
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use tandem_model_files::tokenizer::Tokenizer;
 
-/// What the library takes for the start of a special token's name. No text starts so, for it is in no UTF-8.
+/// The byte that starts the name of a special token in the library. No text has it: UTF-8 does not
+/// use it.
 const SPECIAL: u8 = 0xFF;
 
-/// The bytes of every token below `vocabulary`. Special tokens, which no grammar of text allows, are there by name; what the
-/// tokenizer does not know is not there. None where there is no eos, which the library cannot do without.
+/// Returns the bytes of every token below `vocabulary`. Special tokens, which no grammar of text
+/// allows, are entered by name; ids without a token are empty. `None` if the model has no eos
+/// token, which the library requires.
 pub(super) fn environment(tokenizer: &Tokenizer, vocabulary: usize, eos: &[u32]) -> Option<TokEnv> {
     let words: Vec<Vec<u8>> = (0..vocabulary as u32).map(|id| word(tokenizer, id)).collect();
     let eos: Vec<u32> = eos.iter().copied().filter(|&id| (id as usize) < vocabulary).collect();

@@ -13,12 +13,12 @@ use crate::error::Error;
 use crate::grammar::Grammar;
 use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
-use crate::output::{Matched, Part};
+use crate::output::{Matched, TextSegment};
 use crate::request::{
-    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, SamplingOptions, ServedModel, SpecialTokenClass,
-    StopOptions,
+    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, ServedModel, SpecialTokenClass, StopOptions,
 };
-use crate::sampling::Sampling;
+use crate::sampling::parameters::with_sampling_parameters;
+use crate::sampling::{Sampling, SamplingOptions};
 
 impl TryFrom<pb::GenerateRequest> for GenerateRequest {
     type Error = Error;
@@ -90,27 +90,28 @@ impl From<pb::ReturnOptions> for Returns {
     }
 }
 
-impl From<pb::Sampling> for SamplingOptions {
-    fn from(sampling: pb::Sampling) -> Self {
-        let pb::Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed, .. } = sampling;
-        let pb::Sampling { typical_p, presence_penalty, frequency_penalty, logit_bias, n, .. } = sampling;
-        let mut logit_bias: Vec<(u32, f32)> = logit_bias.into_iter().collect();
-        logit_bias.sort_unstable_by_key(|(id, _)| *id);
-        Self {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            typical_p,
-            repetition_penalty,
-            presence_penalty,
-            frequency_penalty,
-            logit_bias,
-            n,
-            seed,
+macro_rules! convert_sampling {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $neutral:expr, $range:expr, $default:expr;)+) => {
+        impl From<pb::Sampling> for SamplingOptions {
+            fn from(sampling: pb::Sampling) -> Self {
+                let pb::Sampling { $($name,)+ logit_bias, n, seed } = sampling;
+                let mut logit_bias: Vec<(u32, f32)> = logit_bias.into_iter().collect();
+                logit_bias.sort_unstable_by_key(|(id, _)| *id);
+                Self { $($name,)+ logit_bias, n, seed }
+            }
         }
-    }
+
+        impl From<Sampling> for pb::Sampling {
+            fn from(sampling: Sampling) -> Self {
+                let Sampling { $($name,)+ logit_bias, n, seed } = sampling;
+                let logit_bias = logit_bias.into_iter().collect();
+                Self { $($name: Some($name),)+ logit_bias, n: Some(n), seed: Some(seed) }
+            }
+        }
+    };
 }
+
+with_sampling_parameters!(convert_sampling);
 
 impl From<pb::Stop> for StopOptions {
     fn from(stop: pb::Stop) -> Self {
@@ -194,26 +195,6 @@ impl From<Accepted> for pb::Accepted {
     }
 }
 
-impl From<Sampling> for pb::Sampling {
-    fn from(sampling: Sampling) -> Self {
-        let Sampling { temperature, top_k, top_p, min_p, typical_p, repetition_penalty, .. } = sampling;
-        let Sampling { presence_penalty, frequency_penalty, logit_bias, n, seed, .. } = sampling;
-        Self {
-            temperature: Some(temperature),
-            top_k: Some(top_k),
-            top_p: Some(top_p),
-            min_p: Some(min_p),
-            repetition_penalty: Some(repetition_penalty),
-            seed: Some(seed),
-            typical_p: Some(typical_p),
-            presence_penalty: Some(presence_penalty),
-            frequency_penalty: Some(frequency_penalty),
-            logit_bias: logit_bias.into_iter().collect(),
-            n: Some(n),
-        }
-    }
-}
-
 impl From<Limits> for pb::Stop {
     fn from(limits: Limits) -> Self {
         let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop } = limits;
@@ -228,10 +209,10 @@ impl From<Limits> for pb::Stop {
     }
 }
 
-/// Returns one message for each part. The last has the tokens.
+/// Returns one message for each segment. The last has the tokens.
 fn deltas(delta: Delta) -> Vec<PbEvent> {
-    let Delta { output, parts, token_ids, tokens } = delta;
-    let part = |Part { reasoning, text, bytes }| pb::Delta {
+    let Delta { output, segments, token_ids, tokens } = delta;
+    let message = |TextSegment { reasoning, text, bytes }| pb::Delta {
         output_index: output,
         text,
         reasoning,
@@ -239,7 +220,7 @@ fn deltas(delta: Delta) -> Vec<PbEvent> {
         token_ids: Vec::new(),
         tokens: Vec::new(),
     };
-    let mut deltas: Vec<pb::Delta> = parts.into_iter().map(part).collect();
+    let mut deltas: Vec<pb::Delta> = segments.into_iter().map(message).collect();
     if let Some(last) = deltas.last_mut() {
         last.token_ids = token_ids;
         last.tokens = tokens.into_iter().map(Into::into).collect();

@@ -1,14 +1,15 @@
-//! Computes what a [`Decoder`] describes, on the CPU, with kernels of our own: weights stay as small as they are stored, and a token's
-//! numbers depend on that token and its sequence alone, to the bit.
+//! Computes the model of a [`Decoder`] on the CPU, with the kernels of this project. Quantized
+//! weights stay quantized. The results of a token depend only on the token and its sequence, to the
+//! bit.
 //!
-//! Shapes: T tokens of a call, R wanted rows of them, E hidden size, V vocabulary.
+//! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
 use tandem_kernels::{
     Angles, Int8Rows, Kernels, KvShape, KvStore, Linear as Factor, Matrix, Run as KvRun, Scratch, vocab,
 };
 
 use super::decoder::{self, Decoder, LogitRule};
-use super::{Logits, Model, ModelShape, SequenceChunk};
+use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::ModelFile;
 
@@ -16,14 +17,16 @@ mod attention;
 mod feed_forward;
 mod load;
 mod parts;
+mod step;
 
 use attention::Attention;
 use feed_forward::FeedForward;
 use load::Loader;
 pub use load::Precision;
 use parts::{Linear, RmsNorm};
+use step::{Branch, Step};
 
-/// A model, loaded.
+/// A loaded model.
 #[derive(Debug)]
 pub(super) struct CpuDecoder {
     description: Decoder,
@@ -31,7 +34,7 @@ pub(super) struct CpuDecoder {
     embeddings: Matrix,
     layers: Vec<Layer>,
     final_norm: RmsNorm,
-    /// None: the embedding table.
+    /// `None`: the embedding table.
     head: Option<Linear>,
     kv_shape: KvShape,
     step: Step,
@@ -48,27 +51,8 @@ struct Layer {
     residual_scale: f32,
 }
 
-/// What steps compute with. Only the keys and values mean anything from one step to the next.
-#[derive(Debug)]
-struct Step {
-    kernels: Kernels,
-    /// None until there is room.
-    kv: Option<KvStore>,
-    /// By [`Decoder::ropes`], at the step's positions.
-    angles: Vec<Angles>,
-    integers: Int8Rows,
-    scratch: Scratch,
-}
-
-/// Where a branch of a layer goes: onto the residual stream, by way of a norm if there is one.
-#[derive(Debug, Clone, Copy)]
-struct Branch<'a> {
-    norm: Option<&'a RmsNorm>,
-    scale: f32,
-}
-
 impl CpuDecoder {
-    /// Whether the kernels take heads of its size.
+    /// Returns true if the kernels support the size of the heads.
     pub(super) fn can_compute(description: &Decoder) -> bool {
         kv_shape(description, Precision::F32).block_bytes().is_ok()
     }
@@ -173,7 +157,7 @@ impl Layer {
     }
 }
 
-/// All layers' keys and values: those of attention have one shape.
+/// Returns the shape of the KV cache, which all layers share.
 fn kv_shape(description: &Decoder, precision: Precision) -> KvShape {
     let (heads, head_dim) =
         description.layers.first().map_or((1, 1), |layer| (layer.attention.kv_heads, layer.attention.head_size));

@@ -1,7 +1,8 @@
-//! A decoder-only transformer as data: everything that computing it takes, and nothing of how it is computed.
+//! A decoder-only transformer as data, independent of the backend that computes it.
 //!
-//! Every architecture describes itself with this, once, when it is loaded; whoever executes it follows the description and never asks
-//! for an architecture's name. The computation, for rows `x` of E numbers, one per token:
+//! An architecture describes itself with these types once, when it is loaded. A backend follows the
+//! description, and never uses the architecture's name. The computation, for rows `x` of E numbers,
+//! one per token:
 //!
 //! ```text
 //! x = embeddings[token] * embed_scale
@@ -11,7 +12,8 @@
 //! logits = softcap(head(final_norm(x)) * scale)
 //! ```
 //!
-//! Shapes: E hidden size, H query heads, K key/value heads, D head size, F feed-forward size, V vocabulary. Matrices are `[out, in]`.
+//! Shapes: E hidden size, H query heads, K key/value heads, D head size, F feed-forward size, V
+//! vocabulary. Matrices are `[out, in]`.
 
 use std::f32::consts::PI;
 
@@ -22,77 +24,77 @@ pub struct Decoder {
     pub vocabulary: usize,
     /// E.
     pub hidden: usize,
-    /// Positions of a sequence at most.
+    /// The most positions of a sequence.
     pub context: usize,
     /// `[V, E]`
     pub embeddings: Matrix,
-    /// What an embedding is multiplied with.
+    /// The factor of embeddings.
     pub embed_scale: f32,
-    /// The rotations that layers choose from.
+    /// The rotary embeddings. Layers refer to them by index.
     pub ropes: Vec<Rope>,
-    /// In the order of computation.
+    /// The layers, in the order of computation.
     pub layers: Vec<Layer>,
-    /// Before the head.
+    /// The norm before the head.
     pub final_norm: Norm,
-    /// `[V, E]`. None: the embedding table.
+    /// `[V, E]`. `None`: the embedding table.
     pub head: Option<Matrix>,
     /// From the head's output to logits.
     pub logits: LogitRule,
 }
 
-/// Attention and feed-forward, each on a branch of its own.
+/// A layer: an attention branch and a feed-forward branch.
 #[derive(Debug, Clone)]
 pub struct Layer {
     /// The first branch.
     pub attention: Attention,
     /// The second.
     pub feed_forward: FeedForward,
-    /// Around both.
+    /// The norms of both branches.
     pub norms: Norms,
-    /// What a branch is multiplied with before it is added.
+    /// The factor of a branch before it is added.
     pub residual_scale: f32,
 }
 
-/// Where a layer normalizes.
+/// The norms of a layer.
 #[derive(Debug, Clone)]
 pub struct Norms {
-    /// Of attention's input.
+    /// The norm of attention's input.
     pub before_attention: Norm,
-    /// Of its output.
+    /// The norm of attention's output.
     pub after_attention: Option<Norm>,
-    /// Of the feed-forward's input.
+    /// The norm of the feed-forward's input.
     pub before_feed_forward: Norm,
-    /// Of its output.
+    /// The norm of the feed-forward's output.
     pub after_feed_forward: Option<Norm>,
 }
 
 /// `x / sqrt(mean(x²) + epsilon) * (weight + offset)`, over `size` numbers.
 #[derive(Debug, Clone)]
 pub struct Norm {
-    /// Of the module; its vector is `name.weight`.
+    /// The module's name. Its vector is `name.weight`.
     pub name: String,
-    /// Length of the vector.
+    /// The length of the vector.
     pub size: usize,
-    /// Keeps the root from zero.
+    /// Keeps the root above zero.
     pub epsilon: f32,
-    /// What is added to the weight.
+    /// The number that is added to the weight.
     pub offset: f32,
 }
 
 /// `x W^T`, or `x W^T + b`.
 #[derive(Debug, Clone)]
 pub struct Matrix {
-    /// Of the module; its matrix is `name.weight`, `[rows, columns]`.
+    /// The module's name. Its matrix is `name.weight`, `[rows, columns]`.
     pub name: String,
-    /// Outputs.
+    /// The number of outputs.
     pub rows: usize,
-    /// Inputs.
+    /// The number of inputs.
     pub columns: usize,
-    /// Whether there is a `name.bias`, `[rows]`.
+    /// True if there is a `name.bias`, `[rows]`.
     pub bias: bool,
 }
 
-/// Grouped-query attention: queries attend to the keys of their own sequence, up to their own position.
+/// Grouped-query attention. A query attends to the keys of the same sequence, up to its position.
 #[derive(Debug, Clone)]
 pub struct Attention {
     /// H, a multiple of K.
@@ -101,7 +103,7 @@ pub struct Attention {
     pub kv_heads: usize,
     /// D.
     pub head_size: usize,
-    /// What a product of query and key is multiplied with.
+    /// The factor of a product of query and key.
     pub scale: f32,
     /// Bounds scores, after the scale: `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
@@ -111,7 +113,7 @@ pub struct Attention {
     pub rope: Option<usize>,
     /// Stacked, `[(H + 2K) * D, E]`: queries, keys, values.
     pub qkv: Vec<Matrix>,
-    /// Of each query head and of each key head over its D numbers, before the rotation.
+    /// The norms of each query head and of each key head over its D numbers, before the rotation.
     pub qk_norm: Option<[Norm; 2]>,
     /// `[E, H * D]`
     pub output: Matrix,
@@ -120,9 +122,9 @@ pub struct Attention {
 /// The second branch of a layer.
 #[derive(Debug, Clone)]
 pub enum FeedForward {
-    /// One for all tokens.
+    /// One feed-forward for all tokens.
     Gated(Gated),
-    /// A few of many, chosen for each token.
+    /// Several experts, chosen for each token.
     Experts(Experts),
 }
 
@@ -131,7 +133,7 @@ pub enum FeedForward {
 pub struct Gated {
     /// F.
     pub size: usize,
-    /// Of the gate.
+    /// The activation of the gate.
     pub activation: Activation,
     /// Stacked, `[2F, E]`: gate, up.
     pub gate_up: Vec<Matrix>,
@@ -139,26 +141,26 @@ pub struct Gated {
     pub down: Matrix,
 }
 
-/// The sum of `per_token` experts, weighted with their share of the softmax over all.
+/// The sum of `per_token` experts, weighted with their shares of the softmax over all experts.
 #[derive(Debug, Clone)]
 pub struct Experts {
     /// `[count, E]`
     pub router: Matrix,
-    /// How many there are: at least `per_token`.
+    /// The number of experts: at least `per_token`.
     pub count: usize,
-    /// How many a token takes: those with the largest shares, the first of equal ones.
+    /// The number of experts of a token: the largest shares. Of equal experts, the first is chosen.
     pub per_token: usize,
-    /// Whether the chosen shares are scaled to a sum of 1.
+    /// True if the chosen shares are scaled to a sum of 1.
     pub normalize: bool,
     /// Expert `i`'s tensors are below `path.i`.
     pub path: String,
-    /// F of each.
+    /// F of each expert.
     pub size: usize,
-    /// Of each.
+    /// The activation of each expert.
     pub activation: Activation,
 }
 
-/// Of a gate.
+/// The activation of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// `x * sigmoid(x)`
@@ -170,40 +172,40 @@ pub enum Activation {
 /// From the head's output to logits.
 #[derive(Debug, Clone, Copy)]
 pub struct LogitRule {
-    /// What they are multiplied with.
+    /// The factor of logits.
     pub scale: f32,
-    /// Bounds them, after the scale: `cap * tanh(logit / cap)`.
+    /// Bounds logits, after the scale: `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
 }
 
-/// Rotary positions over halves: of the first `2n` numbers of a head, number i is rotated with number i + n, by `position *
-/// frequencies[i]`. The rest stay as they are.
+/// Rotary positions over halves: of the first `2n` numbers of a head, number i is rotated with
+/// number i + n, by `position * frequencies[i]`. The other numbers are unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     /// n of them, in radians per position.
     pub frequencies: Vec<f32>,
-    /// What both cosine and sine are multiplied with.
+    /// The factor of cosine and sine.
     pub scale: f32,
 }
 
-/// A tensor that a decoder needs: what it is called, and its shape.
-pub type Needed = (String, Vec<usize>);
+/// The name and the shape of a required tensor.
+pub type RequiredTensor = (String, Vec<usize>);
 
 impl Decoder {
-    /// Every tensor, one after another, each with the shape that it must have.
-    pub fn tensors(&self) -> impl Iterator<Item = Needed> {
+    /// Returns every required tensor.
+    pub fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         let whole = self.embeddings.tensors().chain(self.final_norm.tensors());
         let head = self.head.iter().flat_map(Matrix::tensors);
         whole.chain(head).chain(self.layers.iter().flat_map(Layer::tensors))
     }
 
-    /// How many numbers all tensors have together.
+    /// Returns the number of parameters in all tensors.
     #[must_use]
-    pub fn numbers(&self) -> u64 {
+    pub fn parameter_count(&self) -> u64 {
         self.tensors().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum()
     }
 
-    /// Every norm.
+    /// Returns every norm.
     pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut Norm> {
         let layers = self.layers.iter_mut().flat_map(|Layer { norms, attention, .. }| {
             let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = norms;
@@ -216,7 +218,7 @@ impl Decoder {
 }
 
 impl Layer {
-    fn tensors(&self) -> impl Iterator<Item = Needed> {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = &self.norms;
         let norms =
             [Some(before_attention), after_attention.as_ref(), Some(before_feed_forward), after_feed_forward.as_ref()];
@@ -229,7 +231,7 @@ impl Layer {
 }
 
 impl FeedForward {
-    fn tensors(&self) -> Box<dyn Iterator<Item = Needed> + '_> {
+    fn tensors(&self) -> Box<dyn Iterator<Item = RequiredTensor> + '_> {
         match self {
             Self::Gated(gated) => Box::new(gated.tensors()),
             Self::Experts(experts) => {
@@ -241,7 +243,7 @@ impl FeedForward {
 }
 
 impl Gated {
-    /// From the three matrices below `path` that most architectures have.
+    /// Creates the feed-forward of three matrices below `path`, which most architectures have.
     #[must_use]
     pub fn split(path: &str, hidden: usize, size: usize, activation: Activation, bias: bool) -> Self {
         let matrix = |name, rows, columns| Matrix { bias, ..Matrix::new(format!("{path}.{name}"), rows, columns) };
@@ -253,13 +255,13 @@ impl Gated {
         }
     }
 
-    fn tensors(&self) -> impl Iterator<Item = Needed> {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         self.gate_up.iter().chain([&self.down]).flat_map(Matrix::tensors)
     }
 }
 
 impl Experts {
-    /// One of them.
+    /// Returns one expert.
     #[must_use]
     pub fn expert(&self, index: usize) -> Gated {
         Gated::split(&format!("{}.{index}", self.path), self.router.columns, self.size, self.activation, false)
@@ -267,48 +269,50 @@ impl Experts {
 }
 
 impl Matrix {
-    /// Without bias.
+    /// Creates a matrix without bias.
     #[must_use]
     pub fn new(name: String, rows: usize, columns: usize) -> Self {
         Self { name, rows, columns, bias: false }
     }
 
-    fn tensors(&self) -> impl Iterator<Item = Needed> {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         let bias = self.bias.then(|| (format!("{}.bias", self.name), vec![self.rows]));
         std::iter::once((format!("{}.weight", self.name), vec![self.rows, self.columns])).chain(bias)
     }
 }
 
 impl Norm {
-    fn tensors(&self) -> impl Iterator<Item = Needed> {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         std::iter::once((format!("{}.weight", self.name), vec![self.size]))
     }
 }
 
 impl Rope {
-    /// Frequencies that fall from 1 to almost 1 / `theta` over `rotary_dim` numbers. In f32, step by step as transformers computes them
-    /// (`modeling_rope_utils.py`): at high positions every rounding shows.
+    /// Returns frequencies that fall from 1 to almost 1 / `theta` over `rotary_dim` numbers.
+    /// Computed in f32, in the steps of transformers (`modeling_rope_utils.py`): rounding errors
+    /// affect high positions.
     #[must_use]
     pub fn new(rotary_dim: usize, theta: f32) -> Self {
         let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / rotary_dim as f32);
         Self { frequencies: (0..rotary_dim / 2).map(frequency).collect(), scale: 1.0 }
     }
 
-    /// All frequencies divided, for positions that lie `factor` times as close.
+    /// Divides all frequencies by `factor`.
     #[must_use]
     pub fn linear(mut self, factor: f32) -> Self {
         self.frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
         self
     }
 
-    /// Each frequency by its own divisor.
+    /// Divides each frequency by a divisor.
     #[must_use]
     pub fn divided(mut self, divisors: &[f32]) -> Self {
         self.frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
         self
     }
 
-    /// Llama 3's scaling: long waves are stretched, short ones are not, and those between are a mixture.
+    /// Applies Llama 3's scaling: long waves are stretched, short waves are unchanged, and waves
+    /// between are interpolated.
     #[must_use]
     pub fn llama3(mut self, scaling: Llama3) -> Self {
         let Llama3 { factor, low, high, original } = scaling;
@@ -328,16 +332,16 @@ impl Rope {
     }
 }
 
-/// The settings of Llama 3's scaling, by the names of `config.json`: `factor`, `low_freq_factor`, `high_freq_factor` and
-/// `original_max_position_embeddings`.
+/// The settings of Llama 3's scaling. In `config.json`: `factor`, `low_freq_factor`,
+/// `high_freq_factor` and `original_max_position_embeddings`.
 #[derive(Debug, Clone, Copy)]
 pub struct Llama3 {
-    /// Of long waves.
+    /// The factor of long waves.
     pub factor: f32,
     /// Waves longer than `original / low` are long.
     pub low: f32,
     /// Waves shorter than `original / high` are short.
     pub high: f32,
-    /// Positions that the model was first made for.
+    /// The context length before the scaling.
     pub original: f32,
 }

@@ -1,27 +1,28 @@
-//! The rotary embeddings that a config describes. Reference: transformers, `modeling_rope_utils.py`.
+//! The rotary embeddings that a config describes. Reference: transformers,
+//! `modeling_rope_utils.py`.
 //!
-//! transformers 5 writes `rope_parameters`, one for all layers or one per type of layer; before, it was `rope_theta` and `rope_scaling`.
+//! transformers 5 writes `rope_parameters`, one for all layers or one per type of layer. Earlier
+//! versions wrote `rope_theta` and `rope_scaling`.
 
-use super::config::{Config, unsupported};
+use super::config::{Config, ConfigError, unsupported};
 use super::decoder::{Llama3, Rope};
-use crate::error::Error;
 
-/// One of a model's rotations: where the config has it, and what it is when it has not.
+/// The settings of a rotary embedding: their names in the config, and their defaults.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RopeSetting {
-    /// In `rope_parameters`, where each type of layer has its own.
+    /// The section of `rope_parameters`, if each type of layer has one.
     pub(super) layer_type: &'static str,
-    /// The older name of its base.
+    /// The older name of the base.
     pub(super) theta: &'static str,
-    /// What the base is if the config does not say.
+    /// The default base.
     pub(super) default_theta: f32,
-    /// Whether `rope_scaling` is about it.
+    /// True if `rope_scaling` applies.
     pub(super) scaled: bool,
     /// True if the rotation may cover only a part of each head.
     pub(super) partial: bool,
 }
 
-/// Of a model with one rotation.
+/// The settings of a model with one rotary embedding.
 pub(super) const ONLY: RopeSetting = RopeSetting {
     layer_type: "full_attention",
     theta: "rope_theta",
@@ -31,8 +32,8 @@ pub(super) const ONLY: RopeSetting = RopeSetting {
 };
 
 impl RopeSetting {
-    /// Reads it, for heads of `size` numbers.
-    pub(super) fn read(&self, config: &Config<'_>, size: usize) -> Result<Rope, Error> {
+    /// Reads the settings, for heads of `size` numbers.
+    pub(super) fn read(&self, config: &Config<'_>, size: usize) -> Result<Rope, ConfigError> {
         let parameters = match config.section("rope_parameters")? {
             Some(parameters) => Some(parameters.section(self.layer_type)?.unwrap_or(parameters)),
             None if self.scaled => config.section("rope_scaling")?,
@@ -52,7 +53,7 @@ impl RopeSetting {
     }
 
     /// Returns the rotary dimension: how many numbers of a head are rotated.
-    fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, Error> {
+    fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, ConfigError> {
         const NAME: &str = "partial_rotary_factor";
         let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(1.0);
         let rotary_dim = (f64::from(share) * size as f64 + 1e-3) as usize; // f32 has 1e-7 of at most 65,536
@@ -65,7 +66,7 @@ impl RopeSetting {
     }
 }
 
-fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, Error> {
+fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
     match kind {
         "default" => Ok(rope),
         "linear" => Ok(rope.linear(parameters.float("factor")?)),
@@ -84,10 +85,11 @@ fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -
     }
 }
 
-/// Phi's: a divisor for each frequency, of which there are two sets: for sequences as long as the model was first made for, and for
-/// longer ones. transformers changes sets when a sequence outgrows the first, and computes all of it again. Here the model's context
-/// decides, once, as it does in llama.cpp and vLLM: keys must not depend on what comes after them.
-fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, Error> {
+/// Applies Phi's scaling: a divisor for each frequency. There are two sets: for sequences up to the
+/// original context length, and for longer sequences. transformers changes the set when a sequence
+/// exceeds the original length, and computes the whole sequence again. Here the model's context
+/// length decides once, as in llama.cpp and vLLM: keys must not depend on later tokens.
+fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
     const ORIGINAL: &str = "original_max_position_embeddings";
     let context = config.size("max_position_embeddings")?;
     let original = match parameters.find_size(ORIGINAL)? {

@@ -1,17 +1,18 @@
-//! Computes what a [`Decoder`] describes, with libtorch, on any device.
+//! Computes the model of a [`Decoder`] with libtorch, on any device.
 //!
-//! Shapes: T tokens of a call, R wanted rows of them, E hidden size, V vocabulary.
+//! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
 use std::collections::BTreeSet;
 
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
-use super::{Logits, Model, ModelShape, SequenceChunk};
+use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
 mod attention;
+mod call;
 mod feed_forward;
 mod layers;
 mod load;
@@ -19,12 +20,13 @@ mod paged;
 mod seen;
 
 use attention::Attention;
+use call::Call;
 use feed_forward::FeedForward;
-use layers::{Linear, RmsNorm, Rope, Rotation, softcap};
+use layers::{Linear, RmsNorm, Rope, softcap};
 use load::Loader;
 use paged::{KvShape, PagedKv, Runs};
 
-/// A model, loaded.
+/// A loaded model.
 #[derive(Debug)]
 pub(super) struct TorchDecoder {
     description: Decoder,
@@ -32,7 +34,7 @@ pub(super) struct TorchDecoder {
     /// `[V, E]`
     embeddings: Tensor,
     ropes: Vec<Rope>,
-    /// How far back layers see: each that there is, once.
+    /// The distinct windows of the layers.
     windows: Vec<Option<i64>>,
     layers: Vec<Layer>,
     final_norm: RmsNorm,
@@ -51,16 +53,8 @@ struct Layer {
     residual_scale: f64,
 }
 
-/// What every layer needs to know of a call.
-struct Call<'a> {
-    /// By [`Decoder::ropes`].
-    rotations: Vec<Rotation>,
-    runs: Runs,
-    kv: &'a PagedKv,
-}
-
 impl TorchDecoder {
-    /// Reads the tensors.
+    /// Loads the tensors.
     pub(super) fn load(description: Decoder, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
         let loader = Loader::new(file, target);
         let embeddings = loader.weight(&description.embeddings)?;
@@ -146,7 +140,7 @@ impl Layer {
     }
 }
 
-/// Multiplied, unless that would change nothing.
+/// Multiplies, unless the factor is 1.
 fn scaled(x: Tensor, scale: f64) -> Result<Tensor, Error> {
     if scale == 1.0 { Ok(x) } else { Ok(x.f_mul_scalar(scale)?) }
 }

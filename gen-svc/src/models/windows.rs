@@ -1,18 +1,17 @@
-//! Which layers see only so far back.
+//! Layers with a sliding window.
 
 use serde_json::Value;
 
-use super::config::{Config, unsupported};
+use super::config::{Config, ConfigError, unsupported};
 use super::decoder::Decoder;
-use crate::error::Error;
 
-/// Gives a window to the layers that have one: those that `layer_types` says, or else those that `slides` says.
+/// Sets the window of the layers in `layer_types`, or of the layers that `slides` selects.
 pub(super) fn add(
     decoder: &mut Decoder,
     config: &Config<'_>,
     window: Option<usize>,
     slides: impl Fn(usize) -> bool,
-) -> Result<(), Error> {
+) -> Result<(), ConfigError> {
     let sliding = sliding_layers(config, decoder.layers.len(), slides)?;
     for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
         layer.attention.window = window.filter(|_| sliding);
@@ -20,8 +19,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Which layers have a window.
-fn sliding_layers(config: &Config<'_>, count: usize, slides: impl Fn(usize) -> bool) -> Result<Vec<bool>, Error> {
+/// Returns for each layer whether it has a window.
+fn sliding_layers(config: &Config<'_>, count: usize, slides: impl Fn(usize) -> bool) -> Result<Vec<bool>, ConfigError> {
     const NAME: &str = "layer_types";
     let Some(types) = config.find_list(NAME)? else { return Ok((0..count).map(slides).collect()) };
     if types.len() != count {

@@ -1,15 +1,16 @@
-//! Bytes to whole characters, as they come.
+//! Joins bytes to whole characters.
 
-/// Joins bytes to text. Put together, its output is `String::from_utf8_lossy` of all the bytes, however they were cut.
+/// Joins bytes to text. The whole output is `String::from_utf8_lossy` of all bytes, for any
+/// division of the bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Utf8Stream {
-    /// The start of a character whose end has not come yet: at most three bytes.
+    /// The start of an incomplete character: at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
-    /// Every character that `bytes` completes, and the bytes that they were made of. Bytes that can be no part of a character become
-    /// U+FFFD.
+    /// Returns the characters that `bytes` completes, and their bytes. Bytes that cannot be part of
+    /// a character become U+FFFD.
     pub fn push(&mut self, bytes: Vec<u8>) -> (String, Vec<u8>) {
         let mut joined = std::mem::take(&mut self.pending);
         joined.extend(bytes);
@@ -27,13 +28,13 @@ impl Utf8Stream {
         (text, joined)
     }
 
-    /// Ends the text. The bytes of a character that is still incomplete, which reads as U+FFFD.
+    /// Ends the text. Returns the bytes of an incomplete character, whose text is U+FFFD.
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.pending)
     }
 }
 
-/// Whether more bytes could make a character of these.
+/// Returns true if more bytes could complete a character.
 fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }

@@ -1,27 +1,27 @@
-//! What an output says, out of its whole text: rules that come with a request, as data.
+//! Rules of a request that extract the answer from an output's whole text.
 
-use super::Part;
+use super::segment::TextSegment;
 
-/// What to leave out, in the order of the fields. White space around the result is left out too.
+/// The parts to remove, in the order of the fields. White space around the result is removed too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Reasoning.
+    /// True if reasoning is removed.
     pub strip_reasoning: bool,
-    /// This, where the text begins with it. Empty: nothing.
+    /// A prefix to remove. Empty: none.
     pub cut_head: String,
-    /// Lines that say only one of these.
+    /// Lines to remove, compared without white space around them.
     pub strip_lines: Vec<String>,
 }
 
 impl Rules {
-    /// What they leave of an output's parts.
+    /// Returns the text of an output's segments that the rules keep.
     #[must_use]
-    pub fn apply(&self, parts: &[Part]) -> String {
-        let kept = parts.iter().filter(|part| !(self.strip_reasoning && part.reasoning));
-        let text: String = kept.map(|part| part.text.as_str()).collect();
+    pub fn apply(&self, segments: &[TextSegment]) -> String {
+        let kept = segments.iter().filter(|segment| !(self.strip_reasoning && segment.reasoning));
+        let text: String = kept.map(|segment| segment.text.as_str()).collect();
         let text = text.trim_start();
-        let said = text.strip_prefix(&self.cut_head).unwrap_or(text);
+        let rest = text.strip_prefix(&self.cut_head).unwrap_or(text);
         let is_kept = |line: &&str| !self.strip_lines.iter().any(|stripped| stripped == line.trim());
-        said.split_inclusive('\n').filter(is_kept).collect::<String>().trim().to_owned()
+        rest.split_inclusive('\n').filter(is_kept).collect::<String>().trim().to_owned()
     }
 }

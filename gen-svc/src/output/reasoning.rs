@@ -1,13 +1,13 @@
-//! Which part of an output is reasoning, by the markers that enclose it.
+//! Finds the reasoning in an output by the markers that enclose it.
 
 use std::sync::Arc;
 
 use super::strings::{Search, StringSet};
 
-/// How many tokens of a prompt are searched for markers that are text.
+/// The tokens of a prompt that are searched for markers that are text.
 const LOOK_BACK: usize = 4096;
 
-/// What encloses reasoning.
+/// The markers that enclose reasoning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Markers {
     /// It starts at any of these.
@@ -25,7 +25,7 @@ pub struct MarkerSet {
     pub strings: Vec<String>,
 }
 
-/// What a marker does to the state.
+/// The effect of a marker on the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Reasoning starts with it.
@@ -34,7 +34,7 @@ pub enum Change {
     Ends,
 }
 
-/// Whether the output is reasoning now.
+/// The state of an output: reasoning or not.
 #[derive(Debug, Clone)]
 pub struct Reasoning {
     start: Awaited,
@@ -57,10 +57,12 @@ impl Awaited {
 }
 
 impl Reasoning {
-    /// The state after a prompt, and the search for the next marker that is text, which the prompt's last bytes may have begun.
+    /// The state after a prompt, and the search for the next marker that is text, which the
+    /// prompt's last bytes may have begun.
     ///
-    /// Only the tokens after the last control token that is no marker are read, as if the output began with them. Markers that are
-    /// text are found in the last 4,096 of these only. `text_of` gives the bytes of a token that are text.
+    /// Only the tokens after the last control token that is no marker are read, as if the output
+    /// began with them. Markers that are text are found in the last 4,096 of these only. `text_of`
+    /// gives the bytes of a token that are text.
     pub fn after<'t>(
         prompt: &[u32],
         markers: &Markers,
@@ -77,7 +79,7 @@ impl Reasoning {
         (state, search)
     }
 
-    /// Returns true if what comes now is reasoning.
+    /// Returns true if the next text is reasoning.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.inside
@@ -137,7 +139,7 @@ impl Reasoning {
         search
     }
 
-    /// Makes a change, after which the search begins anew.
+    /// Applies a change, and restarts the search.
     fn pass(&mut self, change: Change) -> Search {
         self.apply(change);
         Search::new(self.awaited_strings())

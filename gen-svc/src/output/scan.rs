@@ -1,7 +1,9 @@
-//! Finds stop strings and reasoning markers in the bytes of an output, and holds back no more than what may still become one.
+//! Finds stop strings and reasoning markers in the bytes of an output, and holds back only bytes
+//! that may become one.
 //!
-//! The string that ends first is found, since only then does the decision not depend on bytes that are yet to come. Of the strings
-//! that end at the same byte, a stop string comes before a marker, and a longer one before a shorter one.
+//! The string that ends first is found, so that the result does not depend on later bytes. Of
+//! strings that end at the same byte, a stop string precedes a marker, and a longer string a
+//! shorter.
 
 use std::sync::Arc;
 
@@ -14,34 +16,35 @@ pub struct Scanner {
     /// The number of leading stop strings whose text is released when the string is found.
     shown: usize,
     markers: Search,
-    /// What may still become a stop string or a marker: as long as the deeper of the two searches is deep, but for the start of a
-    /// marker that the prompt ended with.
+    /// Bytes that may become a stop string or a marker: as many as the deeper of the two searches
+    /// has matched, without the start of a marker at the end of the prompt.
     held: Vec<u8>,
 }
 
 /// The outcome of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanned<'a> {
-    /// What can be released: all that came before `found`.
+    /// The released bytes: all bytes before `found`.
     pub released: Vec<u8>,
-    /// What has ended the scan.
+    /// The string that ended the scan.
     pub found: Option<Found>,
-    /// The bytes after `found`, which have not been searched.
+    /// The bytes after `found`, which are not searched yet.
     pub rest: &'a [u8],
 }
 
-/// A string that has ended a scan.
+/// A string that ended a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A stop string. If it is shown, the released bytes end with it.
     Stop(String),
-    /// A marker: its bytes, as far as they are the output's.
+    /// A marker: its bytes in the output.
     Marker(Vec<u8>),
 }
 
 impl Scanner {
-    /// Creates a scan for `stop_strings` and for `markers`, whose search may have begun in the prompt. A match of one of the first
-    /// `shown` stop strings is released; a match of the others is not. Empty strings match nothing.
+    /// Creates a scan for `stop_strings` and for `markers`, whose search may have begun in the
+    /// prompt. A match of one of the first `shown` stop strings is released; a match of the others
+    /// is not. Empty strings match nothing.
     #[must_use]
     pub fn new(stop_strings: &[String], shown: usize, markers: Search) -> Self {
         let stops = Search::new(&Arc::new(StringSet::new(stop_strings)));
@@ -62,19 +65,20 @@ impl Scanner {
         Scanned { released: std::mem::replace(&mut self.held, kept), found: None, rest: &[] }
     }
 
-    /// Releases what was held back. What comes later is searched anew.
+    /// Releases the bytes that are held back, and restarts the search.
     pub fn finish(&mut self) -> Vec<u8> {
         self.stops.restart();
         self.markers.restart();
         std::mem::take(&mut self.held)
     }
 
-    /// Searches for other markers in what comes later.
+    /// Searches for other markers in later bytes.
     pub fn look_for(&mut self, markers: &Arc<StringSet>) {
         self.markers = Search::new(markers);
     }
 
-    /// Searches up to `byte`, the last that is held. What is found is cut off the held bytes, unless it is shown.
+    /// Searches up to `byte`, the last byte that is held back. Removes the found string from the
+    /// held bytes, unless it is shown.
     fn find(&mut self, byte: u8) -> Option<Found> {
         let marker = self.markers.push(byte).map(|marker| marker.string.len());
         if let Some(stop) = self.stops.push(byte) {

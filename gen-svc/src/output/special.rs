@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tandem_model_files::tokenizer::Tokenizer;
 
-use super::spec::Spec;
+use super::policy::OutputPolicy;
 
 /// The effect of a token on the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl TokenAction {
     }
 }
 
-/// The action of every token id, by the output spec and the tokenizer.
+/// The action of every token id, by the output policy and the tokenizer.
 #[derive(Debug, Clone)]
 pub struct TokenActions {
     end: HashSet<u32>,
@@ -40,10 +40,10 @@ pub struct TokenActions {
 }
 
 impl TokenActions {
-    /// Creates the actions of an output spec.
-    pub fn new(spec: &Spec) -> Self {
+    /// Creates the actions of an output policy.
+    pub fn new(policy: &OutputPolicy) -> Self {
         let set = |ids: &[u32]| ids.iter().copied().collect();
-        Self { end: set(&spec.end_token_ids), dropped: set(&spec.dropped), passed: set(&spec.passed) }
+        Self { end: set(&policy.end_token_ids), dropped: set(&policy.dropped), passed: set(&policy.passed) }
     }
 
     /// Returns the action of `id`.

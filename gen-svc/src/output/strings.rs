@@ -1,15 +1,16 @@
 //! Finds any of several strings in bytes that come one by one.
 //!
-//! The strings form an Aho-Corasick automaton: a trie in which every node links to the longest other node that its own text ends
-//! with. The node that is reached gives both the string that has just ended and how much of the end of the bytes is the start of a
-//! string. So each byte costs constant time on average, however many strings there are and however they overlap.
+//! The strings form an Aho-Corasick automaton: a trie in which every node links to the longest
+//! other node whose text is a suffix of its text. The current node gives the string that ends at
+//! the last byte, and the number of last bytes that are the start of a string. So each byte costs
+//! constant time on average, for any number of strings.
 //!
-//! In UTF-8 no character's bytes are part of another's, so a string that is found in the bytes is in the text.
+//! In UTF-8, no character's bytes are part of another's. So a string in the bytes is in the text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The trie's root: nothing of any string has been seen.
+/// The trie's root: no byte of a string is matched.
 const ROOT: u32 = 0;
 
 /// Strings to search for.
@@ -34,7 +35,7 @@ struct Node {
 }
 
 impl StringSet {
-    /// A set of `strings`. Empty strings match nothing; of equal strings the first matches.
+    /// Creates a set of `strings`. Empty strings never match; of equal strings the first matches.
     #[must_use]
     pub fn new(strings: &[String]) -> Self {
         let mut set = Self { strings: strings.to_vec(), nodes: vec![Node::default()], children: HashMap::new() };

@@ -1,22 +1,25 @@
-//! Which tokens may be drawn: what transformers calls logits warpers, in its order.
+//! Selects the tokens that may be drawn. These are the logits warpers of transformers, in its
+//! order.
 
 use tandem_kernels::IsaLevel;
 use tandem_kernels::vocab;
 
-use super::Sampling;
+use super::parameters::Sampling;
 
 /// A token that may be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
-    /// The token.
+    /// The token id.
     pub(super) id: u32,
-    /// Its probability, relative to the likeliest token's. Above zero.
+    /// The probability relative to the most likely token, above zero.
     pub(super) weight: f32,
 }
 
-/// The tokens that may be drawn, in the order of their ids. `best` is the largest logit. `logits` are used up.
+/// Returns the tokens that may be drawn, in the order of their ids. `best` is the largest logit.
+/// The content of `logits` is undefined afterwards.
 ///
-/// Vocabularies are large and few tokens likely, so the passes over all of them are the kernels', and only what may be kept is sorted.
+/// Vocabularies are large and few tokens are likely. So kernels compute the passes over all tokens,
+/// and only tokens that may be kept are sorted.
 pub(super) fn candidates(sampling: &Sampling, logits: &mut [f32], best: f32) -> Vec<Candidate> {
     let level = IsaLevel::detect();
     if sampling.top_k > 0 {
@@ -24,9 +27,10 @@ pub(super) fn candidates(sampling: &Sampling, logits: &mut [f32], best: f32) -> 
     }
     let factor = sampling.temperature.recip().min(f32::MAX);
     let total = vocab::exp(level, logits, best, factor);
-    let mut kept = match sampling.top_p < 1.0 {
-        true => nucleus(logits, f64::from(sampling.top_p) * f64::from(total)),
-        false => at_least(logits, sampling.min_p),
+    let mut kept = if sampling.top_p < 1.0 {
+        nucleus(logits, f64::from(sampling.top_p) * f64::from(total))
+    } else {
+        at_least(logits, sampling.min_p)
     };
     // The likeliest token has weight 1 and always stays.
     kept.retain(|candidate| candidate.weight >= sampling.min_p);
@@ -36,21 +40,22 @@ pub(super) fn candidates(sampling: &Sampling, logits: &mut [f32], best: f32) -> 
     kept
 }
 
-/// Makes all impossible that are less likely.
+/// Excludes all tokens whose logit is below the threshold.
 fn forget_below(logits: &mut [f32], threshold: f32) {
     for logit in logits.iter_mut().filter(|logit| **logit < threshold) {
         *logit = f32::NEG_INFINITY;
     }
 }
 
-/// Those whose weight is at least `least`, and not zero.
+/// Returns the tokens whose weight is at least `least`, and above zero.
 fn at_least(weights: &[f32], least: f32) -> Vec<Candidate> {
     let mut found = Vec::new();
     vocab::at_least(IsaLevel::detect(), weights, least.max(f32::from_bits(1)), &mut found);
     found.into_iter().map(|(id, weight)| Candidate { id, weight }).collect()
 }
 
-/// The likeliest candidates before whose turn less than `enough` was reached. Only as many as it takes are sorted.
+/// Returns the fewest most likely candidates whose weights sum to `enough`. Sorts only
+/// candidates that may be kept.
 fn nucleus(weights: &[f32], enough: f64) -> Vec<Candidate> {
     let mut least = 0.05;
     let mut kept = at_least(weights, least);
@@ -71,8 +76,9 @@ fn nucleus(weights: &[f32], enough: f64) -> Vec<Candidate> {
     kept
 }
 
-/// Keeps the candidates whose information is nearest to the expected, until their probabilities reach `typical_p`, and what is as near
-/// as the last of them. Source: "Locally Typical Sampling", arXiv 2202.00666.
+/// Keeps the candidates whose information is nearest to the expected information, until their
+/// probabilities reach `typical_p`, and ties with the last of them. Source: "Locally Typical
+/// Sampling", arXiv 2202.00666.
 fn keep_typical(kept: &mut Vec<Candidate>, typical_p: f32) {
     let total = total(kept);
     let information = |candidate: &Candidate| -(f64::from(candidate.weight) / total).ln();
@@ -95,7 +101,8 @@ pub(super) fn total(candidates: &[Candidate]) -> f64 {
     candidates.iter().map(|candidate| f64::from(candidate.weight)).sum()
 }
 
-/// The candidate at which the summed probability first exceeds `random`. None where there is no candidate.
+/// Returns the candidate at which the summed probability first exceeds `random`. `None` if there is
+/// no candidate.
 pub(super) fn draw(candidates: &[Candidate], random: f64) -> Option<u32> {
     let mut left = random * total(candidates);
     let exceeds = |candidate: &&Candidate| {

@@ -1,19 +1,19 @@
-//! How likely tokens are by the model itself, before anything is changed.
+//! The probabilities of tokens by the model's unchanged logits.
 
 use tandem_kernels::IsaLevel;
 use tandem_kernels::vocab;
 
-/// Natural logarithms of probabilities.
+/// Natural logarithms of probabilities at one position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logprobs {
-    /// The token's own.
+    /// The logarithm of the token's probability.
     pub logprob: f32,
-    /// The likeliest tokens, the likeliest first, and theirs.
+    /// The most likely tokens and their logarithms, in descending order.
     pub top: Vec<(u32, f32)>,
 }
 
 impl Logprobs {
-    /// Of the token `id`, and of the `count` likeliest, by `logits`.
+    /// Computes the logarithms of the token `id` and of the `count` most likely tokens.
     #[must_use]
     pub fn new(logits: &[f32], id: u32, count: usize) -> Self {
         let total = vocab::log_sum_exp(IsaLevel::detect(), logits);
@@ -23,7 +23,8 @@ impl Logprobs {
     }
 }
 
-/// The first among equals comes first.
+/// Returns the `count` most likely tokens in descending order; of equal tokens, the smaller id
+/// first.
 fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
     let level = IsaLevel::detect();
     let mut found = Vec::new();

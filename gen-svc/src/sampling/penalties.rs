@@ -1,19 +1,19 @@
-//! What changes logits before a token is chosen: bias, penalties, and ends that are not allowed yet.
+//! Changes of logits before a token is chosen: bias and penalties.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Sampling;
+use super::parameters::Sampling;
 
-/// Which tokens an output has had so far, as far as it matters.
+/// The penalties of an output, and the tokens that they apply to.
 #[derive(Debug)]
 pub(super) struct Penalties {
     repetition: f32,
     presence: f32,
     frequency: f32,
     bias: Vec<(u32, f32)>,
-    /// In the prompt and the output.
+    /// Tokens in the prompt and the output.
     seen: BTreeSet<u32>,
-    /// How often in the output.
+    /// Tokens in the output, with their number of occurrences.
     generated: BTreeMap<u32, u32>,
 }
 
@@ -30,7 +30,7 @@ impl Penalties {
         }
     }
 
-    /// Notes a token of the output.
+    /// Adds a token of the output.
     pub(super) fn add(&mut self, id: u32) {
         if self.repetition != 1.0 {
             self.seen.insert(id);
@@ -40,7 +40,8 @@ impl Penalties {
         }
     }
 
-    /// Bias, then repetition, as transformers does; then presence and frequency.
+    /// Applies bias and repetition penalty in the order of transformers, then presence and
+    /// frequency penalty.
     pub(super) fn apply(&self, logits: &mut [f32]) {
         let mut change = |id: u32, changed: &dyn Fn(f32) -> f32| {
             if let Some(logit) = logits.get_mut(id as usize) {

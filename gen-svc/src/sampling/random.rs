@@ -1,6 +1,6 @@
-//! Random numbers that depend on nothing but what they are for.
+//! Random numbers that depend only on seed, output and position.
 
-/// A number in 0 .. 1, of 53 bits, from a counter: each word is added to the state, which SplitMix64's finalizer then scrambles.
+/// Returns a number in 0 .. 1 with 53 bits. SplitMix64 scrambles the state after each word.
 #[must_use]
 pub fn uniform(seed: u64, output_index: u32, position: u64) -> f64 {
     let bits = [seed, u64::from(output_index), position].into_iter().fold(0, |state, word| scramble(state ^ word));

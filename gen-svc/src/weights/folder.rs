@@ -1,20 +1,20 @@
-//! A Hugging Face folder: tensors in safetensors files, under the names that they have there.
+//! A Hugging Face folder: tensors in safetensors files, by their names in the files.
 
 use std::path::Path;
 
 use tandem_model_files::artifacts::gguf::GgmlType;
 use tandem_model_files::artifacts::safetensors::{Checkpoint, TensorView};
 
-use super::{RowOrder, Source, Stored};
+use super::stored::{RowOrder, Stored, TensorSource};
 use crate::error::Error;
 
-/// The dtypes that weights are served from.
+/// The dtypes of weights that can be served.
 const DTYPES: &[(&str, GgmlType)] = &[("F32", GgmlType::F32), ("F16", GgmlType::F16), ("BF16", GgmlType::BF16)];
 
-/// What comes instead of `model.` before the tensors of a model of several modalities: in older folders, and in newer ones.
+/// Prefixes that replace `model.` in a model of several modalities, in older and in newer folders.
 const INNER: &[&str] = &["language_model.model.", "model.language_model."];
 
-/// A folder with a model in it.
+/// A model in a folder.
 #[derive(Debug)]
 pub(super) struct FolderModel {
     checkpoint: Checkpoint,
@@ -26,7 +26,7 @@ impl FolderModel {
         Ok(Self { checkpoint })
     }
 
-    /// A tensor by its name, or by the one that it has in a model of several modalities.
+    /// Finds a tensor by its name, or by its name in a model of several modalities.
     fn find(&self, name: &str) -> Option<TensorView<'_>> {
         let inner = || {
             let rest = name.strip_prefix("model.")?;
@@ -36,7 +36,7 @@ impl FolderModel {
     }
 }
 
-impl Source for FolderModel {
+impl TensorSource for FolderModel {
     fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
         let TensorView { dtype, shape, data } =
             self.find(name).ok_or_else(|| Error::TensorMissing { name: name.to_owned() })?;

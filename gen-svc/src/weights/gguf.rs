@@ -1,67 +1,53 @@
-//! A GGUF file read as the checkpoint that it was converted from: tensors under their names there, rows in their order there.
+//! A GGUF file, read as the checkpoint that it was converted from: tensors by their names in
+//! transformers, rows in the model's order. This module has only the names that all
+//! architectures share. Other names are in a [`GgufArchitecture`].
 
-use std::sync::Arc;
+pub mod architecture;
+pub(super) mod config;
+pub mod header;
+mod names;
 
-use tandem_model_files::artifacts::gguf::{FromValue, Gguf, GgufError};
-
-use super::gguf_names::{Place, place};
-use super::{RowOrder, Source, Stored};
+use super::stored::{RowOrder, Stored, TensorSource};
 use crate::error::Error;
+use architecture::GgufArchitecture;
+use header::GgufHeader;
+use names::Place;
 
-/// Architectures whose query and key rows the converter interleaves.
-const INTERLEAVED: &[&str] = &["llama", "granite", "smollm3"];
-
-/// Tensors with interleaved rows, and the metadata key of their number of heads.
-const INTERLEAVED_TENSORS: &[(&str, &str)] =
+/// Tensors whose rows may be interleaved, and the metadata key of their number of heads.
+const ROTATED_TENSORS: &[(&str, &str)] =
     &[("self_attn.q_proj", "attention.head_count"), ("self_attn.k_proj", "attention.head_count_kv")];
 
-/// A GGUF file with a model in it.
+/// A model in a GGUF file.
 #[derive(Debug)]
 pub(super) struct GgufModel {
-    gguf: Arc<Gguf>,
-    architecture: String,
+    header: GgufHeader,
+    architecture: GgufArchitecture,
 }
 
 impl GgufModel {
-    pub(super) fn new(gguf: Arc<Gguf>) -> Result<Self, GgufError> {
-        let architecture = gguf.get::<&str>("general.architecture")?.to_owned();
-        Ok(Self { gguf, architecture })
+    pub(super) fn new(header: GgufHeader, architecture: GgufArchitecture) -> Self {
+        Self { header, architecture }
     }
 
-    /// Such as `qwen3moe`.
-    pub(super) fn architecture(&self) -> &str {
-        &self.architecture
-    }
-
-    /// The file.
-    pub(super) fn file(&self) -> &Gguf {
-        &self.gguf
-    }
-
-    /// A setting that may be absent, by its key after the architecture's name.
-    pub(super) fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
-        self.gguf.find(&format!("{}.{key}", self.architecture))
-    }
-
-    /// How a tensor's rows are ordered.
+    /// Returns the order of a tensor's rows.
     fn order(&self, name: &str) -> Result<RowOrder, Error> {
-        let tensor = INTERLEAVED_TENSORS.iter().find(|(part, _)| name.contains(&format!(".{part}.")));
-        let Some((_, key)) = tensor.filter(|_| INTERLEAVED.contains(&self.architecture.as_str())) else {
+        let tensor = ROTATED_TENSORS.iter().find(|(part, _)| name.contains(&format!(".{part}.")));
+        let Some((_, key)) = tensor.filter(|_| self.architecture.interleaved) else {
             return Ok(RowOrder::AsIs);
         };
-        let heads = match self.find::<u32>(key).map_err(super::header)? {
+        let heads = match self.header.find::<u32>(key)? {
             Some(heads) => Some(heads),
-            None => self.find("attention.head_count").map_err(super::header)?,
+            None => self.header.find("attention.head_count")?,
         };
         Ok(heads.map_or(RowOrder::AsIs, |heads| RowOrder::Interleaved { heads: heads as usize }))
     }
 }
 
-impl Source for GgufModel {
+impl TensorSource for GgufModel {
     fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
-        let Place { name: stored, expert } = place(&self.architecture, name);
+        let Place { name: stored, expert } = names::place(&self.architecture, name);
         let missing = || Error::TensorMissing { name: stored.clone() };
-        let info = self.gguf.tensor(&stored).ok_or_else(missing)?;
+        let info = self.header.file().tensor(&stored).ok_or_else(missing)?;
         let (shape, bytes) = match (expert, info.dims) {
             (None, shape) => (shape, info.data),
             (Some(expert), [count, shape @ ..]) if expert < *count => {

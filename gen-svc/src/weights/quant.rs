@@ -1,11 +1,12 @@
-//! GGML block formats to f32, bit for bit as the reference reader does: products and sums are rounded one by one, in its order.
+//! Decodes GGML block formats to f32, to the bit as the reference reader: each product and sum is
+//! rounded, in the same order.
 
 use tandem_model_files::artifacts::gguf::GgmlType;
 
 /// Decodes one block.
 type Decode = fn(block: &[u8], out: &mut [f32]);
 
-/// Every type that can be read. A tensor of any other is refused when the model is loaded.
+/// Every type that can be read. A model with a tensor of another type is refused.
 const DECODERS: &[(GgmlType, Decode)] = &[
     (GgmlType::F32, f32_block),
     (GgmlType::F16, f16_block),
@@ -20,13 +21,13 @@ const DECODERS: &[(GgmlType, Decode)] = &[
     (GgmlType::Q6_K, q6_k),
 ];
 
-/// Whether a type can be read.
+/// Returns true if a type can be read.
 #[must_use]
 pub fn is_readable(dtype: GgmlType) -> bool {
     DECODERS.iter().any(|(known, _)| *known == dtype)
 }
 
-/// Decodes a tensor's data, which is whole blocks. None for a type that cannot be read.
+/// Decodes a tensor's data, which is whole blocks. `None` for a type that cannot be read.
 #[must_use]
 pub fn dequantize(dtype: GgmlType, data: &[u8]) -> Option<Vec<f32>> {
     let mut values = vec![0.0; data.len() / dtype.block_bytes() as usize * dtype.block_len() as usize];
@@ -34,7 +35,7 @@ pub fn dequantize(dtype: GgmlType, data: &[u8]) -> Option<Vec<f32>> {
     Some(values)
 }
 
-/// Decodes whole blocks into as many numbers as they hold. None for a type that cannot be read.
+/// Decodes whole blocks into `out`. `None` for a type that cannot be read.
 #[must_use]
 pub fn dequantize_into(dtype: GgmlType, data: &[u8], out: &mut [f32]) -> Option<()> {
     let (_, decode) = DECODERS.iter().find(|(known, _)| *known == dtype)?;
@@ -107,7 +108,8 @@ fn q8_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Two scales, eight 6-bit scale and minimum pairs, then 4 groups of 32 bytes: low halves, high halves.
+/// Two scales, eight 6-bit scale and minimum pairs, then 4 groups of 32 bytes: low halves, high
+/// halves.
 fn q4_k(block: &[u8], out: &mut [f32]) {
     let pairs = k_scales(block);
     for (group, bytes) in block[16..144].chunks_exact(32).enumerate() {
@@ -121,7 +123,8 @@ fn q4_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// As Q4_K, with 32 bytes of fifth bits before the halves: bit j of each belongs to run j of 32 values.
+/// As Q4_K, with 32 bytes of fifth bits before the halves: bit j of each belongs to run j of 32
+/// values.
 fn q5_k(block: &[u8], out: &mut [f32]) {
     let pairs = k_scales(block);
     let (high, low) = (&block[16..48], &block[48..176]);
@@ -150,7 +153,8 @@ fn k_scales(block: &[u8]) -> [(f32, f32); 8] {
     })
 }
 
-/// 128 bytes of low halves, 64 bytes of upper bit pairs, 16 signed scales, scale. Each half block of 128 values is four runs of 32.
+/// 128 bytes of low halves, 64 bytes of upper bit pairs, 16 signed scales, scale. Each half block
+/// of 128 values is four runs of 32.
 fn q6_k(block: &[u8], out: &mut [f32]) {
     let (low, high, scales, scale) = (&block[..128], &block[128..192], &block[192..208], f16(&block[208..]));
     for (run, values) in out.chunks_exact_mut(32).enumerate() {

@@ -1,5 +1,6 @@
-//! How requests share one engine: batches, prompts in chunks, reuse of what was computed, memory that runs out, priorities. The model
-//! is a function of the tokens that it reads back from its blocks, so that a block in the wrong hands changes the output.
+//! How requests share one engine: batches, chunked prompts, the prefix cache, preemption, priorities.
+//! The model is a function of the tokens that it reads back from its blocks, so that a wrong block
+//! changes the output.
 
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ const CONTEXT: usize = 1024;
 /// What every step computed: for each run, the positions before it and its tokens.
 type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
 
-/// Remembers the tokens that were written to its blocks, and makes the logits of what it reads there.
+/// A model that stores the tokens in its blocks, and computes logits from the tokens that it reads there.
 #[derive(Debug, Default)]
 struct Echo {
     slots: Vec<u32>,
@@ -108,7 +109,7 @@ pub(crate) fn served() -> ServedModel {
     }
 }
 
-/// A prompt of its own for each `which`.
+/// Returns a different prompt for each `which`.
 fn prompt(which: u64, length: usize) -> Vec<u32> {
     (0..length as u64).map(|i| (scramble(which << 32 | i) % VOCABULARY as u64) as u32).collect()
 }
@@ -127,7 +128,7 @@ fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
     engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
 }
 
-/// A request's outputs, and what it took.
+/// A request's outputs, and their cost.
 #[derive(Debug)]
 struct Answer {
     outputs: Vec<Vec<u32>>,
@@ -158,7 +159,7 @@ fn finish(mut events: Receiver<Event>) -> Answer {
     Answer { outputs, cached: cached.expect("it was accepted"), summary }
 }
 
-/// What a request gets when nothing else runs, in an engine of its own.
+/// Returns the outputs of a request that runs alone in an engine.
 fn alone(request: GenerateRequest) -> Vec<Vec<u32>> {
     let (engine, _) = engine(64, |_| {});
     finish(submit(&engine, request)).outputs
@@ -264,8 +265,8 @@ fn several_outputs_share_one_prompt_and_are_what_their_seeds_say() {
 #[test]
 fn a_seeded_output_goes_on_elsewhere_from_its_tokens() {
     let whole = alone(request(&prompt(9, 50), 60)).remove(0);
-    let told = [prompt(9, 50), whole[..23].to_vec()].concat();
-    assert_eq!(alone(request(&told, 37))[0], whole[23..]);
+    let resumed = [prompt(9, 50), whole[..23].to_vec()].concat();
+    assert_eq!(alone(request(&resumed, 37))[0], whole[23..]);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Settings of config.json that no model can have.
 
 use gen_svc::models;
-use gen_svc::weights::ModelFile;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::safetensors_file::{file, folder};
@@ -11,11 +10,11 @@ fn describe(config: &Value) -> String {
     let config = config.to_string().into_bytes();
     let folder = folder(&[("config.json", config), ("model.safetensors", file("{}", &[]))]);
     let artifacts = Artifacts::load(folder.path()).expect("artifacts");
-    let error = models::describe(&ModelFile::new(&artifacts).expect("files")).expect_err("no tensors");
+    let error = models::describe(&models::open(&artifacts).expect("files")).expect_err("no tensors");
     error.chain()
 }
 
-/// Settings, the values that they cannot have, and what is said about them.
+/// Settings, values that they cannot have, and the error for each.
 fn absurd_settings() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("hidden_size", json!(-1), "the model's config has hidden_size = -1, which is not supported"),

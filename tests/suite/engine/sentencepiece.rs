@@ -67,7 +67,7 @@ fn generate(path: &Path, prompt: &str) -> (Vec<u32>, Vec<u8>, usize) {
             other => panic!("{other:?}"),
         };
         ids.extend(delta.token_ids);
-        bytes.extend(delta.parts.into_iter().flat_map(|part| part.bytes));
+        bytes.extend(delta.segments.into_iter().flat_map(|segment| segment.bytes));
     }
 }
 

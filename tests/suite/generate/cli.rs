@@ -120,7 +120,7 @@ fn a_wrong_value_is_quoted_in_the_message_unless_it_is_long() {
 }
 
 #[test]
-fn a_prompt_longer_than_the_context_is_told_both_numbers() {
+fn a_prompt_longer_than_the_context_is_refused_with_both_numbers() {
     let request = json!({"token_ids": vec![1; 9000]}).to_string();
     let output = generate(&["--jsonl"], request.as_bytes());
     let error = &answers(&output)[0]["error"];

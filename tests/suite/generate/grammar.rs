@@ -14,7 +14,7 @@ fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     Engine::start(config).expect("the model loads").0
 }
 
-/// A warm answer: what is not allowed would be chosen.
+/// A request with a high temperature, so that forbidden tokens would be drawn without the grammar.
 fn request(grammar: Grammar, seed: u64) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.2), seed: Some(seed), ..SamplingOptions::default() },

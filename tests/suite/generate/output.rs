@@ -1,4 +1,5 @@
-//! The output pipeline: what it streams is the whole text, whatever the tokens, and nothing shows that should not.
+//! The output pipeline: it streams the whole text for any tokens, without control tokens and stop
+//! strings.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use gen_svc::output::extract::Rules;
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::output::scan::{Found, Scanned, Scanner};
 use gen_svc::output::strings::{Search, StringSet};
-use gen_svc::output::{Matched, OutputPipeline, Part, Spec, add_part};
+use gen_svc::output::{Matched, OutputPipeline, OutputPolicy, TextSegment, push_segment};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tandem_model_files::tokenizer::Tokenizer;
@@ -29,51 +30,56 @@ fn tokenizer() -> Tokenizer {
     byte_level(LONGER, &[("<ab>", true), ("<end>", true), ("<｜>", true), ("<gone>", false)])
 }
 
-fn spec(stop_strings: &[&str]) -> Spec {
-    Spec {
+fn policy(stop_strings: &[&str]) -> OutputPolicy {
+    OutputPolicy {
         end_token_ids: vec![END],
         stop_strings: stop_strings.iter().map(|&string| string.to_owned()).collect(),
         dropped: vec![DROPPED],
         passed: vec![PASSED],
-        ..Spec::default()
+        ..OutputPolicy::default()
     }
 }
 
 /// Runs a whole output. The last element is what `finish` flushed.
-fn stream(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (Vec<String>, Option<Matched>) {
-    let (steps, stopped) = steps(tokenizer, spec, &[], ids);
-    (steps.iter().map(|parts| text(parts)).collect(), stopped)
+fn stream(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (Vec<String>, Option<Matched>) {
+    let (steps, stopped) = steps(tokenizer, policy, &[], ids);
+    (steps.iter().map(|segments| text(segments)).collect(), stopped)
 }
 
-/// The parts that each token brought, and `finish` last.
-fn steps(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Vec<Part>>, Option<Matched>) {
-    let mut pipeline = OutputPipeline::new(tokenizer.clone(), spec, prompt);
-    let (mut parts, mut stopped) = (Vec::new(), None);
+/// The segments that each token brought, and `finish` last.
+fn steps(
+    tokenizer: &Tokenizer,
+    policy: &OutputPolicy,
+    prompt: &[u32],
+    ids: &[u32],
+) -> (Vec<Vec<TextSegment>>, Option<Matched>) {
+    let mut pipeline = OutputPipeline::new(tokenizer.clone(), policy, prompt);
+    let (mut segments, mut stopped) = (Vec::new(), None);
     for &id in ids {
         let step = pipeline.push(id);
-        parts.push(step.parts);
+        segments.push(step.segments);
         stopped = stopped.or(step.stopped);
     }
-    parts.push(pipeline.finish());
-    (parts, stopped)
+    segments.push(pipeline.finish());
+    (segments, stopped)
 }
 
-fn text(parts: &[Part]) -> String {
-    parts.iter().map(|part| part.text.as_str()).collect()
+fn text(segments: &[TextSegment]) -> String {
+    segments.iter().map(|segment| segment.text.as_str()).collect()
 }
 
-fn whole(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (String, Option<Matched>) {
-    let (deltas, stopped) = stream(tokenizer, spec, ids);
+fn whole(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (String, Option<Matched>) {
+    let (deltas, stopped) = stream(tokenizer, policy, ids);
     (deltas.concat(), stopped)
 }
 
 /// The bytes that show, up to the first end id, and that id.
-fn shown(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (Vec<u8>, Option<u32>) {
+fn shown(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (Vec<u8>, Option<u32>) {
     let mut bytes = Vec::new();
     for &id in ids {
-        let passes = spec.passed.contains(&id);
-        let ends = spec.end_token_ids.contains(&id);
-        if passes || !(ends || spec.dropped.contains(&id) || tokenizer.is_special(id)) {
+        let passes = policy.passed.contains(&id);
+        let ends = policy.end_token_ids.contains(&id);
+        if passes || !(ends || policy.dropped.contains(&id) || tokenizer.is_special(id)) {
             bytes.extend(tokenizer.token_bytes(id).unwrap_or_default());
         }
         if ends {
@@ -83,7 +89,7 @@ fn shown(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (Vec<u8>, Option<u3
     (bytes, None)
 }
 
-/// The stop string that ends first in a text, the longest of those that end there: where it starts, and itself.
+/// Returns the start and the text of the stop string that ends first; of several, the longest.
 fn first_stop<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
     let ends = (0..=text.len()).filter(|&end| text.is_char_boundary(end));
     let mut found = ends.filter_map(|end| {
@@ -94,10 +100,10 @@ fn first_stop<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
 }
 
 /// What an output must add up to, worked out on all of it at once.
-fn reference(tokenizer: &Tokenizer, spec: &Spec, ids: &[u32]) -> (String, Option<Matched>) {
-    let (bytes, end) = shown(tokenizer, spec, ids);
+fn reference(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (String, Option<Matched>) {
+    let (bytes, end) = shown(tokenizer, policy, ids);
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    match first_stop(&text, &spec.stop_strings) {
+    match first_stop(&text, &policy.stop_strings) {
         Some((start, stop)) => (text[..start].to_owned(), Some(Matched::StopString(stop.to_owned()))),
         None => (text, end.map(Matched::StopToken)),
     }
@@ -131,8 +137,8 @@ fn any_ids() -> impl Strategy<Value = Vec<u32>> {
     (vec(any_id(), 0..40), prop::option::of(Just(END))).prop_map(|(ids, end)| ids.into_iter().chain(end).collect())
 }
 
-fn spec_of(stop_strings: Vec<String>) -> Spec {
-    Spec { stop_strings, ..spec(&[]) }
+fn spec_of(stop_strings: Vec<String>) -> OutputPolicy {
+    OutputPolicy { stop_strings, ..policy(&[]) }
 }
 
 proptest! {
@@ -140,20 +146,20 @@ proptest! {
 
     #[test]
     fn what_is_streamed_is_the_whole_text_cut_at_the_first_stop(ids in any_ids(), stops in any_stops()) {
-        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
-        prop_assert_eq!(whole(tokenizer, &spec, &ids), reference(tokenizer, &spec, &ids));
+        let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
+        prop_assert_eq!(whole(tokenizer, &policy, &ids), reference(tokenizer, &policy, &ids));
     }
 
     #[test]
     fn only_what_may_still_become_a_stop_is_held_back(ids in vec(any_id(), 1..30), stops in any_stops()) {
-        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
-        let (deltas, _) = stream(tokenizer, &spec, &ids);
+        let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
+        let (deltas, _) = stream(tokenizer, &policy, &ids);
         for at in 1..=ids.len() {
-            let bytes = shown(tokenizer, &spec, &ids[..at]).0;
-            if first_stop(&String::from_utf8_lossy(&bytes), &spec.stop_strings).is_some() {
+            let bytes = shown(tokenizer, &policy, &ids[..at]).0;
+            if first_stop(&String::from_utf8_lossy(&bytes), &policy.stop_strings).is_some() {
                 break;
             }
-            let released = complete(&bytes[..bytes.len() - held(&bytes, &spec.stop_strings)]);
+            let released = complete(&bytes[..bytes.len() - held(&bytes, &policy.stop_strings)]);
             prop_assert_eq!(deltas[..at].concat(), released);
         }
     }
@@ -199,30 +205,30 @@ proptest! {
         prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..40), stops in any_stops()
     ) {
         let tokenizer = shared_tokenizer();
-        let spec = Spec { reasoning: markers(), ..spec_of(stops) };
-        let (steps, stopped) = steps(tokenizer, &spec, &prompt, &ids);
-        prop_assert!(steps.iter().all(|parts| parts.len() <= 2));
-        let mut parts = Vec::new();
-        steps.into_iter().flatten().for_each(|part| add_part(&mut parts, part));
-        prop_assert_eq!((parts, stopped), reference_parts(tokenizer, &spec, &prompt, &ids));
+        let policy = OutputPolicy { reasoning: markers(), ..spec_of(stops) };
+        let (steps, stopped) = steps(tokenizer, &policy, &prompt, &ids);
+        prop_assert!(steps.iter().all(|segments| segments.len() <= 2));
+        let mut segments = Vec::new();
+        steps.into_iter().flatten().for_each(|segment| push_segment(&mut segments, segment));
+        prop_assert_eq!((segments, stopped), reference_segments(tokenizer, &policy, &prompt, &ids));
     }
 
     #[test]
     fn the_bytes_of_an_output_are_those_that_its_text_was_made_of(ids in any_ids(), stops in any_stops()) {
-        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
-        let (steps, stopped) = steps(tokenizer, &spec, &[], &ids);
-        let bytes: Vec<u8> = steps.concat().into_iter().flat_map(|part| part.bytes).collect();
+        let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
+        let (steps, stopped) = steps(tokenizer, &policy, &[], &ids);
+        let bytes: Vec<u8> = steps.concat().into_iter().flat_map(|segment| segment.bytes).collect();
         prop_assert_eq!(String::from_utf8_lossy(&bytes), text(&steps.concat()));
-        let all = shown(tokenizer, &spec, &ids).0;
+        let all = shown(tokenizer, &policy, &ids).0;
         prop_assert!(all.starts_with(&bytes));
         prop_assert!(matches!(stopped, Some(Matched::StopString(_))) || all == bytes);
     }
 
     #[test]
     fn a_stop_that_is_included_is_the_last_of_the_text(ids in any_ids(), stops in any_stops()) {
-        let (tokenizer, spec) = (shared_tokenizer(), spec_of(stops));
-        let (without, stopped) = whole(tokenizer, &spec, &ids);
-        let (with, same) = whole(tokenizer, &Spec { shown_stop_strings: spec.stop_strings.len(), ..spec }, &ids);
+        let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
+        let (without, stopped) = whole(tokenizer, &policy, &ids);
+        let (with, same) = whole(tokenizer, &OutputPolicy { shown_stop_strings: policy.stop_strings.len(), ..policy }, &ids);
         prop_assert_eq!(&stopped, &same);
         let last = match stopped { Some(Matched::StopString(stop)) => stop, _ => String::new() };
         prop_assert_eq!(with, without + &last);
@@ -276,26 +282,31 @@ fn stretches(markers: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec
     stretches
 }
 
-/// Each stretch read as an output of its own.
-fn reference_parts(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
+/// Reads each stretch as a separate output.
+fn reference_segments(
+    tokenizer: &Tokenizer,
+    policy: &OutputPolicy,
+    prompt: &[u32],
+    ids: &[u32],
+) -> (Vec<TextSegment>, Option<Matched>) {
     let control = prompt.iter().rposition(|&id| tokenizer.is_special(id) && id != PASSED && id != SPECIAL);
     let turn = &prompt[control.map_or(0, |at| at + 1)..];
-    let inside = stretches(&spec.reasoning, false, turn).pop().is_some_and(|(inside, _)| inside);
-    let mut parts = Vec::new();
-    for (reasoning, ids) in stretches(&spec.reasoning, inside, ids) {
-        let (text, stopped) = reference(tokenizer, spec, &ids);
-        let mut bytes = shown(tokenizer, spec, &ids).0;
+    let inside = stretches(&policy.reasoning, false, turn).pop().is_some_and(|(inside, _)| inside);
+    let mut segments = Vec::new();
+    for (reasoning, ids) in stretches(&policy.reasoning, inside, ids) {
+        let (text, stopped) = reference(tokenizer, policy, &ids);
+        let mut bytes = shown(tokenizer, policy, &ids).0;
         if let Some(Matched::StopString(stop)) = &stopped {
             let is_before =
                 |&at: &usize| bytes[at..].starts_with(stop.as_bytes()) && String::from_utf8_lossy(&bytes[..at]) == text;
             bytes.truncate((0..bytes.len()).find(is_before).expect("it is there"));
         }
-        add_part(&mut parts, Part { reasoning, text, bytes });
+        push_segment(&mut segments, TextSegment { reasoning, text, bytes });
         if stopped.is_some() {
-            return (parts, stopped);
+            return (segments, stopped);
         }
     }
-    (parts, None)
+    (segments, None)
 }
 
 fn shared_tokenizer() -> &'static Tokenizer {
@@ -310,7 +321,7 @@ fn bytes(text: &str) -> Vec<u32> {
 
 #[track_caller]
 fn check(stops: &[&str], ids: &[u32], text: &str, stopped: Option<Matched>) {
-    assert_eq!(whole(shared_tokenizer(), &spec(stops), ids), (text.to_owned(), stopped));
+    assert_eq!(whole(shared_tokenizer(), &policy(stops), ids), (text.to_owned(), stopped));
 }
 
 fn stop(string: &str) -> Option<Matched> {
@@ -325,10 +336,10 @@ fn an_end_id_ends_without_text_and_what_was_held_is_flushed() {
 
 #[test]
 fn an_end_id_that_passes_shows_and_ends() {
-    let mut spec = spec(&[]);
-    spec.passed.push(END);
+    let mut policy = policy(&[]);
+    policy.passed.push(END);
     let ended = Some(Matched::StopToken(END));
-    assert_eq!(whole(shared_tokenizer(), &spec, &[97, END, 98]), ("a<end>".to_owned(), ended));
+    assert_eq!(whole(shared_tokenizer(), &policy, &[97, END, 98]), ("a<end>".to_owned(), ended));
 }
 
 #[test]
@@ -358,8 +369,8 @@ fn the_stop_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
 
 #[test]
 fn nothing_comes_after_the_end() {
-    let mut pipeline = OutputPipeline::new(tokenizer(), &spec(&["b"]), &[]);
-    assert_eq!(text(&pipeline.push(97).parts), "a");
+    let mut pipeline = OutputPipeline::new(tokenizer(), &policy(&["b"]), &[]);
+    assert_eq!(text(&pipeline.push(97).segments), "a");
     assert_eq!(pipeline.push(98).stopped, stop("b"));
     assert_eq!(pipeline.push(97), Default::default());
     assert_eq!((pipeline.finish(), pipeline.finish()), (Vec::new(), Vec::new()));
@@ -382,10 +393,10 @@ fn many_long_stop_strings_cost_constant_time_a_byte() {
 #[test]
 fn the_default_models_outputs_stream_as_their_whole_text() {
     let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
-    let spec = Spec { end_token_ids: vec![2], ..Spec::default() };
+    let policy = OutputPolicy { end_token_ids: vec![2], ..OutputPolicy::default() };
     for case in goldens()["cases"].as_array().expect("a list") {
         let (output, expected) = (ids(&case["greedy_ids"]), case["greedy_text"].as_str().expect("a string"));
-        let (text, stopped) = whole(&tokenizer, &spec, &output);
+        let (text, stopped) = whole(&tokenizer, &policy, &output);
         assert_eq!(text, expected, "{}", case["id"]);
         assert_eq!(stopped, output.ends_with(&[2]).then_some(Matched::StopToken(2)), "{}", case["id"]);
     }
@@ -400,16 +411,20 @@ fn any_part_of_the_default_models_outputs_stops_them_and_never_leaks() {
         for window in chars.windows(5).step_by(3) {
             let stop_string: String = window.iter().collect();
             let before = expected.find(&stop_string).expect("it is part of it");
-            let spec = Spec { end_token_ids: vec![2], stop_strings: vec![stop_string.clone()], ..Spec::default() };
-            assert_eq!(whole(&tokenizer, &spec, &output), (expected[..before].to_owned(), stop(&stop_string)));
+            let policy = OutputPolicy {
+                end_token_ids: vec![2],
+                stop_strings: vec![stop_string.clone()],
+                ..OutputPolicy::default()
+            };
+            assert_eq!(whole(&tokenizer, &policy, &output), (expected[..before].to_owned(), stop(&stop_string)));
         }
     }
 }
 
 #[test]
 fn an_output_starts_as_its_prompt_left_it() {
-    let spec = Spec { reasoning: marker_ids(&[97], &[98]), ..spec(&[]) };
-    let reasons = |prompt: &[u32]| steps(shared_tokenizer(), &spec, prompt, &[99]).0.concat()[0].reasoning;
+    let policy = OutputPolicy { reasoning: marker_ids(&[97], &[98]), ..policy(&[]) };
+    let reasons = |prompt: &[u32]| steps(shared_tokenizer(), &policy, prompt, &[99]).0.concat()[0].reasoning;
     assert!(!reasons(&[]));
     assert!(reasons(&[99, 97]) && reasons(&[97, 99, 99]), "the last marker starts it");
     assert!(!reasons(&[97, 98]) && !reasons(&[97, SPECIAL, 99]), "it has ended, or was in another turn");
@@ -418,11 +433,12 @@ fn an_output_starts_as_its_prompt_left_it() {
 
 #[test]
 fn extraction_leaves_what_an_output_says() {
-    let parts = |parts: &[(bool, &str)]| -> Vec<Part> {
-        let part = |&(reasoning, text): &(bool, &str)| Part { reasoning, text: text.to_owned(), bytes: Vec::new() };
-        parts.iter().map(part).collect()
+    let segments = |segments: &[(bool, &str)]| -> Vec<TextSegment> {
+        let segment =
+            |&(reasoning, text): &(bool, &str)| TextSegment { reasoning, text: text.to_owned(), bytes: Vec::new() };
+        segments.iter().map(segment).collect()
     };
-    let all = parts(&[(true, "<think>Hm.\nuser\n</think>"), (false, "\n\nassistant\nFour.\nuser\nAnd the user?\n")]);
+    let all = segments(&[(true, "<think>Hm.\nuser\n</think>"), (false, "\n\nassistant\nFour.\nuser\nAnd the user?\n")]);
     let rules = |strip_reasoning, cut_head: &str, strip_lines: &[&str]| Rules {
         strip_reasoning,
         cut_head: cut_head.to_owned(),
@@ -439,49 +455,49 @@ fn extraction_leaves_what_an_output_says() {
 
 // ---- markers that are text ----
 
-/// An output, read byte by byte with everything that came before at hand.
+/// A reader of an output, byte by byte, that keeps all earlier bytes.
 struct Naive<'a> {
     tokenizer: &'a Tokenizer,
-    spec: &'a Spec,
+    policy: &'a OutputPolicy,
     inside: bool,
     /// The bytes since the last change.
     stretch: Vec<u8>,
-    /// So many of them are the prompt's.
+    /// The number of bytes that belong to the prompt.
     prior: usize,
-    /// So many of them are a marker's, in which nothing is searched.
+    /// The number of bytes that belong to a marker, and are not searched.
     searched_from: usize,
-    parts: Vec<Part>,
+    segments: Vec<TextSegment>,
 }
 
 impl<'a> Naive<'a> {
     /// An output of `prompt`.
-    fn new(tokenizer: &'a Tokenizer, spec: &'a Spec, prompt: &[u32]) -> Self {
-        let silent = Spec { stop_strings: Vec::new(), ..spec.clone() };
-        let mut naive = Naive { spec: &silent, ..Naive::start(tokenizer, spec) };
-        let Markers { start, end } = &spec.reasoning;
+    fn new(tokenizer: &'a Tokenizer, policy: &'a OutputPolicy, prompt: &[u32]) -> Self {
+        let silent = OutputPolicy { stop_strings: Vec::new(), ..policy.clone() };
+        let mut naive = Naive { policy: &silent, ..Naive::start(tokenizer, policy) };
+        let Markers { start, end } = &policy.reasoning;
         let is_marker = |id: &u32| start.token_ids.contains(id) || end.token_ids.contains(id);
         let control = prompt.iter().rposition(|id| tokenizer.is_special(*id) && !is_marker(id));
         for &id in &prompt[control.map_or(0, |at| at + 1)..] {
             let _ = naive.push(id);
         }
         let Naive { inside, stretch, searched_from, .. } = naive;
-        Self { inside, searched_from, prior: stretch.len(), stretch, ..Naive::start(tokenizer, spec) }
+        Self { inside, searched_from, prior: stretch.len(), stretch, ..Naive::start(tokenizer, policy) }
     }
 
-    fn start(tokenizer: &'a Tokenizer, spec: &'a Spec) -> Self {
-        let (stretch, parts) = (Vec::new(), Vec::new());
-        Naive { tokenizer, spec, inside: false, stretch, prior: 0, searched_from: 0, parts }
+    fn start(tokenizer: &'a Tokenizer, policy: &'a OutputPolicy) -> Self {
+        let (stretch, segments) = (Vec::new(), Vec::new());
+        Naive { tokenizer, policy, inside: false, stretch, prior: 0, searched_from: 0, segments }
     }
 
     fn awaited(&self) -> &'a MarkerSet {
-        if self.inside { &self.spec.reasoning.end } else { &self.spec.reasoning.start }
+        if self.inside { &self.policy.reasoning.end } else { &self.policy.reasoning.start }
     }
 
     fn push(&mut self, id: u32) -> Option<Matched> {
         if !self.inside && self.awaited().token_ids.contains(&id) {
             self.change(self.stretch.len());
         }
-        for byte in shown(self.tokenizer, self.spec, &[id]).0 {
+        for byte in shown(self.tokenizer, self.policy, &[id]).0 {
             if let Some(stop) = self.push_byte(byte) {
                 return Some(Matched::StopString(stop));
             }
@@ -489,7 +505,7 @@ impl<'a> Naive<'a> {
         if self.inside && self.awaited().token_ids.contains(&id) {
             self.change(self.stretch.len());
         }
-        self.spec.end_token_ids.contains(&id).then_some(Matched::StopToken(id))
+        self.policy.end_token_ids.contains(&id).then_some(Matched::StopToken(id))
     }
 
     fn push_byte(&mut self, byte: u8) -> Option<String> {
@@ -498,7 +514,7 @@ impl<'a> Naive<'a> {
             let ends = |string: &&String| !string.is_empty() && self.stretch[from..].ends_with(string.as_bytes());
             strings.iter().filter(ends).max_by_key(|string| string.len()).cloned()
         };
-        let stop = longest(&self.spec.stop_strings, self.searched_from.max(self.prior));
+        let stop = longest(&self.policy.stop_strings, self.searched_from.max(self.prior));
         let marker = longest(&self.awaited().strings, self.searched_from);
         match (stop, marker) {
             (Some(stop), _) => {
@@ -519,44 +535,54 @@ impl<'a> Naive<'a> {
         (self.searched_from, self.stretch, self.inside) = (marker.len(), marker, !self.inside);
     }
 
-    /// Ends the last stretch and returns all parts.
-    fn end(mut self) -> Vec<Part> {
+    /// Ends the last stretch and returns all segments.
+    fn end(mut self) -> Vec<TextSegment> {
         self.end_stretch();
-        self.parts
+        self.segments
     }
 
-    /// Returns all parts that can no longer change.
-    fn settled(mut self) -> Vec<Part> {
-        let stops = held(&self.stretch[self.searched_from.max(self.prior)..], &self.spec.stop_strings);
+    /// Returns all segments that can no longer change.
+    fn settled(mut self) -> Vec<TextSegment> {
+        let stops = held(&self.stretch[self.searched_from.max(self.prior)..], &self.policy.stop_strings);
         let held = stops.max(held(&self.stretch[self.searched_from..], &self.awaited().strings));
         let mut bytes = self.stretch.split_off(self.prior);
         bytes.truncate(bytes.len().saturating_sub(held));
         let (text, bytes) = Utf8Stream::default().push(bytes);
-        add_part(&mut self.parts, Part { reasoning: self.inside, text, bytes });
-        self.parts
+        push_segment(&mut self.segments, TextSegment { reasoning: self.inside, text, bytes });
+        self.segments
     }
 
     fn end_stretch(&mut self) {
         let bytes = self.stretch.split_off(self.prior);
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        add_part(&mut self.parts, Part { reasoning: self.inside, text, bytes });
+        push_segment(&mut self.segments, TextSegment { reasoning: self.inside, text, bytes });
         self.prior = 0;
     }
 }
 
 /// What an output must add up to.
-fn naive_parts(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
-    let mut naive = Naive::new(tokenizer, spec, prompt);
+fn naive_segments(
+    tokenizer: &Tokenizer,
+    policy: &OutputPolicy,
+    prompt: &[u32],
+    ids: &[u32],
+) -> (Vec<TextSegment>, Option<Matched>) {
+    let mut naive = Naive::new(tokenizer, policy, prompt);
     let stopped = ids.iter().find_map(|&id| naive.push(id));
     (naive.end(), stopped)
 }
 
-/// The parts of an output, joined.
-fn joined(tokenizer: &Tokenizer, spec: &Spec, prompt: &[u32], ids: &[u32]) -> (Vec<Part>, Option<Matched>) {
-    let (steps, stopped) = steps(tokenizer, spec, prompt, ids);
-    let mut parts = Vec::new();
-    steps.into_iter().flatten().for_each(|part| add_part(&mut parts, part));
-    (parts, stopped)
+/// The segments of an output, joined.
+fn joined(
+    tokenizer: &Tokenizer,
+    policy: &OutputPolicy,
+    prompt: &[u32],
+    ids: &[u32],
+) -> (Vec<TextSegment>, Option<Matched>) {
+    let (steps, stopped) = steps(tokenizer, policy, prompt, ids);
+    let mut segments = Vec::new();
+    steps.into_iter().flatten().for_each(|segment| push_segment(&mut segments, segment));
+    (segments, stopped)
 }
 
 /// Markers that are text, of which none is a start and an end.
@@ -587,33 +613,33 @@ proptest! {
     fn parts_are_the_whole_cut_at_the_markers_that_are_text(
         reasoning in any_markers(), prompt in vec(any_marked(), 0..12), ids in vec(any_marked(), 0..40), stops in any_stops()
     ) {
-        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
-        let expected = naive_parts(tokenizer, &spec, &prompt, &ids);
-        prop_assert_eq!(joined(tokenizer, &spec, &prompt, &ids), expected);
+        let (tokenizer, policy) = (shared_tokenizer(), OutputPolicy { reasoning, ..spec_of(stops) });
+        let expected = naive_segments(tokenizer, &policy, &prompt, &ids);
+        prop_assert_eq!(joined(tokenizer, &policy, &prompt, &ids), expected);
     }
 
     #[test]
     fn parts_do_not_depend_on_how_the_text_was_cut_into_tokens(
         reasoning in any_marker_strings(), prompt in any_ids(), ids in any_ids(), stops in any_stops()
     ) {
-        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
-        let (bytes, end) = shown(tokenizer, &spec, &ids);
+        let (tokenizer, policy) = (shared_tokenizer(), OutputPolicy { reasoning, ..spec_of(stops) });
+        let (bytes, end) = shown(tokenizer, &policy, &ids);
         let single: Vec<u32> = bytes.into_iter().map(u32::from).chain(end).collect();
-        let expected = joined(tokenizer, &spec, &prompt, &single);
-        prop_assert_eq!(joined(tokenizer, &spec, &prompt, &ids), expected);
+        let expected = joined(tokenizer, &policy, &prompt, &single);
+        prop_assert_eq!(joined(tokenizer, &policy, &prompt, &ids), expected);
     }
 
     #[test]
     fn only_what_may_still_become_a_stop_or_a_marker_is_held_back(
         reasoning in any_markers(), prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..24), stops in any_stops()
     ) {
-        let (tokenizer, spec) = (shared_tokenizer(), Spec { reasoning, ..spec_of(stops) });
-        let mut pipeline = OutputPipeline::new(tokenizer.clone(), &spec, &prompt);
+        let (tokenizer, policy) = (shared_tokenizer(), OutputPolicy { reasoning, ..spec_of(stops) });
+        let mut pipeline = OutputPipeline::new(tokenizer.clone(), &policy, &prompt);
         let mut streamed = Vec::new();
         for at in 0..ids.len() {
             let step = pipeline.push(ids[at]);
-            step.parts.into_iter().for_each(|part| add_part(&mut streamed, part));
-            let mut naive = Naive::new(tokenizer, &spec, &prompt);
+            step.segments.into_iter().for_each(|segment| push_segment(&mut streamed, segment));
+            let mut naive = Naive::new(tokenizer, &policy, &prompt);
             if ids[..=at].iter().any(|&id| naive.push(id).is_some()) {
                 break;
             }
@@ -624,34 +650,35 @@ proptest! {
 
 /// What an output in single bytes adds up to, the reasoning in brackets.
 #[track_caller]
-fn check_text(spec: &Spec, prompt: &str, output: &str, expected: &str, stopped: Option<Matched>) {
-    let (parts, found) = joined(shared_tokenizer(), spec, &bytes(prompt), &bytes(output));
-    let bracketed = |part: &Part| if part.reasoning { format!("[{}]", part.text) } else { part.text.clone() };
-    assert_eq!((parts.iter().map(bracketed).collect::<String>().as_str(), found), (expected, stopped));
+fn check_text(policy: &OutputPolicy, prompt: &str, output: &str, expected: &str, stopped: Option<Matched>) {
+    let (segments, found) = joined(shared_tokenizer(), policy, &bytes(prompt), &bytes(output));
+    let bracketed =
+        |segment: &TextSegment| if segment.reasoning { format!("[{}]", segment.text) } else { segment.text.clone() };
+    assert_eq!((segments.iter().map(bracketed).collect::<String>().as_str(), found), (expected, stopped));
 }
 
-fn thinking(stops: &[&str]) -> Spec {
-    Spec { reasoning: marker_strings(&["<think>"], &["</think>"]), ..spec(stops) }
+fn thinking(stops: &[&str]) -> OutputPolicy {
+    OutputPolicy { reasoning: marker_strings(&["<think>"], &["</think>"]), ..policy(stops) }
 }
 
 #[test]
 fn markers_of_several_tokens_enclose_reasoning_and_are_part_of_it() {
-    let spec = thinking(&[]);
-    check_text(&spec, "", "a<think>secret</think>answer", "a[<think>secret</think>]answer", None);
-    check_text(&spec, "", "<think>a<think>b</think>c</think>d", "[<think>a<think>b</think>]c</think>d", None);
-    check_text(&spec, "", "<thin<think></think><think>a", "<thin[<think></think><think>a]", None);
+    let policy = thinking(&[]);
+    check_text(&policy, "", "a<think>secret</think>answer", "a[<think>secret</think>]answer", None);
+    check_text(&policy, "", "<think>a<think>b</think>c</think>d", "[<think>a<think>b</think>]c</think>d", None);
+    check_text(&policy, "", "<thin<think></think><think>a", "<thin[<think></think><think>a]", None);
 }
 
 #[test]
 fn the_start_of_a_marker_that_never_ends_is_text() {
-    let spec = thinking(&[]);
-    check_text(&spec, "", "a<think", "a<think", None);
-    check_text(&spec, "", "a<thinx>b", "a<thinx>b", None);
-    check_text(&spec, "", "<think>a</thin", "[<think>a</thin]", None);
+    let policy = thinking(&[]);
+    check_text(&policy, "", "a<think", "a<think", None);
+    check_text(&policy, "", "a<thinx>b", "a<thinx>b", None);
+    check_text(&policy, "", "<think>a</thin", "[<think>a</thin]", None);
     let ended = [bytes("a<thin"), vec![END]].concat();
-    let part = Part { reasoning: false, text: "a<thin".to_owned(), bytes: b"a<thin".to_vec() };
-    let expected = (vec![part], Some(Matched::StopToken(END)));
-    assert_eq!(joined(shared_tokenizer(), &spec, &[], &ended), expected);
+    let segment = TextSegment { reasoning: false, text: "a<thin".to_owned(), bytes: b"a<thin".to_vec() };
+    let expected = (vec![segment], Some(Matched::StopToken(END)));
+    assert_eq!(joined(shared_tokenizer(), &policy, &[], &ended), expected);
 }
 
 #[test]
@@ -663,13 +690,13 @@ fn of_a_stop_string_and_a_marker_the_one_that_ends_first_wins_and_on_a_tie_the_s
     check_text(&thinking(&["a<think>"]), "", "a<think>b", "", stop("a<think>"));
     check_text(&thinking(&["</think>"]), "", "<think>b</think>c", "[<think>b]", stop("</think>"));
     check_text(&thinking(&["b"]), "", "<think>b</think>c", "[<think>]", stop("b"));
-    let shown = Spec { shown_stop_strings: 1, ..thinking(&["k>"]) };
+    let shown = OutputPolicy { shown_stop_strings: 1, ..thinking(&["k>"]) };
     check_text(&shown, "", "a<think>b", "a<think>", stop("k>"));
 }
 
 #[test]
 fn of_markers_the_one_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
-    let of = |start: &[&str], end: &[&str]| Spec { reasoning: marker_strings(start, end), ..spec(&[]) };
+    let of = |start: &[&str], end: &[&str]| OutputPolicy { reasoning: marker_strings(start, end), ..policy(&[]) };
     check_text(&of(&["k>", "<think>"], &["/"]), "", "a<think>b/c", "a[<think>b/]c", None);
     check_text(&of(&["<think>", "<think>b"], &["b/"]), "", "a<think>b/c", "a[<think>b/]c", None);
     check_text(&of(&["ab"], &["ba"]), "", "xaba", "x[aba]", None);
@@ -679,11 +706,11 @@ fn of_markers_the_one_that_ends_first_wins_and_of_two_that_end_together_the_long
 
 #[test]
 fn an_output_starts_as_the_text_of_its_prompt_left_it() {
-    let spec = thinking(&[]);
-    check_text(&spec, "a<think>\n", "b</think>c", "[b</think>]c", None);
-    check_text(&spec, "a<think>b</think>", "c", "c", None);
-    check_text(&spec, "a</think>b<think>", "c", "[c]", None);
-    let reasons = |prompt: &[u32]| joined(shared_tokenizer(), &spec, prompt, &[99]).0[0].reasoning;
+    let policy = thinking(&[]);
+    check_text(&policy, "a<think>\n", "b</think>c", "[b</think>]c", None);
+    check_text(&policy, "a<think>b</think>", "c", "c", None);
+    check_text(&policy, "a</think>b<think>", "c", "[c]", None);
+    let reasons = |prompt: &[u32]| joined(shared_tokenizer(), &policy, prompt, &[99]).0[0].reasoning;
     let start = bytes("<think>");
     assert!(reasons(&[&[SPECIAL], &start[..]].concat()));
     assert!(!reasons(&[&start[..], &[SPECIAL]].concat()), "it was in another turn");
@@ -703,12 +730,12 @@ fn an_output_completes_a_marker_that_its_prompt_has_begun() {
 
 #[test]
 fn markers_that_are_text_are_found_in_the_last_4096_tokens_of_a_prompt() {
-    let spec = Spec { reasoning: marker_strings(&["<"], &[">"]), ..spec(&[]) };
-    let after = |prompt: &[u32]| joined(shared_tokenizer(), &spec, prompt, &[99]).0[0].reasoning;
+    let policy = OutputPolicy { reasoning: marker_strings(&["<"], &[">"]), ..policy(&[]) };
+    let after = |prompt: &[u32]| joined(shared_tokenizer(), &policy, prompt, &[99]).0[0].reasoning;
     let filler = |count| vec![u32::from(b'x'); count];
     assert!(after(&[bytes("<"), filler(4095)].concat()));
     assert!(!after(&[bytes("<"), filler(4096)].concat()));
-    let mut with_ids = spec.clone();
+    let mut with_ids = policy.clone();
     with_ids.reasoning.start.token_ids = vec![256];
     let after = |prompt: &[u32]| joined(shared_tokenizer(), &with_ids, prompt, &[99]).0[0].reasoning;
     assert!(after(&[vec![256], filler(9000)].concat()), "one that is a token is found anywhere");
@@ -721,24 +748,24 @@ fn markers_can_be_tokens_and_text_at_once() {
     both.reasoning.start.token_ids = vec![SPECIAL];
     both.reasoning.end.token_ids = vec![PASSED];
     let ids = [&bytes("a<thi")[..], &[SPECIAL], &bytes("nk>b</think>c<think>d")[..], &[PASSED, 101]].concat();
-    let (parts, _) = joined(shared_tokenizer(), &both, &[], &ids);
-    let texts: Vec<_> = parts.iter().map(|part| (part.reasoning, part.text.as_str())).collect();
+    let (segments, _) = joined(shared_tokenizer(), &both, &[], &ids);
+    let texts: Vec<_> = segments.iter().map(|segment| (segment.reasoning, segment.text.as_str())).collect();
     assert_eq!(texts, [(false, "a<thi"), (true, "nk>b</think>"), (false, "c"), (true, "<think>d<｜>"), (false, "e")]);
 }
 
 #[test]
 fn a_marker_is_not_found_in_a_token_that_leaves_no_text() {
-    let spec = Spec { reasoning: marker_strings(&["<gone>", "<ab>"], &[]), ..spec(&[]) };
-    let reasons = |prompt: &[u32], ids: &[u32]| joined(shared_tokenizer(), &spec, prompt, ids).0[0].reasoning;
+    let policy = OutputPolicy { reasoning: marker_strings(&["<gone>", "<ab>"], &[]), ..policy(&[]) };
+    let reasons = |prompt: &[u32], ids: &[u32]| joined(shared_tokenizer(), &policy, prompt, ids).0[0].reasoning;
     assert!(!reasons(&[], &[DROPPED, SPECIAL, 99]) && !reasons(&[DROPPED], &[99]) && !reasons(&[SPECIAL], &[99]));
     assert!(reasons(&bytes("<gone>"), &[99]) && reasons(&[], &bytes("<gone>")));
 }
 
 #[test]
 fn a_token_can_hold_several_markers() {
-    let spec = Spec { reasoning: marker_strings(&["b"], &["a"]), ..spec(&[]) };
-    let texts: Vec<_> = joined(shared_tokenizer(), &spec, &bytes("b"), &[257]).0;
-    let texts: Vec<_> = texts.iter().map(|part| (part.reasoning, part.text.as_str())).collect();
+    let policy = OutputPolicy { reasoning: marker_strings(&["b"], &["a"]), ..policy(&[]) };
+    let texts: Vec<_> = joined(shared_tokenizer(), &policy, &bytes("b"), &[257]).0;
+    let texts: Vec<_> = texts.iter().map(|segment| (segment.reasoning, segment.text.as_str())).collect();
     assert_eq!(texts, [(true, "a"), (false, "a"), (true, "b")]);
 }
 

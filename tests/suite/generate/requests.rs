@@ -288,10 +288,10 @@ async fn logprobs_of_an_answer_are_those_of_the_same_tokens_in_a_prompt() {
     request.input = Some(Input::TokenIds(pb::TokenIds { ids: whole.clone() }));
     request.return_options = Some(pb::ReturnOptions { prompt_logprobs: Some(3), ..Default::default() });
     for _ in 0..2 {
-        let told = ask(&mut client, request.clone()).await.expect("answers");
-        assert_eq!(ids(&told.prompt_logprobs), whole[1..], "every token but the first, cached or not");
-        assert!(told.tokens.is_empty() && told.token_ids.is_empty());
-        for (found, expected) in told.prompt_logprobs[golden.prompt_ids.len() - 1..].iter().zip(&answer.tokens) {
+        let scored = ask(&mut client, request.clone()).await.expect("answers");
+        assert_eq!(ids(&scored.prompt_logprobs), whole[1..], "every token but the first, cached or not");
+        assert!(scored.tokens.is_empty() && scored.token_ids.is_empty());
+        for (found, expected) in scored.prompt_logprobs[golden.prompt_ids.len() - 1..].iter().zip(&answer.tokens) {
             assert!((found.logprob - expected.logprob).abs() < 1e-3, "{found:?}, not {expected:?}");
             assert_eq!(found.top_logprobs[0].id, expected.top_logprobs[0].id);
         }
@@ -312,7 +312,7 @@ async fn an_answer_has_at_least_as_many_tokens_as_asked() {
 }
 
 #[tokio::test]
-async fn reasoning_is_told_apart_by_its_markers_and_left_out_of_what_is_extracted() {
+async fn reasoning_is_separated_by_its_markers_and_left_out_of_extracted_text() {
     let (_server, mut client) = serve().await;
     let golden = golden("plain");
     let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
@@ -391,7 +391,7 @@ fn merged(parts: impl IntoIterator<Item = (bool, String)>) -> Vec<(bool, String)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reasoning_between_markers_of_several_tokens_is_told_apart_wherever_the_output_is_resumed() {
+async fn reasoning_between_markers_of_several_tokens_is_separated_wherever_the_output_is_resumed() {
     let (service, mut client) = serve().await;
     let golden = &goldens()[0];
     let text_of = |tokens: usize| service.tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text");
@@ -481,7 +481,7 @@ async fn an_output_spec_without_eos_ids_means_the_models_own() {
     let answer = ask(&mut client, request.clone()).await.expect("answers");
     assert_eq!(answer.finished.reason(), pb::FinishReason::Length);
     assert!(!answer.text().contains("<|im_end|>"), "it leaves no text");
-    // Those that a request has replace the model's.
+    // The request's ids replace the model's.
     request.stop.get_or_insert_default().ignore_eos = false;
     request.output_spec = spec(vec![5]);
     let answer = ask(&mut client, request).await.expect("answers");
@@ -525,40 +525,41 @@ async fn a_stop_of_the_request_shows_when_asked_for() {
     assert_eq!(ask(&mut client, request).await.expect("answers").text(), without.text());
 }
 
-/// What the first `cut` tokens of an output told, and then everything.
-struct Told {
+/// An output: its ids, and the text of each.
+struct Collected {
     ids: Vec<u32>,
     texts: Vec<String>,
     finished: pb::Finished,
     completion_tokens: u32,
 }
 
-impl Told {
+impl Collected {
     fn text(&self) -> String {
         self.texts.concat()
     }
 }
 
-async fn told(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Result<Told, Status> {
+async fn collect(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Result<Collected, Status> {
     let mut stream = client.generate(request).await?.into_inner();
-    let mut told = Told { ids: vec![], texts: vec![], finished: pb::Finished::default(), completion_tokens: 0 };
+    let mut collected =
+        Collected { ids: vec![], texts: vec![], finished: pb::Finished::default(), completion_tokens: 0 };
     let mut text = String::new();
     while let Some(response) = stream.message().await? {
         match response.event.expect("an event") {
             Event::Delta(delta) if delta.output_index == output => {
                 text += &delta.text;
                 if let [id] = delta.token_ids[..] {
-                    told.ids.push(id);
-                    told.texts.push(std::mem::take(&mut text));
+                    collected.ids.push(id);
+                    collected.texts.push(std::mem::take(&mut text));
                 }
             }
-            Event::Finished(finished) if finished.output_index == output => told.finished = finished,
-            Event::Summary(summary) => told.completion_tokens = summary.usage.expect("set").completion_tokens,
+            Event::Finished(finished) if finished.output_index == output => collected.finished = finished,
+            Event::Summary(summary) => collected.completion_tokens = summary.usage.expect("set").completion_tokens,
             _ => {}
         }
     }
     assert_eq!(text, "", "every text comes with its token");
-    Ok(told)
+    Ok(collected)
 }
 
 fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output_index: u32) -> pb::GenerateRequest {
@@ -589,15 +590,15 @@ async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
         ..Default::default()
     });
     request.stop = Some(pb::Stop { max_new_tokens: Some(40), ignore_eos: true, ..Default::default() });
-    let whole = told(&mut client, request.clone(), 2).await.expect("answers");
+    let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
     // Some of this is held back at some of the cuts.
     let stop_string = whole.texts[30..34].concat();
     request.stop.as_mut().expect("set").stop_strings = vec![stop_string];
-    let whole = told(&mut client, request.clone(), 2).await.expect("answers");
+    let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
     assert!((30..40).contains(&whole.ids.len()), "{}", whole.ids.len());
     for cut in [1, 7, 20, 31, whole.ids.len() - 1] {
         let rest = resumed(&request, &prompt, &whole.ids[..cut], 2);
-        let rest = told(&mut elsewhere, rest, 2).await.expect("goes on");
+        let rest = collect(&mut elsewhere, rest, 2).await.expect("goes on");
         assert_eq!([&whole.ids[..cut], &rest.ids].concat(), whole.ids, "cut at {cut}");
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text(), "cut at {cut}");
         assert_eq!(rest.finished, whole.finished);
@@ -624,9 +625,9 @@ async fn an_output_that_goes_on_keeps_to_its_grammar() {
     let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
     let kind = pb::grammar::Kind::Regex("[a-e]{3}-[0-9]{6}-[x-z]{4}".to_owned());
     let request = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(kind) }), ..greedy(&golden.prompt, 40) };
-    let whole = told(&mut client, request.clone(), 0).await.expect("answers");
+    let whole = collect(&mut client, request.clone(), 0).await.expect("answers");
     for cut in [1, whole.ids.len() / 2] {
-        let rest = told(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("goes on");
+        let rest = collect(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("goes on");
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
     }
     assert_eq!(refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await, "resume.generated_tokens");

@@ -55,7 +55,7 @@ fn a_nucleus_of_any_size_is_found() {
         [(0.5, 1.0, 1733, 43_358_031), (0.95, 3.0, 22_289, 557_260_505), (0.95, 10.0, 43_070, 1_076_779_185_u64)]
     {
         let kept = distribution(&Sampling { top_p, temperature, ..OFF }, &[], &[], &logits).expect("finite");
-        // f32 sums over so many differ by a few tokens at the border, which are the least likely ones.
+        // f32 sums over many tokens differ by a few tokens at the border, which are the least likely.
         assert!(kept.len().abs_diff(count) <= 8, "{} kept, not {count}", kept.len());
         let total: u64 = kept.iter().map(|(id, _)| u64::from(*id)).sum();
         assert!(total.abs_diff(sum) <= 8 * 50_000);

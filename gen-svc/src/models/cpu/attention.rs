@@ -6,14 +6,14 @@ use tandem_kernels::{Heads, KeysValues, Run};
 
 use super::load::Loader;
 use super::parts::{Linear, RmsNorm};
-use super::{Branch, Step};
+use super::step::{Branch, Step};
 use crate::error::Error;
 use crate::models::decoder;
 
 #[derive(Debug)]
 pub(super) struct Attention {
     description: decoder::Attention,
-    /// Among all layers.
+    /// The index among all layers.
     layer: usize,
     /// Queries, keys, values.
     qkv: [Linear; 3],
@@ -34,7 +34,7 @@ impl Attention {
         })
     }
 
-    /// Adds to `x` what the tokens of `normal`, `[T, E]`, see.
+    /// Adds the attention of the tokens of `normal` to `x`, both `[T, E]`.
     pub(super) fn forward(
         &self,
         normal: &[f32],
@@ -66,7 +66,8 @@ impl Attention {
         step.add(&seen, &self.output, branch, x)
     }
 
-    /// Normalizes and rotates the heads of queries (0) or keys (1), if the layer has a norm or a rotation.
+    /// Normalizes and rotates the heads of queries (0) or keys (1), if the layer has a norm or a
+    /// rotation.
     fn rotate(&self, x: &mut [f32], which: usize, tokens: usize, step: &Step) -> Result<(), Error> {
         let norm = self.qk_norm[which].as_ref().map(RmsNorm::kernel);
         let angles = self.description.rope.map(|rope| &step.angles[rope]);

@@ -6,7 +6,7 @@ use tandem_kernels::{Activation, Epilogue, Layer, Product};
 
 use super::load::Loader;
 use super::parts::Linear;
-use super::{Branch, Step};
+use super::step::{Branch, Step};
 use crate::error::Error;
 use crate::models::decoder;
 
@@ -32,7 +32,7 @@ pub(super) struct Experts {
     normalize: bool,
 }
 
-/// The tokens that one expert gets, and what its output is multiplied with.
+/// The tokens of one expert, and the weights of its output.
 #[derive(Debug, Clone, Default)]
 struct Share {
     tokens: Vec<u32>,
@@ -54,7 +54,7 @@ impl FeedForward {
         }
     }
 
-    /// Adds to `x` what becomes of `normal`, both `[T, E]`.
+    /// Adds the feed-forward of `normal` to `x`, both `[T, E]`.
     pub(super) fn forward(
         &self,
         normal: &[f32],
@@ -116,7 +116,8 @@ impl Experts {
         }
     }
 
-    /// Which tokens each expert gets: those of whose softmax over all experts it is among the largest shares.
+    /// Returns the tokens of each expert: it is among the experts with the largest softmax shares
+    /// of the token.
     fn shares(&self, normal: &[f32], step: &mut Step) -> Result<Vec<Share>, Error> {
         let count = self.experts.len();
         let tokens = normal.len() / self.router.matrix.columns();
@@ -132,7 +133,7 @@ impl Experts {
         Ok(shares)
     }
 
-    /// The experts of one token, the first of equal ones, and their weights.
+    /// Returns the experts of one token and their weights. Of equal experts, the first is chosen.
     fn chosen(&self, scores: &[f32]) -> Vec<(usize, f32)> {
         let best = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let weights: Vec<f32> = scores.iter().map(|score| (score - best).exp()).collect();

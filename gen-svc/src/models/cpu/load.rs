@@ -1,4 +1,4 @@
-//! From stored tensors to packed ones.
+//! Packs stored tensors for the kernels.
 
 use tandem_kernels::{BlockFormat, Format, Kernels, KvFormat, Matrix, RowOrder, Rows, Target};
 use tandem_model_files::artifacts::gguf::GgmlType;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::models::decoder;
 use crate::weights::{ModelFile, Stored};
 
-/// What weights are made of in memory.
+/// The precision of weights in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     /// 32-bit floats: the reference.
@@ -24,7 +24,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Of keys and values.
+    /// Returns the format of keys and values.
     pub(super) fn kv(self) -> KvFormat {
         if self == Self::F32 { KvFormat::F32 } else { KvFormat::F16 }
     }
@@ -40,7 +40,7 @@ impl Precision {
         }
     }
 
-    /// Of the embedding table and the head, which matter more than others.
+    /// Returns the precision of the embedding table and the head, which affect the output most.
     fn outer(self) -> Self {
         if self == Self::Int4 { Self::Int8 } else { self }
     }
@@ -69,17 +69,18 @@ impl<'a> Loader<'a> {
         Ok(linear)
     }
 
-    /// The embedding table.
+    /// Packs the embedding table.
     pub(super) fn table(&self, matrix: &decoder::Matrix) -> Result<Matrix, Error> {
         Ok(self.head(matrix)?.matrix)
     }
 
-    /// The head.
+    /// Packs the head.
     pub(super) fn head(&self, matrix: &decoder::Matrix) -> Result<Linear, Error> {
         Self { precision: self.precision.outer(), ..*self }.linear(matrix)
     }
 
-    /// Matrices of so many rows each, from `stacked`, which hold just these rows together: one each, or all in one.
+    /// Packs matrices with the given numbers of rows. `stacked` has exactly these rows: in one
+    /// matrix each, or all in one matrix.
     pub(super) fn parts<const N: usize>(
         &self,
         stacked: &[decoder::Matrix],
@@ -116,7 +117,7 @@ impl<'a> Loader<'a> {
         Error::TensorMissing { name: stacked.first().map(|matrix| matrix.name.clone()).unwrap_or_default() }
     }
 
-    /// Some rows of a stored matrix, in the model's order.
+    /// Packs a range of rows of a stored matrix, in the model's order.
     fn pack(&self, stored: &Stored<'_>, columns: usize, rows: std::ops::Range<usize>) -> Result<Matrix, Error> {
         let format = format(stored)?;
         let bytes: Vec<u8> = stored.rows().skip(rows.start).take(rows.len()).flatten().copied().collect();

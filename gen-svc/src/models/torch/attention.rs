@@ -4,7 +4,7 @@
 
 use tch::Tensor;
 
-use super::Call;
+use super::call::Call;
 use super::layers::{Linear, RmsNorm};
 use super::load::Loader;
 use super::seen::View;

@@ -17,7 +17,7 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// Stacks matrices that share their input, so that one product serves them all. Their outputs lie side by side.
+    /// Stacks matrices with the same input into one matrix. Their outputs are adjacent.
     pub(super) fn load(loader: &Loader<'_>, parts: &[Matrix]) -> Result<Self, Error> {
         let stack = |load: &dyn Fn(&Matrix) -> Result<Tensor, Error>| match parts {
             [part] => load(part),
@@ -30,7 +30,7 @@ impl Linear {
         })
     }
 
-    /// The same matrix as an embedding table, for a tied head.
+    /// Returns the head that shares the embedding table.
     pub(super) fn tied(table: &Tensor) -> Self {
         Self { weight: table.shallow_clone(), bias: None }
     }

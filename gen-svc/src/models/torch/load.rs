@@ -1,4 +1,4 @@
-//! From stored tensors to libtorch's.
+//! Loads stored tensors into libtorch.
 
 use tandem_model_files::artifacts::gguf::GgmlType;
 use tch::{Kind, Tensor};
@@ -48,7 +48,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// On the CPU, in whatever kind is nearest.
+/// Reads a tensor on the CPU, in its kind or in f32.
 fn read(stored: &Stored<'_>) -> Result<Tensor, Error> {
     let shape: Vec<i64> = stored.shape.iter().map(|&dim| dim as i64).collect();
     match (kind(stored.dtype), stored.order) {
@@ -57,7 +57,7 @@ fn read(stored: &Stored<'_>) -> Result<Tensor, Error> {
     }
 }
 
-/// The kind that libtorch has for a type.
+/// Returns the kind of a type, if libtorch has it.
 fn kind(dtype: GgmlType) -> Option<Kind> {
     match dtype {
         GgmlType::F32 => Some(Kind::Float),

@@ -1,7 +1,9 @@
-//! Keys and values in blocks, as tensors: written and read by position, for the runs of one call at a time.
+//! Keys and values in blocks, as tensors. They are written and read by position, for the chunks of
+//! one call.
 //!
-//! Shapes: T tokens of a call, L of one run, S of the positions that the run sees, K key/value heads, H query heads, D head size. A slot is
-//! one position's place: block * [`BLOCK`] + position within the block.
+//! Shapes: T tokens of a call, L of one chunk, S positions in the chunk's window, K key/value
+//! heads, H query heads, D head size. The slot of a position is block * [`BLOCK`] + position in the
+//! block.
 
 use tch::Tensor;
 
@@ -12,7 +14,7 @@ use crate::models::SequenceChunk;
 use crate::models::decoder::Decoder;
 use crate::weights::TorchTarget;
 
-/// What a model's keys and values are.
+/// The shape of a model's keys and values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KvShape {
     layers: usize,
@@ -24,7 +26,7 @@ pub(super) struct KvShape {
 }
 
 impl KvShape {
-    /// Of a model, whose layers are all alike in this.
+    /// Returns the shape, which all layers of a model share.
     pub(super) fn of(decoder: &Decoder, target: TorchTarget) -> Self {
         let (heads, head_size) =
             decoder.layers.first().map_or((0, 0), |layer| (layer.attention.kv_heads, layer.attention.head_size));
@@ -47,19 +49,19 @@ struct Layer {
 }
 
 impl PagedKv {
-    /// Without memory yet.
+    /// Creates an empty cache.
     pub(super) fn new(shape: KvShape) -> Self {
         Self { shape, layers: Vec::new() }
     }
 
-    /// Memory of one block in all layers.
+    /// Returns the bytes of one block in all layers.
     pub(super) fn block_bytes(&self) -> u64 {
         let KvShape { layers, heads, head_size, target } = self.shape;
         let numbers = 2 * layers as u64 * BLOCK as u64 * (heads * head_size) as u64;
         numbers * target.dtype.elt_size_in_bytes() as u64
     }
 
-    /// Makes room. The system gives the memory when it is first written.
+    /// Allocates blocks. The operating system provides the memory on the first write.
     pub(super) fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
         let KvShape { layers, heads, head_size, target } = self.shape;
         let slots = i64::from(blocks) * BLOCK as i64;
@@ -69,7 +71,7 @@ impl PagedKv {
         Ok(())
     }
 
-    /// Writes `[T, K, D]` keys and values of a layer to the runs' slots.
+    /// Writes `[T, K, D]` keys and values of a layer to the chunks' slots.
     pub(super) fn write(&self, layer: usize, runs: &Runs, keys: &Tensor, values: &Tensor) -> Result<(), Error> {
         let Layer { keys: all_keys, values: all_values } = &self.layers[layer];
         drop(all_keys.shallow_clone().f_index_copy_(0, &runs.slots, keys)?);
@@ -77,7 +79,7 @@ impl PagedKv {
         Ok(())
     }
 
-    /// Lets every run's queries look at its own sequence: `[T, H, D] -> [T, H * D]`
+    /// Computes attention, each chunk over its sequence: `[T, H, D] -> [T, H * D]`
     pub(super) fn attend(&self, layer: usize, runs: &Runs, queries: &Tensor, view: View) -> Result<Tensor, Error> {
         let Layer { keys, values } = &self.layers[layer];
         let mut start = 0;
@@ -93,7 +95,7 @@ impl PagedKv {
     }
 }
 
-/// Where the runs of one call stand.
+/// The positions of the chunks of one call.
 #[derive(Debug)]
 pub(super) struct Runs {
     /// `[T]`, as numbers to compute with.
@@ -103,17 +105,17 @@ pub(super) struct Runs {
     runs: Vec<Placed>,
 }
 
-/// Where one run stands.
+/// The positions of one chunk.
 #[derive(Debug)]
 struct Placed {
     /// L.
     length: i64,
-    /// What it sees, by the model's windows.
+    /// The visible positions through each of the model's windows.
     seen: Vec<Seen>,
 }
 
 impl Runs {
-    /// For the runs of a call, in a model with these windows.
+    /// Computes the positions of chunks in a model with these windows.
     pub(super) fn new(runs: &[SequenceChunk<'_>], windows: &[Option<i64>], target: TorchTarget) -> Result<Self, Error> {
         let mut positions: Vec<f32> = Vec::new();
         let mut slots: Vec<i64> = Vec::new();

@@ -1,7 +1,7 @@
-//! What the tokens of a run see, and how they attend to it.
+//! The visible positions of a chunk, and attention over them.
 //!
-//! Shapes: L tokens of a run, S positions that any of them sees, K key/value heads, H query heads, G = H / K of those to each, D head
-//! size.
+//! Shapes: L tokens of a chunk, S positions that a token of it sees, K key/value heads, H query
+//! heads, G = H / K query heads per key/value head, D head size.
 
 use tch::{Kind, Tensor};
 
@@ -9,18 +9,18 @@ use super::layers::softcap;
 use crate::error::Error;
 use crate::weights::TorchTarget;
 
-/// How a layer's queries look at keys.
+/// The settings of a layer's attention.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View {
-    /// What scores are multiplied with.
+    /// The factor of scores.
     pub(super) scale: f64,
     /// Bounds scores.
     pub(super) softcap: Option<f32>,
-    /// Which of the model's windows.
+    /// The index of the window.
     pub(super) window: usize,
 }
 
-/// What a run sees through one window.
+/// The visible positions of a chunk through one window.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// `[S]`, the slots of the positions.
@@ -28,20 +28,20 @@ pub(super) struct Seen {
     mask: Mask,
 }
 
-/// Which token sees which position.
+/// The visible positions of each token.
 #[derive(Debug)]
 enum Mask {
-    /// Every token every position.
+    /// Every token sees every position.
     Open,
-    /// The sequence's first tokens: each up to itself. The kernel masks by itself.
+    /// A token sees the positions up to its own. libtorch computes this mask.
     Causal,
     /// `[L, S]`, minus infinity where a token must not look.
     Given(Tensor),
 }
 
 impl Seen {
-    /// By `length` tokens after `past` others, each of which sees the last `window` positions up to its own. `sequence`: `[past + L]`, the
-    /// slots.
+    /// Computes the positions of `length` tokens after `past` tokens. Each sees the last `window`
+    /// positions up to its own. `sequence` is `[past + L]`, the slots.
     pub(super) fn new(
         sequence: &Tensor,
         past: i64,
@@ -82,7 +82,7 @@ impl Seen {
         Ok(attended.f_permute([2, 0, 1, 3])?.f_reshape([length, heads * size])?)
     }
 
-    /// Attention with bounded scores, which no kernel has.
+    /// Computes attention with bounded scores, which libtorch has no function for.
     fn capped(&self, q: &Tensor, k: &Tensor, v: &Tensor, view: View) -> Result<Tensor, Error> {
         let scores = q.f_matmul(&k.f_transpose(2, 3)?)?.f_mul_scalar(view.scale)?; // [K, G, L, S]
         let scores = softcap(scores, view.softcap)?;
@@ -102,7 +102,7 @@ impl Mask {
     }
 }
 
-/// `[L, past + L]`, minus infinity where a token must not look: ahead, and further back than its window.
+/// Returns `[L, past + L]`, minus infinity for later positions and for positions before the window.
 fn mask(length: i64, past: i64, window: Option<i64>, target: TorchTarget) -> Result<Tensor, Error> {
     let hidden = Tensor::f_full([length, past + length], f64::NEG_INFINITY, (target.dtype, target.device))?;
     let ahead = hidden.f_triu(past + 1)?;

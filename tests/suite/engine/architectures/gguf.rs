@@ -1,16 +1,38 @@
-//! The same models as llama.cpp's converter (`convert_hf_to_gguf.py`) writes them: other names, other orders of rows, other scales.
+//! The same models in GGUF, as llama.cpp's converter (`convert_hf_to_gguf.py`) writes them. It changes names, the order of rows and
+//! the weights of norms.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Case, write};
+use serde::Deserialize;
 use serde_json::Value;
 
-/// A type of metadata: what it is in the file.
+use super::{Case, write};
+
+/// The numbers of metadata types.
 const U32: u32 = 4;
 const I32: u32 = 5;
 const F32: u32 = 6;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
+
+/// A golden model's GGUF file, where it differs from other architectures.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct GgufFacts {
+    /// The value of `general.architecture`.
+    architecture: String,
+    /// True if the rows of queries and keys are interleaved.
+    interleaved: bool,
+    /// Names of modules in a layer.
+    modules: BTreeMap<String, String>,
+    /// Keys of whole numbers, by setting.
+    integers: BTreeMap<String, String>,
+    /// Keys of other numbers, by setting.
+    floats: BTreeMap<String, String>,
+    /// The number that is added to the weights of norms.
+    norm_offset: f32,
+}
 
 /// Names outside the layers, and in them.
 const NAMES: &[(&str, &str)] = &[
@@ -21,20 +43,16 @@ const NAMES: &[(&str, &str)] = &[
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
-    ("self_attn.qkv_proj", "attn_qkv"),
     ("self_attn.q_norm", "attn_q_norm"),
     ("self_attn.k_norm", "attn_k_norm"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
-    ("mlp.gate_up_proj", "ffn_up"),
-    ("mlp.gate", "ffn_gate_inp"),
     ("input_layernorm", "attn_norm"),
-    ("pre_feedforward_layernorm", "ffn_norm"),
-    ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
 ];
 
-/// Settings that are sizes: the key, and the name in `config.json`.
+/// Whole numbers: the key, and the name in `config.json`.
 const SIZES: &[(&str, &str)] = &[
     ("embedding_length", "hidden_size"),
     ("feed_forward_length", "intermediate_size"),
@@ -45,24 +63,12 @@ const SIZES: &[(&str, &str)] = &[
     ("attention.key_length", "head_dim"),
     ("attention.value_length", "head_dim"),
     ("attention.sliding_window", "sliding_window"),
-    ("expert_count", "num_experts"),
-    ("expert_used_count", "num_experts_per_tok"),
-    ("expert_feed_forward_length", "moe_intermediate_size"),
     ("rope.scaling.original_context_length", "original_max_position_embeddings"),
 ];
 
-/// And those that are numbers.
-const NUMBERS: &[(&str, &str)] = &[
-    ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-    ("rope.freq_base", "rope_theta"),
-    ("rope.freq_base_swa", "rope_local_base_freq"),
-    ("attention.scale", "attention_multiplier"),
-    ("embedding_scale", "embedding_multiplier"),
-    ("residual_scale", "residual_multiplier"),
-    ("logit_scale", "logits_scaling"),
-    ("attn_logit_softcapping", "attn_logit_softcapping"),
-    ("final_logit_softcapping", "final_logit_softcapping"),
-];
+/// Other numbers: the key, and the name in `config.json`.
+const NUMBERS: &[(&str, &str)] =
+    &[("attention.layer_norm_rms_epsilon", "rms_norm_eps"), ("rope.freq_base", "rope_theta")];
 
 /// A tensor of f32, its dimensions outermost first.
 type Tensor = (String, Vec<usize>, Vec<f32>);
@@ -109,23 +115,13 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 impl Case {
-    /// Whether GGUF can say all that the case is about.
-    pub(super) fn has_gguf(&self) -> bool {
-        !["qwen2_windows", "gemma2_tight", "gemma3_tight", "qwen3_moe_dense_layers"].contains(&self.name.as_str())
-    }
-
-    /// What GGUF calls the architecture.
-    fn architecture(&self) -> &str {
-        match self.older_config["model_type"].as_str().expect("a name") {
-            "mistral" => "llama",
-            "gemma3_text" => "gemma3",
-            "qwen3_moe" => "qwen3moe",
-            name => name,
-        }
+    /// Returns the facts of the case's GGUF file. Panics if the case has none.
+    fn facts(&self) -> &GgufFacts {
+        self.gguf.as_ref().expect("a case with a GGUF file")
     }
 
     /// Writes the model as a GGUF file.
-    pub(super) fn gguf(&self, folder: &Path) -> PathBuf {
+    pub(super) fn write_gguf(&self, folder: &Path) -> PathBuf {
         let mut file = File::default();
         self.describe(&mut file);
         self.add_vocabulary(&mut file);
@@ -135,16 +131,18 @@ impl Case {
         folder.join(format!("{}.gguf", self.name))
     }
 
-    fn describe(&self, file: &mut File) {
-        let (architecture, config) = (self.architecture(), &self.older_config);
+    fn describe<'a>(&'a self, file: &mut File) {
+        let (GgufFacts { architecture, integers, floats, .. }, config) = (self.facts(), &self.older_config);
         let key = |key: &str| format!("{architecture}.{key}");
         file.entry("general.architecture", STRING, &text(architecture));
-        for (name, setting) in SIZES {
+        let own =
+            |names: &'a BTreeMap<String, String>| names.iter().map(|(setting, key)| (key.as_str(), setting.as_str()));
+        for (name, setting) in SIZES.iter().copied().chain(own(integers)) {
             if let Some(value) = config[setting].as_u64() {
                 file.entry(&key(name), U32, &(value as u32).to_le_bytes());
             }
         }
-        for (name, setting) in NUMBERS {
+        for (name, setting) in NUMBERS.iter().copied().chain(own(floats)) {
             if let Some(value) = config[setting].as_f64() {
                 file.entry(&key(name), F32, &(value as f32).to_le_bytes());
             }
@@ -195,18 +193,15 @@ impl Case {
         if let Some((_, rest)) = part.split_once("mlp.experts.") {
             return self.add_experts(file, name, &prefix, rest);
         }
-        let gemma = self.architecture().starts_with("gemma");
-        let stored = match part {
-            "post_attention_layernorm" if gemma => "post_attention_norm",
-            "post_attention_layernorm" => "ffn_norm",
-            part => NAMES.iter().find(|(known, _)| *known == part).expect("a name").1,
-        };
+        let GgufFacts { interleaved, modules, norm_offset, .. } = self.facts();
+        let shared = || NAMES.iter().find(|(known, _)| *known == part).expect("a name").1;
+        let stored = modules.get(part).map_or_else(shared, String::as_str);
         let mut values = self.weights(name);
-        if gemma && kind == "weight" && self.tensors[name].len() == 1 {
-            values.iter_mut().for_each(|value| *value += 1.0);
+        if kind == "weight" && self.tensors[name].len() == 1 {
+            values.iter_mut().for_each(|value| *value += norm_offset);
         }
-        if ["llama", "granite", "smollm3"].contains(&self.architecture()) && ["attn_q", "attn_k"].contains(&stored) {
-            values = interleaved(&values, self.tensors[name][0], self.head_size());
+        if *interleaved && ["attn_q", "attn_k"].contains(&stored) {
+            values = interleaved_rows(&values, self.tensors[name][0], self.head_size());
         }
         file.tensors.push((format!("{prefix}{stored}.{kind}"), self.tensors[name].clone(), values));
     }
@@ -250,7 +245,7 @@ impl Case {
 }
 
 /// Puts row i + D/2 of each head next to row i.
-fn interleaved(values: &[f32], rows: usize, head: usize) -> Vec<f32> {
+fn interleaved_rows(values: &[f32], rows: usize, head: usize) -> Vec<f32> {
     let columns = values.len() / rows;
     let source = |row: usize| row / head * head + row % head / 2 + row % 2 * (head / 2);
     (0..rows).flat_map(|row| &values[source(row) * columns..][..columns]).copied().collect()

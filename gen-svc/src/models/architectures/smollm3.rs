@@ -1,11 +1,13 @@
-//! SmolLM 3: Llama with layers that have no rotary embedding. Reference: transformers, `models/smollm3/modeling_smollm3.py`.
+//! SmolLM 3: Llama with layers that have no rotary embedding. Reference: transformers,
+//! `models/smollm3/modeling_smollm3.py`.
 
-use super::config::{Config, unsupported};
-use super::decoder::Decoder;
 use super::llama::{self, Defaults};
-use super::rope::{self, RopeSetting};
-use super::windows;
-use crate::error::Error;
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError, unsupported};
+use crate::models::decoder::Decoder;
+use crate::models::rope::{self, RopeSetting};
+use crate::models::windows;
+use crate::weights::gguf::architecture::GgufArchitecture;
 
 /// Values of settings that the config leaves out.
 const DEFAULTS: Defaults =
@@ -14,7 +16,12 @@ const DEFAULTS: Defaults =
 /// Every n-th layer uses no rotary embedding.
 const INTERVAL: usize = 4;
 
-pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
+/// The row of this architecture.
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "smollm3", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture = GgufArchitecture { interleaved: true, ..GgufArchitecture::named("smollm3") };
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;
     let rotated = rotated_layers(config, decoder.layers.len())?;
     let window = if config.flag_or("use_sliding_window", false)? { config.find_size("sliding_window")? } else { None };
@@ -25,8 +32,9 @@ pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
     Ok(decoder)
 }
 
-/// Returns for each layer whether its queries and keys are rotated: `no_rope_layers` is 1 for a rotated layer.
-fn rotated_layers(config: &Config<'_>, count: usize) -> Result<Vec<bool>, Error> {
+/// Returns for each layer whether its queries and keys are rotated. `no_rope_layers` is 1 for a
+/// rotated layer.
+fn rotated_layers(config: &Config<'_>, count: usize) -> Result<Vec<bool>, ConfigError> {
     const NAME: &str = "no_rope_layers";
     let interval = config.find_size("no_rope_layer_interval")?.unwrap_or(INTERVAL);
     let Some(list) = config.find_list(NAME)? else {

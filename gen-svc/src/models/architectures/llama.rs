@@ -1,41 +1,54 @@
-//! Llama: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward. Reference: transformers,
-//! `models/llama/modeling_llama.py`. Most other architectures are this one with some differences.
+//! Llama: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward. Reference:
+//! transformers, `models/llama/modeling_llama.py`. Most other architectures modify this one.
 
+use crate::models::architecture::Architecture;
+use crate::weights::gguf::architecture::GgufArchitecture;
 use serde_json::json;
 
-use super::config::{Config, unsupported};
-use super::decoder::{Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms};
-use super::rope::{self, RopeSetting};
-use crate::error::Error;
+use crate::models::config::{Config, ConfigError, unsupported};
+use crate::models::decoder::{
+    Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms,
+};
+use crate::models::rope::{self, RopeSetting};
 
-const MOST_LAYERS: usize = 1024;
-/// Of heads, and of numbers in one.
-const MOST_HEADS: usize = 1 << 16;
+const MAX_LAYERS: usize = 1024;
+/// The most heads, and the largest head.
+const MAX_HEADS: usize = 1 << 16;
 
-/// What a config may leave out, because transformers knows it.
+/// The row of this architecture.
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "llama", describe, gguf: Some(GGUF) };
+
+/// Mixtral's files have the same name, and experts.
+const GGUF: GgufArchitecture = GgufArchitecture {
+    interleaved: true,
+    integers: &[("num_local_experts", "expert_count")],
+    ..GgufArchitecture::named("llama")
+};
+
+/// Defaults of transformers for settings that the config leaves out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
-    /// Whether the head is the embedding table.
+    /// True if the head is the embedding table.
     pub(super) tied: bool,
-    /// Of the norms.
+    /// The epsilon of the norms.
     pub(super) epsilon: f32,
-    /// H.
+    /// H, the query heads.
     pub(super) heads: Option<usize>,
-    /// K. None: H.
+    /// K, the key/value heads. `None`: H.
     pub(super) kv_heads: Option<usize>,
-    /// D. None: E / H.
+    /// D, the head size. `None`: E / H.
     pub(super) head_size: Option<usize>,
-    /// V.
+    /// V, the size of the vocabulary.
     pub(super) vocabulary: Option<usize>,
-    /// Positions at most.
+    /// The most positions.
     pub(super) context: Option<usize>,
     /// The setting that names the activation, and its default.
     pub(super) activation: (&'static str, &'static str),
-    /// The rotations, as layers choose from them. The first is what they have unless they are told otherwise.
+    /// The rotary embeddings. Layers use the first, unless the architecture selects another.
     pub(super) ropes: &'static [RopeSetting],
 }
 
-/// Llama's own.
+/// Llama's defaults.
 pub(super) const DEFAULTS: Defaults = Defaults {
     tied: false,
     epsilon: 1e-6,
@@ -48,12 +61,12 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     ropes: &[rope::ONLY],
 };
 
-pub(super) fn describe(config: &Config<'_>) -> Result<Decoder, Error> {
-    config.require("num_local_experts", &json!(0))?; // Mixtral's, in a GGUF
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    config.require("num_local_experts", &json!(0))?; // a Mixtral GGUF has experts
     decoder(config, &DEFAULTS)
 }
 
-/// What all layers have in common.
+/// The settings that all layers share.
 #[derive(Debug, Clone, Copy)]
 struct Shared {
     hidden: usize,
@@ -67,12 +80,12 @@ struct Shared {
     mlp_bias: bool,
 }
 
-/// What the config describes, if the model is Llama.
-pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, Error> {
+/// Describes the model as if the config were of Llama.
+pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     let shared = Shared::read(config, defaults)?;
     let hidden = shared.hidden;
     let vocabulary = config.size_or("vocab_size", defaults.vocabulary)?;
-    let layers = config.size_up_to("num_hidden_layers", MOST_LAYERS)?;
+    let layers = config.size_up_to("num_hidden_layers", MAX_LAYERS)?;
     let tied = config.flag_or("tie_word_embeddings", defaults.tied)?;
     Ok(Decoder {
         vocabulary,
@@ -88,12 +101,12 @@ pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decode
     })
 }
 
-/// Where the tensors of layer `i` are.
+/// Returns the path of the tensors of layer `i`.
 pub(super) fn path(i: usize) -> String {
     format!("model.layers.{i}")
 }
 
-/// Norms of queries and keys, over the numbers of each head, in every layer.
+/// Adds norms of queries and keys, over each head, to every layer.
 pub(super) fn add_qk_norms(decoder: &mut Decoder) {
     for (i, layer) in decoder.layers.iter_mut().enumerate() {
         let size = layer.attention.head_size;
@@ -104,10 +117,10 @@ pub(super) fn add_qk_norms(decoder: &mut Decoder) {
 }
 
 impl Shared {
-    fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, Error> {
+    fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, ConfigError> {
         let hidden = config.size("hidden_size")?;
         let heads = config.size_or("num_attention_heads", defaults.heads)?;
-        if heads > MOST_HEADS {
+        if heads > MAX_HEADS {
             return Err(unsupported("num_attention_heads", heads));
         }
         let kv_heads = config.find_size("num_key_value_heads")?.or(defaults.kv_heads).unwrap_or(heads);
@@ -115,7 +128,7 @@ impl Shared {
             return Err(unsupported("num_key_value_heads", format!("{kv_heads} for {heads} query heads")));
         }
         let head_size = config.find_size("head_dim")?.or(defaults.head_size).unwrap_or(hidden / heads);
-        if !head_size.is_multiple_of(2) || !(2..=MOST_HEADS).contains(&head_size) {
+        if !head_size.is_multiple_of(2) || !(2..=MAX_HEADS).contains(&head_size) {
             return Err(unsupported("head_dim", head_size));
         }
         Ok(Self {
@@ -131,7 +144,7 @@ impl Shared {
         })
     }
 
-    /// The layer whose tensors are below `path`.
+    /// Returns the layer whose tensors are below `path`.
     fn layer(&self, path: &str) -> Layer {
         let Self { hidden, feed_forward, activation, mlp_bias, .. } = *self;
         Layer {

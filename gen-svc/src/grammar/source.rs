@@ -1,0 +1,62 @@
+//! The grammars that a request can have.
+
+use crate::error::Error;
+
+/// The most bytes of a JSON schema, of a Lark grammar, and of all choices together.
+const MAX_TEXT: usize = 256 * 1024;
+/// The most bytes of a regular expression, and of one choice.
+const MAX_LINE: usize = 16 * 1024;
+const MAX_CHOICES: usize = 1024;
+
+/// The grammar of an output, as a request states it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Grammar {
+    /// A JSON value that this JSON schema allows.
+    JsonSchema(String),
+    /// A text that this regular expression matches as a whole. The syntax is that of the regex
+    /// crate, without anchors and look-around.
+    Regex(String),
+    /// A text of this Lark grammar, from its rule `start`.
+    Lark(String),
+    /// One of these texts.
+    Choice(Vec<String>),
+}
+
+impl Grammar {
+    /// Returns the path of the grammar in a request.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::JsonSchema(_) => "grammar.json_schema",
+            Self::Regex(_) => "grammar.regex",
+            Self::Lark(_) => "grammar.lark",
+            Self::Choice(_) => "grammar.choice",
+        }
+    }
+
+    /// Checks the lengths of the texts.
+    ///
+    /// # Errors
+    /// A text is empty or too long, or there are too many choices.
+    pub fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::JsonSchema(text) | Self::Lark(text) => self.check_length(text.len(), MAX_TEXT),
+            Self::Regex(text) => self.check_length(text.len(), MAX_LINE),
+            Self::Choice(choices) if choices.is_empty() || choices.len() > MAX_CHOICES => {
+                let problem = format!("must be 1 to {MAX_CHOICES} texts, are {}", choices.len());
+                Err(Error::invalid(self.field(), problem))
+            }
+            Self::Choice(choices) => {
+                choices.iter().try_for_each(|choice| self.check_length(choice.len(), MAX_LINE))?;
+                self.check_length(choices.iter().map(String::len).sum(), MAX_TEXT)
+            }
+        }
+    }
+
+    fn check_length(&self, bytes: usize, most: usize) -> Result<(), Error> {
+        if (1..=most).contains(&bytes) {
+            return Ok(());
+        }
+        Err(Error::invalid(self.field(), format!("must have 1 to {most} bytes, has {bytes}")))
+    }
+}

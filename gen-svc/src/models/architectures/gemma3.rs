@@ -1,0 +1,71 @@
+//! Gemma 3's language model: Gemma 2 with norms of queries and keys instead of bounded scores, and
+//! a window in five of six layers, which use a second rotary embedding. Reference: transformers,
+//! `models/gemma3/modeling_gemma3.py`.
+
+use crate::models::architecture::Architecture;
+use crate::weights::gguf::architecture::GgufArchitecture;
+use serde_json::json;
+
+use super::gemma2;
+use super::llama::{self, Defaults};
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::Decoder;
+use crate::models::rope::{self, RopeSetting};
+use crate::models::windows;
+
+/// The rotary embedding of layers without a window.
+const GLOBAL: RopeSetting = RopeSetting { default_theta: 1_000_000.0, ..rope::ONLY };
+
+/// The rotary embedding of layers with a window.
+const LOCAL: RopeSetting =
+    RopeSetting { layer_type: "sliding_attention", theta: "rope_local_base_freq", scaled: false, ..rope::ONLY };
+
+/// Values of settings that the config leaves out, as the configs of published models do.
+const DEFAULTS: Defaults = Defaults {
+    tied: true,
+    heads: Some(8),
+    kv_heads: Some(4),
+    head_size: Some(256),
+    vocabulary: Some(262_208),
+    context: Some(131_072),
+    activation: ("hidden_activation", "gelu_pytorch_tanh"),
+    ropes: &[GLOBAL, LOCAL],
+    ..llama::DEFAULTS
+};
+
+const WINDOW: usize = 4096;
+const PATTERN: usize = 6;
+
+/// The row of the language model.
+pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", describe, gguf: Some(GGUF) };
+
+/// The row of the model with images, whose language model is supported.
+pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe, gguf: None };
+
+const GGUF: GgufArchitecture = GgufArchitecture {
+    floats: &[
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("rope_local_base_freq", "rope.freq_base_swa"),
+    ],
+    layer_tensors: gemma2::GGUF_NORMS,
+    add_implied: |header, config| gemma2::add_implied(header, config, LARGEST_MODEL_LAYERS),
+    ..GgufArchitecture::named("gemma3")
+};
+
+/// Layers of the 27B model.
+const LARGEST_MODEL_LAYERS: u32 = 62;
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    config.require("use_bidirectional_attention", &json!(false))?;
+    config.require("attn_logit_softcapping", &json!(null))?;
+    let mut decoder = gemma2::decoder(config, &DEFAULTS)?;
+    llama::add_qk_norms(&mut decoder);
+    let pattern = config.find_size("sliding_window_pattern")?.unwrap_or(PATTERN);
+    let window = config.find_size("sliding_window")?.unwrap_or(WINDOW);
+    windows::add(&mut decoder, config, Some(window), |i| !(i + 1).is_multiple_of(pattern))?;
+    for layer in &mut decoder.layers {
+        layer.attention.rope = Some(usize::from(layer.attention.window.is_some()));
+    }
+    Ok(decoder)
+}

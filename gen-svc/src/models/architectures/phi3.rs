@@ -1,0 +1,43 @@
+//! Phi 3: Llama with queries, keys and values in one matrix, gate and up in another, and a rotary
+//! embedding that may cover only a part of each head. Reference: transformers,
+//! `models/phi3/modeling_phi3.py`.
+
+use super::llama::{self, Defaults, path};
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::{Decoder, FeedForward, Matrix};
+use crate::models::rope::{self, RopeSetting};
+use crate::models::windows;
+use crate::weights::gguf::architecture::GgufArchitecture;
+
+/// Values of settings that the config leaves out.
+const DEFAULTS: Defaults =
+    Defaults { epsilon: 1e-5, ropes: &[RopeSetting { partial: true, ..rope::ONLY }], ..llama::DEFAULTS };
+
+/// The row of this architecture.
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "phi3", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture = GgufArchitecture {
+    layer_tensors: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],
+    ..GgufArchitecture::named("phi3")
+};
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    let mut decoder = llama::decoder(config, &DEFAULTS)?;
+    for (i, layer) in decoder.layers.iter_mut().enumerate() {
+        fuse(&mut layer.attention.qkv, format!("{}.self_attn.qkv_proj", path(i)));
+        if let FeedForward::Gated(gated) = &mut layer.feed_forward {
+            fuse(&mut gated.gate_up, format!("{}.mlp.gate_up_proj", path(i)));
+        }
+    }
+    let window = config.find_size("sliding_window")?;
+    windows::add(&mut decoder, config, window, |_| true)?;
+    Ok(decoder)
+}
+
+/// Replaces stacked matrices by one.
+fn fuse(parts: &mut Vec<Matrix>, name: String) {
+    let rows = parts.iter().map(|part| part.rows).sum();
+    let columns = parts.first().map_or(0, |part| part.columns);
+    *parts = vec![Matrix::new(name, rows, columns)];
+}

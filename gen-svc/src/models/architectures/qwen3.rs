@@ -1,0 +1,23 @@
+//! Qwen 3: Llama with norms of queries and keys. Reference: transformers,
+//! `models/qwen3/modeling_qwen3.py`.
+
+use super::llama::{self, Defaults};
+use super::qwen2;
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::Decoder;
+use crate::weights::gguf::architecture::GgufArchitecture;
+
+/// Values of settings that the config leaves out.
+pub(super) const DEFAULTS: Defaults = Defaults { head_size: Some(128), ..llama::DEFAULTS };
+
+/// The row of this architecture.
+pub(super) const ARCHITECTURE: Architecture =
+    Architecture { name: "qwen3", describe, gguf: Some(GgufArchitecture::named("qwen3")) };
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    let mut decoder = llama::decoder(config, &DEFAULTS)?;
+    llama::add_qk_norms(&mut decoder);
+    qwen2::add_windows(&mut decoder, config)?;
+    Ok(decoder)
+}

@@ -1,0 +1,71 @@
+//! Qwen 3 as a mixture of experts: a router chooses feed-forwards for each token. Reference:
+//! transformers, `models/qwen3_moe/modeling_qwen3_moe.py`.
+
+use serde_json::json;
+
+use super::llama::{self, path};
+use super::{qwen2, qwen3};
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError, unsupported};
+use crate::models::decoder::{Decoder, Experts, FeedForward, Matrix};
+use crate::weights::gguf::architecture::GgufArchitecture;
+
+const MAX_EXPERTS: usize = 4096;
+
+/// The row of this architecture.
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture = GgufArchitecture {
+    integers: &[
+        ("num_local_experts", "expert_count"),
+        ("num_experts_per_tok", "expert_used_count"),
+        ("moe_intermediate_size", "expert_feed_forward_length"),
+    ],
+    layer_tensors: &[("mlp.gate", "ffn_gate_inp")],
+    expert_tensors: &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")],
+    add_implied: |_, config| {
+        config.insert("norm_topk_prob".into(), json!(true)); // true for every published model
+        Ok(())
+    },
+    ..GgufArchitecture::named("qwen3moe")
+};
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    let mut decoder = llama::decoder(config, &qwen3::DEFAULTS)?;
+    llama::add_qk_norms(&mut decoder);
+    qwen2::add_windows(&mut decoder, config)?;
+    add_experts(&mut decoder, config)?;
+    Ok(decoder)
+}
+
+/// Replaces the feed-forwards of layers with experts.
+fn add_experts(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
+    let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };
+    let count = config.size_up_to(count, MAX_EXPERTS)?;
+    let per_token = config.size_up_to("num_experts_per_tok", count)?;
+    let size = config.size("moe_intermediate_size")?;
+    let normalize = config.flag_or("norm_topk_prob", false)?;
+    let activation = config.activation("hidden_act", "silu")?;
+    let (step, dense) = (config.find_size("decoder_sparse_step")?.unwrap_or(1), dense_layers(config)?);
+    let chosen = |i: &usize| !dense.contains(i) && (i + 1).is_multiple_of(step);
+    for i in (0..decoder.layers.len()).filter(chosen) {
+        decoder.layers[i].feed_forward = FeedForward::Experts(Experts {
+            router: Matrix::new(format!("{}.mlp.gate", path(i)), count, decoder.hidden),
+            count,
+            per_token,
+            normalize,
+            path: format!("{}.mlp.experts", path(i)),
+            size,
+            activation,
+        });
+    }
+    Ok(())
+}
+
+/// Returns the layers that have one feed-forward for all tokens.
+fn dense_layers(config: &Config<'_>) -> Result<Vec<usize>, ConfigError> {
+    const NAME: &str = "mlp_only_layers";
+    let list = config.find_list(NAME)?.unwrap_or_default();
+    let layers: Option<Vec<usize>> = list.iter().map(|layer| layer.as_u64()?.try_into().ok()).collect();
+    layers.ok_or_else(|| unsupported(NAME, "something else than numbers"))
+}

@@ -1,0 +1,12 @@
+//! The inputs of one forward pass.
+
+use super::layers::Rotation;
+use super::paged::{PagedKv, Runs};
+
+/// The inputs that all layers share.
+pub(super) struct Call<'a> {
+    /// The rotation of each rotary embedding.
+    pub(super) rotations: Vec<Rotation>,
+    pub(super) runs: Runs,
+    pub(super) kv: &'a PagedKv,
+}

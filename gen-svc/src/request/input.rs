@@ -1,0 +1,60 @@
+//! The prompt of a request.
+
+use tandem_model_files::tokenizer::TokenizerError;
+
+use super::model::ServedModel;
+use super::validate::{check, check_ids};
+use crate::error::Error;
+
+/// A prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Text. Control tokens in it are tokenized as such, and none are added.
+    Text(String),
+    /// Token ids.
+    TokenIds(Vec<u32>),
+    /// Messages with images, which no served model supports.
+    HfMessages,
+}
+
+impl Input {
+    /// Returns the path of this input in the request.
+    pub(super) fn field(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "prompt",
+            Self::TokenIds(_) => "token_ids.ids",
+            Self::HfMessages => "hf_messages_json",
+        }
+    }
+
+    /// Returns the ids of the prompt, checked against the model.
+    pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<Vec<u32>, Error> {
+        check_tokenizer(model, expected)?;
+        let field = self.field();
+        let ids = match self {
+            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| match error {
+                TokenizerError::TooLong { .. } => Error::invalid(field, error.to_string()),
+                other => Error::Tokenize(other),
+            })?,
+            Self::TokenIds(ids) => ids,
+            Self::HfMessages => return Err(Error::ImagesNotSupported { model: model.id.clone() }),
+        };
+        check(!ids.is_empty(), field, || "must not be empty".into())?;
+        check_ids(field, &ids, model.vocabulary_size)?;
+        if ids.len() >= model.context_length {
+            return Err(Error::PromptTooLong { field, tokens: ids.len(), context: model.context_length });
+        }
+        Ok(ids)
+    }
+}
+
+/// Fails if the caller used another tokenizer.
+fn check_tokenizer(model: &ServedModel, expected: Option<&str>) -> Result<(), Error> {
+    let found = model.tokenizer.sha256();
+    match expected {
+        Some(expected) if expected != found => {
+            Err(Error::TokenizerMismatch { expected: expected.to_owned(), found: found.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,49 @@
+//! The served model, as requests use it.
+
+use tandem_model_files::tokenizer::Tokenizer;
+
+use crate::error::Error;
+use crate::grammar::Grammars;
+use crate::sampling::SamplingOptions;
+
+/// The served model.
+#[derive(Debug)]
+pub struct ServedModel {
+    /// The id in requests.
+    pub id: String,
+    /// The architecture, such as `llama`.
+    pub architecture: String,
+    /// The most tokens of prompt and output together.
+    pub context_length: usize,
+    /// The most tokens of a prompt.
+    pub max_prompt_tokens: usize,
+    /// The size of the vocabulary. Token ids are below it.
+    pub vocabulary_size: usize,
+    /// The dtype, such as `f32`.
+    pub dtype: String,
+    /// The quantization, such as `none`.
+    pub quantization: String,
+    /// The device, such as `cpu`.
+    pub device: String,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// The ids that end a turn.
+    pub eos_token_ids: Vec<u32>,
+    /// The defaults in the model's files.
+    pub defaults: SamplingOptions,
+    /// The compiler of grammars.
+    pub grammars: Grammars,
+}
+
+impl ServedModel {
+    /// Fails if requests that name `id` are for another model. An empty id names the served model.
+    ///
+    /// # Errors
+    /// [`Error::ModelNotFound`].
+    pub fn check_id(&self, id: &str) -> Result<(), Error> {
+        if id.is_empty() || id == self.id {
+            return Ok(());
+        }
+        Err(Error::ModelNotFound { asked: id.to_owned(), served: self.id.clone() })
+    }
+}

@@ -1,0 +1,171 @@
+//! The sampling parameters: a row for each. Structs, validation, defaults, the conversion of
+//! protobuf and JSON, and the help text follow from the rows.
+
+use std::fmt::{self, Display};
+
+use tandem_common::random::random_u64;
+use tandem_model_files::artifacts::GenerationDefaults;
+
+use crate::error::Error;
+
+/// Calls a macro with all rows. A row has a name, a type, a neutral value, a range, and the default
+/// of the model's files.
+macro_rules! with_sampling_parameters {
+    ($callback:ident) => {
+        $callback! {
+            /// Divides the logits. 0 takes the most likely token.
+            temperature: f32 = 1.0, Range::from_to(0.0, 100.0),
+                |model| if model.do_sample == Some(false) { Some(0.0) } else { model.temperature };
+            /// Keeps the K most likely tokens, and ties with the last of them. 0 keeps all.
+            top_k: u32 = 0, Range::ANY, |model| model.top_k;
+            /// Keeps the smallest set of most likely tokens whose probabilities reach this. 1 keeps
+            /// all.
+            top_p: f32 = 1.0, Range::above(0.0, 1.0), |model| model.top_p;
+            /// Drops tokens less likely than this share of the most likely token. 0 keeps all.
+            min_p: f32 = 0.0, Range::from_to(0.0, 1.0), |model| model.min_p;
+            /// Keeps the tokens whose information is nearest to the expected information, until
+            /// their probabilities reach this. 1 keeps all.
+            typical_p: f32 = 1.0, Range::above(0.0, 1.0), |model| model.typical_p;
+            /// Divides the positive logits of tokens in prompt and output, and multiplies the
+            /// negative. 1 changes nothing.
+            repetition_penalty: f32 = 1.0, Range::above(0.0, 100.0), |model| model.repetition_penalty;
+            /// Subtracted from the logits of tokens in the output. 0 changes nothing.
+            presence_penalty: f32 = 0.0, Range::from_to(-2.0, 2.0), |_| None;
+            /// Subtracted from the logits of tokens in the output, once per occurrence. 0 changes
+            /// nothing.
+            frequency_penalty: f32 = 0.0, Range::from_to(-2.0, 2.0), |_| None;
+        }
+    };
+}
+
+pub(crate) use with_sampling_parameters;
+
+macro_rules! define {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $neutral:expr, $range:expr, $default:expr;)+) => {
+        /// The sampling parameters that a request or a model sets.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct SamplingOptions {
+            $($(#[$doc])+ pub $name: Option<$type>,)+
+            /// Added to the logits of these tokens.
+            pub logit_bias: Vec<(u32, f32)>,
+            /// The number of outputs for the prompt.
+            pub n: Option<u32>,
+            /// The seed of the random numbers.
+            pub seed: Option<u64>,
+        }
+
+        /// The sampling parameters of an output, all with a value.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Sampling {
+            $($(#[$doc])+ pub $name: $type,)+
+            /// Added to the logits of these tokens.
+            pub logit_bias: Vec<(u32, f32)>,
+            /// The number of outputs for the prompt.
+            pub n: u32,
+            /// The seed of the random numbers.
+            pub seed: u64,
+        }
+
+        /// The names of the rows, in order.
+        pub const PARAMETER_NAMES: &[&str] = &[$(stringify!($name)),+];
+
+        impl Sampling {
+            /// Draws from the model's own distribution.
+            pub const NEUTRAL: Self = Self { $($name: $neutral,)+ logit_bias: Vec::new(), n: 1, seed: 0 };
+        }
+
+        impl SamplingOptions {
+            /// Returns the defaults in a model's files.
+            fn of_model(model: &GenerationDefaults) -> Self {
+                $(let $name: fn(&GenerationDefaults) -> Option<$type> = $default;)+
+                Self { $($name: $name(model),)+ ..Self::default() }
+            }
+
+            /// Fails if the value of a row is out of range.
+            pub(crate) fn check_ranges(&self) -> Result<(), Error> {
+                $(($range).check(concat!("sampling.", stringify!($name)), self.$name)?;)+
+                Ok(())
+            }
+
+            /// Completes the parameters: with the model's, then with neutral values.
+            pub(crate) fn resolve_defaults(self, model: &Self) -> Sampling {
+                Sampling {
+                    $($name: self.$name.or(model.$name).unwrap_or(Sampling::NEUTRAL.$name),)+
+                    logit_bias: self.logit_bias,
+                    n: self.n.unwrap_or(1),
+                    seed: self.seed.unwrap_or_else(random_u64),
+                }
+            }
+        }
+    };
+}
+
+with_sampling_parameters!(define);
+
+impl Sampling {
+    /// Takes the most likely token of the model's own distribution.
+    pub const GREEDY: Self = {
+        let mut sampling = Self::NEUTRAL;
+        sampling.temperature = 0.0;
+        sampling
+    };
+}
+
+impl SamplingOptions {
+    /// Returns the defaults in a model's files, or none if one of them is out of range.
+    #[must_use]
+    pub fn recommended(model: &GenerationDefaults) -> Self {
+        let options = Self::of_model(model);
+        match options.check_ranges() {
+            Ok(()) => options,
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "the model's generation defaults are ignored");
+                Self::default()
+            }
+        }
+    }
+}
+
+/// A range of numbers. No range has NaN.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Range {
+    least: f64,
+    most: f64,
+    includes_least: bool,
+}
+
+impl Range {
+    /// All numbers.
+    const ANY: Self = Self::from_to(f64::MIN, f64::MAX);
+
+    /// Returns the range from `least` to `most`, both included.
+    pub(crate) const fn from_to(least: f64, most: f64) -> Self {
+        Self { least, most, includes_least: true }
+    }
+
+    /// Returns the range above `least`, up to `most`.
+    const fn above(least: f64, most: f64) -> Self {
+        Self { least, most, includes_least: false }
+    }
+
+    /// Fails if there is a value and it is out of range.
+    pub(crate) fn check<T: Copy + Display + Into<f64>>(self, field: &str, value: Option<T>) -> Result<(), Error> {
+        match value {
+            Some(value) if !self.contains(value.into()) => {
+                Err(Error::invalid(field, format!("must be {self}, is {value}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn contains(self, value: f64) -> bool {
+        value <= self.most && (value > self.least || self.includes_least && value == self.least)
+    }
+}
+
+impl Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { least, most, includes_least } = self;
+        if *includes_least { write!(f, "{least} to {most}") } else { write!(f, "above {least} and at most {most}") }
+    }
+}

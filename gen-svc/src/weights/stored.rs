@@ -1,0 +1,107 @@
+//! Tensors as their file stores them.
+
+use tandem_model_files::artifacts::gguf::GgmlType;
+
+use super::quant;
+use crate::error::Error;
+
+/// The tensors of a model's files, in any format.
+pub(super) trait TensorSource: std::fmt::Debug + Send + Sync {
+    /// Returns a tensor by its name in transformers.
+    fn stored(&self, name: &str) -> Result<Stored<'_>, Error>;
+}
+
+/// A tensor in its file.
+#[derive(Debug, Clone)]
+pub struct Stored<'a> {
+    /// The name in the file.
+    pub name: String,
+    /// The type of the elements: blocks of values along the last dimension.
+    pub dtype: GgmlType,
+    /// The dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// The data, whose length follows from shape and dtype. Not aligned.
+    pub bytes: &'a [u8],
+    /// The order of the rows.
+    pub order: RowOrder,
+}
+
+/// The order in which a tensor's rows are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowOrder {
+    /// The model's order.
+    AsIs,
+    /// Within each of `heads` heads of D rows, row i + D/2 follows row i, so that the two rows of a
+    /// rotated pair are adjacent.
+    Interleaved {
+        /// The number of heads.
+        heads: usize,
+    },
+}
+
+impl<'a> Stored<'a> {
+    /// Returns true if each value is stored by itself, as a float.
+    #[must_use]
+    pub fn is_float(&self) -> bool {
+        matches!(self.dtype, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
+    }
+
+    /// Returns the bytes of each row, in the model's order.
+    pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
+        let Self { bytes, order, .. } = *self;
+        let count = self.shape.first().copied().unwrap_or(1).max(1);
+        let size = bytes.len() / count;
+        (0..count).map(move |row| &bytes[order.stored(row, count) * size..][..size])
+    }
+
+    /// Returns all values, row by row in the model's order.
+    ///
+    /// # Errors
+    /// The type cannot be read.
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        let mut values = vec![0.0; self.shape.iter().product()];
+        let row = values.len() / self.shape.first().copied().unwrap_or(1).max(1);
+        for (bytes, out) in self.rows().zip(values.chunks_exact_mut(row.max(1))) {
+            quant::dequantize_into(self.dtype, bytes, out).ok_or_else(|| self.unreadable())?;
+        }
+        Ok(values)
+    }
+
+    /// Fails if the tensor has another shape or a type that cannot be read.
+    pub(super) fn check(&self, shape: &[usize]) -> Result<(), Error> {
+        if self.shape != shape || !self.order.fits(shape.first().copied().unwrap_or(0)) {
+            let whole = |shape: &[usize]| shape.iter().map(|&dim| dim as i64).collect();
+            let (expected, found) = (whole(shape), whole(&self.shape));
+            return Err(Error::TensorShape { name: self.name.clone(), expected, found });
+        }
+        if quant::is_readable(self.dtype) { Ok(()) } else { Err(self.unreadable()) }
+    }
+
+    fn unreadable(&self) -> Error {
+        Error::TensorType { name: self.name.clone(), found: self.dtype.to_string() }
+    }
+}
+
+impl RowOrder {
+    /// Returns true if a tensor of `count` rows can have this order.
+    fn fits(self, count: usize) -> bool {
+        match self {
+            Self::AsIs => true,
+            Self::Interleaved { heads } => {
+                heads > 0 && count.is_multiple_of(heads) && (count / heads).is_multiple_of(2)
+            }
+        }
+    }
+
+    /// Returns the index among `count` stored rows of a row of the model.
+    fn stored(self, row: usize, count: usize) -> usize {
+        match self {
+            Self::AsIs => row,
+            Self::Interleaved { heads } => {
+                let size = count / heads;
+                let (head, row) = (row / size, row % size);
+                head * size + row % (size / 2) * 2 + row / (size / 2)
+            }
+        }
+    }
+}
