@@ -4,7 +4,7 @@ use std::env;
 use std::path::Path;
 
 fn main() {
-    let folder = env::var("DEP_TCH_LIBTORCH_LIB").expect("torch-sys tells where libtorch is");
+    let folder = env::var("DEP_TCH_LIBTORCH_LIB").expect("torch-sys passes the folder of libtorch");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={folder}");
     for argument in link_arguments(&folder) {

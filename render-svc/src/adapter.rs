@@ -15,7 +15,7 @@ use crate::warning::Warning;
 pub struct Adapter {
     /// The name that requests pin it by and that responses contain.
     pub name: &'static str,
-    /// What it renders, in a sentence for people.
+    /// Its output in one sentence, for people.
     pub description: &'static str,
     /// Decides whether it renders for a model.
     pub matches: fn(&Model) -> Match,
@@ -32,7 +32,7 @@ pub struct Adapter {
     /// Texts that it writes at the end of an assistant's turn, the longer of two spellings first.
     /// The end that the model's own template writes is found by rendering and need not be listed.
     pub turn_ends: &'static [&'static str],
-    /// The texts around reasoning, where the adapter writes a pair of its own.
+    /// The texts around reasoning, if the adapter writes a pair.
     pub reasoning: Option<(&'static str, &'static str)>,
     /// The JSON type that tool call arguments must have. For a family, arguments of the other type
     /// are converted in the contract's dialect.
@@ -178,7 +178,7 @@ pub struct AdapterOutput {
     pub warnings: Vec<Warning>,
 }
 
-/// A media file that a marker in the prompt stands for.
+/// A media file that a marker in the prompt represents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// The kind of media.

@@ -91,7 +91,7 @@ const DEFAULT_PATIENCE_SECONDS: u64 = 5;
 #[command(next_help_heading = "Generation")]
 pub struct GenerationArgs {
     /// The generation service that tasks use: one address, or several, or a name with several behind it, which is looked up every five
-    /// seconds. An answer whose replica breaks down goes on at another. Without it, RunTask is refused and all else works.
+    /// seconds. If a replica fails, the answer resumes on another one. Without this flag, RunTask is rejected.
     #[arg(
         long,
         env = "TANDEM_GENERATE",
@@ -101,7 +101,7 @@ pub struct GenerationArgs {
     )]
     pub generate: Vec<Uri>,
 
-    /// How long a task waits for a replica when none is well, in seconds.
+    /// Maximum wait of a task for a healthy replica, in seconds.
     #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = DEFAULT_PATIENCE_SECONDS, value_name = "SECONDS")]
     pub generate_patience_seconds: u64,
 

@@ -1,4 +1,4 @@
-//! What a model's template supports, inferred once per model.
+//! The features that a model's template supports, inferred once per model.
 
 use std::ops::BitOr;
 
@@ -7,7 +7,7 @@ use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
 use crate::conversation::Object;
 
-/// What a model's template supports. All false means unknown, not unsupported.
+/// The features that a model's template supports. All false means unknown, not unsupported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Messages may have the role system.
@@ -42,8 +42,7 @@ impl Capabilities {
         FLAGS.iter().filter(|(_, flag)| *flag(&mut all)).map(|(name, _)| *name).collect()
     }
 
-    /// Returns the capabilities with exactly these flags. A template does not support what is not
-    /// named.
+    /// Returns the capabilities with exactly these flags. All others are not supported.
     ///
     /// # Errors
     /// The first unknown name, and the known ones.

@@ -37,7 +37,7 @@ pub struct ModelCatalog {
     reloading: Mutex<()>,
 }
 
-/// The ids of models by what a reload did with them.
+/// The ids of models by the outcome of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReloadOutcome {
     /// Loaded for the first time, or again.
@@ -145,7 +145,7 @@ fn log_loaded(id: &str, served: &ServedModel) {
     }
 }
 
-/// What a reload did with a model.
+/// The outcome of a reload for one model.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Loaded,

@@ -1,7 +1,7 @@
 //! A conversation as the JSON that chat templates are written against, with typed views over it.
 //!
 //! Key order and number spelling are kept, because both reach the prompt. This module imports
-//! nothing of tonic or protobuf.
+//! neither tonic nor protobuf.
 
 pub mod media;
 

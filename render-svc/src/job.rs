@@ -38,7 +38,7 @@ pub struct RenderOptions {
     pub template: Option<String>,
     /// The meaning of control tokens in the conversation's text.
     pub control_tokens: ControlTokenPolicy,
-    /// What the template supports, in place of the model's capabilities.
+    /// The template's capabilities, in place of the model's.
     pub capabilities: Option<Capabilities>,
     /// The shape in which the conversation came.
     pub dialect: Dialect,
@@ -57,7 +57,7 @@ pub enum ControlTokenPolicy {
 /// How messages are rewritten before a template sees them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Normalization {
-    /// To what the model's template supports: lists of text blocks become text, consecutive system
+    /// To the capabilities of the model's template: lists of text blocks become text, consecutive system
     /// messages become one, and the model's capabilities are met.
     #[default]
     Capability,

@@ -124,7 +124,7 @@ impl Model {
     }
 }
 
-/// Returns what the model's templates support: the default one, and tools and reasoning of the
+/// Returns the capabilities of the model's templates: the default one, and tools and reasoning of the
 /// others. The built-in formats, which render for models without templates, support system
 /// messages.
 fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_tokens: &Object) -> Capabilities {

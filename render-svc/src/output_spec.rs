@@ -30,7 +30,7 @@ pub struct OutputSpec {
     pub reasoning: Option<Reasoning>,
     /// The head of the assistant's turn as text; empty if there is none.
     pub turn_head: String,
-    /// True if the model may write further turns of others, because no end of its own turn is
+    /// True if the model may write further turns of others, because no end of its turn is
     /// known.
     pub runs_on: bool,
 }

@@ -1,4 +1,4 @@
-//! The conversation as an adapter gets it: normalized to what the model's template supports, and
+//! The conversation as an adapter gets it: normalized to the capabilities of the model's template, and
 //! checked.
 
 mod calls;
@@ -28,7 +28,7 @@ pub struct Prepared {
     pub conversation: Conversation,
     /// Warnings, with paths of the request.
     pub warnings: Vec<Warning>,
-    /// The places in the request of what was rewritten.
+    /// The places in the request of rewritten parts.
     pub origins: Origins,
 }
 

@@ -1,4 +1,4 @@
-//! Warnings: what a caller may not expect of a rendering, without failing the request.
+//! Warnings: unexpected facts about a rendering that do not fail the request.
 
 use std::collections::BTreeMap;
 

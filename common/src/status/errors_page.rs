@@ -17,7 +17,7 @@ Every failure is a gRPC status with `google.rpc` details:
 - `RetryInfo`, if the retry class is *later*: the delay before the next attempt.
 - `ResourceInfo`, if a model, an adapter or a template does not exist: its name.
 
-The retry class says what a caller should do:
+The retry class is the caller's remedy:
 
 | retry class | meaning |
 |---|---|

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tonic::Code;
 
-/// What a caller should do about a failure.
+/// The caller's remedy for a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryClass {
     /// Do not retry: the same request is expected to fail again, at every replica.
@@ -49,7 +49,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Returns what a caller should do about failures with this reason.
+            /// Returns the caller's remedy for failures with this reason.
             #[must_use]
             pub fn retry_class(self) -> RetryClass {
                 match self {

@@ -158,7 +158,7 @@ pub(crate) enum StmtKind {
     /// A block that an inheriting template would have to define.
     RequiredBlock(Name),
     Autoescape(Expr, Vec<Stmt>),
-    /// `include`, `import`, `from` or `extends`; no loader exists. The names are those that would
+    /// `include`, `import`, `from` or `extends`; no loader exists. The names are the ones that would
     /// be imported.
     Load(Expr, Vec<Name>),
     Break,
@@ -209,7 +209,7 @@ impl Stmt {
         }
     }
 
-    /// Returns true if this statement, or one inside it, is of a kind.
+    /// Returns true if this statement, or one inside it, has a kind.
     pub(crate) fn has(&self, is_such: fn(&StmtKind) -> bool) -> bool {
         is_such(&self.kind) || self.bodies().into_iter().flatten().any(|stmt| stmt.has(is_such))
     }

@@ -49,7 +49,7 @@ pub(crate) type Binary = fn(&mut dyn Interpreter, &Value, &Value) -> Fallible<Va
 /// A comparison.
 pub(crate) type Comparison = fn(&Value, &Value) -> Fallible<bool>;
 
-/// A test of a template, by what it needs.
+/// A test of a template, by its arguments.
 #[derive(Clone, Copy)]
 pub(crate) enum Predicate {
     /// Depends on the value alone.

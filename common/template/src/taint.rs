@@ -276,7 +276,7 @@ pub fn with_taint_of(text: &str, made: String) -> String {
     }
 }
 
-/// Appends what `write` makes of the stripped text, and taints what it makes of tainted runs.
+/// Appends the output of `write` for the stripped text, and taints its output for tainted runs.
 pub(crate) fn append(out: &mut String, text: &str, mut append: impl FnMut(&mut String, &str)) {
     let Ok(()) = write(out, text, |out, run| {
         append(out, run);

@@ -13,7 +13,7 @@ use crate::setup::{self, model, tokenizers, venv};
 
 /// Compare Tandem with its alternatives, in one run on this machine.
 ///
-/// Sets up what is missing and builds with optimization; the first run takes some minutes longer.
+/// Sets up the missing parts and builds with optimization; the first run takes some minutes longer.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

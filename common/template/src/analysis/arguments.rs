@@ -15,7 +15,7 @@ use crate::filters;
 pub enum ArgumentsShape {
     /// The template never reads them.
     Unread,
-    /// An object. A text would be quoted once more, or fail.
+    /// An object. A text would be quoted a second time, or fail.
     Object,
     /// The text of the JSON. An object would be printed as a Python dict.
     Text,

@@ -11,7 +11,7 @@ use crate::program::{Escaping, Function, Node, NodeKind, Step, Target};
 use crate::scope::{ScopeId, line_of, mentions};
 use crate::value::Undefined;
 
-/// The deepest nesting of blocks in a template that uses `self`: each is compiled once more for
+/// The deepest nesting of blocks in a template that uses `self`: each is compiled again for
 /// every block around it.
 const MAX_NESTED_BLOCKS: usize = 8;
 

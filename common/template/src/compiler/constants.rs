@@ -138,7 +138,7 @@ fn with_args(operand: &Node, args: &Args) -> bool {
     constant(operand).is_some() && all(args.iter())
 }
 
-/// Returns the parts of a kind of node that Jinja2 computes from constants.
+/// Returns the parts of a node that Jinja2 computes from constants.
 fn parts(kind: &NodeKind) -> Option<Vec<&Node>> {
     Some(match kind {
         NodeKind::Key(node, _) | NodeKind::Attribute(node, _) | NodeKind::Not(node) => vec![node],

@@ -81,7 +81,7 @@ impl Machine {
             NodeKind::IsText(operand, text, wanted) => self.is_text(locals, operand, text, *wanted),
             NodeKind::Compare(compare, parts) => self.compares(locals, *compare, parts),
             NodeKind::Test(test, operand, args) => self.passes(locals, *test, operand, args),
-            // `eval` never asks for the truth of its own node, so this cannot recurse without end.
+            // `eval` never asks for the truth of the same node, so this cannot recurse without end.
             _ => Ok(self.look(locals, node)?.is_true()),
         };
         truth.map_err(|error| error.at(node.line))

@@ -215,7 +215,7 @@ fn undecodable(bytes: &[u8], errors: &str) -> Fallible<String> {
     }
 }
 
-/// Returns the character that stands for a byte, given as an integer.
+/// Returns the character that represents a byte, given as an integer.
 pub(super) fn byte_arg(value: &Value) -> Fallible<char> {
     match py_value(value) {
         PyValue::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),

@@ -1,7 +1,7 @@
 //! Python's `str`, `repr`, `bool` and `json.dumps` of a `serde_json` value.
 //!
 //! Many official prompts are made of `json.dumps` and `str`, so their spelling of numbers,
-//! separators and quotes is part of the prompt. What they write of tainted text is tainted.
+//! separators and quotes is part of the prompt. Their output for tainted text is tainted.
 
 use serde_json::{Map, Value};
 

@@ -45,7 +45,7 @@ pub(crate) fn repr(value: &Value) -> Fallible<String> {
     Ok(out.finish())
 }
 
-/// Stands for an address in memory, which differs from run to run in Python.
+/// Represents an address in memory, which differs from run to run in Python.
 const ADDRESS: &str = "0x7f0000000000";
 
 /// The deepest nesting that is printed; a namespace may contain itself.

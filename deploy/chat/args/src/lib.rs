@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Talk to a model through both services.
 ///
-/// Sets up what is missing (libtorch, a small model), builds, starts gen-svc and render-svc on free loopback ports, streams
+/// Sets up the missing parts (libtorch, a small model), builds, starts gen-svc and render-svc on free loopback ports, streams
 /// the answer, and stops both. Only the answer is written to stdout.
 ///
 /// Without a prompt this is a conversation. Ctrl-C cancels an answer; /exit or Ctrl-D ends the conversation. If stdin is
@@ -65,7 +65,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Sets what is unset to the values that the default model's authors recommend. At temperature 1 a model this small
+    /// Sets unset options to the values that the default model's authors recommend. At temperature 1 a model this small
     /// loses the thread.
     #[must_use]
     pub fn or_recommended(mut self) -> Self {

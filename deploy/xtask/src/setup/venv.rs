@@ -11,7 +11,7 @@ use crate::files::{read, remove_folder, write};
 use crate::layout::Layout;
 
 /// The file that marks a complete installation. It is in the folder of one Python version, so that another version installs
-/// anew.
+/// again.
 const STAMP: &str = "tandem-requirements.txt";
 
 /// The packages that pip installs.

@@ -92,7 +92,7 @@ impl<K: StaticFormat> Kernel for Tiles<'_, K> {
     }
 }
 
-/// Returns the columns of a product: those that share a scale.
+/// Returns the columns of a product that share a scale.
 const fn columns<K: StaticFormat>() -> usize {
     if matches!(K::SPEC.scales, Scales::Halves) { BLOCK / 2 } else { BLOCK }
 }

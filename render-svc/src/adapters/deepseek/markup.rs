@@ -1,4 +1,4 @@
-//! The texts that both encoders write around what is said.
+//! The texts that both encoders write around messages.
 
 pub(super) const BOS: &str = "<｜begin▁of▁sentence｜>";
 pub(super) const EOS: &str = "<｜end▁of▁sentence｜>";

@@ -93,7 +93,10 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn unknown_role(&self) -> Invalid {
-        self.invalid("role", format!("this model knows no role {}", self.get("role").unwrap_or(&Value::Null)))
+        self.invalid(
+            "role",
+            format!("role is not supported by this model: {}", self.get("role").unwrap_or(&Value::Null)),
+        )
     }
 
     /// Returns the functions that the message declares, one JSON schema per line; None if there are
@@ -122,7 +125,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Fails if a message is to be continued that is not the assistant's.
+/// Fails if the request continues a message that is not the assistant's.
 pub(super) fn check_continued(input: &Input<'_>, last: Option<&Turn<'_>>) -> Result<(), Invalid> {
     match last {
         Some(turn) if input.continue_final_message && turn.role != "assistant" => {

@@ -406,7 +406,7 @@ fn responses<'a>(message: &'a Value, path: Path<'_>) -> Result<Vec<Response<'a>>
 
 fn tool_response<'a>(response: &'a Value, path: Path<'_>) -> Result<Response<'a>, Invalid> {
     let Some(body) = response.get("response") else {
-        return Err(path.invalid("response", "must be what the tool answered"));
+        return Err(path.invalid("response", "must be the tool's answer"));
     };
     Ok(Response { name: name_or_unknown(response, path)?, body: Cow::Borrowed(body), media: Vec::new() })
 }

@@ -99,7 +99,7 @@ impl Header {
     /// Returns a tensor by name, as a view of the file's bytes.
     ///
     /// # Panics
-    /// Panics if the bytes are not those that the header was read from.
+    /// Panics if the header was read from other bytes.
     #[must_use]
     pub fn tensor<'a>(&'a self, file: &'a [u8], name: &str) -> Option<TensorView<'a>> {
         let Entry { dtype, shape, range } = self.entries.get(name)?;

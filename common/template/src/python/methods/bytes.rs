@@ -1,4 +1,4 @@
-//! Methods of bytes: those of texts, on the characters that stand for bytes.
+//! Methods of bytes: the methods of texts, on the characters that represent bytes.
 
 use minijinja::Value;
 
