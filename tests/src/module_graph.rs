@@ -48,7 +48,9 @@ pub fn edges(root: &Path) -> Edges {
     let mut edges = Edges::new();
     for (path, module) in &all.modules {
         let imported = module.imports.values().chain(&module.globs);
-        for mention in module.mentions.iter().chain(imported) {
+        // A single name is a variable or an imported item, never a child module.
+        let is_item = |mention: &&Vec<String>| mention.len() > 1 || module.imports.contains_key(&mention[0]);
+        for mention in module.mentions.iter().filter(is_item).chain(imported) {
             if let Some(target) = all.file_of(path, mention).filter(|target| *target != module.file) {
                 let names = edges.entry(module.file.clone()).or_default().entry(target).or_default();
                 names.insert(mention.last().expect("a path has a segment").clone());
@@ -203,6 +205,9 @@ impl<'ast> Visit<'ast> for Mentions<'_> {
         }
         syn::visit::visit_path(self, path);
     }
+
+    /// A visibility such as `pub(super)` imports nothing.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let mut local = Module::default();

@@ -7,25 +7,15 @@ use std::{fs, io};
 
 use serde_json::{Map, Value};
 
-use super::{Artifacts, ArtifactsError, GenerationDefaults, Source, SpecialTokens, Templates, unique};
+use super::contents::{Artifacts, GenerationDefaults, Source, SpecialTokens, Templates, unique};
+use super::error::ArtifactsError;
+use super::names::{CONFIG, FILES, GENERATION_CONFIG, MORE_TEMPLATES, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG};
 
-pub(super) const TOKENIZER: &str = "tokenizer.json";
 /// The maximum size of `tokenizer.json`, ten times the largest known.
 pub(super) const MAX_TOKENIZER_BYTES: u64 = 512 << 20;
 /// The maximum size of the other files.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
-const CONFIG: &str = "config.json";
-const GENERATION_CONFIG: &str = "generation_config.json";
-const TEMPLATE: &str = "chat_template.jinja";
-/// The template of a model with an image or audio processor, in older repositories.
-const PROCESSOR_TEMPLATE: &str = "chat_template.json";
-const MORE_TEMPLATES: &str = "additional_chat_templates";
-
-/// The known model files.
-pub(super) const FILES: &[&str] =
-    &[TOKENIZER_CONFIG, TOKENIZER, CONFIG, GENERATION_CONFIG, TEMPLATE, PROCESSOR_TEMPLATE, MORE_TEMPLATES];
 
 /// The named special tokens of transformers, in its order. The model's own, such as `image_token`,
 /// follow.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::TokenizerError;
+use super::error::TokenizerError;
 use crate::artifacts::gguf::Gguf;
 
 #[derive(Debug, Default)]

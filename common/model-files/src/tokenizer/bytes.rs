@@ -6,7 +6,11 @@
 
 use serde_json::Value;
 
-use super::{MAX_IDS, TokenizerError};
+use super::error::TokenizerError;
+
+/// The limit of ids, above all known vocabularies. It bounds the tables that an untrusted file can
+/// cause.
+pub(super) const MAX_IDS: usize = 1 << 22;
 
 /// The bytes by id; None for ids without a token.
 pub(super) struct ByteTable {

@@ -8,8 +8,8 @@ use tokenizers::{
     Encoding, Model, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString, PreTokenizer,
 };
 
+use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
-use super::{TokenizerError, encode_error};
 
 /// The limit of a text, because the library needs 150 times its size in memory.
 const MAX_BYTES: usize = 4 << 20;

@@ -17,9 +17,9 @@ use super::added::{Part, Splitters};
 use super::bytes::alphabet;
 use super::cache::{Cache, Manner};
 use super::classic::Classic;
+use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 use super::unicode::is_doubtful;
-use super::{TokenizerError, encode_error};
 
 /// The probe, which reveals differing settings: words, spaces, digits, contractions, line breaks,
 /// several scripts, composed characters, emoji and control characters.

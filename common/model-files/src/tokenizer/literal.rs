@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use super::{AddedToken, TokenizerError};
+use super::added::AddedToken;
+use super::error::TokenizerError;
 
 /// A span of a text that is encoded separately.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
-use super::TokenizerError;
+use super::error::TokenizerError;
 
 /// The rules of one or more names.
 pub(super) struct PreTokenizer {

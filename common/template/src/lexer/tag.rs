@@ -1,11 +1,10 @@
 //! The inside of `{{ }}` and `{% %}`.
 
-use super::TokenKind;
 use super::literal::string;
+use super::token::TokenKind;
 use crate::error::CompileError;
-use crate::lexer::Lexer;
-use crate::lexer::leading_space;
 use crate::lexer::literal::number;
+use crate::lexer::state::{Lexer, leading_space};
 
 /// Longest first.
 const OPERATORS: [&str; 26] = [

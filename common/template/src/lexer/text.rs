@@ -1,6 +1,7 @@
 //! The text between tags, comments and raw blocks.
 
-use super::{Lexer, TokenKind, leading_space};
+use super::state::{Lexer, leading_space};
+use super::token::TokenKind;
 use crate::error::CompileError;
 use crate::unicode::is_space;
 

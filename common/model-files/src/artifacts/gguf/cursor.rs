@@ -1,6 +1,6 @@
 //! A bounds-checked reader of little-endian primitives. It does not allocate.
 
-use super::GgufError;
+use super::error::GgufError;
 
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],

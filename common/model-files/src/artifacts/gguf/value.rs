@@ -1,7 +1,7 @@
 //! Metadata values and their conversion.
 
-use super::GgufError;
 use super::cursor::Cursor;
+use super::error::GgufError;
 
 /// The limit of nested arrays. Known files have at most two levels.
 const MAX_DEPTH: u32 = 4;

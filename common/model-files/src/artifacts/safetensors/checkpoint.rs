@@ -5,12 +5,13 @@ use std::path::{Component, Path};
 
 use serde::Deserialize;
 
+use super::error::SafetensorsError;
+use super::file::Safetensors;
 use super::header::Entries;
-use super::{Safetensors, SafetensorsError, TensorView};
+use super::names::{FILE, INDEX};
+use super::view::TensorView;
 use crate::artifacts::hf;
 
-pub(super) const FILE: &str = "model.safetensors";
-pub(super) const INDEX: &str = "model.safetensors.index.json";
 /// The maximum number of files; the largest known models have some hundreds.
 const MAX_FILES: usize = 4096;
 const MAX_INDEX_BYTES: u64 = 64 << 20;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::{Entry, TensorView};
+use super::view::{Entry, TensorView};
 
 /// The maximum length of the JSON, a hundred times that of the largest known models.
 const MAX_HEADER_BYTES: u64 = 64 << 20;

@@ -10,11 +10,11 @@ use tokenizers::AddedToken;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::{BPE, Vocab};
 
-use super::super::TokenizerError;
 use super::super::affixes::Affixes;
 use super::super::pre::PreTokenizer;
-use super::{Built, CONTROL, Digest, Kinds, USER_DEFINED, added_token, unusable};
+use super::vocabulary::{self, Built, CONTROL, Digest, Kinds, USER_DEFINED, added_token, unusable};
 use crate::artifacts::gguf::Gguf;
+use crate::tokenizer::error::TokenizerError;
 
 pub(super) const MODEL: &str = "gpt2";
 
@@ -43,7 +43,7 @@ pub(super) fn build(gguf: &Gguf) -> Result<Built, TokenizerError> {
 
 impl<'a> Vocabulary<'a> {
     fn read(gguf: &'a Gguf) -> Result<Self, TokenizerError> {
-        let tokens = super::tokens(gguf)?;
+        let tokens = vocabulary::tokens(gguf)?;
         let kinds = Kinds::read(gguf, tokens.len())?;
         let special = kinds.ids(&[CONTROL]);
         let added = kinds.ids(&[CONTROL, USER_DEFINED]);
@@ -53,7 +53,7 @@ impl<'a> Vocabulary<'a> {
     }
 
     fn bpe(&self, whole_pieces: bool) -> Result<BPE, TokenizerError> {
-        let ids = super::ids(self.tokens)?;
+        let ids = vocabulary::ids(self.tokens)?;
         let merges = self.merges.iter().enumerate().map(|(index, merge)| {
             let pair = split_merge(merge).filter(|(left, right)| is_merge(&ids, left, right));
             let (left, right) = pair.ok_or_else(|| TokenizerError::Merge { index, merge: merge.clone() })?;

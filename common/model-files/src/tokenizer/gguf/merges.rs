@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use super::super::TokenizerError;
+use crate::tokenizer::error::TokenizerError;
 
 /// The memory limit of all merges. A vocabulary of 250,000 pieces needs a seventh. Long pieces that
 /// are prefixes of each other can need more than the size of their file.

@@ -15,10 +15,11 @@ use tokenizers::normalizers::{self, Prepend, Replace};
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper};
 
-use super::super::TokenizerError;
 use super::super::affixes::Affixes;
-use super::{Built, CONTROL, Digest, Kinds, UNKNOWN, USER_DEFINED, added_token, merges, unusable};
+use super::merges;
+use super::vocabulary::{self, Built, CONTROL, Digest, Kinds, UNKNOWN, USER_DEFINED, added_token, unusable};
 use crate::artifacts::gguf::{Gguf, GgufError, Value};
+use crate::tokenizer::error::TokenizerError;
 
 pub(super) const MODEL: &str = "llama";
 
@@ -68,7 +69,7 @@ pub(super) fn build(gguf: &Gguf) -> Result<Built, TokenizerError> {
 impl<'a> Vocabulary<'a> {
     fn read(gguf: &'a Gguf) -> Result<Self, TokenizerError> {
         refuse_unsupported(gguf)?;
-        let tokens = super::tokens(gguf)?;
+        let tokens = vocabulary::tokens(gguf)?;
         let scores = scores(gguf, tokens.len())?;
         let kinds = Kinds::read(gguf, tokens.len())?;
         let unknown = unknown(gguf, tokens, &kinds)?;
@@ -78,7 +79,7 @@ impl<'a> Vocabulary<'a> {
     }
 
     fn bpe(&self) -> Result<BPE, TokenizerError> {
-        let ids = super::ids(&self.pieces)?;
+        let ids = vocabulary::ids(&self.pieces)?;
         let merges = merges::derive(&self.pieces, &self.ranks())?;
         let vocab: Vocab = ids.into_iter().map(|(piece, id)| (piece.to_owned(), id)).collect();
         let builder = BPE::builder().vocab_and_merges(vocab, merges).fuse_unk(true).byte_fallback(true);

@@ -1,0 +1,119 @@
+//! The contents of artifacts.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use super::gguf::Gguf;
+use crate::digest::hex_sha256;
+use crate::tokenizer::Tokenizer;
+
+/// A model without its weights.
+#[derive(Debug)]
+pub struct Artifacts {
+    /// The model's name: `org/repo` inside a Hugging Face cache, else the file's stem or the
+    /// folder's name.
+    pub name: String,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// `model_type` of config.json, or `general.architecture` of a GGUF.
+    pub architecture: Option<String>,
+    /// The model's limit of tokens, prompt and output together.
+    pub context_length: Option<u32>,
+    pub special_tokens: SpecialTokens,
+    pub templates: Templates,
+    pub generation: GenerationDefaults,
+    /// The content of `config.json`. Null without the file, and for a GGUF, whose settings are in
+    /// [`Artifacts::gguf`].
+    pub config: serde_json::Value,
+    pub(super) source: Source,
+    pub(super) tokenizer: OnceLock<Tokenizer>,
+}
+
+/// Special tokens, by their names in chat templates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Name and text: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token,
+    /// then the model's own. Unset tokens are omitted, because transformers leaves them undefined
+    /// in templates.
+    pub named: Vec<(String, String)>,
+    /// Special tokens without names.
+    pub additional: Vec<String>,
+}
+
+/// The source texts of a model's chat templates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Templates {
+    pub default: Option<String>,
+    /// Templates with names, such as `tool_use` and `rag`, in the order of the file.
+    pub named: Vec<(String, String)>,
+}
+
+/// The model's recommended generation settings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GenerationDefaults {
+    /// The ids of all end-of-turn tokens.
+    pub eos_token_ids: Vec<u32>,
+    /// `false` means greedy sampling at any temperature.
+    pub do_sample: Option<bool>,
+    pub temperature: Option<f32>,
+    pub top_k: Option<u32>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    pub typical_p: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+}
+
+#[derive(Debug)]
+pub(super) enum Source {
+    Gguf(Arc<Gguf>),
+    Folder,
+}
+
+impl SpecialTokens {
+    /// Returns the text of a named token.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+}
+
+impl Templates {
+    /// Returns a template by name. The default template has the name `default`.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        if name == "default" {
+            return self.default.as_deref();
+        }
+        self.named.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+
+    /// Returns all names, `default` first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let default = self.default.as_ref().map(|_| "default");
+        default.into_iter().chain(self.named.iter().map(|(name, _)| name.as_str()))
+    }
+
+    /// Returns true if the model has no template.
+    pub fn is_empty(&self) -> bool {
+        self.default.is_none() && self.named.is_empty()
+    }
+
+    /// Returns the SHA-256 of a template's text in lower-case hex.
+    pub fn sha256(&self, name: &str) -> Option<String> {
+        self.get(name).map(|text| hex_sha256(text.as_bytes()))
+    }
+
+    pub(super) fn insert(&mut self, name: String, text: String) {
+        if name == "default" {
+            self.default = Some(text);
+        } else if let Some(slot) = self.named.iter_mut().find(|(known, _)| *known == name) {
+            slot.1 = text;
+        } else {
+            self.named.push((name, text));
+        }
+    }
+}
+
+/// Removes repeated ids. Keeps the order.
+pub(super) fn unique(ids: Vec<u32>) -> Vec<u32> {
+    let mut seen = std::collections::HashSet::new();
+    ids.into_iter().filter(|&id| seen.insert(id)).collect()
+}

@@ -1,0 +1,41 @@
+//! The errors of reading artifacts.
+
+use std::path::PathBuf;
+
+use super::gguf::GgufError;
+use super::names::FILES;
+
+/// Why artifacts could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ArtifactsError {
+    /// The path is neither a folder nor a `.gguf` file.
+    #[error("{} is neither a folder nor a .gguf file", path.display())]
+    Kind { path: PathBuf },
+    /// The folder contains none of the known model files.
+    #[error("{} contains none of {}", path.display(), FILES.join(", "))]
+    Empty { path: PathBuf },
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// A JSON file has invalid syntax.
+    #[error("{} is not valid JSON", path.display())]
+    Json {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A field of a JSON file has the wrong type.
+    #[error("{}: {field} is not {expected}", path.display())]
+    Field { path: PathBuf, field: String, expected: &'static str },
+    /// The GGUF file could not be read.
+    #[error("{}", path.display())]
+    Gguf {
+        path: PathBuf,
+        #[source]
+        source: GgufError,
+    },
+}

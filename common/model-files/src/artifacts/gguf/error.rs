@@ -1,0 +1,57 @@
+//! The errors of GGUF files.
+
+use std::path::PathBuf;
+
+/// Why a GGUF file could not be read, or a value of it is missing.
+#[derive(Debug, thiserror::Error)]
+pub enum GgufError {
+    /// The file could not be opened or mapped.
+    #[error("cannot open {}", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file does not start with `GGUF`.
+    #[error("not a GGUF file: starts with {found:02x?} instead of \"GGUF\"")]
+    Magic { found: [u8; 4] },
+    /// The version is neither 2 nor 3, or the file is big-endian.
+    #[error("unsupported GGUF version {found}; supported are 2 and 3, little-endian")]
+    Version { found: u32 },
+    /// The file ends inside a value.
+    #[error("file truncated: {what} at byte {offset} needs {needed} bytes, {left} remain")]
+    Truncated { what: &'static str, offset: u64, needed: u64, left: u64 },
+    /// A count is too large for the rest of the file.
+    #[error("{count} {what} at byte {offset} do not fit into the remaining {left} bytes")]
+    Count { what: &'static str, offset: u64, count: u64, left: u64 },
+    /// A string is not UTF-8.
+    #[error("string at byte {offset} is not UTF-8")]
+    Utf8 { offset: u64 },
+    /// A metadata value has a type that GGUF does not define.
+    #[error("unknown metadata type {id} at byte {offset}")]
+    ValueType { id: u32, offset: u64 },
+    /// Arrays are nested too deeply.
+    #[error("array at byte {offset} is nested deeper than {limit}")]
+    Depth { limit: u32, offset: u64 },
+    /// A key or a tensor name is repeated.
+    #[error("{what} {name:?} occurs twice")]
+    Duplicate { what: &'static str, name: String },
+    /// A required key is missing.
+    #[error("metadata key {key:?} is missing")]
+    Missing { key: String },
+    /// A key's value has the wrong type.
+    #[error("metadata key {key:?} is {found}, expected {expected}")]
+    WrongType { key: String, expected: &'static str, found: String },
+    /// `general.alignment` is invalid.
+    #[error("general.alignment is {found}, expected a power of two from 8 to 65536")]
+    Alignment { found: u32 },
+    /// A tensor has a type that ggml does not define.
+    #[error("tensor {tensor:?} has unknown type {id}")]
+    TensorType { tensor: String, id: u32 },
+    /// A tensor has an invalid shape.
+    #[error("tensor {tensor:?} has invalid shape {dims:?} (innermost first): {why}")]
+    Shape { tensor: String, dims: Vec<u64>, why: &'static str },
+    /// A tensor's data is outside of the file or not aligned.
+    #[error("tensor {tensor:?}: {size} bytes at offset {offset} of the data {why} ({available} bytes of data)")]
+    Data { tensor: String, offset: u64, size: u64, available: u64, why: &'static str },
+}

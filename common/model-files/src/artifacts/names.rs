@@ -1,0 +1,14 @@
+//! The names of the files in a model's folder.
+
+pub(super) const TOKENIZER: &str = "tokenizer.json";
+pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub(super) const CONFIG: &str = "config.json";
+pub(super) const GENERATION_CONFIG: &str = "generation_config.json";
+pub(super) const TEMPLATE: &str = "chat_template.jinja";
+/// The template of a model with an image or audio processor, in older repositories.
+pub(super) const PROCESSOR_TEMPLATE: &str = "chat_template.json";
+pub(super) const MORE_TEMPLATES: &str = "additional_chat_templates";
+
+/// The known model files.
+pub(super) const FILES: &[&str] =
+    &[TOKENIZER_CONFIG, TOKENIZER, CONFIG, GENERATION_CONFIG, TEMPLATE, PROCESSOR_TEMPLATE, MORE_TEMPLATES];

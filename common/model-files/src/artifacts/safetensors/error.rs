@@ -1,0 +1,41 @@
+//! The errors of safetensors files.
+
+use std::path::PathBuf;
+
+use super::header::HeaderError;
+use super::names::{FILE, INDEX};
+
+/// Why a model's safetensors files could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SafetensorsError {
+    /// The folder contains neither a single file nor an index.
+    #[error("{} contains neither {} nor {}", path.display(), FILE, INDEX)]
+    None { path: PathBuf },
+    /// A file could not be opened or mapped.
+    #[error("cannot open {}", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The header of a file is invalid.
+    #[error("{}", path.display())]
+    Header {
+        path: PathBuf,
+        #[source]
+        source: HeaderError,
+    },
+    /// The index is invalid.
+    #[error("{} is not a valid index", path.display())]
+    Index {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The index names too many files.
+    #[error("{} names {count} files, limit {limit}", path.display())]
+    Files { path: PathBuf, count: usize, limit: usize },
+    /// The index names a file outside of the model's folder.
+    #[error("{} names {file:?}, which is not a plain file name", path.display())]
+    FileName { path: PathBuf, file: String },
+}
