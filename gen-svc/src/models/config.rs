@@ -70,7 +70,7 @@ impl<'a> Config<'a> {
 
     /// Returns a size: a whole number from 1.
     pub(super) fn size(&self, name: &'static str) -> Result<usize, ConfigError> {
-        self.find_size(name)?.ok_or_else(|| ConfigError::Missing { name })
+        self.find_size(name)?.ok_or(ConfigError::Missing { name })
     }
 
     /// Returns an optional size.
@@ -163,7 +163,7 @@ impl<'a> Config<'a> {
 
     /// Returns a list of exactly `count` numbers above zero.
     pub(super) fn floats(&self, name: &'static str, count: usize) -> Result<Vec<f32>, ConfigError> {
-        let list = self.find_list(name)?.ok_or_else(|| ConfigError::Missing { name })?;
+        let list = self.find_list(name)?.ok_or(ConfigError::Missing { name })?;
         let float =
             |value: &Value| value.as_f64().map(|float| float as f32).filter(|float| float.is_normal() && *float > 0.0);
         let floats: Option<Vec<f32>> = list.iter().map(float).collect();

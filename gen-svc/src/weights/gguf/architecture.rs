@@ -11,13 +11,16 @@ pub type Name = (&'static str, &'static str);
 /// A config under the names of `config.json`.
 pub type ConfigMap = Map<String, Value>;
 
+/// A test of a file.
+pub type Condition = fn(&GgufHeader) -> Result<bool, Error>;
+
 /// How GGUF files store one architecture, besides the names that all architectures share.
 #[derive(Debug, Clone, Copy)]
 pub struct GgufArchitecture {
     /// The value of `general.architecture`.
     pub name: &'static str,
     /// Selects the files of this architecture where several share a name. `None`: all other files.
-    pub condition: Option<fn(&GgufHeader) -> Result<bool, Error>>,
+    pub condition: Option<Condition>,
     /// True if the converter interleaves the rows of queries and keys.
     pub interleaved: bool,
     /// Whole numbers of the header: the setting, and the key after the architecture's name.
@@ -53,7 +56,7 @@ impl GgufArchitecture {
     /// # Errors
     /// A value that the condition reads has the wrong type.
     pub fn is_of(&self, header: &GgufHeader) -> Result<bool, Error> {
-        let is_met = |condition: fn(&GgufHeader) -> Result<bool, Error>| condition(header);
+        let is_met = |condition: Condition| condition(header);
         Ok(self.name == header.architecture() && self.condition.map_or(Ok(true), is_met)?)
     }
 }
