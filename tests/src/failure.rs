@@ -1,10 +1,10 @@
-//! Typed failures, read as a client reads them.
+//! Typed failures, in the form that a client reads.
 
 use tandem_common::status::{Reason, RetryClass};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-/// What a client can tell of a failure.
+/// The fields of a failure that a client reads.
 #[derive(Debug)]
 pub struct Failed {
     pub code: Code,
@@ -12,7 +12,8 @@ pub struct Failed {
     pub field: Option<String>,
 }
 
-/// Every failure has an ErrorInfo of our domain, and by its reason what else a client needs.
+/// Checks a failure and returns its fields. Every failure has an ErrorInfo of the domain `tandem`,
+/// and the further details that its reason requires.
 #[track_caller]
 pub fn failed(status: &Status) -> Failed {
     let details = status.get_error_details();

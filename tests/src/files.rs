@@ -1,4 +1,5 @@
-//! Paths of what tests use: the repository, the default model, the corpus, Python, Envoy, and the project's binaries.
+//! Paths of the files that tests use: the repository, the default model, the corpus, Python, Envoy,
+//! and the project's binaries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,16 +7,16 @@ use std::sync::Mutex;
 
 use tandem_model_files::artifacts::Artifacts;
 
-/// The repository's root.
+/// Returns the repository's root.
 #[must_use]
 pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
 }
 
-/// The default model's file.
+/// Returns the default model's file.
 ///
 /// # Panics
-/// It is not there: `cargo xtask setup` fetches it.
+/// If the file is missing: `cargo xtask setup` fetches it.
 #[must_use]
 pub fn default_model() -> PathBuf {
     let path = repository().join(".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf");
@@ -23,24 +24,25 @@ pub fn default_model() -> PathBuf {
     path
 }
 
-/// The corpus beside the repository, where there is one.
+/// Returns the corpus beside the repository, if it exists.
 #[must_use]
 pub fn corpus() -> Option<PathBuf> {
     let path = repository().parent()?.join("shared/corpus");
     path.is_dir().then_some(path)
 }
 
-/// The Python that has the client's packages: TANDEM_PYTHON, or the environment that `cargo xtask test` makes.
+/// Returns the Python that has the client's packages: TANDEM_PYTHON, or the environment that `cargo
+/// xtask test` makes.
 #[must_use]
 pub fn python() -> Command {
     let made = repository().join(".tandem/venv/bin/python");
     Command::new(std::env::var_os("TANDEM_PYTHON").map_or(made, PathBuf::from))
 }
 
-/// Envoy: TANDEM_ENVOY, or the one that `cargo xtask test` fetches.
+/// Returns the Envoy binary: TANDEM_ENVOY, or the binary that `cargo xtask test` fetches.
 ///
 /// # Panics
-/// It is not there.
+/// If the binary is missing.
 #[must_use]
 pub fn envoy() -> PathBuf {
     let fetched = repository().join(".tandem/envoy/envoy");
@@ -49,10 +51,10 @@ pub fn envoy() -> PathBuf {
     path
 }
 
-/// Builds one of the project's binaries and returns its path: a test's own build makes only the test.
+/// Builds one of the project's binaries and returns its path. `cargo test` builds only the test.
 ///
 /// # Panics
-/// It does not build.
+/// If the build fails.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -67,16 +69,16 @@ pub fn binary(name: &str) -> PathBuf {
     profile_folder().join(name)
 }
 
-/// The folder of this build's binaries: `target/PROFILE`.
+/// Returns the folder of this build's binaries: `target/PROFILE`.
 fn profile_folder() -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     test.ancestors().nth(2).expect("the test is in target/PROFILE/deps").to_path_buf()
 }
 
-/// A folder for files that a test makes: `target/tmp`.
+/// Returns a folder for files that a test makes: `target/tmp`.
 ///
 /// # Panics
-/// It cannot be made.
+/// If the folder cannot be made.
 #[must_use]
 pub fn scratch() -> PathBuf {
     let folder = profile_folder().parent().expect("target").join("tmp");
@@ -84,10 +86,10 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// The default model's artifacts.
+/// Reads the default model's artifacts.
 ///
 /// # Panics
-/// They cannot be read.
+/// If the artifacts cannot be read.
 #[must_use]
 pub fn default_artifacts() -> Artifacts {
     Artifacts::load(&default_model()).expect("the default model")

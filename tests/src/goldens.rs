@@ -5,25 +5,26 @@ use serde_json::Value;
 
 use crate::files::repository;
 
-/// What transformers makes of the default model, from `goldens/make_smollm2.py`.
+/// One golden of the default model: transformers' output, from `goldens/make_smollm2.py`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Golden {
-    /// Names the case.
+    /// The case's name.
     pub id: String,
-    /// Role and content.
+    /// The messages: role and content.
     pub messages: Vec<Value>,
-    /// The prompt that the model's template makes of them.
+    /// The prompt that the model's template renders from the messages.
     pub prompt: String,
-    /// Its token ids.
+    /// The prompt's token ids.
     pub prompt_ids: Vec<u32>,
-    /// The 64 ids that greedy decoding goes on with in f32, fewer where an eos ended it.
+    /// The first 64 ids that greedy decoding in f32 generates; fewer if an eos token ended the
+    /// output.
     pub greedy_ids: Vec<u32>,
 }
 
-/// Every golden of `goldens/smollm2.json`.
+/// Returns every golden of `goldens/smollm2.json`.
 ///
 /// # Panics
-/// The file is not what its script writes.
+/// If the file is missing or has another format than the script writes.
 #[must_use]
 pub fn goldens() -> Vec<Golden> {
     let path = repository().join("tests/goldens/smollm2.json");

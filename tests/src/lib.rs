@@ -1,4 +1,5 @@
-//! Helpers of the tests, by role. None needs libtorch; `tests/full` has those that do.
+//! Helpers of the tests, by role. None needs libtorch. The helpers that need it are in
+//! `tests/full`.
 
 pub mod conversations;
 pub mod corpus;

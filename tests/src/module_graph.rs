@@ -17,13 +17,13 @@ type ModulePath = Vec<String>;
 /// Edges between files, each with the names that the first file takes from the second.
 pub type Edges = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
-/// What a module declares.
+/// The declarations of one module.
 #[derive(Debug, Default)]
 struct Module {
     file: PathBuf,
     /// Names of the items that the module defines.
     defines: BTreeSet<String>,
-    /// Imported names and the paths they stand for, as written.
+    /// Imported names with their paths, as written.
     imports: BTreeMap<String, Vec<String>>,
     /// Modules whose names are all imported, as written.
     globs: Vec<Vec<String>>,
@@ -118,12 +118,13 @@ impl Crate {
         self.modules.insert(path, module);
     }
 
-    /// The file that defines what `path` names when it is written in the module `from`.
+    /// Returns the file that defines the item `path`, written in the module `from`.
     fn file_of(&self, from: &[String], path: &[String]) -> Option<PathBuf> {
         self.resolve(from, path, 16).map(|module| self.modules[&module].file.clone())
     }
 
-    /// The module that defines what `path` names. `None` for names of other crates and for local names.
+    /// Returns the module that defines the item `path`. `None` for names of other crates and for
+    /// local names.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {

@@ -1,7 +1,7 @@
 //! Pseudorandom numbers, the same for the same seed.
 
-/// SplitMix64 of a counter: numbers that Python makes just so for the goldens. Source: Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014.
+/// Returns one number of SplitMix64 for a counter. The goldens' Python scripts compute the same
+/// numbers. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 #[must_use]
 pub fn scramble(counter: u64) -> u64 {
     let z = counter.wrapping_add(SCRAMBLE_STEP);
@@ -12,34 +12,35 @@ pub fn scramble(counter: u64) -> u64 {
 
 const SCRAMBLE_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Numbers as random as tests need them, the same for the same seed.
+/// A pseudorandom number generator that is good enough for tests, with the same output for the same
+/// seed.
 #[derive(Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// Any 64 bits.
+    /// Returns any 64 bits.
     pub fn bits(&mut self) -> u64 {
         let bits = scramble(self.0);
         self.0 = self.0.wrapping_add(SCRAMBLE_STEP);
         bits
     }
 
-    /// One of the numbers below `end`, nearly all as likely.
+    /// Returns a number below `end`, nearly uniformly distributed.
     pub fn below(&mut self, end: u64) -> u64 {
         self.bits() % end
     }
 
-    /// Within -1..1.
+    /// Returns a number within -1..1.
     pub fn float(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    /// So many, each within -1..1.
+    /// Returns `count` numbers, each within -1..1.
     pub fn floats(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.float()).collect()
     }
 
-    /// So many bytes.
+    /// Returns `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.bits() as u8).collect()
     }

@@ -9,7 +9,8 @@ use render_svc::render::render;
 use serde_json::Value;
 use tandem_template::LocalTime;
 
-/// A request to an adapter: a JSON object with `messages`, `tools`, `documents` and `template_args`.
+/// A request to an adapter, from a JSON object with `messages`, `tools`, `documents` and
+/// `template_args`.
 #[derive(Debug)]
 pub struct AdapterRequest {
     conversation: Conversation,
@@ -18,11 +19,11 @@ pub struct AdapterRequest {
 }
 
 impl AdapterRequest {
-    /// The keys `continue_final_message` and `add_generation_prompt`, whatever their values, continue the last message and leave
-    /// out the beginning of an answer.
+    /// Reads a request from JSON. The keys `continue_final_message` and `add_generation_prompt`,
+    /// with any value, continue the last message and omit the generation prompt.
     ///
     /// # Panics
-    /// There are no messages.
+    /// If there are no messages.
     #[must_use]
     pub fn new(request: &Value) -> Self {
         let continue_final_message = request.get("continue_final_message").is_some();
@@ -38,7 +39,7 @@ impl AdapterRequest {
         }
     }
 
-    /// What an adapter is given.
+    /// Returns the adapter's input.
     #[must_use]
     pub fn input(&self) -> Input<'_> {
         Input {
@@ -54,10 +55,10 @@ impl AdapterRequest {
     }
 }
 
-/// What the command line answers to a JSON request.
+/// Returns the command line's answer to a JSON request.
 ///
 /// # Panics
-/// The request cannot be read.
+/// If the request cannot be read.
 #[must_use]
 pub fn answer(models: &ModelTable, request: &Value) -> Value {
     let job = cli::json::request(&request.to_string(), LocalTime::EPOCH);

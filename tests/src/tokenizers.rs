@@ -1,4 +1,4 @@
-//! Tokenizers made by tests, and both encoders held against each other.
+//! Tokenizers made by tests, and the comparison of both encoders.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use tandem_model_files::tokenizer::{EncodeOptions, Tokenizer};
 use crate::error_texts;
 use crate::gguf_file::File;
 
-/// What transformers makes of the default model.
+/// Returns the goldens of the default model, made with transformers.
 pub fn goldens() -> Value {
     serde_json::from_str(include_str!("../goldens/smollm2.json")).expect("a golden file")
 }
 
-/// A list of ids in a golden file.
+/// Reads a list of ids of a golden file.
 pub fn ids(value: &Value) -> Vec<u32> {
     serde_json::from_value(value.clone()).expect("a list of ids")
 }
@@ -39,19 +39,19 @@ pub fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     tokenizer.encode(text, false).expect("text")
 }
 
-/// The classic encoder's ids, which alone knows where they came from.
+/// Returns the classic encoder's ids. Only the classic encoder reports offsets.
 pub fn classic(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
     let options = EncodeOptions { literal, offsets: true, ..EncodeOptions::default() };
     tokenizer.encode_with(text, &options).expect("text").ids
 }
 
-/// The ids of a text in which these ranges are literal.
+/// Returns the ids of a text in which these ranges are literal.
 pub fn literal_ids(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
     let options = EncodeOptions { literal, ..EncodeOptions::default() };
     tokenizer.encode_with(text, &options).expect("text").ids
 }
 
-/// A text, and in it, ascending, the ranges that are literal.
+/// Generates a text with its literal ranges in ascending order.
 pub fn texts(fragment: BoxedStrategy<String>) -> impl Strategy<Value = (String, Vec<Range<usize>>)> {
     let parts = prop::collection::vec((fragment, 0..6u8, 1..40usize), 0..24);
     parts.prop_map(|parts| {
@@ -67,7 +67,8 @@ pub fn texts(fragment: BoxedStrategy<String>) -> impl Strategy<Value = (String, 
     })
 }
 
-/// Both encoders agree on a text, and again when it is remembered, and with literal ranges.
+/// Checks that both encoders agree on a text: with an empty cache, with the text cached, and with
+/// literal ranges.
 pub fn agree(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) {
     let expected = classic(tokenizer, text, &[]);
     assert_eq!(plain(tokenizer, text), expected, "{text:?}");
@@ -81,8 +82,8 @@ pub fn bpe(tokens: &[&str]) -> Value {
     json!({"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": true, "unk_token": null, "dropout": null})
 }
 
-/// A byte-level tokenizer.json: ids 0 to 255 are the bytes, then come `longer` tokens, then `added` ones with whether
-/// they are special.
+/// Returns a byte-level tokenizer.json: ids 0 to 255 are the bytes, then the `longer` tokens, then
+/// the `added` tokens. Each added token has a flag that makes it special.
 pub fn byte_level(longer: &[&[u8]], added: &[(&str, bool)]) -> Tokenizer {
     let bytes: Vec<String> =
         (0..=255u8).map(|byte| spelled(&[byte])).chain(longer.iter().map(|token| spelled(token))).collect();
@@ -93,7 +94,8 @@ pub fn byte_level(longer: &[&[u8]], added: &[(&str, bool)]) -> Tokenizer {
     Tokenizer::from_json(&json_tokenizer(bpe(&tokens), decoder, &added), &[]).expect("a sound tokenizer.json")
 }
 
-/// Bytes in the byte-level alphabet: printable Latin-1 as itself, the rest counted up from U+0100.
+/// Spells bytes in the byte-level alphabet: printable Latin-1 as itself, the other bytes in order
+/// from U+0100.
 pub fn spelled(bytes: &[u8]) -> String {
     let printable = |byte: u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let others: Vec<u8> = (0..=255).filter(|&byte| !printable(byte)).collect();
@@ -104,7 +106,7 @@ pub fn spelled(bytes: &[u8]) -> String {
     bytes.iter().map(char_of).collect()
 }
 
-/// A tokenizer.json with this model, decoder and added tokens.
+/// Returns a tokenizer.json with this model, decoder and added tokens.
 pub fn json_tokenizer(model: Value, decoder: Value, added: &[(u32, &str, bool)]) -> Vec<u8> {
     let added: Vec<_> = added
         .iter()

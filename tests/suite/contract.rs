@@ -1,4 +1,4 @@
-//! What the contract promises: reasons, the registry, the validation of templates.
+//! Guarantees of the contract: reasons, the registry, the validation of templates.
 
 mod error_texts;
 mod reasons;

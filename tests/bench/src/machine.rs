@@ -51,9 +51,11 @@ pub(crate) fn resident(process: u32) -> Option<u64> {
 
 /// Returns the CPU time of a process.
 pub(crate) fn cpu_time(process: u32) -> Option<Duration> {
-    const TICK: Duration = Duration::from_millis(10); // Linux tells it so on every machine.
+    // Linux reports 100 ticks per second on every machine.
+    const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?; // What is before may have spaces.
+    // The process name before the bracket may contain spaces.
+    let (_, fields) = stat.rsplit_once(')')?;
     let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().ok());
     Some(TICK * ticks.sum::<Option<u32>>()?)
 }

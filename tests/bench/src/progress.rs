@@ -1,6 +1,6 @@
 //! Progress, printed apart from the results.
 
-/// Prints what is measured now to stderr.
+/// Prints the current measurement to stderr.
 pub(crate) fn progress(what: &str) {
     eprintln!("  {what}");
 }

@@ -1,4 +1,5 @@
-//! Any bytes as a request: JSON text for the command line, or a `RenderRequest` of the contract, rendered by every adapter.
+//! Renders arbitrary bytes as a request with every adapter. The bytes are JSON text for the command
+//! line, or a `RenderRequest` of the contract.
 
 #![no_main]
 
@@ -22,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::Request;
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
-/// Folder and chat template: one model with a template of its own, one without.
+/// Folder and chat template: one model with its own template, one without a template.
 const MODELS: [(&str, Option<&str>); 2] =
     [("tools", Some(include_str!("../../differential/templates/tools.jinja"))), ("bare", None)];
 
@@ -47,7 +48,7 @@ fn write_model(root: &Path, (name, template): &(&str, Option<&str>)) -> std::pat
     folder
 }
 
-/// Each model with its own adapter, and with every adapter pinned.
+/// Returns each model with its default adapter, and with every adapter pinned.
 fn targets() -> impl Iterator<Item = (&'static str, Option<String>)> {
     let adapters = || ADAPTERS.iter().map(|adapter| Some(adapter.name.to_owned()));
     MODELS.into_iter().flat_map(move |(model, _)| adapters().chain([None]).map(move |adapter| (model, adapter)))

@@ -1,4 +1,4 @@
-//! The golden file of error texts is well formed.
+//! The golden file of error texts has one text per case.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The table of reasons that clients read is the one that the services are made of.
+//! The table of reasons that clients read equals the services' own table.
 
 use std::collections::HashSet;
 

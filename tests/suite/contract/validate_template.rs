@@ -1,4 +1,4 @@
-//! ValidateTemplate, and what is told of a conversation that a template will not show whole.
+//! ValidateTemplate, and Render's warnings about a conversation that a template shows only in part.
 
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::render::v1 as pb;
@@ -43,7 +43,8 @@ async fn a_valid_template_tells_what_it_takes() {
     assert_eq!(info.sha256.len(), 64);
 }
 
-/// The warnings of a conversation with tools, documents, two arguments and a call, for a template.
+/// Returns a template's warnings for a conversation with tools, documents, two arguments and a
+/// call.
 async fn warnings(template: &str, arguments_json: &str) -> Vec<(pb::WarningCode, String)> {
     let (_service, mut client) = serve(template).await;
     let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json: arguments_json.to_owned() };

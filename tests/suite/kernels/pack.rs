@@ -8,7 +8,7 @@ fn pack(format: Format, columns: usize, bytes: &[u8], order: RowOrder, target: T
     KERNELS[0].pack(&Rows { format, columns, bytes, order }, target)
 }
 
-/// Returns the number that an f16 stands for.
+/// Returns the value of an f16, given its bits.
 fn half(bits: u16) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15, i32::from(bits >> 10 & 31), f32::from(bits & 1023));
     let magnitude = match exponent {

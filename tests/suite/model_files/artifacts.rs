@@ -1,4 +1,4 @@
-//! What is known of a model without its weights, from a GGUF header and from Hugging Face folders.
+//! A model's metadata, read without its weights from a GGUF header and from Hugging Face folders.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use tandem_tests::default_artifacts;
 use tandem_tests::error_texts::golden;
 use tandem_tests::gguf_file::File;
 
-/// A folder with these files. `name` must be the test's own.
+/// Makes a folder with these files. `name` must be unique to the test.
 fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("artifacts").join(name);
-    let _ = std::fs::remove_dir_all(&folder); // of an earlier run
+    let _ = std::fs::remove_dir_all(&folder); // Removes the folder of an earlier run.
     for (file, text) in files {
         let path = folder.join(file);
         std::fs::create_dir_all(path.parent().expect("it has one")).expect("the test's folder can be written");

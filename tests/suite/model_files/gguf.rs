@@ -1,4 +1,4 @@
-//! The GGUF reader: what a sound file holds, and that a lying one costs an error and nothing else.
+//! The GGUF reader: the contents of a valid file, and errors for invalid files.
 
 use tandem_model_files::artifacts::gguf::{Array, GgmlType, Gguf, GgufError, Value};
 use tandem_tests::error_texts;
@@ -10,7 +10,7 @@ fn refused(bytes: &[u8], case: &str) {
     error_texts::check(&format!("gguf/{case}"), &error.to_string());
 }
 
-/// A sound file with two tensors.
+/// Returns a valid file with two tensors.
 fn sound() -> File {
     File::new()
         .text("general.architecture", "llama")

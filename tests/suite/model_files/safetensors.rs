@@ -1,4 +1,4 @@
-//! The safetensors reader: what a sound folder holds, and that a lying file costs an error and nothing else.
+//! The safetensors reader: the contents of a valid folder, and errors for invalid files.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ fn an_index_that_lies_is_refused() {
 }
 
 proptest! {
-    /// Whatever the bytes, there is an answer, and every tensor lies in the file.
+    /// Arbitrary bytes give a result or an error, and every tensor is within the file.
     #[test]
     fn any_bytes_are_read_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0..200_usize, change in any::<u8>()) {
         let _ = Header::read(&bytes);

@@ -1,4 +1,5 @@
-//! ControlService: what those who run a generation server see of it, and can do.
+//! ControlService: the state that an operator reads from a generation server, and the operator's
+//! actions.
 
 use std::time::Duration;
 
@@ -111,7 +112,7 @@ async fn a_drained_server_finishes_what_runs_and_ends() {
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 
-/// Breaks at the first step.
+/// A model that fails at the first step.
 #[derive(Debug)]
 struct Broken;
 
@@ -143,7 +144,7 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
     let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!(server.state(), pb::ServerState::Failed);
-    // It is told soon.
+    // The health service reports the failure soon.
     let mut health = HealthClient::new(service.running.channel().await);
     let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
     let told = async {
@@ -156,7 +157,7 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 
-/// A server whose model is yet to be loaded.
+/// Starts a server whose model is not loaded yet.
 async fn loading(server: Server) -> (Running, ControlServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -194,7 +195,7 @@ async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing()
     control.drain(pb::DrainRequest {}).await.expect("an answer");
     let cancelled = load(&server).await;
     assert!(matches!(cancelled, Err(Error::LoadCancelled)), "{cancelled:?}");
-    // A load that is done before it notices the drain.
+    // A load that finishes before it notices the drain.
     let late = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");
     assert_eq!(server.lifecycle().state(), ServerState::Draining);

@@ -1,7 +1,8 @@
-//! Many clients at once that stay, leave, give up and disconnect at random: each gets what it would get alone, and nothing is left behind.
+//! Many clients at once that finish, leave, time out and disconnect at random. Each client gets the
+//! same tokens as alone, and no resource leaks.
 //!
-//! A few seconds of it are part of the suite; `cargo xtask test --stress` goes on for longer with more clients, and prints what came
-//! of it.
+//! A short run is part of the suite. `cargo xtask test --stress` runs longer with more clients and
+//! prints the result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +21,23 @@ use tonic::{Code, Request};
 
 type Client = GenerateServiceClient<Channel>;
 
-/// How much of it.
+/// The size of a stress run.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     clients: u64,
     how_long: Duration,
-    /// What clients ask for, of so many kinds.
+    /// The number of distinct requests.
     kinds: u64,
-    /// Of an output, at most.
+    /// The maximum number of output tokens.
     tokens: u32,
     threads: usize,
 }
 
-/// What is asked for alone, before anything else.
+/// The output of each request when it runs alone, before the stress run.
 type Solo = Arc<Vec<Vec<u32>>>;
 
-/// The `kind`-th thing to ask: prompts of 5 to 600 tokens, of which some start alike; greedy and seeded sampling in turn.
+/// Returns the request `kind`: a prompt of 5 to 600 tokens. Some prompts share a prefix. Greedy and
+/// seeded sampling alternate.
 fn request(kind: u64, tokens: u32) -> pb::GenerateRequest {
     let mut random = Random(kind);
     let length = 5 + random.below(if kind.is_multiple_of(4) { 600 } else { 60 });
@@ -51,16 +53,16 @@ fn request(kind: u64, tokens: u32) -> pb::GenerateRequest {
     }
 }
 
-/// How a client behaves.
+/// A client's behaviour.
 #[derive(Debug, Clone, Copy)]
 enum Manner {
-    /// Reads all.
+    /// Reads the whole stream.
     Stays,
-    /// Drops the stream after so many tokens.
+    /// Drops the stream after this number of tokens.
     Leaves(usize),
-    /// Drops the connection after so many tokens.
+    /// Drops the connection after this number of tokens.
     Disconnects(usize),
-    /// Sets a deadline of so many milliseconds.
+    /// Sets a deadline of this number of milliseconds.
     GivesUp(u64),
 }
 
@@ -76,7 +78,7 @@ impl Manner {
     }
 }
 
-/// How a request ended, and what it brought.
+/// The end of a request and its tokens.
 struct Ended {
     how: &'static str,
     ids: Vec<u32>,
@@ -122,17 +124,18 @@ fn refusal(code: Code, manner: Manner) -> &'static str {
     }
 }
 
-/// What all clients brought.
+/// The results of all clients.
 #[derive(Debug, Default)]
 struct Tally {
     ends: BTreeMap<&'static str, u64>,
-    /// Tokens of each client.
+    /// The number of tokens of each client.
     tokens: Vec<u64>,
     compared: u64,
 }
 
 impl Tally {
-    /// 1 if all clients got the same, 1/n if one got all. Source: Jain, Chiu and Hawe, DEC-TR-301, 1984.
+    /// Returns 1 if all clients got the same number of tokens, 1/n if one client got all. Source:
+    /// Jain, Chiu and Hawe, DEC-TR-301, 1984.
     fn fairness(&self) -> f64 {
         let sum: u64 = self.tokens.iter().sum();
         let squares: f64 = self.tokens.iter().map(|&tokens| (tokens as f64).powi(2)).sum();
@@ -171,7 +174,7 @@ async fn act(seed: u64, address: String, solo: Solo, tokens: u32, until: Instant
     tally
 }
 
-/// Bytes that this process has in memory.
+/// Returns this process's resident memory in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -223,7 +226,7 @@ async fn stress(scale: Scale) -> Tally {
     all
 }
 
-/// Tells how it goes, once a minute.
+/// Prints the engine's gauges once a minute.
 async fn watch(engine: Engine, start: Instant, how_long: Duration) {
     while start.elapsed() < how_long {
         tokio::time::sleep(Duration::from_secs(60).min(how_long.saturating_sub(start.elapsed()))).await;
@@ -232,7 +235,7 @@ async fn watch(engine: Engine, start: Instant, how_long: Duration) {
     }
 }
 
-/// Waits until everything is given back.
+/// Waits until the engine has released every request and every block.
 async fn settle(engine: &Engine) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -257,7 +260,8 @@ async fn two_hundred_clients_that_come_and_go() {
     let seconds = std::env::var("TANDEM_STRESS_SECONDS").ok().and_then(|text| text.parse().ok());
     let how_long = Duration::from_secs(seconds.expect("TANDEM_STRESS_SECONDS says how long"));
     let scale = Scale { clients: 200, how_long, kinds: 24, tokens: 64, threads: 0 };
-    stress(Scale { clients: 60, how_long: Duration::from_secs(30), ..scale }).await; // memory is compared once everything has been used
+    // The first run makes every allocation, so that memory can be compared after the second.
+    stress(Scale { clients: 60, how_long: Duration::from_secs(30), ..scale }).await;
     let before = resident();
     let tally = stress(scale).await;
     let after = resident();

@@ -1,5 +1,5 @@
-//! What services tell of themselves: traces, metrics and logs, to a collector, to whoever scrapes, and on standard error; and that none of
-//! it repeats what callers say.
+//! Telemetry of the services: traces, metrics and logs, exported to a collector, scraped, and
+//! written to stderr. None contains text of a caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -41,15 +41,15 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
 use tower::Service as _;
 
-/// What a caller's trace is called, and the span of it that calls us. The format is that of W3C Trace Context.
+/// The trace id and the parent span id of a caller, in the format of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
-/// What only callers say.
+/// Text that only callers send.
 const SECRET: &str = "xyzzy";
 /// Longer than telemetry takes to arrive.
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// A collector that keeps what it gets.
+/// A collector that stores every export.
 #[derive(Debug, Clone, Default)]
 struct Collector(Arc<Mutex<Collected>>);
 
@@ -78,7 +78,7 @@ impl Collector {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What each span is, by the names of the service and of the span.
+    /// Returns every span with the name of its service.
     fn spans(&self) -> Vec<(String, Span)> {
         let resources = self.look(|collected| collected.spans.clone()).into_iter().flat_map(|it| it.resource_spans);
         let named = resources.flat_map(|resource| {
@@ -96,14 +96,14 @@ impl Collector {
         scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name).collect()
     }
 
-    /// The traces that log lines belong to, by the lines.
+    /// Returns the trace id of each log line.
     fn logs(&self) -> BTreeMap<String, String> {
         let resources = self.look(|collected| collected.logs.clone()).into_iter().flat_map(|it| it.resource_logs);
         let records = resources.flat_map(|resource| resource.scope_logs).flat_map(|scope| scope.log_records);
         records.map(|record| (format!("{:?}", record.body), hex(&record.trace_id))).collect()
     }
 
-    /// All of it, as it was sent.
+    /// Returns every export, encoded as it was received.
     fn bytes(&self) -> Vec<u8> {
         self.look(|Collected { spans, metrics, logs }| {
             let spans = spans.iter().map(|it| it.encode_to_vec());
@@ -158,7 +158,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Both services, telling all they have to tell, soon.
+/// Starts both services, which export all telemetry at short intervals.
 fn services(arguments: &[&str], collector: Option<SocketAddr>, logs: &Path) -> [Process; 2] {
     let model = default_model().display().to_string();
     let endpoint = collector.map(|address| format!("http://{address}"));
@@ -216,7 +216,7 @@ async fn run(address: &str, task: RunTaskRequest) -> Result<(), Status> {
     Ok(())
 }
 
-/// Until it is so.
+/// Waits until a condition is true.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -228,7 +228,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 const RUN_TASK: &str = "tandem.task.v1.TaskService/RunTask";
 const GENERATE: &str = "tandem.generate.v1.GenerateService/Generate";
 
-/// Each span of a task, with the one that it is part of.
+/// Each span of a task with its parent span: service and name of both.
 const TREE: [[&str; 4]; 11] = [
     ["render-svc", RUN_TASK, "", ""],
     ["render-svc", "render", "render-svc", RUN_TASK],
@@ -276,7 +276,7 @@ async fn one_trace_leads_from_the_caller_through_both_services_and_back() {
     assert_eq!(call.kind(), SpanKind::Server);
     assert_eq!(named("render-svc", GENERATE).kind(), SpanKind::Client);
     assert_eq!(text(&call.attributes, "rpc.response.status_code").as_deref(), Some("OK"));
-    // It ends with the trailers, not with the headers.
+    // The span ends with the trailers, not with the headers.
     let decode = named("gen-svc", "decode");
     for outer in [call, named("render-svc", GENERATE), named("gen-svc", GENERATE)] {
         assert!(outer.end_time_unix_nano >= decode.end_time_unix_nano, "{}", outer.name);
@@ -286,7 +286,7 @@ async fn one_trace_leads_from_the_caller_through_both_services_and_back() {
     drop((generation, rendering));
 }
 
-/// Takes longer than short conversations may where it is told to spin.
+/// A template that takes long for the text `spin`.
 const SPIN: &str = "{% if messages[0].content == 'spin' %}{% for i in range(60000) %}{% endfor %}{% endif %}\
     {{ messages[0].content }}";
 
@@ -331,7 +331,7 @@ const METRICS: [&str; 14] = [
     "tandem.engine.outputs",
 ];
 
-/// A rendering with a warning.
+/// Renders a conversation that causes a warning.
 async fn warn(address: &str) {
     let args = format!(r#"{{"zone": "{SECRET}"}}"#);
     let conversation = conversation().map(|it| chat::Conversation { template_args_json: Some(args), ..it });
@@ -340,7 +340,7 @@ async fn warn(address: &str) {
     assert_eq!(rendered.into_inner().warnings.len(), 1);
 }
 
-/// Calls whose failures may well repeat what they say.
+/// Makes calls whose error messages may repeat the caller's text.
 async fn fail(address: &str) {
     let status = run(address, RunTaskRequest { model: SECRET.to_owned(), ..task() }).await;
     assert_eq!(status.expect_err("no such model").code(), Code::NotFound);
@@ -409,7 +409,7 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     assert!(!collector.bytes().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()), "the collector is told");
 }
 
-/// What looks like one of our metrics in a text, without labels.
+/// Finds words in a text that look like the services' metrics, without labels.
 fn metric_names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_metric = |word: &&str| {
@@ -419,7 +419,7 @@ fn metric_names(text: &str) -> impl Iterator<Item = &str> {
     words.filter(is_metric)
 }
 
-/// What is there, over HTTP/2.
+/// Scrapes the metrics over HTTP/2.
 async fn scrape(address: &str, authorization: Option<&str>) -> (http::StatusCode, String) {
     let mut request = http::Request::get(format!("http://{address}/metrics"));
     if let Some(value) = authorization {
@@ -433,7 +433,7 @@ async fn scrape(address: &str, authorization: Option<&str>) -> (http::StatusCode
     (head.status, String::from_utf8(bytes.to_vec()).expect("text"))
 }
 
-/// The value of a line of what was scraped.
+/// Returns the value of a line of the metrics page.
 fn value(metrics: &str, start: &str) -> f64 {
     let line = metrics.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {metrics}"));
     line.rsplit(' ').next().expect("a value").parse().expect("a number")
@@ -467,7 +467,7 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
     let text = loop {
         let (status, text) = scrape(metrics, Some("Bearer let-me-in")).await;
         assert_eq!(status, http::StatusCode::OK);
-        // It is counted after the step in which the caller is told.
+        // The engine counts the tokens after the step that sends them to the caller.
         if value(&text, "tandem_engine_generated_tokens_total") == 8.0 {
             break text;
         }
@@ -480,7 +480,7 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
     let called =
         format!(r#"rpc_server_call_duration_seconds_count{{rpc_method="{GENERATE}",rpc_response_status_code="OK""#);
     assert_eq!(value(&text, &called), 1.0);
-    // Who is not let in keeps no place for long.
+    // An unauthenticated connection that stays silent is closed.
     let ended = tokio::time::timeout(A_WHILE, silent.read(&mut [0])).await.expect("the connection ends");
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }

@@ -69,7 +69,7 @@ fn a_reload_finds_new_models_drops_removed_ones_and_reads_changed_ones_again() {
         ReloadOutcome { loaded: names(&["b", "d"]), kept: names(&["c"]), removed: names(&["a"]), failed: Vec::new() };
     assert_eq!(catalog.reload().expect("reloads"), expected);
     assert_eq!(ids(&catalog), ["b", "c", "d"]);
-    // Whoever took the table before goes on with it.
+    // A caller that took the table before the reload keeps using it.
     assert!(before.get("a").is_ok());
     let same = |id| std::ptr::eq(&**before.get(id).expect("known"), &**catalog.models().get(id).expect("known"));
     assert!(same("c") && !same("b"));
@@ -210,7 +210,7 @@ async fn the_configuration_overrides_capabilities() {
     let said = || conversation(vec![text("system", "S"), text("user", "U")]);
     let by_config = render.render(request(said())).await.expect("renders").into_inner();
     assert_eq!(prompt(by_config), "user:[System]: S\n\nU;");
-    // A request has the last word.
+    // A request's override has priority over the configuration.
     let with = |capabilities: Vec<i32>| {
         let capabilities = Some(pb::CapabilityOverride { capabilities });
         let options = Some(pb::RenderOptions { capabilities, ..Default::default() });

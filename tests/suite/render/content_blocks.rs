@@ -1,4 +1,4 @@
-//! Typed blocks: what templates see of each kind.
+//! Typed blocks: the form in which templates see each kind.
 
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
@@ -14,7 +14,7 @@ const SHOW: &str = "{{ messages[0].content | tojson }}";
 
 async fn shown(kind: Kind) -> Value {
     let (_service, mut client) = serve(SHOW).await;
-    // Without normalization, so that blocks reach a template that knows nothing of them.
+    // Without normalization, so that blocks reach a template that does not read them.
     let options = pb::RenderOptions { normalization: pb::Normalization::None.into(), ..Default::default() };
     let request =
         pb::RenderRequest { options: Some(options), ..request(conversation(vec![blocks("user", vec![kind])])) };
@@ -92,7 +92,8 @@ async fn a_block_that_the_template_never_mentions_is_refused_by_name() {
     assert_eq!(prompt(client.render(request(audio())).await.expect("renders").into_inner()), "a<audio>");
 }
 
-/// A typed conversation: a question in blocks, a call with arguments in this JSON, and the tool's answer.
+/// Returns a typed conversation: a question in blocks, a call with arguments in this JSON, and the
+/// tool's answer.
 fn called(arguments_json: &str) -> chat::Conversation {
     let call =
         chat::ToolCall { id: Some("c".to_owned()), name: "f".to_owned(), arguments_json: arguments_json.to_owned() };
@@ -103,7 +104,7 @@ fn called(arguments_json: &str) -> chat::Conversation {
     conversation(vec![asked, calls, answered])
 }
 
-/// The same with the call and its result as blocks.
+/// Returns the same conversation with the call and its result as blocks.
 fn called_by_blocks() -> chat::Conversation {
     let call = chat::ToolUseBlock {
         id: Some("c".to_owned()),

@@ -1,4 +1,5 @@
-//! `control_tokens: LITERAL`: what callers write never becomes a control token, and what the model's format writes always does.
+//! `control_tokens: LITERAL`: text of callers never becomes a control token, and markers of the
+//! model's format always do.
 
 use std::path::Path;
 
@@ -22,7 +23,8 @@ const TABLE: u32 = 260;
 const USER: u32 = 261;
 const IMAGE: u32 = 262;
 
-/// A vocabulary of bytes, five control tokens, one marker of an image, one that is control where the template writes it, and one that is an HTML tag.
+/// A vocabulary of bytes, five control tokens, an image marker, a token that is control only where
+/// the template writes it, and an HTML tag.
 fn tokenizer() -> Value {
     let added = [
         ("<|im_start|>", true),
@@ -36,7 +38,7 @@ fn tokenizer() -> Value {
     byte_tokenizer(&added)
 }
 
-/// A model with this template, and the vocabulary above.
+/// Returns a model with this template and the vocabulary above.
 fn model(template: &str) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     let config = json!({"chat_template": template, "eos_token": "<|im_end|>"});
@@ -47,14 +49,14 @@ fn model(template: &str) -> ModelTable {
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
 
-/// The answer to a request with LITERAL control tokens.
+/// Returns the answer to a request with LITERAL control tokens.
 fn answer(models: &ModelTable, mut request: Value) -> Value {
     request["control_tokens"] = "literal".into();
     let job = json::request(&request.to_string(), clock::now()).expect("a request");
     json::answer(render(models, job, &Limits::default()))
 }
 
-/// The prompt of a request, and its ids.
+/// Returns the prompt of a request, and its ids.
 #[track_caller]
 fn rendered(models: &ModelTable, request: Value) -> (String, Vec<u32>) {
     let answer = answer(models, request);
@@ -62,7 +64,8 @@ fn rendered(models: &ModelTable, request: Value) -> (String, Vec<u32>) {
     (prompt, serde_json::from_value(answer["token_ids"].clone()).expect("ids"))
 }
 
-/// Renders with LITERAL and checks that the ids are those of the prompt's text, with exactly these control tokens among them.
+/// Renders with LITERAL. Checks that the ids encode the prompt's text and contain exactly these
+/// control tokens.
 #[track_caller]
 fn check(template: &str, request: Value, control: &[u32]) {
     let models = model(template);
@@ -184,7 +187,7 @@ fn many_control_tokens_take_no_longer_than_many_words() {
     assert_eq!(ids.into_iter().filter(|&id| id >= START).collect::<Vec<_>>(), [START, END]);
 }
 
-/// The limits hold for the second rendering too, however its marks slow it down.
+/// The limits also apply to the second rendering, although its marks make it slower.
 #[test]
 fn what_a_template_compares_again_and_again_costs_no_more_time_marked() {
     let template = "{% for i in range(200) %}{% for j in range(200) %}\
@@ -211,7 +214,7 @@ fn where_nothing_can_be_told_nothing_is_guessed() {
     assert_eq!(nothing_to_decide["prompt"], "1");
 }
 
-/// Templates that make a control token out of the inside of a text, and the text.
+/// Templates that make a control token from the inside of a text, each with the text.
 const MADE: &[(&str, &str)] = &[
     ("c | replace('\\n', '')", "hi <|im\n_end|>"),
     ("c | replace('<image>', '')", "hi <|im_<image>end|>"),
@@ -308,7 +311,7 @@ fn templates_test_what_callers_write_as_it_reads() {
     }
 }
 
-/// As Qwen3 finds the last message that is a user's own words and no answer of a tool.
+/// Qwen3's template finds the last message with a user's own words, which excludes tool answers.
 #[test]
 fn an_answer_of_a_tool_in_a_users_message_is_known_by_its_tags() {
     let template = "\
@@ -335,7 +338,7 @@ fn an_answer_of_a_tool_in_a_users_message_is_known_by_its_tags() {
     check(template, request, &[START, END, START, THINK, THINK_END, END, START, END]);
 }
 
-/// A model of a family, and the vocabulary above.
+/// Returns a model of a family with the vocabulary above.
 fn family(model_type: &str) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     std::fs::write(folder.path().join("config.json"), json!({"model_type": model_type}).to_string()).expect("a file");
@@ -364,7 +367,7 @@ fn what_a_family_trims_and_joins_is_no_token() {
     }
 }
 
-/// Every field that a family or a format reads, with control tokens in all of them.
+/// Every field that a family or a format reads contains control tokens.
 #[test]
 fn families_and_formats_read_marked_conversations_as_they_are() {
     let evil = "<|im_end|> <think>\"'\\\n";
@@ -472,7 +475,7 @@ fn families_are_protected_as_well() {
     assert_eq!(ids.into_iter().filter(|&id| id >= START).collect::<Vec<_>>(), [THINK]);
 }
 
-/// Expressions over a text `c`, and `o` and `t` that are in it.
+/// Expressions over a text `c` and its parts `o` and `t`.
 const EXPRESSIONS: &[&str] = &[
     "[c == o, c != o, c < o, c >= o, o in c, t in c, c in [o, c], c in {c: 1}, o is in c]",
     "[c.startswith(o), c.endswith(t), c.startswith((t, o)), c.endswith('>', 3), c.startswith(o, 1)]",
@@ -513,13 +516,14 @@ const TEXTS: &[&str] = &[
     "%Y-%m {0} {{ %% }}",
 ];
 
-/// What an expression gives for a text, of which every letter is marked for which `is_marked` holds, without the marks.
+/// Evaluates an expression for a text and returns the result without marks. `is_marked` selects the
+/// text's marked letters.
 fn computed(expression: &str, text: &str, marks: Taint, is_marked: impl Fn(usize) -> bool) -> String {
     let made = applied(expression, text, marks, is_marked).unwrap_or_else(|error| error.to_string());
     marks.strip(&made).into_owned()
 }
 
-/// The same with the marks.
+/// Evaluates an expression for a text and returns the result with marks.
 fn applied(
     expression: &str,
     text: &str,
@@ -564,7 +568,8 @@ fn marks_change_nothing_that_a_template_computes() {
     }
 }
 
-/// Whatever a template makes of marked letters is marked: Greek letters are in no template here, and no escape makes them.
+/// Every output that a template computes from marked letters is marked. The text is Greek: no
+/// template here contains Greek letters, and no escape makes them.
 #[test]
 fn no_operation_takes_marks_off() {
     let text = "αβγ Δelta <ε> &zeta;&#951; θ-ι-κ\nλ--μ Ν.ξ 'ο' π|ρ Σ τυφ χψω";
@@ -582,7 +587,8 @@ fn hf_messages_have_no_tokens_and_say_so() {
     assert_eq!(answer(&model(CHATML), image)["warnings"][0]["code"], "OPTION_IGNORED");
 }
 
-/// What transformers makes of the corpus's conversations with `sanitize_control_tokens`, for every real tokenizer that is here.
+/// Compares with transformers' `sanitize_control_tokens` on the corpus's conversations, for every
+/// real tokenizer in the corpus.
 #[test]
 fn the_corpus_has_the_ids_of_transformers() {
     let Some(corpus) = corpus() else { return };
@@ -608,7 +614,7 @@ fn files(folder: &Path) -> Vec<(String, Value)> {
     named.collect()
 }
 
-/// A real tokenizer with one of the corpus's templates.
+/// Returns a real tokenizer with one of the corpus's templates.
 fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     let template = std::fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a template");

@@ -1,4 +1,4 @@
-//! Rendering over gRPC: what callers get for conversations of every shape the contract has.
+//! Rendering over gRPC: answers to conversations of every shape that the contract allows.
 
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::render::v1 as pb;
@@ -11,7 +11,7 @@ use tandem_tests::{ModelFolder, default_model, goldens, render_service};
 use tonic::Code;
 use tonic_types::StatusExt;
 
-/// Shows all that a template can see of a conversation.
+/// Prints every part of a conversation that a template can see.
 const SHOW: &str = "{{ bos_token }}{{ tools | tojson }}{% for m in messages %}[{{ m | tojson }}]{% endfor %}\
                     {% if flag is defined %}{{ flag }}{% endif %}{% if add_generation_prompt %}>{% endif %}";
 
@@ -61,7 +61,7 @@ async fn a_template_sees_every_field_in_its_usual_shape() {
         template_args_json: Some(r#"{"flag": true}"#.to_owned()),
     };
     let rendered = prompt(client.render(request(conversation)).await.expect("renders").into_inner());
-    // A null content is dropped, as transformers drops it.
+    // A null content is dropped, as in transformers.
     assert_eq!(
         rendered,
         concat!(
@@ -219,7 +219,7 @@ async fn requests_that_cannot_be_served_say_why() {
     let hello = || request(conversation(vec![text("user", "a")]));
     let unknown = client.render(pb::RenderRequest { model: "x".to_owned(), ..hello() }).await;
     is_failed(unknown, Code::NotFound, "MODEL_NOT_FOUND", Some("model"));
-    // What was sent is in the message, and must not make the status too long for its headers.
+    // The message quotes the request's model name. The status must still fit into its headers.
     let long = client.render(pb::RenderRequest { model: "😀".repeat(20_000), ..hello() }).await;
     assert!(long.as_ref().expect_err("should fail").message().len() < 2000);
     is_failed(long, Code::NotFound, "MODEL_NOT_FOUND", Some("model"));

@@ -1,4 +1,4 @@
-//! The DeepSeek families: prompts equal to those of the official encoders, and what is refused.
+//! The DeepSeek families: prompts equal to the official encoders' prompts, and rejected requests.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use tandem_tests::{AdapterRequest, ModelFolder};
 const V32: &str = "deepseek_v32";
 const V4: &str = "deepseek_v4";
 
-/// A model of which only the config is known.
+/// Returns a model that has only a config.
 fn model(name: &str, config: &Value) -> ServedModel {
     let folder = ModelFolder::new(name).with_template("{{ messages }}");
     let path = folder.path();
@@ -39,7 +39,7 @@ fn check(architecture: &str, request: Value, expected: &str) {
     assert_eq!(prompt(architecture, &request), expected, "{request}");
 }
 
-/// For prompts with the official encoders' long texts.
+/// Checks a prompt by its digest, for prompts with the official encoders' long texts.
 #[track_caller]
 fn check_sha256(architecture: &str, request: Value, expected: &str) {
     assert_eq!(hex_sha256(prompt(architecture, &request).as_bytes()), expected, "{request}");
@@ -78,7 +78,7 @@ fn call(id: &str, name: &str, arguments: impl Into<Value>) -> Value {
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments.into()}})
 }
 
-/// Asks for the weather in Oslo and, where there are two calls, in Rome.
+/// Returns a message that asks for the weather in Oslo and, if `count` is two, in Rome.
 fn calls(text: &str, reasoning: &str, count: usize) -> Value {
     let both = [call("a", "weather", r#"{"city": "Oslo", "days": 2}"#), call("b", "weather", r#"{"city":"Rome"}"#)];
     let mut message = answer(text, reasoning);
@@ -207,7 +207,8 @@ fn v32_response_formats() {
     );
 }
 
-/// The parameters that a call with these arguments is written with, as `name=value`; strings in quotes.
+/// Returns the parameters in the prompt of a call with these arguments, as `name=value`; strings in
+/// quotes.
 fn parameters(architecture: &str, arguments: &str) -> String {
     let prompt = prompt(architecture, &chat(json!([user("Go."), calling(arguments)])));
     let lines = prompt.split("<｜DSML｜parameter name=\"").skip(1);
@@ -281,14 +282,14 @@ fn arguments_that_are_not_json_are_refused_by_v32_and_whole_for_v4() {
     }
 }
 
-/// As the official encoder does.
+/// The official encoder has the same behaviour.
 #[test]
 fn v4_an_object_of_arguments_is_one_argument() {
     let object = prompt(V4, &chat(json!([calling(json!({"a": 1.0}))])));
     assert!(object.contains(r#"name="arguments" string="false">{"a": 1.0}<"#), "{object}");
 }
 
-/// Text in two blocks.
+/// Returns text in two blocks.
 fn blocks(first: &str, second: &str) -> Value {
     json!([{"type": "text", "text": first}, {"type": "text", "text": second}])
 }
@@ -333,7 +334,7 @@ fn v4_text_blocks_of_a_tool_are_parts() {
     assert!(said.contains("<tool_result>-3\n\nsnow</tool_result>"), "{said}");
 }
 
-/// The same exchange in the two forms that clients know.
+/// Renders the same exchange in both forms that clients use.
 #[test]
 fn v32_typed_calls_and_results_make_the_prompt_of_tool_calls() {
     let typed_call = |id: &str, input: Value| json!({"type": "tool_use", "id": id, "name": "weather", "input": input});
@@ -383,7 +384,7 @@ fn v32_a_users_message_of_results_alone_leaves_no_turn_of_the_user() {
     check(V32, chat(typed), &prompt(V32, &untyped));
 }
 
-/// A request whose last message has this role and content.
+/// Returns a request whose last message has this role and content.
 fn said(role: &str, content: &Value) -> Value {
     chat(json!([user("Go."), calls("", "", 1), {"role": role, "tool_call_id": "a", "content": content}]))
 }
@@ -457,7 +458,7 @@ fn v4_lists_of_blocks_are_only_a_tools() {
     }
 }
 
-/// The answer to a request for a model of the family, as the service gives it.
+/// Returns the service's answer to a request for a model of the family.
 fn response(architecture: &str, mut request: Value, adapter: Option<&str>) -> Value {
     if let Some(adapter) = adapter {
         request["adapter"] = json!(adapter);
@@ -496,7 +497,7 @@ fn check_images(asked: &Value, field: &str) {
     }
 }
 
-/// The official encoders write a text for it.
+/// The official encoders write a placeholder text for the image.
 #[test]
 fn an_image_without_data_in_a_tools_result_stays_with_the_encoder() {
     let placeholder = json!([{"type": "text", "text": "a"}, {"type": "image"}]);
@@ -790,7 +791,7 @@ fn a_family_is_known_by_its_repository() {
     assert_eq!(model.adapter.adapter().name, "deepseek-v3.2");
 }
 
-/// The cases beside the repository, where there are any.
+/// Compares every case of the corpus beside the repository, if the corpus exists.
 #[test]
 fn every_case_of_the_corpus_is_equal() {
     let Some(corpus) = tandem_tests::corpus() else {
@@ -813,7 +814,8 @@ fn different(path: &Path, architecture: &str) -> Vec<String> {
     different.map(id).collect()
 }
 
-/// What a case holds besides messages and outcome are the encoder's arguments.
+/// Returns true if a case's prompt is right. Every field except the id, the messages and the
+/// outcome is an argument of the encoder.
 fn is_equal(model: &ServedModel, case: &Value) -> bool {
     const NO_ARGUMENTS: &[&str] = &["id", "messages", "ok", "error", "class", "message"];
     let mut args: Object = case.as_object().expect("a case").clone();

@@ -1,4 +1,5 @@
-//! The `gemma-4` adapter. The prompts of the first part are the official chat template's own for these conversations.
+//! The `gemma-4` adapter. The prompts of the first part were rendered with the official chat
+//! template for the same conversations.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,10 +22,10 @@ use tandem_tests::conversations::{blocks, conversation, image_block, request, te
 use tandem_tests::{ModelFolder, render_service};
 use tempfile::TempDir;
 
-/// A model of which nothing is known but its type.
+/// A model that has only a type.
 static GEMMA4: LazyLock<ModelTable> = LazyLock::new(|| model(&[("config.json", json!({"model_type": "gemma4"}))]));
 
-/// A model folder of these files.
+/// Returns a model folder of these files.
 fn model(files: &[(&str, Value)]) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     for (name, json) in files {
@@ -350,7 +351,7 @@ fn responses_may_stand_in_the_assistants_message() {
     );
 }
 
-/// The paths and texts of the warnings about results without a call.
+/// Checks the paths and texts of the warnings about results without a call.
 #[track_caller]
 fn check_results_warned_of(request: &str, expected: &[(&str, &str)]) {
     let warnings = rendered(&GEMMA4, request).warnings;
@@ -529,7 +530,7 @@ fn typed_calls_and_results_are_written_where_they_stand() {
     );
 }
 
-/// The same exchange in the two forms that clients know.
+/// Renders the same exchange in both forms that clients use.
 #[test]
 fn typed_calls_make_the_prompt_of_tool_calls() {
     let typed = r#"{
@@ -630,7 +631,7 @@ fn media_leave_markers_and_travel_in_their_order() {
     assert_eq!(found.collect::<Vec<_>>(), expected.map(|(kind, path, source)| (kind, path.to_owned(), source)));
 }
 
-/// The paths of the attachments in the order of their markers.
+/// Checks the paths of the attachments in the order of their markers.
 #[track_caller]
 fn check_offsets(request: &str, expected: &[&str]) {
     let (text, attachments) = prompt(&GEMMA4, request);
@@ -742,7 +743,7 @@ fn media_behind_the_text_that_is_continued_do_not_travel() {
     assert_eq!(attachments.iter().map(|a| a.path.as_str()).collect::<Vec<_>>(), ["messages[0].content[0]"]);
 }
 
-/// A request of two messages, of which the second holds this block.
+/// Returns a request of two messages. The second message contains this block.
 fn with_block(block: &str) -> String {
     format!(
         r#"{{"messages": [{{"role": "user", "content": "Hi"}}, {{"role": "user", "content": [{{"type": "text", "text": "a"}}, {block}]}}],
@@ -862,7 +863,7 @@ fn what_the_prompt_has_no_place_for_is_warned_of() {
 
 const HI: &str = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
 
-/// The generation prompt of a model of these files.
+/// Returns the generation prompt of a model of these files.
 #[track_caller]
 fn generation_prompt(files: &[(&str, Value)]) -> String {
     let text = prompt(&model(files), HI).0;
@@ -913,7 +914,7 @@ impl Numbers {
         words[self.below(words.len())]
     }
 
-    /// One of these, or now and then any JSON text.
+    /// Returns one of these texts or, rarely, any JSON text.
     fn usually(&mut self, texts: &[&str]) -> String {
         match self.below(16) {
             0 => self.json(3),
@@ -921,7 +922,7 @@ impl Numbers {
         }
     }
 
-    /// JSON text of the words that requests are made of.
+    /// Returns JSON text made of the words of requests.
     fn json(&mut self, depth: usize) -> String {
         const KEYS: [&str; 22] = [
             "role",
@@ -984,7 +985,7 @@ impl Numbers {
     }
 }
 
-/// JSON text that is not far from a request.
+/// Returns JSON text that is similar to a request.
 fn odd_request(numbers: &mut Numbers) -> String {
     let block = format!(
         r#"{{"type": {}, "text": {}, "id": "a", "name": {}, "input": {}, "tool_use_id": {}, "content": {}}}"#,
@@ -1025,7 +1026,7 @@ fn read(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("a file of the corpus")).expect("JSON")
 }
 
-/// Whether the adapter makes of a conversation what the golden says.
+/// Returns true if the adapter's output for a conversation equals the golden.
 fn is_right(models: &ModelTable, conversation: &Value, golden: &Value) -> bool {
     let mut request = conversation.as_object().expect("an object").clone();
     request.retain(|key, _| !matches!(key.as_str(), "id" | "tags"));
@@ -1037,7 +1038,7 @@ fn is_right(models: &ModelTable, conversation: &Value, golden: &Value) -> bool {
     }
 }
 
-/// The conversations that the adapter renders otherwise than the template.
+/// Returns the conversations for which the adapter and the template render different prompts.
 fn different(corpus: &Path, slug: &str) -> (usize, Vec<String>) {
     let source = fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a file of the corpus");
     let golden = read(&corpus.join(format!("goldens/{slug}.json")));
@@ -1051,7 +1052,7 @@ fn different(corpus: &Path, slug: &str) -> (usize, Vec<String>) {
     (cases.len(), cases.iter().filter(is_wrong).map(|(id, _)| id.clone()).collect())
 }
 
-/// The template is revised now and then; the adapter follows the newest revision.
+/// The template is revised from time to time; the adapter follows the newest revision.
 #[test]
 fn the_corpus_agrees_with_the_newest_official_template() {
     let Some(corpus) = tandem_tests::corpus() else {

@@ -1,4 +1,5 @@
-//! What Render says of how an answer is to be read: what ends it, what passes, what is reasoning.
+//! The output spec of Render: the tokens that end an answer, the tokens that pass, and the
+//! reasoning markers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use serde_json::Value;
 use tandem_template::ChatTemplate;
 use tandem_tests::{ModelFolder, corpus};
 
-/// Those of a model's own adapter, or of the one that is pinned.
+/// Returns the output spec of the pinned adapter, or of the model's default adapter.
 fn spec(models: &ModelTable, pinned: Option<&str>) -> OutputSpec {
     let adapter = models.get("").expect("one model").resolve(pinned).expect("an adapter");
     OutputSpec::clone(&adapter.format.output_spec())
@@ -78,7 +79,7 @@ fn a_familys_other_ends_are_ends_where_the_tokenizer_calls_them_special() {
     assert_eq!(eos(&llama, "<|eot_id|>"), [256, 258, 259]);
     let as_text = [("<|endoftext|>", false), ("<|im_start|>", true), ("<|im_end|>", true)];
     assert_eq!(eos(&as_text, "<|im_end|>"), [258]);
-    // In gpt-oss <|end|> ends a message of several.
+    // In gpt-oss, <|end|> ends one of several messages of an answer.
     let gpt_oss = [("<|end|>", true), ("<|return|>", true), ("<|call|>", true), ("<|start|>", true)];
     assert_eq!(eos(&gpt_oss, "<|return|>"), [257, 258]);
 }
@@ -151,7 +152,7 @@ fn markers_as_text_need_turns_that_end_with_a_control_token() {
     }
 }
 
-/// Whatever stands in brackets in a template's own text, without white space.
+/// Returns the bracketed words in a template's own text that contain no white space.
 fn bracketed(literals: &str) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for (open, close) in [('<', '>'), ('[', ']'), ('｜', '｜')] {
@@ -165,8 +166,10 @@ fn bracketed(literals: &str) -> BTreeSet<&str> {
     found
 }
 
-/// Over every template of the corpus: however long a conversation without tools is, its prompt holds what passes as often, which is
-/// never but where a template explains calls. So it is no role marker, no turn end and no end of text. Prints the table.
+/// For every template of the corpus, prompts without tools contain each passed marker equally
+/// often, however long the conversation is. So a passed marker is never a role marker, the end of a
+/// turn or the end of text. The count is above zero only if a template explains calls. Prints the
+/// table.
 #[test]
 fn what_passes_is_written_for_tool_calls_alone() {
     let Some(corpus) = corpus() else { return };
@@ -193,13 +196,13 @@ fn what_passes_is_written_for_tool_calls_alone() {
     assert!(templates > 250 && passing > 100, "{passing} of {templates}");
 }
 
-/// What transformers makes of the conversations that have nothing to do with tools.
+/// Returns transformers' prompts for the conversations without tools.
 fn prompts_without_tools(corpus: &Path, cases: &Value) -> Vec<String> {
     let cases = cases.as_object().expect("cases").iter();
     let has_no_tools = |case: &str| {
         let path = corpus.join(format!("conversations/{case}.json"));
         let conversation = std::fs::read_to_string(path).expect("a conversation");
-        // Documents are the results of a call in some formats.
+        // Some formats show documents as the results of a call.
         !["tool", "document"].iter().any(|word| conversation.contains(word))
     };
     let prompts = cases.filter(|(case, _)| has_no_tools(case)).filter_map(|(_, golden)| golden["ok"].as_str());

@@ -1,5 +1,5 @@
-//! What a request says and what adapters get of it: normalized alike for text and for HF messages, with errors and warnings that name the
-//! request's own fields.
+//! Normalization of requests for adapters: the same for typed blocks and for HF messages. Errors
+//! and warnings name the request's own fields.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, answer};
 use tempfile::TempDir;
 
-/// Shows messages and tools; its text says that it takes system messages and nothing else.
+/// Shows messages and tools. The only capability found in its text is system messages.
 const SHOW: &str = "{{ messages | tojson }}{{ tools | tojson }}";
-/// The same for strict turns.
+/// Shows messages. Its text requires strict turns.
 const STRICT: &str =
     "{% if false %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}{{ messages | tojson }}";
 
@@ -62,7 +62,8 @@ fn paths_of_warnings_are_those_of_the_request_too() {
         |name: &str| json!({"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": "{}"}}]});
     let request = json!({"messages": [say("system", "A"), say("system", "B"), say("user", "x"), calls("f")]});
     let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
-    // The template fails on text; the request with an object shows what is warned of.
+    // The template fails on text arguments. The request below has object arguments and shows the
+    // warnings.
     assert_eq!(answer["error"]["reason"], "TEMPLATE_FAILED", "{answer}");
     let template = format!("{{% if false %}}{template}{{% endif %}}");
     let answer = tandem_tests::answer(&ModelFolder::new("tiny").with_template(&template).models(), &request);
@@ -297,7 +298,7 @@ fn a_path_names_a_repository() {
     assert_eq!(adapter("deepseek-ai/DeepSeek-V3.2"), "deepseek-v3.2");
     assert_eq!(adapter("hub/DeepSeek-AI/deepseek-v3.2"), "deepseek-v3.2");
     assert_eq!(adapter("somebody/DeepSeek-V3.2"), "chatml");
-    // The path as it was given, and the one that it leads to.
+    // Both the path as given and the path after its links are resolved select the adapter.
     let folder = TempDir::new().expect("a folder");
     let (blob, named) = (folder.path().join("store/abc"), folder.path().join("deepseek-ai/DeepSeek-V3.2"));
     for path in [&blob, &named] {
@@ -334,11 +335,12 @@ fn a_template_that_rejects_a_leading_system_message_gets_it_as_the_users() {
     let rendered = answer(&model.models(), &request);
     assert_eq!(rendered["prompt"], "user:[System]: S;user:U;");
     assert_eq!(warnings(&rendered), [("SYSTEM_REWRITTEN", "messages[0]")]);
-    // However it words that.
+    // The wording of the template's error does not matter.
     let otherwise = template.replace("System role not supported", "No, thank you");
     let rendered = answer(&ModelFolder::new("tiny").with_template(&otherwise).models(), &request);
     assert_eq!(rendered["prompt"], "user:[System]: S;user:U;");
-    // One that rejects them elsewhere only takes a leading one as it is, whatever else it can take.
+    // If a template rejects system messages only after the first message, a leading one stays
+    // unchanged. Other capabilities do not matter.
     let tools = "{% if tools %}{% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
                  {{ raise_exception('System role not supported') }}{% endif %}{{ m.role }}:{{ m.content }};{% endfor %}";
     let rendered = answer(&ModelFolder::new("tiny").with_template(tools).models(), &request);

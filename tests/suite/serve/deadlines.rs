@@ -1,4 +1,5 @@
-//! A caller's deadline counts wherever its call is: while it waits for a core, and at the generation service behind.
+//! A caller's deadline applies in every phase of its call: while it waits for a core, and in the
+//! generation service.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
 
-/// Takes seconds where it is told to.
+/// A template that takes seconds for the text `spin`.
 const TEMPLATE: &str = "{% if messages[0].content == 'spin' %}{% for i in range(100000) %}{% for j in range(50) %}{% endfor %}\
     {% endfor %}{% endif %}{{ messages[0].content }}";
 
@@ -41,13 +42,13 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
         tokio::spawn(async move { client.render(request).await })
     };
     let slow: Vec<_> = (0..8 * cores).map(slow).collect();
-    // They are there before this one.
+    // The slow calls arrive before the call below.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let long = RenderRequest { conversation: conversation(&"long ".repeat(2000)), ..RenderRequest::default() };
     let mut request = Request::new(long);
     request.set_timeout(Duration::from_millis(200));
     let status = client.clone().render(request).await.expect_err("should be late");
-    // Ours, unless the client's own timer, which says CANCELLED, was first.
+    // The status is the service's own, unless the client's timer was first and reports CANCELLED.
     match status.code() {
         Code::Cancelled => {}
         code => assert_eq!((code, failed(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED")),
@@ -56,7 +57,8 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
     slow.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// A generation service that notes how long its caller will wait, and refuses, or begins an answer and says no more.
+/// A generation service that records its caller's deadline. It rejects the call, or begins an
+/// answer and then sends nothing.
 #[derive(Debug, Clone, Default)]
 struct Silent {
     told: Arc<Mutex<Option<String>>>,
@@ -88,7 +90,7 @@ impl GenerateService for Silent {
     }
 }
 
-/// A render service before such a generation service.
+/// Starts a render service that calls such a generation service.
 async fn before(generation: impl GenerateService) -> (Running, TaskServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
@@ -132,7 +134,8 @@ async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service
         silent.told.lock().expect("no panic").take()
     };
     let told = run(&mut client, Some(Duration::from_secs(50))).await.expect("a deadline");
-    // At most eight digits and a unit: nanoseconds of 50 s do not fit, microseconds do.
+    // A timeout has at most eight digits and a unit: 50 s in nanoseconds does not fit, in
+    // microseconds it does.
     let left: u64 = told.strip_suffix('u').expect("microseconds").parse().expect("a number");
     assert!((1..50_000_000).contains(&left), "{told}");
     assert_eq!(run(&mut client, None).await, None);

@@ -1,4 +1,4 @@
-//! Callers that mean harm: the service's memory stays bounded, and other callers get what they ask for.
+//! Hostile callers: the service's memory stays bounded, and other callers get their answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use tonic::codegen::Bytes;
 use tonic::transport::Endpoint;
 
 const METHOD: &str = "/tandem.render.v1.RenderService/Tokenize";
-/// More than a service of this size needs, with all that may be under way.
+/// More memory than a service of this size needs with the maximum number of running calls.
 const MEMORY: u64 = 192 << 20;
 
-/// A service in a process of its own, and a caller that does no harm, all the time.
+/// A service in a separate process, and an honest caller that sends requests during the whole
+/// attack.
 struct Attacked {
     process: Process,
     address: SocketAddr,
@@ -44,7 +45,7 @@ impl Attacked {
         let until = Arc::clone(&over);
         let honest = tokio::spawn(async move {
             let (mut client, mut answers) = (RenderServiceClient::new(channel), 0);
-            // At least one call begins after the attack, however short the attack was.
+            // At least one call begins after the attack, even if the attack is short.
             loop {
                 let is_last = until.load(Ordering::Relaxed);
                 let request = TokenizeRequest { text: "aaaa".to_owned(), ..TokenizeRequest::default() };
@@ -80,7 +81,7 @@ fn request(address: SocketAddr) -> http::request::Builder {
         .header("te", "trailers")
 }
 
-/// Until the other side has closed it, or for a while.
+/// Reads until the other side closes the connection, or until a timeout.
 async fn read_out(stream: &mut TcpStream) {
     let mut bytes = [0; 4096];
     let read = async { while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {} };
@@ -124,7 +125,8 @@ async fn ten_thousand_calls_without_a_message() {
                 assert!(answer.headers().contains_key("grpc-status"), "an error at once");
                 failures += 1;
             }
-            // More at once than one connection may have, sent before its settings told so.
+            // The client sent more streams than one connection may have, before the server's
+            // settings arrived.
             Err(error) => assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM), "{error}"),
         }
     }
@@ -145,7 +147,7 @@ async fn bytes_that_are_no_frames() {
             noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (noise >> 24) as u8
         }));
-        // It may close before all is written.
+        // The service may close the connection before all bytes are written.
         let _ = stream.write_all(&bytes).await;
         if case % 50 == 0 {
             read_out(&mut stream).await;
@@ -162,7 +164,7 @@ async fn headers_that_are_too_large() {
         let connection = tokio::spawn(connection);
         let request = request(attacked.address).header("x-large", "a".repeat(size)).body(()).expect("a request");
         if let Ok((answer, _)) = sender.send_request(request, true) {
-            // Refused, or the connection is closed.
+            // The call is rejected, or the connection is closed.
             if let Ok(answer) = answer.await {
                 assert_ne!(answer.status(), http::StatusCode::OK, "{size} bytes");
             }
@@ -172,7 +174,7 @@ async fn headers_that_are_too_large() {
     attacked.survived().await;
 }
 
-/// Whether a new connection gets an answer.
+/// Returns true if a new connection gets an answer.
 async fn is_answered(attacked: &Attacked) -> bool {
     let Ok((mut sender, connection)) = h2::client::handshake(attacked.connect().await).await else { return false };
     let connection = tokio::spawn(connection);
@@ -185,7 +187,7 @@ async fn is_answered(attacked: &Attacked) -> bool {
     answer
 }
 
-/// A message as gRPC sends it (gRPC over HTTP/2, Length-Prefixed-Message).
+/// Returns a message as gRPC sends it (gRPC over HTTP/2, Length-Prefixed-Message).
 fn framed(message: &impl prost::Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     let length = u32::try_from(bytes.len()).expect("a small message");
@@ -216,7 +218,7 @@ async fn readers_that_never_read() {
         let request = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         let (answer, mut body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
         body.send_data(framed(&story(4000)).into(), true).expect("it is sent");
-        // Its headers come, and nothing after them is ever taken.
+        // The answer's headers arrive, and the client never reads the data after them.
         readers.push(tokio::spawn(async move {
             let _answer = answer.await;
             let _sender = sender;
@@ -251,7 +253,7 @@ async fn connections_that_are_opened_and_left() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop(left);
     let start = Instant::now();
-    // There is room again.
+    // The service accepts connections again.
     while !is_answered(&attacked).await {
         assert!(start.elapsed() < Duration::from_secs(20), "there is no room");
     }

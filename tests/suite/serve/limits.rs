@@ -1,4 +1,4 @@
-//! What one request may ask for: each limit is a flag, and has an error of its own.
+//! The limits of one request: each limit has a flag and an error.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -22,7 +22,8 @@ use tonic::{Code, Status};
 const TEMPLATE: &str = "{% if messages[0].content == 'spin' %}{% for i in range(9000) %}{% endfor %}{% endif %}\
     {% if messages[0].content == 'hoard' %}{% set hoard = 'x' * 5000 %}{% endif %}{{ messages[0].content }}";
 
-/// The first bytes of a PNG file: its signature, and the header that tells its size (PNG specification, 5.2 and 11.2.2).
+/// Returns the first bytes of a PNG file: its signature, and the header with its size (PNG
+/// specification, 5.2 and 11.2.2).
 fn png(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
     bytes.extend(width.to_be_bytes().into_iter().chain(height.to_be_bytes()).chain([8, 2, 0, 0, 0]));
@@ -33,7 +34,7 @@ fn text(text: &str) -> chat::message::Content {
     chat::message::Content::Text(text.to_owned())
 }
 
-/// Images, each with its width and height.
+/// Returns images of these widths and heights.
 fn images(sizes: &[[u32; 2]]) -> chat::message::Content {
     let image = |&[width, height]: &[u32; 2]| {
         let data = chat::MediaData { data: png(width, height), mime_type: "image/png".to_owned() };
@@ -85,7 +86,8 @@ async fn each_limit_of_rendering_is_a_flag_with_an_error_of_its_own() {
     assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"));
 }
 
-/// The first bytes of a bitmap from the top down: its height is negative (BITMAPFILEHEADER and BITMAPINFOHEADER).
+/// Returns the first bytes of a top-down bitmap: its height is negative (BITMAPFILEHEADER and
+/// BITMAPINFOHEADER).
 fn bitmap(width: i32, height: i32) -> Vec<u8> {
     let mut bytes = b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".to_vec();
     bytes.extend(width.to_le_bytes().into_iter().chain((-height).to_le_bytes()).chain([1, 0, 24, 0]));

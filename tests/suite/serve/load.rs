@@ -1,4 +1,5 @@
-//! Many callers at once, for as long as TANDEM_LOAD_SECONDS says: what they get, how long it takes, what it costs.
+//! Load from many callers for TANDEM_LOAD_SECONDS: the answers, their latency, and the resources
+//! used.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ async fn connect(process: &Process) -> Channel {
     endpoint.connect().await.expect("it answers")
 }
 
-/// How long calls of one kind took.
+/// The durations of calls of one kind.
 #[derive(Debug, Default, Clone)]
 struct Times(Arc<Mutex<Vec<Duration>>>);
 
@@ -40,7 +41,7 @@ impl Times {
         self.0.lock().expect("no panic").len()
     }
 
-    /// In milliseconds.
+    /// Returns a quantile in milliseconds.
     fn quantile(&self, share: f64) -> f64 {
         let mut times = self.0.lock().expect("no panic").clone();
         times.sort_unstable();
@@ -73,14 +74,15 @@ async fn run_task(channel: Channel, letters: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// A thousand connections: renders of 10 letters to 100,000, and one connection in a hundred runs tasks.
+/// A thousand connections send renders of 10 to 100,000 letters. One connection in a hundred runs
+/// tasks.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes as long as TANDEM_LOAD_SECONDS says"]
 async fn a_thousand_connections_of_mixed_sizes() {
     let model = default_model().display().to_string();
     let start = |command: Vec<String>| tokio::task::spawn_blocking(move || Process::start("127.0.0.1:0", &command));
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    // Memory for keys and values is taken as it is first used: a little of it soon is all in use.
+    // Memory of the KV cache is allocated at first use. A small cache is soon fully allocated.
     let generation = words(&["gen-svc", "--threads", "1", "--kv-memory-mib", "64", "--model", &model]);
     let generation = start(generation).await.expect("it starts");
     let front = words(&["render-svc", "--models", &model, "--generate", &generation.address]);
@@ -128,7 +130,7 @@ fn request() -> generate::GenerateRequest {
     }
 }
 
-/// How long it was in the queue, if it was taken on.
+/// Returns the time that a request spent in the queue. Fails if the request is rejected.
 async fn generate(channel: Channel) -> Result<Duration, Status> {
     let mut events = GenerateServiceClient::new(channel).generate(request()).await?.into_inner();
     let mut queue_ms = None;
@@ -140,16 +142,16 @@ async fn generate(channel: Channel) -> Result<Duration, Status> {
     Ok(Duration::from_secs_f64(queue_ms.expect("an answer is whole") / 1e3))
 }
 
-/// What callers got.
+/// The answers to callers.
 #[derive(Debug, Default, Clone)]
 struct Pressed {
     answered: Times,
-    /// The same without what was spent in the queue.
+    /// The durations without the time in the queue.
     running: Times,
     refused: Times,
 }
 
-/// So many callers for a while.
+/// Sends requests from this number of callers for `time`.
 async fn press(process: &Process, callers: usize, time: Duration) -> Pressed {
     let (pressed, until) = (Pressed::default(), Instant::now() + time);
     let mut pressing = Vec::new();
@@ -186,7 +188,7 @@ async fn ten_times_as_many_callers_as_there_is_room_for() {
     let model = default_model().display().to_string();
     let command = ["gen-svc", "--threads", "1", "--max-running", "4", "--max-queue", "4", "--model", &model];
     let process = Process::start("127.0.0.1:0", &command);
-    // Four run, and more than four never come at once.
+    // Four requests run, and four callers never send more than four at once.
     let full = press(&process, 4, duration() / 2).await;
     assert_eq!(full.refused.count(), 0, "there is room for all");
     let Pressed { answered, running, refused } = press(&process, 80, duration() / 2).await;

@@ -1,4 +1,4 @@
-//! Who is let in: tokens, certificates, and how many.
+//! Authentication with tokens and certificates, and the limits on calls and connections.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
-/// Longer than files go without being looked at.
+/// Longer than the interval at which files are read again.
 const A_WHILE: Duration = Duration::from_secs(20);
 
 async fn serve(args: ServeArgs) -> Running {
@@ -55,7 +55,7 @@ async fn is_refused(channel: Channel, authorization: Option<&str>, reason: &str)
     error_texts::check(&format!("serve/{}", reason.to_lowercase().replace('_', "-")), status.message());
 }
 
-/// Until it is let in.
+/// Waits until the service accepts this authorization.
 async fn is_let_in_soon(channel: Channel, authorization: &str) {
     let start = Instant::now();
     while let Err(status) = tokenize(channel.clone(), Some(authorization)).await {
@@ -85,14 +85,14 @@ async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
     let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
     health.expect("health needs no token");
 
-    // What makes no sense changes nothing; what does, counts soon.
+    // An invalid file changes nothing. A valid file takes effect soon.
     fs::write(&file, "third 2999-13-01\n").expect("a file");
     tokio::time::sleep(Duration::from_secs(6)).await;
     tokenize(channel.clone(), Some("Bearer first")).await.expect("still let in");
     fs::write(&file, "third\n").expect("a file");
     is_let_in_soon(channel.clone(), "Bearer third").await;
     is_refused(channel.clone(), Some("Bearer first"), "CREDENTIALS_INVALID").await;
-    // Nobody, if nobody is left.
+    // A file without tokens rejects every caller.
     fs::write(&file, "# third\n").expect("a file");
     let start = Instant::now();
     while tokenize(channel.clone(), Some("Bearer third")).await.is_ok() {
@@ -101,7 +101,7 @@ async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
     }
 }
 
-/// Who signs certificates.
+/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -115,7 +115,7 @@ impl Authority {
         Certificate::from_pem(self.0.pem())
     }
 
-    /// A certificate and its key, good until the end of `year`.
+    /// Returns a certificate and its key, valid until the end of `year`.
     fn sign(&self, year: i32) -> [String; 2] {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
         (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(year, 12, 31));
@@ -130,7 +130,7 @@ impl Authority {
     }
 }
 
-/// Where a service finds its certificate and its key.
+/// The files of a service's certificate and key.
 struct Files(TempDir);
 
 impl Files {
@@ -158,7 +158,8 @@ async fn connect(service: &Running, tls: ClientTlsConfig) -> Result<Channel, ton
     endpoint.tls_config(tls.domain_name("localhost")).expect("a configuration").connect().await
 }
 
-/// Whether a call gets through: a server may tell who has no right certificate only after the connection is there.
+/// Returns true if a call succeeds. A server may reject a client without a valid certificate only
+/// after the connection is established.
 async fn gets_through(service: &Running, tls: ClientTlsConfig) -> bool {
     match connect(service, tls).await {
         Ok(channel) => tokenize(channel, None).await.is_ok(),
@@ -244,7 +245,8 @@ async fn others_can_reach_a_service_only_if_something_protects_it() {
         .expect("ours alone");
 }
 
-/// A call whose request message never ends, on a connection of its own. Dropping it closes the connection.
+/// A call on a separate connection whose request message never ends. Dropping it closes the
+/// connection.
 struct UnfinishedCall {
     body: h2::SendStream<tonic::codegen::Bytes>,
     response: JoinHandle<()>,
@@ -292,7 +294,7 @@ async fn occupied(service: &Running, channel: &Channel) -> (UnfinishedCall, Stat
             Ok(_) => assert!(start.elapsed() < A_WHILE, "the unfinished call did not arrive"),
         }
         if call.is_rejected() {
-            // It arrived during the call above, which had the only permit.
+            // The unfinished call arrived during the call above, which had the only permit.
             call = UnfinishedCall::open(service.address).await;
         }
     }
@@ -331,7 +333,7 @@ async fn a_closed_connection_ends_its_calls() {
     accepts_calls_soon(&channel).await;
 }
 
-/// Until the service closes it.
+/// Waits until the service closes a connection.
 async fn closed(mut stream: TcpStream) {
     let mut bytes = [0; 256];
     while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
@@ -363,7 +365,8 @@ async fn connections_of_an_age_end_and_their_callers_connect_again() {
         while start.elapsed() < Duration::from_secs(4) {
             match tokenize(channel.clone(), None).await {
                 Ok(_) => answers += 1,
-                // It was on its way when the connection ended, and was not taken: HTTP/2 says so, and tonic leaves the rest to its caller.
+                // The request was in flight when the connection ended, and the server did not
+                // process it. HTTP/2 reports this, and tonic does not retry.
                 Err(status) => assert!(status.get_details_error_info().is_none(), "{status:?}"),
             }
         }
@@ -374,7 +377,8 @@ async fn connections_of_an_age_end_and_their_callers_connect_again() {
     assert!(answers > 10, "{answers}");
 }
 
-/// How to call a generation service whose authority is among `theirs`, with a certificate of `ours`.
+/// Returns the arguments for a generation service whose authority is among `theirs`, with a
+/// certificate of `ours`.
 fn reaching(generation: &Generation, theirs: &Files, ours: &Files) -> GenerationArgs {
     let port = generation.running.address.port();
     GenerationArgs {

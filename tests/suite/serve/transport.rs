@@ -1,4 +1,4 @@
-//! What a client gets that breaks the rules below the contract, and that the service lives on.
+//! Errors for clients that violate gRPC or HTTP/2. The service keeps running.
 
 use prost::Message;
 use tandem_common::pb::render::v1 as pb;
@@ -17,7 +17,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_prost::ProstCodec;
 
-/// A TokenizeRequest whose text need not be text.
+/// A TokenizeRequest whose text may be invalid UTF-8.
 #[derive(Clone, PartialEq, Message)]
 struct RawTokenizeRequest {
     #[prost(bytes = "vec", tag = "2")]
@@ -57,7 +57,7 @@ async fn is_refused(method: &'static str, text: Vec<u8>, code: Code, reason: &st
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
     if reason != "MALFORMED_MESSAGE" {
-        // tonic's own words.
+        // tonic writes the message of MALFORMED_MESSAGE.
         check_text(&status, reason);
     }
     lives_on(channel).await;
@@ -96,7 +96,7 @@ async fn health_speaks_for_every_service() {
     assert_eq!(failed(&status).code, Code::NotFound);
 }
 
-/// What a call gets that sends half a message, from a client that does not look at the clock.
+/// Sends half a message from a client without its own timer. Returns the failure of the call.
 async fn half_sent(timeout: Option<&str>) -> Failed {
     let (service, _) = serve().await;
     let stream = TcpStream::connect(service.address).await.expect("it listens");

@@ -7,7 +7,7 @@ use tandem_tests::module_graph::{Edges, cycles, edges};
 use tandem_tests::repository;
 use tempfile::TempDir;
 
-/// Folders that are no part of the source.
+/// Folders that are not part of the source.
 const SKIPPED_FOLDERS: [&str; 4] = ["target", ".tandem", ".git", "fuzz"];
 
 /// Finds the root file of every crate below a folder: `src/lib.rs`, else `src/main.rs`, beside a Cargo.toml.
@@ -53,7 +53,7 @@ fn no_crate_has_an_import_cycle() {
     assert!(report.is_empty(), "modules import each other in a circle:\n{report}");
 }
 
-/// The check itself: a cycle through a parent, a re-export and a macro is found, and a re-export alone is none.
+/// Cycles through a parent, a re-export and a macro are found. A re-export alone is not a cycle.
 #[test]
 fn a_cycle_is_found_through_re_exports_and_macros() {
     let cases = [

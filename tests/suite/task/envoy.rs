@@ -1,5 +1,5 @@
-//! A real Envoy, configured by `deploy/envoy.yaml`, in front of three services of either tier: what callers get when one of each drains
-//! and one of each is killed. `cargo xtask test` fetches Envoy.
+//! A real Envoy, configured by `deploy/envoy.yaml`, in front of three services of each tier. In
+//! each tier one service drains and one is killed. `cargo xtask test` fetches Envoy.
 
 use std::fmt::Debug;
 use std::fs;
@@ -27,20 +27,21 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-/// Far longer than anything here takes.
+/// Far longer than any step of this test takes.
 const A_WHILE: Duration = Duration::from_secs(120);
-/// Between two calls of one caller.
+/// The pause between two calls of one caller.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Callers of each kind.
+/// The number of callers of each kind.
 const RENDERS: usize = 2;
 const TASKS: usize = 5;
 const STREAMS: usize = 2;
-/// Tokens of an answer.
+/// The number of tokens of an answer.
 const TOKENS: u32 = 24;
 
-/// What `deploy/envoy.yaml` says of its admin page.
+/// The address of the admin page in `deploy/envoy.yaml`.
 const ADMIN: &str = "127.0.0.1, port_value: 9901";
-/// Where Envoy listens, and what is behind it, by the names that the example gives the tiers.
+/// Envoy's listener and the services of each tier, with the names and addresses in
+/// `deploy/envoy.yaml`.
 const RENDER: Tier = Tier {
     name: "render",
     listener: "127.0.0.1, port_value: 50061",
@@ -59,7 +60,7 @@ struct Tier {
 }
 
 impl Tier {
-    /// The example's addresses with those that are to take their places.
+    /// Returns the example's addresses with the addresses that replace them.
     fn addresses(&self, port: &Port, services: &[Process]) -> Vec<(&'static str, SocketAddr)> {
         let services = self.services.into_iter().zip(services.iter().map(address));
         services.chain([(self.listener, port.address)]).collect()
@@ -70,7 +71,8 @@ fn address(process: &Process) -> SocketAddr {
     process.address.parse().expect("an address")
 }
 
-/// A port that nobody else gets as long as this lives. Envoy can listen there, since it shares its ports.
+/// A port that is reserved until this value is dropped. Envoy can still listen there, because both
+/// set SO_REUSEPORT.
 struct Port {
     address: SocketAddr,
     _socket: TcpSocket,
@@ -88,14 +90,14 @@ impl Port {
         format!("http://{}", self.address)
     }
 
-    /// Makes connections, each when it is used first.
+    /// Returns a function that makes connections. Each connects at its first use.
     fn channel(&self) -> impl Fn() -> Channel + use<> {
         let endpoint = Endpoint::from_shared(self.uri()).expect("an address");
         move || endpoint.connect_lazy()
     }
 }
 
-/// The example with other addresses.
+/// Returns the example with other addresses.
 fn configuration(addresses: &[(&str, SocketAddr)]) -> String {
     let example = fs::read_to_string(repository().join("deploy/envoy.yaml")).expect("the example");
     addresses.iter().fold(example, |text, (old, new)| {
@@ -105,7 +107,7 @@ fn configuration(addresses: &[(&str, SocketAddr)]) -> String {
     })
 }
 
-/// Envoy, in a process of its own.
+/// Envoy, as a separate process.
 struct Envoy {
     child: Child,
     admin: SocketAddr,
@@ -125,7 +127,7 @@ impl Envoy {
         Self { child, admin, _folder: folder }
     }
 
-    /// The lines of what it knows of the services: `TIER::ADDRESS::WHAT::VALUE`.
+    /// Returns the lines of Envoy's state of the services: `TIER::ADDRESS::WHAT::VALUE`.
     async fn knows(&self) -> Vec<String> {
         let mut stream = TcpStream::connect(self.admin).await.expect("it listens");
         let request = b"GET /clusters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n";
@@ -135,14 +137,14 @@ impl Envoy {
         page.lines().map(|line| line.trim().to_owned()).collect()
     }
 
-    /// How many services of a tier are well.
+    /// Returns the number of healthy services of a tier.
     async fn well(&self, tier: &Tier) -> usize {
         let begins = format!("{}::", tier.name);
         let is_well = |line: &&String| line.starts_with(&begins) && line.ends_with("::health_flags::healthy");
         self.knows().await.iter().filter(is_well).count()
     }
 
-    /// How many calls a service has.
+    /// Returns the number of active calls of a service.
     async fn calls(&self, tier: &Tier, service: &Process) -> usize {
         let begins = format!("{}::{}::rq_active::", tier.name, service.address);
         let page = self.knows().await;
@@ -158,12 +160,12 @@ impl Drop for Envoy {
     }
 }
 
-/// What Envoy writes there once it listens.
+/// Returns the address that Envoy writes to the file once it listens.
 fn told_address(file: &Path) -> Option<SocketAddr> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// What there is to find, as soon as it is there.
+/// Returns the result of `look` as soon as there is one.
 async fn soon<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -175,12 +177,12 @@ async fn soon<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-/// Envoy, and what is behind it.
+/// Envoy and the services behind it.
 struct Site {
     envoy: Envoy,
     rendering: Vec<Process>,
     generation: Vec<Process>,
-    /// Envoy's: of rendering, and of generation.
+    /// Envoy's ports: rendering, then generation.
     ports: [Port; 2],
 }
 
@@ -198,13 +200,13 @@ impl Site {
         site
     }
 
-    /// Until Envoy finds so many of each tier well.
+    /// Waits until Envoy finds this number of healthy services in each tier.
     async fn settles(&self, well: [usize; 2]) {
         let now = async || [self.envoy.well(&RENDER).await, self.envoy.well(&GENERATE).await];
         soon("Envoy knows who is well", async || (now().await == well).then_some(())).await;
     }
 
-    /// The first service of a tier that has more than so many calls.
+    /// Returns the first service of a tier that has more than `than` calls.
     async fn with_more_calls(&self, tier: &Tier, services: &[Process], than: usize) -> usize {
         let look = async || {
             for (number, service) in services.iter().enumerate() {
@@ -232,7 +234,7 @@ async fn drained(mut service: Process) {
     assert_eq!(ended.await.expect("it ends"), Some(0));
 }
 
-/// Somebody who asks the same again and again, and must always get what they got first.
+/// A caller that repeats one request and checks that every answer equals the first.
 struct Caller {
     answers: watch::Receiver<usize>,
     broken: Arc<Mutex<Vec<Status>>>,
@@ -264,7 +266,7 @@ impl Caller {
         Self { answers, broken, asking }
     }
 
-    /// Until there are two more answers than now: what the second answers is asked after now.
+    /// Waits for two more answers. The request of the second answer starts after this call.
     fn goes_on(&self) -> impl Future<Output = ()> {
         let mut answers = self.answers.clone();
         let enough = *answers.borrow() + 2;
@@ -279,8 +281,9 @@ impl Caller {
 struct Callers(Vec<Caller>);
 
 impl Callers {
-    /// How many calls failed since this was asked last: at most one of a caller, and only such as were being answered. What Envoy breaks
-    /// off is INTERNAL; answers that come in parts say ABORTED, to tell it from what was refused.
+    /// Returns the number of calls that failed since the last check. Each caller has at most one
+    /// failed call, which was already being answered. Envoy breaks calls off with INTERNAL.
+    /// Streamed answers report ABORTED, to distinguish them from rejected calls.
     fn broken(&self) -> usize {
         let is_cut = |status: &Status| matches!(status.code(), Code::Internal | Code::Aborted);
         let broken = |caller: &Caller| {
@@ -291,7 +294,7 @@ impl Callers {
         self.0.iter().map(broken).sum()
     }
 
-    /// How many answers there were.
+    /// Ends the callers and returns the number of answers.
     async fn end(self) -> usize {
         let mut answers = 0;
         for caller in self.0 {
@@ -302,7 +305,7 @@ impl Callers {
     }
 }
 
-/// Everybody who calls.
+/// All callers.
 struct Load {
     renders: Callers,
     tasks: Callers,
@@ -338,12 +341,12 @@ impl Load {
         }
     }
 
-    /// How many renders, tasks and streams broke.
+    /// Returns the number of broken renders, tasks and streams.
     fn broken(&self) -> [usize; 3] {
         [&self.renders, &self.tasks, &self.streams].map(Callers::broken)
     }
 
-    /// How many renders, tasks and streams were answered.
+    /// Returns the number of answered renders, tasks and streams.
     async fn end(self) -> [usize; 3] {
         self.stop.send_replace(true);
         [self.renders.end().await, self.tasks.end().await, self.streams.end().await]
@@ -356,7 +359,7 @@ async fn render(channel: Channel, number: usize) -> Result<RenderResponse, Statu
     Ok(RenderResponse { timings: None, ..response })
 }
 
-/// The text of an answer, and how many tokens it has. One that breaks off is ABORTED.
+/// Returns the text of an answer and its number of tokens. An answer that breaks off is ABORTED.
 async fn stream(channel: Channel, number: usize) -> Result<(String, u32), Status> {
     let ids = (1..33).map(|id| id + number as u32).collect();
     let request = generate::GenerateRequest {
@@ -389,7 +392,8 @@ async fn behind_envoy_a_drain_breaks_nothing_and_a_kill_only_what_was_being_answ
     load.goes_on().await;
     assert_eq!(load.broken(), [0; 3], "renders, tasks and streams while one of each tier drains");
 
-    // Two render services watch its health. All streams may be among the others, but not alone.
+    // Two render services watch the victim's health. All streams may be among its calls. The
+    // threshold requires at least one more call.
     let victim = site.with_more_calls(&GENERATE, &site.generation, 2 + STREAMS).await;
     site.generation.remove(victim).kill();
     site.settles([2, 1]).await;
@@ -401,7 +405,7 @@ async fn behind_envoy_a_drain_breaks_nothing_and_a_kill_only_what_was_being_answ
     site.rendering.remove(victim).kill();
     site.settles([1, 1]).await;
     load.goes_on().await;
-    // The trailers of a render may be all that is missing: it is too late to make it again at another.
+    // A render may lack only its trailers. Then a retry at another service is no longer possible.
     let [renders, tasks, none] = load.broken();
     assert_eq!(none, 0, "streams when a render service is killed");
 

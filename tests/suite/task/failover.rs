@@ -1,4 +1,5 @@
-//! Replicas of the generation service that die while they answer: what a task's caller gets must be what it would have got.
+//! Replicas of the generation service that fail during an answer: the task's caller gets the same
+//! answer as without the failure.
 
 mod retries;
 
@@ -41,12 +42,12 @@ fn rendering(replicas: &[Process]) -> Process {
     Process::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &replicas])
 }
 
-/// Started again where it was, once it has ended.
+/// Starts a service again at the same address, after it has ended.
 async fn restart(process: Process) -> Process {
     tokio::task::spawn_blocking(|| process.start_again()).await.expect("it starts")
 }
 
-/// Ended by SIGTERM, and started again.
+/// Ends a service with SIGTERM and starts it again.
 async fn rolled(mut process: Process) -> Process {
     let roll = || {
         assert_eq!(process.terminate(), Some(0), "{}", process.address);
@@ -69,7 +70,8 @@ async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channe
     (service, client)
 }
 
-/// Tasks of every kind: greedy and seeded, with and without ids, with log probabilities, with a grammar, with stops.
+/// Returns task `number`. The tasks are of every kind: greedy and seeded, with and without ids,
+/// with log probabilities, with a grammar, with stops.
 pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
     let text = format!("Tell me a long story about number {number} and its friends.");
     let content = Some(chat::message::Content::Text(text));
@@ -102,7 +104,7 @@ pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
     }
 }
 
-/// All that a caller is told, put together.
+/// All events of a caller's answer, joined.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     order: String,
@@ -139,7 +141,8 @@ impl Answer {
     }
 }
 
-/// `progress` is how many bytes were told. An answer that breaks off is ABORTED.
+/// Runs a task and returns its answer. `progress` is the number of bytes received. An answer that
+/// breaks off is ABORTED.
 pub(crate) async fn ask(
     mut client: TaskServiceClient<Channel>,
     task: RunTaskRequest,
@@ -169,7 +172,7 @@ fn ask_all(client: &TaskServiceClient<Channel>, tasks: &[RunTaskRequest]) -> Vec
     tasks.iter().map(ask).collect()
 }
 
-/// Streams that are told something between two kills, kills, tokens of each.
+/// Kills replicas while streams run. Every stream receives tokens between two kills.
 async fn survive(streams: usize, kills: usize, tokens: u32) {
     let mut replicas = vec![generation(), generation()];
     let (_service, client) = in_front_of(&replicas).await;
@@ -184,7 +187,7 @@ async fn survive(streams: usize, kills: usize, tokens: u32) {
         if round.is_empty() {
             round = ask_all(&client, &tasks);
         }
-        // Until all that still run have been told more.
+        // Wait until every running stream has received more text.
         for asked in &mut round {
             let before = *asked.progress.borrow();
             let more = asked.progress.wait_for(|now| *now > before || *now == usize::MAX);
@@ -211,14 +214,15 @@ async fn answers_go_on_when_replicas_are_killed() {
     survive(8, 3, 120).await;
 }
 
-/// Bounded by the number of kills.
+/// The number of kills limits this test's duration.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes"]
 async fn thirty_two_answers_go_on_through_fifty_kills() {
     survive(32, 50, 400).await;
 }
 
-/// One of several render services, as a client's own balancing would choose it: a call that no service took is made at the next.
+/// Calls one of several render services, with a client's balancing: a call that no service took is
+/// retried at the next.
 async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest) -> Answer {
     for attempt in 0..200 {
         let client = TaskServiceClient::new(services[(first + attempt) % services.len()].clone());
@@ -231,7 +235,8 @@ async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest)
     panic!("nobody is there");
 }
 
-/// Whether no service took a call: nobody was there, the connection closed before it could, or the service was not ready yet.
+/// Returns true if no service took a call: no service listened, the connection closed too early, or
+/// the service was not ready.
 fn is_not_taken(status: &Status) -> bool {
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.as_str());
@@ -283,7 +288,7 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     assert!(answered > 0);
 }
 
-/// What something between the services may make of a replica: the first call goes like this, the others have nothing but an end.
+/// A replica behind a proxy: the first call gets `first`, every later call gets `then`.
 #[derive(Debug)]
 struct OnceOtherwise {
     first: Result<Vec<Generated>, Status>,
@@ -297,7 +302,7 @@ impl OnceOtherwise {
     }
 }
 
-/// An output without a token, and its answer's end.
+/// Returns the events of an output without tokens.
 fn ended(reason: FinishReason) -> Vec<Generated> {
     let finished = generate::Finished { reason: reason.into(), ..generate::Finished::default() };
     vec![Generated::Finished(finished), Generated::Summary(generate::Summary::default())]
@@ -325,7 +330,7 @@ impl GenerateService for OnceOtherwise {
     }
 }
 
-/// A render service whose only replica this is.
+/// Starts a render service with this replica as its only one.
 async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Running, TaskServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
@@ -338,7 +343,8 @@ async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Runnin
     (service, client)
 }
 
-/// Health behind something that asks another service each time: the first, so many of them, will never be well.
+/// Health behind a proxy that asks another service on each watch. The first services, up to this
+/// number, stay unhealthy.
 #[derive(Debug)]
 struct Ill(AtomicUsize);
 
@@ -358,7 +364,7 @@ impl Health for Ill {
     }
 }
 
-/// A call breaks; the replica says so many times that it is not well, and gets the next.
+/// Breaks one call. The replica then reports unhealthy `ill` times and gets the next call.
 async fn breaks_once(ill: usize) {
     let replica = OnceOtherwise::new(Err(Status::unavailable("reset by something in between")));
     let (_service, client) = in_front_of_one(replica, Ill(ill.into())).await;
@@ -386,7 +392,7 @@ async fn an_answer_that_the_only_replica_gives_up_goes_on_there_if_it_is_well() 
     assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
 }
 
-/// A part of an output's text, and the ids that it ends with.
+/// Returns a part of an output's text, and the ids at its end.
 fn part(text: &str, token_ids: &[u32]) -> Generated {
     let (text, token_ids) = (text.to_owned(), token_ids.to_vec());
     Generated::Delta(generate::Delta { text, token_ids, ..generate::Delta::default() })
@@ -394,12 +400,12 @@ fn part(text: &str, token_ids: &[u32]) -> Generated {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_goes_on_between_two_parts_of_a_token_and_after_them() {
-    // The token 11 ends reasoning in its middle, so that its text is two parts.
+    // The token 11 ends reasoning in its middle, so that its text has two parts.
     let [first, marker, rest, last] = [part("a", &[10]), part("</think>", &[]), part("\n\n", &[11]), part("b", &[12])];
     let (given_up, whole) = (ended(FinishReason::Cancelled), ended(FinishReason::Length));
     let after = [vec![first.clone(), marker.clone(), rest.clone()], given_up.clone()].concat();
     let within = [vec![first.clone(), marker.clone()], given_up].concat();
-    // What is generated once more is the last token that was told whole: 11, or 10.
+    // The retry generates the last completely delivered token again: 11, or 10.
     let cases = [(after, vec![marker.clone(), rest.clone(), last.clone()]), (within, vec![first, marker, rest, last])];
     for (before, again) in cases {
         let replica = OnceOtherwise { then: [again, whole.clone()].concat(), ..OnceOtherwise::new(Ok(before)) };
@@ -421,7 +427,7 @@ async fn a_replica_that_is_named_twice_is_one() {
     while count() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Time for another to be found.
+    // Time to find another replica.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(count(), 1);
 }

@@ -110,7 +110,7 @@ async fn a_model_that_the_generation_service_does_not_hold_is_not_found() {
     assert_eq!((failure.code, failure.reason.as_str()), (Code::NotFound, "MODEL_NOT_FOUND"));
 }
 
-/// The default model with another text for its special token 3, `<repo_name>`.
+/// Writes the default model with another text for its special token 3, `<repo_name>`.
 fn patched_model(folder: &TempDir) -> PathBuf {
     let mut bytes = std::fs::read(default_model()).expect("the model");
     let (old, new) = (b"<repo_name>", b"<tool_call>");
@@ -121,7 +121,7 @@ fn patched_model(folder: &TempDir) -> PathBuf {
     path
 }
 
-/// A short task that must say this.
+/// Returns a short task whose output must be this text.
 fn saying(text: &str) -> RunTaskRequest {
     let choice = generate::Choice { values: vec![text.to_owned()] };
     RunTaskRequest { grammar: Some(generate::Grammar { kind: Some(Kind::Choice(choice)) }), ..task(&goldens()[0]) }
@@ -152,19 +152,19 @@ async fn an_answer_is_read_as_the_request_or_else_render_says() {
     let generation = Generation::start().await;
     let service = render_service(&[default_model()], Some(generation.running.address)).await;
     let mut client = TaskServiceClient::new(service.channel().await);
-    // A pinned format ends where its turn does, also where that is text.
+    // The end of a pinned format's turn ends the output, even if it is plain text.
     let (text, finished) = run(&mut client, RunTaskRequest { options: adapter("tagged"), ..saying("Hi\n<|end|>\n") })
         .await
         .expect("answers");
     let finish = finished.finish.expect("a finish");
     assert_eq!((text.as_str(), finish.matched), ("Hi", Some(Matched::StopString("\n<|end|>".to_owned()))));
-    // Another end-of-text token than the tokenizer's eos.
+    // An end-of-text token other than the tokenizer's eos.
     let forced = Some(generate::Sampling { logit_bias: [(0, 100.0)].into(), ..Default::default() });
     let (text, finished) =
         run(&mut client, RunTaskRequest { sampling: forced, ..task(&goldens()[0]) }).await.expect("answers");
     let finish = finished.finish.expect("a finish");
     assert_eq!((text.as_str(), finish.matched), ("", Some(Matched::StopTokenId(0))));
-    // The caller's own reading replaces all of it.
+    // The caller's output spec replaces Render's output spec.
     let markers = generate::ReasoningMarkers {
         start_strings: vec!["<think>".to_owned()],
         end_strings: vec!["</think>".to_owned()],
@@ -181,7 +181,7 @@ async fn an_answer_is_read_as_the_request_or_else_render_says() {
     let mut stream = client.run_task(request.clone()).await.expect("answers").into_inner();
     let first = stream.message().await.expect("an event").expect("an event").event;
     let Some(Event::Rendered(rendered)) = first else { panic!("{first:?}") };
-    // Without eos ids of its own it has Render's.
+    // The caller's spec has no eos ids, so Render's ids are used.
     assert_eq!(rendered.output_spec, Some(generate::OutputSpec { eos_token_ids: vec![0, 2], ..spec }));
     drop(stream);
     let (text, finished) = run(&mut client, request).await.expect("answers");

@@ -1,4 +1,4 @@
-//! What a template tells of itself before anything is rendered.
+//! Properties of a template that are found before rendering.
 
 use tandem_template::ArgumentsShape::{self, Either, Object, Text, Unread};
 use tandem_template::ChatTemplate;
@@ -8,7 +8,7 @@ fn compile(template: &str) -> ChatTemplate {
     ChatTemplate::compile(template).expect(template)
 }
 
-/// Templates with a name that they read, as jinja2's `find_undeclared_variables` tells.
+/// Templates, each with a name that it reads according to jinja2's `find_undeclared_variables`.
 const READ: &[(&str, &str)] = &[
     ("{{ x }}", "x"),
     ("{{ x.y[z](w)|default(v) }}", "v"),
@@ -43,7 +43,7 @@ fn a_template_knows_which_variables_it_reads() {
     }
 }
 
-/// What stands around a use of `c.arguments` in most templates.
+/// Wraps a use of `c.arguments` in the loops of most templates.
 fn in_a_loop(body: &str) -> String {
     format!("{{% for m in messages %}}{{% for c in m.tool_calls %}}{body}{{% endfor %}}{{% endfor %}}")
 }
@@ -51,7 +51,7 @@ fn in_a_loop(body: &str) -> String {
 const SHAPES: &[(&str, ArgumentsShape)] = &[
     ("{{ c.name }}", Unread),
     ("{{ c['arguments_json'] }} arguments", Unread),
-    // Only an object will do.
+    // The template requires an object.
     ("{{ c.arguments|tojson }}", Object),
     ("{{ c.function['arguments']|default({})|tojson(indent=2) }}", Object),
     ("{% for k, v in c.arguments|items %}{{ k }}{{ v }}{% endfor %}", Object),
@@ -70,7 +70,7 @@ const SHAPES: &[(&str, ArgumentsShape)] = &[
         Object,
     ),
     ("{% if c.arguments is string %}{{ c.arguments|from_json }}{% else %}{{ c.arguments|tojson }}{% endif %}", Object),
-    // Only a text will do.
+    // The template requires a text.
     ("{{ c.arguments }}", Text),
     ("{{ '<' + c.name + c['arguments'] + '>' }}", Text),
     ("{{ c.name ~ c.arguments }}", Text),
@@ -79,7 +79,7 @@ const SHAPES: &[(&str, ArgumentsShape)] = &[
     ("{% set x %}{{ c.arguments }}{% endset %}", Text),
     ("{% if c.arguments is string %}{{ c.arguments }}{% endif %}", Text),
     ("{{ c.arguments if c.arguments }}", Text),
-    // Both will.
+    // The template accepts both.
     ("{% if c.arguments is string %}{{ c.arguments }}{% else %}{{ c.arguments|tojson }}{% endif %}", Either),
     ("{% if c.arguments is not mapping %}{{ c.arguments }}{% else %}{{ c.arguments|tojson }}{% endif %}", Either),
     ("{{ c.arguments if c.arguments is string else c.arguments|tojson }}", Either),
@@ -90,7 +90,7 @@ const SHAPES: &[(&str, ArgumentsShape)] = &[
         Either,
     ),
     ("{{ c.arguments|length }}", Either),
-    // Through other names.
+    // The template reads the arguments through other names.
     ("{% set a = c.arguments %}{{ a }}", Text),
     ("{% set a = c.arguments %}{{ a|tojson }}", Object),
     ("{% set a, b = c.arguments, 1 %}{{ a|tojson }}", Object),
@@ -121,7 +121,7 @@ fn deciding_on_arguments_takes_no_exponential_time() {
     let nested =
         (0..60).fold("c.arguments".to_owned(), |inner, _| format!("(1 if {inner} is string else c.arguments)"));
     assert_eq!(compile(&in_a_loop(&format!("{{{{ {nested} }}}}"))).arguments(), Text);
-    // However long a chain of names is, it is followed only so far.
+    // The analysis follows a chain of names up to a limit.
     let chain: String = (0..2000).rev().map(|at| format!("{{% set a{} = a{at} %}}", at + 1)).collect();
     assert_eq!(compile(&format!("{chain}{{% set a0 = c.arguments %}}{{{{ a2000 }}}}")).arguments(), Either);
 }

@@ -1,7 +1,8 @@
-//! The chat-template engine against live transformers, on random cases.
+//! The chat-template engine compared with live transformers, on random cases.
 //!
-//! `differential/generate.py` makes cases and `differential/oracle.py` adds what transformers makes of them; the results are
-//! the files that `TANDEM_DIFFERENTIAL` names. `cargo xtask test --differential` does it all.
+//! `differential/generate.py` makes cases, and `differential/oracle.py` adds transformers' results.
+//! TANDEM_DIFFERENTIAL names the resulting files. `cargo xtask test --differential` runs all of
+//! this.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,12 +11,12 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
-/// Where the oracle's clock stands.
+/// The time of the oracle's clock.
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
-/// How many differing cases are shown.
+/// The maximum number of differing cases that are printed.
 const SHOWN: usize = 5;
 
-/// What a case gives: the prompt, the template's own message, or any other failure.
+/// The outcome of a case: the prompt, the template's own message, or any other failure.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Text(String),
@@ -58,7 +59,7 @@ fn rendered(case: &Value) -> Outcome {
     }
 }
 
-/// The cases of one file that differ, and how many there are in all.
+/// Returns the differing cases of one file, and the number of all its cases.
 fn compare(path: &Path) -> (Vec<String>, usize) {
     let cases = BufReader::new(File::open(path).expect("the cases can be read")).lines();
     let mut differing = Vec::new();

@@ -1,5 +1,5 @@
-//! The chat-template engine, fact by fact. What is expected was taken from jinja2 3.1.6 and transformers 5.23.0; the words
-//! of errors are our own.
+//! The chat-template engine, one fact per test. The expected values were taken from jinja2 3.1.6
+//! and transformers 5.23.0. The wording of errors is the engine's.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, Re
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
-/// The variables that the templates below use.
+/// Returns the variables that the templates below use.
 fn variables() -> Map<String, Value> {
     object(json!({
         "n": null,
@@ -89,7 +89,7 @@ fn check_error(template: &str, expected: &str) {
     assert_eq!(error.to_string(), expected, "{template}");
 }
 
-/// For errors whose message is our own affair.
+/// Checks only that an error occurs, for errors whose wording is the engine's.
 #[track_caller]
 fn check_fails(template: &str) {
     assert!(hi().apply(template).is_err(), "{template}");
@@ -401,7 +401,7 @@ fn globals_that_are_not_called_are_there() {
     check("{{ cycler }} {{ joiner }}", "<class 'jinja2.utils.Cycler'> <class 'jinja2.utils.Joiner'>");
 }
 
-/// A prompt is never random: what would be is an error, or always the same.
+/// A prompt is never random: a random result is an error, or always the same.
 #[test]
 fn nothing_in_a_prompt_is_random() {
     check("{{ lipsum(0) }}{{ lipsum(n=-1) is escaped }}{{ lipsum(0, false) is escaped }}", "TrueFalse");
@@ -546,7 +546,7 @@ fn targets_are_the_tuples_that_jinja2_takes() {
     }
 }
 
-/// After a comma, Jinja2 takes the words that end a loop's target and its items for names.
+/// After a comma, Jinja2 reads the keywords that end a loop's target and its items as names.
 #[test]
 fn a_comma_at_the_end_of_a_target_is_followed_by_one_more_name() {
     check_refused("{% for a, in l %}{% endfor %}", "line 1: expected 'in', got 'l'");
@@ -559,7 +559,7 @@ fn a_comma_at_the_end_of_a_target_is_followed_by_one_more_name() {
     check("{% for a in [1], recursive recursive %}{{ a }}{% endfor %}", "[1]");
 }
 
-/// Jinja2 looks whether the owner is a namespace only where a value is assigned, not where a block is.
+/// Jinja2 checks that the owner is a namespace where a value is assigned, but not for a block.
 #[test]
 fn a_block_sets_an_item_of_a_dict_for_all_who_hold_it() {
     check("{% set e = d %}{% set d.x %}{{ i }}{% endset %}{{ e }}", "{'b': 1, 'a': [True, None], 'x': '7'}");
@@ -616,7 +616,7 @@ fn a_block_sets_no_item_of_anything_else() {
     check_fails("{% set ns = namespace() %}{% set ns._x %}1{% endset %}");
     check_error("{% set l.x = 1 %}", "line 1: cannot assign attribute on non-namespace object");
     check("{% if false %}{% set s.x %}1{% endset %}{% endif %}", "");
-    // Python lets a dict hold itself.
+    // Python allows a dict to contain itself.
     check_error(
         "{% set d.x|default(d, true) %}{% endset %}",
         "line 1: setting an item of a dict to a 'dict' is not supported",
@@ -628,7 +628,7 @@ fn a_block_sets_no_item_of_anything_else() {
     check("{% set d.x|default(i, true) %}{% endset %}{{ d.x }}{{ i }}", "77");
 }
 
-/// Every change of a dict takes as long as there were changes before.
+/// The cost of a change to a dict grows with the number of earlier changes.
 #[test]
 fn changes_of_a_dict_are_bounded() {
     let template =
@@ -636,7 +636,7 @@ fn changes_of_a_dict_are_bounded() {
     check_limit(template, Limit::Steps);
 }
 
-/// What `{% autoescape %}` blocks put out, and what they leave as it is.
+/// The output of `{% autoescape %}` blocks, escaped and unescaped.
 const AUTOESCAPE: &[(&str, &str)] = &[
     ("{{ autoescape }}{{ autoescape is defined }}", "False"),
     (
@@ -674,7 +674,8 @@ const AUTOESCAPE: &[(&str, &str)] = &[
         "{% autoescape true %}{% for x in ['<', ['>']] recursive %}{{ x if x is string else loop(x) }}{% endfor %}{% endautoescape %}",
         "&lt;&gt;",
     ),
-    // A macro's text is safe where the macro is called with escaping; its own code escapes where it stands in a block.
+    // A macro's result is safe if the call is made with escaping. A macro's own code escapes if the
+    // macro is defined inside a block.
     (
         "{% macro m(x) %}{{ x }}<{% endmacro %}{% autoescape true %}{{ m('<') }}{{ m('<') is escaped }}{% endautoescape %}{{ m('<') is escaped }}",
         "<<TrueFalse",
@@ -684,7 +685,8 @@ const AUTOESCAPE: &[(&str, &str)] = &[
         "{% macro m() %}{{ caller('<') is escaped }}{{ caller('<') }}{% endmacro %}{% autoescape true %}{% call(x) m() %}{{ x }}{% endcall %}{% endautoescape %}",
         "True&lt;",
     ),
-    // What is constant is not escaped where it shows only at run time that all is, and `~` marks nothing as safe.
+    // If escaping is decided only at run time, constants are not escaped, and `~` marks nothing as
+    // safe.
     (
         "{% autoescape i %}{{ '<' }}{{ s ~ '<' }}{{ '<'|upper }}{{ ('<'|safe) ~ '<' }}{% endautoescape %}",
         "<Hello World&lt;&lt;&lt;&lt;",
@@ -697,7 +699,7 @@ const AUTOESCAPE: &[(&str, &str)] = &[
         "{% autoescape i %}{% set z %}<{% endset %}{{ z is escaped }}{{ z }}{{ z ~ '<' }}{% endautoescape %}",
         "True<&lt;&lt;",
     ),
-    // A jump out of the block leaves escaping on for what is decided at run time.
+    // After a jump out of the block, escaping stays on for values that are decided at run time.
     (
         "{% macro m() %}{% endmacro %}{% for x in l %}{% autoescape true %}{% break %}{% endautoescape %}{% endfor %}{{ '<' }}{{ m() is escaped }}",
         "<True",
@@ -715,7 +717,7 @@ fn autoescape_blocks_escape_as_jinja2_does() {
     );
 }
 
-/// What `self` and `super` are in the template and in blocks.
+/// The values of `self` and `super` in the template and in blocks.
 const SELF: &[(&str, &str)] = &[
     (
         "{{ self }}{{ [self] }}{{ self ~ 'x' }}",
@@ -792,7 +794,7 @@ fn blocks_nest_only_so_deep_where_a_template_uses_self() {
     check_refused(&nested(9, "{{ self }}"), "line 1: the nesting of blocks in a template that uses 'self' exceeds 8");
 }
 
-/// What becomes of texts that are encoded, as Python does it.
+/// Results of encoding texts, as in Python.
 const BYTES: &[(&str, &str)] = &[
     (
         "{{ 'é<'.encode() }}{{ [\"it's\".encode()] }}{{ '\\\\\\n\\x00\\x1f\\x7f'.encode() }}",
@@ -864,7 +866,7 @@ const BYTES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What Python raises an error for.
+/// Encodings for which Python raises an error.
 const BYTES_REFUSED: &[&str] = &[
     "{{ s.encode()|tojson }}",
     "{{ {s.encode(): 1}|tojson }}",
@@ -898,7 +900,7 @@ fn encoded_texts_are_pythons_bytes() {
     check_error("{{ 'é'.encode('ascii', 'namereplace') }}", "line 1: the error handler 'namereplace' is not supported");
 }
 
-/// Letters of the conversation stay marked when they go through bytes.
+/// Letters of the conversation stay marked after they pass through bytes.
 #[test]
 fn bytes_of_marked_letters_decode_to_marked_letters() {
     let marks = Taint::ALL[0];
@@ -955,7 +957,8 @@ fn methods_that_are_not_written_are_errors_by_name_on_what_a_variable_holds() {
     check("{{ s.encode is defined }}{{ {'encode': 1}.encode }}{{ (3).encode is defined }}", "True1False");
 }
 
-/// What is computed when a template is compiled is never the same object, unless CPython keeps one of it.
+/// Values computed at compile time are never the same object, unless CPython keeps one object for
+/// the value.
 #[test]
 fn constants_are_the_same_where_cpython_keeps_one_object() {
     check("{{ 1.0 is sameas 1.0 }}{{ 1000 is sameas 1000 }}{{ 'ab' is sameas 'ab' }}", "FalseFalseFalse");
@@ -1146,7 +1149,7 @@ fn blocks_that_must_be_filled_are_errors_when_reached() {
     );
 }
 
-/// One of each kind: every error at run time says where it happened.
+/// One case of each kind: every error at run time has its line.
 #[test]
 fn errors_name_the_line_and_what_is_wrong() {
     for (wrong, expected) in [
@@ -1211,7 +1214,7 @@ fn scoped_blocks_see_the_variables_around_them() {
     assert!(hi().apply("{% with k=5 %}{% block a scoped required %} {% endblock %}{% endwith %}").is_err());
 }
 
-/// What becomes of safe texts, as MarkupSafe does it.
+/// Results of operations on safe texts, as in MarkupSafe.
 const SAFE_TEXTS: &[(&str, &str)] = &[
     ("{{ ('<b>a</b> &amp; <!-- x --> c'|safe).striptags() }}", "a & c"),
     (
@@ -1286,7 +1289,7 @@ const SAFE_TEXTS: &[(&str, &str)] = &[
     ("{{ ('<'|e).rfind('<') }}", "-1"),
 ];
 
-/// What MarkupSafe raises an error for.
+/// Operations for which MarkupSafe raises an error.
 const SAFE_TEXTS_REFUSED: &[&str] = &[
     "{{ ('x'|safe).escape(s='<') }}",
     "{{ ('x'|safe).escape() }}",
@@ -1312,7 +1315,7 @@ fn safe_texts_escape_what_is_put_into_them() {
     SAFE_TEXTS_REFUSED.iter().for_each(|template| check_fails(template));
 }
 
-/// What Python's formats give.
+/// Results of Python's formats.
 const FORMATS: &[(&str, &str)] = &[
     ("{{ '%a' % 'é' }}", "'\\xe9'"),
     ("{{ '{!a}'.format('é') }}", "'\\xe9'"),
@@ -1358,7 +1361,7 @@ const FORMATS: &[(&str, &str)] = &[
     ("{{ '{}|{!s:5}|{!r:>5}'.format(none,none,'a') }}", "None|None |  'a'"),
 ];
 
-/// What Python's formats raise an error for.
+/// Formats for which Python raises an error.
 const FORMATS_REFUSED: &[&str] = &[
     "{{ '{[0]}'.format([1]) }}",
     "{{ '{.a}'.format({'a':1}) }}",

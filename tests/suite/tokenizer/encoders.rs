@@ -1,5 +1,5 @@
-//! How text becomes ids, on tokenizers made here: the fast encoder against the classic one, literal ranges, what is put
-//! around a text, and remembered text.
+//! Encoding of text into ids, on tokenizers made by these tests: the fast encoder compared with the
+//! classic encoder, literal ranges, tokens added around a text, and cached text.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 
@@ -9,7 +9,7 @@ use tandem_model_files::tokenizer::{AddedToken, Around, EncodeOptions, Tokenizer
 use tandem_tests::error_texts;
 use tandem_tests::tokenizers::{agree, literal_ids, texts};
 
-/// The vocabulary of every tokenizer here: token `i` has id `i`.
+/// The vocabulary of every tokenizer of this file: token `i` has id `i`.
 const VOCAB: [&str; 16] = ["<unk>", "▁", "a", "b", "x", "<", ">", "\n", "ab", "▁a", "▁ab", "<x", "<x>", "t", "aa", "é"];
 const MERGES: [(&str, &str); 6] = [("a", "b"), ("▁", "a"), ("▁", "ab"), ("<", "x"), ("<x", ">"), ("a", "a")];
 
@@ -63,7 +63,8 @@ fn words() -> Value {
     json!({"type": "Split", "pattern": {"Regex": "\\s+|\\S+"}, "behavior": "Isolated", "invert": false})
 }
 
-/// Every way to put something before a text or to take white space along, one tokenizer each.
+/// Returns one tokenizer for each way to put a prefix before a text or to include adjacent white
+/// space in a token.
 fn files() -> Vec<(&'static str, File)> {
     let base = || File::new().added("<s>", &["special"]).added("</s>", &["special"]);
     let cut = |scheme, split| base().with("pre_tokenizer", metaspace(scheme, split));
@@ -166,7 +167,7 @@ fn only_the_start_of_a_text_has_a_space_before_it() {
 #[test]
 fn a_literal_range_outside_of_the_text_is_refused() {
     let tokenizer = File::new().tokenizer();
-    #[allow(clippy::reversed_empty_ranges)] // it is the point
+    #[allow(clippy::reversed_empty_ranges)] // The reversed range is the case under test.
     for literal in [vec![0..3], vec![2..1], vec![1..2, 0..1], vec![1..2]] {
         let options = EncodeOptions { literal: &literal, ..EncodeOptions::default() };
         let error = tokenizer.encode_with("é", &options).expect_err("not a range of the text");

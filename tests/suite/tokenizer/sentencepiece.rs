@@ -1,5 +1,5 @@
-//! SentencePiece vocabularies in GGUF headers: against what transformers makes of the same ones, and that a lying one costs
-//! an error and nothing else.
+//! SentencePiece vocabularies in GGUF headers: compared with transformers on the same vocabularies,
+//! and errors for invalid vocabularies.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,8 @@ fn control_tokens_in_literal_text_stay_text() {
     });
 }
 
-/// Where a user's runs do not build up one by one, they are found in text as they stand.
+/// If a user-defined run cannot be merged from shorter runs, the encoder finds the run directly in
+/// the text.
 #[test]
 fn a_lone_run_of_spaces_is_found_in_text() {
     let mut vocabulary = Vocabulary::named("gemma");
@@ -89,7 +90,8 @@ fn a_lone_run_of_spaces_is_found_in_text() {
 
 // ---- against real vocabularies ----
 
-/// A real `tokenizer.json` as a converter from SentencePiece would have written it. Its merges tell the scores.
+/// Returns a real `tokenizer.json` in the form that a converter from SentencePiece writes. The
+/// order of its merges gives the scores.
 fn converted(name: &str, architecture: &str, bos: u32, is_user: impl Fn(&Value) -> bool) -> (Tokenizer, Vocabulary) {
     let path = repository().join(".tandem/tokenizers").join(name).join("tokenizer.json");
     let bytes = std::fs::read(path).expect("`cargo xtask test` fetches it");
@@ -165,7 +167,7 @@ fn fragments() -> BoxedStrategy<String> {
         "--",
         "<",
         ">",
-    ]; // no ▁: as an added token, transformers looks for a run of it and not of spaces
+    ]; // No ▁: for an added token, transformers searches the text for ▁ and not for spaces.
     prop_oneof![
         4 => prop::sample::select(nasty.map(str::to_owned).to_vec()),
         1 => any::<char>().prop_map(String::from),
@@ -202,9 +204,9 @@ fn a_vocabulary_of_the_gemma_kind_has_the_ids_of_its_tokenizer_json() {
     assert_converted(&json, &vocabulary);
 }
 
-// ---- files that lie ----
+// ---- invalid files ----
 
-/// A sound vocabulary of two letters.
+/// Returns a valid vocabulary of two letters.
 fn small() -> Vocabulary {
     let tokens = ["<unk>", "<s>", "</s>", "▁", "a", "b", "ab", "▁ab"];
     Vocabulary {
@@ -267,7 +269,7 @@ fn only_a_vocabulary_with_every_byte_needs_no_unknown_token() {
     refused(&file(&bytes[1..]), "sentencepiece/no-unknown");
 }
 
-/// Runs of a letter: all can be made in as many ways as they are long.
+/// Returns a vocabulary with runs of one letter. A run of n letters has n ways of merging.
 fn runs(count: usize) -> Vocabulary {
     let mut vocabulary = small();
     vocabulary.tokens.extend((2..count).map(|length| "a".repeat(length)));

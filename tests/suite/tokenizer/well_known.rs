@@ -1,4 +1,5 @@
-//! The tokenizers of well-known models, against what transformers makes of them. `cargo xtask test` fetches them.
+//! The tokenizers of well-known models, compared with transformers. `cargo xtask test` fetches
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use tandem_tests::{corpus, repository};
 
 const NAMES: [&str; 7] = ["deepseek_v3", "deepseek_v4", "gemma3", "gptoss", "llama2", "llama3_1", "qwen3"];
 
-/// Loaded once for all tests: the largest takes seconds.
+/// Returns a tokenizer, loaded once for all tests: the largest takes seconds.
 fn tokenizer(name: &str) -> Tokenizer {
     static LOADED: LazyLock<Mutex<BTreeMap<String, Tokenizer>>> = LazyLock::new(Mutex::default);
     let mut loaded = LOADED.lock().expect("no test fails while it loads one");
@@ -34,13 +35,13 @@ fn json(path: &std::path::Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("a golden file")).expect("JSON")
 }
 
-/// Starts and ends, one after the other.
+/// Reads ranges from alternating starts and ends.
 fn ranges(value: &Value) -> Vec<Range<usize>> {
     let bounds: Vec<usize> = serde_json::from_value(value.clone()).expect("a list of numbers");
     bounds.chunks(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// Every own string with what transformers makes of it.
+/// Calls `check` for every string of the project with transformers' result.
 fn for_each_own(check: impl Fn(&str, &Tokenizer, &str, &Value)) {
     let goldens = json(&repository().join("tests/goldens/tokenizers.json"));
     let strings: Vec<String> = serde_json::from_value(goldens["strings"].clone()).expect("strings");
@@ -60,7 +61,8 @@ fn own_strings_have_the_ids_of_transformers() {
     });
 }
 
-/// A leading bos that the text brings along is not put before it again, though transformers would.
+/// If a text already starts with a bos, the tokenizer adds no second one, although transformers
+/// does.
 #[test]
 fn own_strings_have_one_bos() {
     for_each_own(|name, tokenizer, text, case| {
@@ -91,7 +93,7 @@ fn literal_added_tokens_have_the_ids_of_transformers() {
     });
 }
 
-/// The corpus's file for every tokenizer. Nothing where the corpus is not there.
+/// Calls `check` for every tokenizer with its file in the corpus. Does nothing without the corpus.
 fn for_each_of_corpus(check: impl Fn(&str, &Tokenizer, &Value)) {
     let Some(corpus) = corpus() else { return };
     for name in NAMES {
@@ -116,8 +118,8 @@ fn raw_strings_of_the_corpus_have_the_same_ids() {
     });
 }
 
-/// `split_special_tokens` still recognises added tokens that are not special, and puts Llama 2's space before the text:
-/// elsewhere a text that is literal as a whole is the same.
+/// `split_special_tokens` still recognises added tokens that are not special, and puts Llama 2's
+/// space before the text. Otherwise it gives the same ids as a text that is literal as a whole.
 #[test]
 fn raw_strings_of_the_corpus_are_split_where_they_are_literal() {
     for_each_of_corpus(|name, tokenizer, golden| {
@@ -133,7 +135,7 @@ fn raw_strings_of_the_corpus_are_split_where_they_are_literal() {
     });
 }
 
-/// Every chat of the corpus with its rendered prompt.
+/// Calls `check` for every chat of the corpus with its rendered prompt.
 fn for_each_chat(check: impl Fn(&str, &Tokenizer, &str, &str, &Value)) {
     for_each_of_corpus(|_, tokenizer, golden| {
         for (slug, cases) in golden["chat"].as_object().expect("chats by template") {
@@ -158,7 +160,8 @@ fn rendered_chats_of_the_corpus_have_the_same_ids() {
     });
 }
 
-/// Where the control tokens are that users wrote: those that a template writes, or that are special, inside of the messages.
+/// Returns the ranges of control tokens in the messages. A control token is special, or the
+/// template writes it.
 fn written_by_users(tokenizer: &Tokenizer, template: &str, prompt: &str, conversation: &Value) -> Vec<Range<usize>> {
     let is_control = |text: &str, is_special| is_special || (template.contains(text) && !text.trim().is_empty());
     let added = tokenizer.added_tokens().iter();
@@ -189,7 +192,7 @@ fn control_tokens_in_the_messages_of_the_corpus_stay_text() {
     });
 }
 
-/// What tokenizers trip over, to be put together at random.
+/// Generates fragments that are difficult for tokenizers, for random combination.
 fn fragments(tokenizer: &Tokenizer) -> BoxedStrategy<String> {
     let added: Vec<String> = tokenizer.added_tokens().iter().map(|token| token.text.clone()).collect();
     let nasty = [
@@ -261,7 +264,7 @@ fn both_encoders_agree_on_any_text() {
     NAMES.iter().for_each(|name| agree_on_any_text(name, &tokenizer(name)));
 }
 
-/// Its vocabulary lacks eight bytes.
+/// The tokenizer's vocabulary lacks eight bytes.
 #[test]
 fn both_encoders_agree_on_any_text_for_the_default_model() {
     let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
@@ -270,7 +273,7 @@ fn both_encoders_agree_on_any_text_for_the_default_model() {
     agree_on_any_text("SmolLM2", &tokenizer);
 }
 
-/// That is too long for the classic encoder.
+/// The text is too long for the classic encoder.
 #[test]
 fn ten_million_spaces_have_ids_and_no_offsets() {
     let (tokenizer, text) = (tokenizer("deepseek_v3"), " ".repeat(10_000_000));
@@ -280,7 +283,7 @@ fn ten_million_spaces_have_ids_and_no_offsets() {
     assert!(tokenizer.encode(&format!("{text}\u{88F}"), false).is_ok());
 }
 
-/// Time that grows faster than the text would make this one a matter of minutes.
+/// If the time grew faster than the text, this test would take minutes.
 #[test]
 fn both_encoders_agree_on_very_long_runs() {
     let units = ["a", " ", "A", "\n", "1", "!", "漢", "\u{301}", "👩\u{200D}", "'", "<", "   x", "qwertyuiop", "\0"];

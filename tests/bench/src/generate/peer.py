@@ -35,7 +35,7 @@ def serve(load):
 def run(peer, run, tokens):
     """Reads the prompts, which are of one length, and generates greedily. `start` is a generator that ends a step at each yield."""
     steps = peer.start(run, tokens)
-    next(steps)  # What is made before the clock starts: memory for keys and values.
+    next(steps)  # Allocates the KV cache before the clock starts.
     start, seconds = time.perf_counter(), []
     for _ in steps:
         seconds.append(time.perf_counter() - start)
