@@ -55,7 +55,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
 
 // ---- weights ----
 
-/// FNV-1a, 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -14,7 +14,7 @@ fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     Engine::start(config).expect("the model loads").0
 }
 
-/// A request with a high temperature, so that forbidden tokens would be drawn without the grammar.
+/// Returns a request with a high temperature: without the grammar, forbidden tokens would be drawn.
 fn request(grammar: Grammar, seed: u64) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.2), seed: Some(seed), ..SamplingOptions::default() },

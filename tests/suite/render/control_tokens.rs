@@ -23,8 +23,8 @@ const TABLE: u32 = 260;
 const USER: u32 = 261;
 const IMAGE: u32 = 262;
 
-/// A vocabulary of bytes, five control tokens, an image marker, a token that is control only where
-/// the template writes it, and an HTML tag.
+/// Returns a vocabulary of bytes, five control tokens, an image marker and an HTML tag. One more
+/// token is control only where the template writes it.
 fn tokenizer() -> Value {
     let added = [
         ("<|im_start|>", true),
