@@ -1,4 +1,4 @@
-//! The corpus beside the repository, read.
+//! Readers for the corpus beside the repository.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ pub fn read(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
 }
 
-/// A conversation of the corpus as a request, to be rendered as transformers would: with the template, and not normalized.
+/// Returns a conversation of the corpus as a request that renders as in transformers: with the
+/// template, and without normalization.
 pub fn request(corpus: &Path, id: &str) -> Value {
     let mut request = read(&corpus.join(format!("conversations/{id}.json")));
     let object = request.as_object_mut().expect("an object");

@@ -1,6 +1,7 @@
 //! The wording of errors, pinned in one place: `tests/golden/error_texts.txt`.
 //!
-//! A line is `area/case: text`. Tests name the case; a changed wording changes only that file.
+//! A line is `area/case: text`. Tests name the case, so that a changed wording changes only that
+//! file.
 
 use std::sync::LazyLock;
 
@@ -16,7 +17,7 @@ static LINES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
 /// Returns the golden text of a case.
 ///
 /// # Panics
-/// The file has no such case.
+/// If the file has no such case.
 #[track_caller]
 #[must_use]
 pub fn golden(case: &str) -> &'static str {
@@ -24,10 +25,10 @@ pub fn golden(case: &str) -> &'static str {
     found.map_or_else(|| panic!("{case} has no line in tests/golden/error_texts.txt"), |(_, text)| text)
 }
 
-/// Compares an error's text with the golden one.
+/// Compares an error's text with the golden text of a case.
 ///
 /// # Panics
-/// They differ.
+/// If they differ.
 #[track_caller]
 pub fn check(case: &str, found: &str) {
     assert_eq!(found, golden(case), "{case}");

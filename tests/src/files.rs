@@ -10,7 +10,7 @@ use tandem_model_files::artifacts::Artifacts;
 /// Returns the repository's root.
 #[must_use]
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the repository")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the repository")
 }
 
 /// Returns the default model's file.

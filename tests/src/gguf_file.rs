@@ -17,7 +17,7 @@ pub const STRING: u32 = 8;
 pub const ARRAY: u32 = 9;
 pub const U64: u32 = 10;
 
-/// A GGUF file in the making. Counts and contents are set apart, so that they can disagree.
+/// A builder of GGUF files. Counts and contents are set separately, so that they can disagree.
 #[derive(Debug, Clone)]
 pub struct File {
     pub version: u32,
@@ -36,7 +36,7 @@ impl Default for File {
 }
 
 impl File {
-    /// An empty file of version 3.
+    /// Returns an empty file of version 3.
     #[must_use]
     pub fn new() -> Self {
         let (entries, tensors, data) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,7 +80,8 @@ impl File {
         self.entry(key, ARRAY, &array(F32, all.len() as u64, &elements))
     }
 
-    /// A tensor of f32 after those before it, its numbers by their place. `dims` is innermost first, as in the file.
+    /// Adds a tensor of f32 after the existing tensors. `number` returns each element from its
+    /// index. `dims` is innermost first, as in the file.
     pub fn weights(self, name: &str, dims: &[u64], number: impl Fn(u64) -> f32) -> Self {
         let offset = self.data.len();
         let mut file = self.tensor(name, dims, 0, offset as u64);
@@ -89,7 +90,7 @@ impl File {
         file
     }
 
-    /// `dims` is innermost first, as in the file.
+    /// Adds a tensor. `dims` is innermost first, as in the file.
     pub fn tensor(mut self, name: &str, dims: &[u64], kind: u32, offset: u64) -> Self {
         self.tensors.extend(string(name));
         self.tensors.extend((dims.len() as u32).to_le_bytes());
@@ -141,7 +142,7 @@ pub fn write(bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Opens bytes as a file and removes it again.
+/// Writes bytes to a file, opens it and removes it.
 pub fn open(bytes: &[u8]) -> Result<Gguf, GgufError> {
     let path = write(bytes);
     let opened = Gguf::open(&path);

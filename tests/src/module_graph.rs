@@ -1,7 +1,8 @@
 //! The import graph of a crate's modules, read from its source.
 //!
-//! A node is a file; inline modules belong to their file. An edge runs from a file that names an item to the file that
-//! defines the item: re-exports are followed to the definition. `mod x;` alone is no edge.
+//! A node is a file; inline modules belong to their file. An edge runs from a file that names an
+//! item to the file that defines the item: re-exports are followed to the definition. `mod x;`
+//! alone is no edge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

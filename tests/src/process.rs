@@ -6,11 +6,12 @@ use tandem_process::{Service, Signal};
 
 use crate::files::binary;
 
-/// A service as a child process, which can be ended and started again at the same address. Dropping it kills it.
+/// A service as a child process, which can be ended and started again at the same address. Dropping
+/// it kills it.
 #[derive(Debug)]
 pub struct Process {
     service: Service,
-    /// The address that it listens on.
+    /// The address on which the service listens.
     pub address: String,
     /// The address of its metrics page, if it has one.
     pub metrics: Option<String>,
@@ -21,16 +22,16 @@ impl Process {
     /// Runs `serve` of a program with arguments, and waits until it is ready.
     ///
     /// # Panics
-    /// It does not start.
+    /// If the service does not start.
     #[must_use]
     pub fn start(address: &str, command: &[impl AsRef<str>]) -> Self {
         Self::start_in(address, command, &[], Stdio::null())
     }
 
-    /// The same with environment variables, and a destination of its log.
+    /// Runs `serve` with environment variables and a destination for its log.
     ///
     /// # Panics
-    /// It does not start.
+    /// If the service does not start.
     #[must_use]
     pub fn start_in(address: &str, command: &[impl AsRef<str>], variables: &[(&str, &str)], log: Stdio) -> Self {
         let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
@@ -43,10 +44,10 @@ impl Process {
         Self { service, address, metrics, command }
     }
 
-    /// Ends it with SIGKILL.
+    /// Ends the service with SIGKILL.
     ///
     /// # Panics
-    /// It had ended.
+    /// If the service has already ended.
     pub fn kill(&mut self) {
         self.service.kill().expect("it is killed");
     }
@@ -54,38 +55,38 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Panics
-    /// The signal cannot be sent.
+    /// If the signal cannot be sent.
     pub fn signal(&mut self, signal: Signal) {
         self.service.signal(signal).expect("it is signalled");
     }
 
-    /// Waits until it has ended.
+    /// Waits until the service has ended.
     ///
     /// # Panics
-    /// It cannot be waited for.
+    /// If the wait fails.
     pub fn wait(&mut self) -> ExitStatus {
         self.service.wait().expect("it ends")
     }
 
-    /// Ends it with SIGTERM, and returns the exit code.
+    /// Ends the service with SIGTERM, and returns the exit code.
     ///
     /// # Panics
-    /// It cannot be signalled or waited for.
+    /// If the signal or the wait fails.
     pub fn terminate(&mut self) -> Option<i32> {
         self.signal(Signal::TERM);
         self.wait().code()
     }
 
-    /// Starts it again, once it has ended.
+    /// Starts the service again after it has ended.
     #[must_use]
     pub fn start_again(self) -> Self {
         Self::start(&self.address, &self.command)
     }
 
-    /// Resident memory, in bytes.
+    /// Returns the resident memory in bytes.
     ///
     /// # Panics
-    /// It has ended.
+    /// If the service has ended.
     #[must_use]
     pub fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.service.id())).expect("it runs");

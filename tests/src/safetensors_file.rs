@@ -2,16 +2,16 @@
 
 use tempfile::TempDir;
 
-/// A safetensors file: the length of the header, the header, the data.
+/// Returns a safetensors file: the length of the header, the header, the data.
 #[must_use]
 pub fn file(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
 }
 
-/// A temporary folder with these files.
+/// Makes a temporary folder with these files.
 ///
 /// # Panics
-/// It cannot be written.
+/// If the folder cannot be written.
 #[must_use]
 pub fn folder(files: &[(&str, Vec<u8>)]) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");

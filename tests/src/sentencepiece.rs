@@ -1,4 +1,4 @@
-//! The goldens of SentencePiece vocabularies, and GGUF headers made of them.
+//! The goldens of SentencePiece vocabularies, and the GGUF headers made from them.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ pub const CONTROL: i32 = 3;
 pub const USER_DEFINED: i32 = 4;
 pub const BYTE: i32 = 6;
 
-/// The part of a header that makes a tokenizer.
+/// The tokenizer's part of a GGUF header.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Vocabulary {
     pub name: String,
@@ -32,13 +32,13 @@ pub struct Vocabulary {
     pub cases: Vec<Case>,
 }
 
-/// What transformers makes of a text.
+/// transformers' result for a text.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Case {
     pub ids: Vec<u32>,
-    /// Starts and ends, one after the other.
+    /// Starts and ends of the tokens, alternating.
     pub offsets: Vec<usize>,
-    /// Where it is not the text.
+    /// The decoded text, if it differs from the text.
     pub decoded: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl Vocabulary {
         }
     }
 
-    /// Every text of the goldens with what transformers makes of it.
+    /// Calls `check` for every text of the goldens with transformers' result.
     pub fn for_each_case(&self, check: impl Fn(&Tokenizer, &str, &Case)) {
         let tokenizer = built(&self.file());
         assert_eq!(self.cases.len(), GOLDENS.texts.len());

@@ -24,17 +24,17 @@ use crate::files::default_model;
 /// A running service. Dropping it stops it.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it listens.
+    /// The address on which the service listens.
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Running {
-    /// Starts what `serve` makes of a listener on a free loopback port and a signal to stop.
+    /// Starts a service. `serve` gets a listener on a free loopback port and a stop signal.
     ///
     /// # Panics
-    /// No port is free.
+    /// If no port is free.
     pub async fn start<F, S>(serve: F) -> Self
     where
         F: FnOnce(TcpListener, oneshot::Receiver<()>) -> S,
@@ -47,74 +47,74 @@ impl Running {
         Self { address, stop: Some(stop), served }
     }
 
-    /// A connection to it.
+    /// Connects to the service.
     ///
     /// # Panics
-    /// It does not answer.
+    /// If the service does not answer.
     pub async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
         endpoint.connect().await.expect("the service answers")
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the service has ended by itself.
     ///
     /// # Panics
-    /// It failed.
+    /// If the service failed.
     pub async fn ended(self) {
         self.served.await.expect("no panic").expect("a clean end");
     }
 
-    /// Why it failed.
+    /// Waits until the service has failed and returns the error.
     ///
     /// # Panics
-    /// It did not.
+    /// If the service did not fail.
     pub async fn failure(self) -> ServeError {
         self.served.await.expect("no panic").expect_err("should fail")
     }
 
-    /// Drains it.
+    /// Drains the service.
     ///
     /// # Panics
-    /// It failed.
+    /// If the service failed.
     pub async fn stop(mut self) {
         self.stop.take();
         self.served.await.expect("no panic").expect("a clean end");
     }
 }
 
-/// A render service for these models, in front of `generation` where there is one.
+/// Starts a render service for these models that calls `generation`, if given.
 ///
 /// # Panics
-/// A model does not load.
+/// If a model does not load.
 pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
     serve_library(ModelCatalog::open(sources, Registry::default()).expect("the models load").into(), generation).await
 }
 
-/// The default model alone.
+/// Returns a library with only the default model.
 ///
 /// # Panics
-/// It does not load.
+/// If the model does not load.
 #[must_use]
 pub fn default_library() -> Arc<ModelCatalog> {
     let sources = Sources { models: vec![default_model()], config: None };
     ModelCatalog::open(sources, Registry::default()).expect("the model loads").into()
 }
 
-/// A render service for these models, served in this way.
+/// Starts a render service for these models with these arguments.
 ///
 /// # Panics
-/// A model does not load.
+/// If a model does not load.
 pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
     let library = ModelCatalog::open(sources, Registry::default()).expect("the models load").into();
     serve_library_as(library, None, args).await
 }
 
-/// A render service with this library, in front of `generation` where there is one.
+/// Starts a render service with this library that calls `generation`, if given.
 ///
 /// # Panics
-/// No port is free.
+/// If no port is free.
 pub async fn serve_library(library: Arc<ModelCatalog>, generation: Option<SocketAddr>) -> Running {
     serve_library_as(library, generation, ServeArgs::default()).await
 }
@@ -124,19 +124,20 @@ async fn serve_library_as(library: Arc<ModelCatalog>, generation: Option<SocketA
     serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
 }
 
-/// A render service with this library, before this generation service, served in this way.
+/// Starts a render service with this library and these arguments, which calls this generation
+/// service.
 ///
 /// # Panics
-/// The credentials cannot be used.
+/// If the credentials cannot be used.
 pub async fn serve_library_before(library: Arc<ModelCatalog>, generation: GenerationArgs, args: ServeArgs) -> Running {
     let client = generation.config().map(|config| GenerationClient::connect(&config).expect("credentials"));
     serve_library_on(library, client, args).await
 }
 
-/// Serves a library and tasks on a generator.
+/// Serves a library, and tasks on a generator.
 ///
 /// # Panics
-/// No port is free.
+/// If no port is free.
 pub async fn serve_library_on(
     library: Arc<ModelCatalog>,
     generator: Option<impl Generator>,

@@ -6,7 +6,8 @@ use render_svc::catalog::{ModelTable, ServedModel};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-/// A `tokenizer.json` of bytes and these tokens, each with whether it is special; the first has the id 256.
+/// Returns a `tokenizer.json` of bytes and these tokens. Each token has a flag that makes it
+/// special. The first token has the id 256.
 #[must_use]
 pub fn byte_tokenizer(added: &[(&str, bool)]) -> Value {
     let token = |(id, (content, special)): (usize, &(&str, bool))| {
@@ -19,7 +20,8 @@ pub fn byte_tokenizer(added: &[(&str, bool)]) -> Value {
     json!({"version": "1.0", "added_tokens": added, "model": model, "pre_tokenizer": bytes, "decoder": bytes})
 }
 
-/// The byte-level alphabet: printable Latin-1 bytes as themselves, the others as what follows U+00FF.
+/// Returns the byte-level alphabet: printable Latin-1 bytes as themselves, the other bytes as the
+/// code points after U+00FF.
 fn byte_vocabulary() -> Map<String, Value> {
     let mut others = '\u{100}'..;
     let is_printable = |byte: u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
@@ -28,7 +30,7 @@ fn byte_vocabulary() -> Map<String, Value> {
     spelled.iter().enumerate().map(|(id, char)| (char.to_string(), id.into())).collect()
 }
 
-/// A model folder without weights, in a temporary place.
+/// A model folder without weights, in a temporary folder.
 #[derive(Debug)]
 pub struct ModelFolder {
     parent: TempDir,
@@ -39,24 +41,24 @@ pub struct ModelFolder {
 }
 
 impl ModelFolder {
-    /// A model of that id about which nothing is known but a bos token.
+    /// Returns a model with this id and a bos token only.
     ///
     /// # Panics
-    /// There is no temporary place.
+    /// If the temporary folder cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let parent = TempDir::new().expect("a temporary folder");
         Self { parent, name: name.to_owned(), config: json!({"bos_token": "<s>"}), tokenizer: None, architecture: None }
     }
 
-    /// The same with a chat template.
+    /// Adds a chat template.
     #[must_use]
     pub fn with_template(mut self, template: &str) -> Self {
         self.config["chat_template"] = template.into();
         self
     }
 
-    /// The same with a tokenizer of one letter.
+    /// Adds a tokenizer of one letter.
     #[must_use]
     pub fn with_tokenizer(mut self) -> Self {
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
@@ -65,14 +67,16 @@ impl ModelFolder {
         self
     }
 
-    /// The same with a tokenizer of bytes and these tokens, each with whether it is special; the first has the id 256.
+    /// Adds a tokenizer of bytes and these tokens. Each token has a flag that makes it special. The
+    /// first token has the id 256.
     #[must_use]
     pub fn with_tokens(mut self, added: &[(&str, bool)]) -> Self {
         self.tokenizer = Some(byte_tokenizer(added));
         self
     }
 
-    /// The same with a tokenizer that puts the token `<s>`, id 256, before a text and `</s>`, id 257, after it.
+    /// Adds a tokenizer that puts the token `<s>`, id 256, before a text and `</s>`, id 257, after
+    /// it.
     #[must_use]
     pub fn with_tokens_around(self) -> Self {
         let mut model = self.with_tokens(&[("<s>", true), ("</s>", true)]);
@@ -86,21 +90,22 @@ impl ModelFolder {
         model
     }
 
-    /// The same with this entry in tokenizer_config.json.
+    /// Adds this entry to tokenizer_config.json.
     #[must_use]
     pub fn with_setting(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.config[key] = value.into();
         self
     }
 
-    /// The same with a config.json of this architecture.
+    /// Adds a config.json of this architecture.
     #[must_use]
     pub fn with_architecture(mut self, name: &str) -> Self {
         self.architecture = Some(name.to_owned());
         self
     }
 
-    /// The same in a folder of this name inside the temporary place, such as `owner/name`.
+    /// Moves the model into a folder of this name inside the temporary folder, such as
+    /// `owner/name`.
     #[must_use]
     pub fn at(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -110,16 +115,16 @@ impl ModelFolder {
     /// Writes the model and loads it.
     ///
     /// # Panics
-    /// It does not load.
+    /// If the model does not load.
     #[must_use]
     pub fn models(&self) -> ModelTable {
         ServedModel::load(&self.path()).expect("the model loads").into()
     }
 
-    /// Writes the model. The folder lives as long as this.
+    /// Writes the model. The folder exists until this value is dropped.
     ///
     /// # Panics
-    /// It cannot be written.
+    /// If the folder cannot be written.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let path = self.parent.path().join(&self.name);

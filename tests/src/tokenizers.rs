@@ -24,14 +24,14 @@ pub fn joined(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
 }
 
 pub fn built(file: &File) -> Tokenizer {
-    let tokenizer = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect("a sound vocabulary");
+    let tokenizer = Tokenizer::from_gguf(&file.open().expect("a valid file")).expect("a valid vocabulary");
     tokenizer.prepare();
     tokenizer
 }
 
 #[track_caller]
 pub fn refused(file: &File, case: &str) {
-    let error = Tokenizer::from_gguf(&file.open().expect("a sound file")).expect_err(case);
+    let error = Tokenizer::from_gguf(&file.open().expect("a valid file")).expect_err(case);
     error_texts::check(case, &error.to_string());
 }
 
@@ -91,7 +91,7 @@ pub fn byte_level(longer: &[&[u8]], added: &[(&str, bool)]) -> Tokenizer {
     let first = tokens.len() as u32;
     let added: Vec<_> = (first..).zip(added).map(|(id, (text, special))| (id, *text, *special)).collect();
     let decoder = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
-    Tokenizer::from_json(&json_tokenizer(bpe(&tokens), decoder, &added), &[]).expect("a sound tokenizer.json")
+    Tokenizer::from_json(&json_tokenizer(bpe(&tokens), decoder, &added), &[]).expect("a valid tokenizer.json")
 }
 
 /// Spells bytes in the byte-level alphabet: printable Latin-1 as itself, the other bytes in order

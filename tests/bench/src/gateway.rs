@@ -1,4 +1,5 @@
-//! The gateway: RunTask compared with gen-svc called with the same token ids, with a mock that computes nothing.
+//! The gateway: RunTask compared with gen-svc called with the same token ids, with a mock that
+//! computes nothing.
 
 mod args;
 mod bench;

@@ -15,9 +15,9 @@ use tokio::net::TcpListener;
 pub struct Generation {
     /// The service.
     pub running: Running,
-    /// Where its control is.
+    /// The address of its control service.
     pub control: SocketAddr,
-    /// Its engine, for a look at its gauges.
+    /// Its engine, for its gauges.
     pub engine: Engine,
     /// The model's tokenizer.
     pub tokenizer: Tokenizer,
@@ -27,34 +27,34 @@ impl Generation {
     /// Loads the model and serves it.
     ///
     /// # Panics
-    /// The model does not load.
+    /// If the model does not load.
     pub async fn start() -> Self {
-        // Tests run side by side: one thread each keeps them out of one another's way.
+        // Tests run in parallel. One thread per engine keeps them from competing for cores.
         Self::start_with(Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) }).await
     }
 
-    /// The same, as configured.
+    /// Loads the model with a configuration and serves it.
     ///
     /// # Panics
-    /// The model does not load.
+    /// If the model does not load.
     pub async fn start_with(config: Config) -> Self {
         Self::start_as(config, ServeArgs::default()).await
     }
 
-    /// The same, served in this way.
+    /// Loads the model and serves it with these arguments.
     ///
     /// # Panics
-    /// The model does not load.
+    /// If the model does not load.
     pub async fn start_as(config: Config, args: ServeArgs) -> Self {
         let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
         Self::serving(engine, args).await
     }
 
-    /// Serves an engine of the default model's tokenizer.
+    /// Serves an engine with the default model's tokenizer.
     ///
     /// # Panics
-    /// No port is free.
+    /// If no port is free.
     pub async fn serving(engine: Engine, args: ServeArgs) -> Self {
         let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
         let served = engine.clone();

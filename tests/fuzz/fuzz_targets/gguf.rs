@@ -1,4 +1,5 @@
-//! Any bytes as a GGUF file: its header, the model's artifacts, its tensors' places, its tokenizer.
+//! Reads arbitrary bytes as a GGUF file: its header, the model's artifacts, the offsets of its
+//! tensors, its tokenizer.
 
 #![no_main]
 
@@ -8,7 +9,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use tandem_model_files::artifacts::Artifacts;
 
-/// The file: it is memory-mapped, so there must be one.
+/// The path of the input file. The reader memory-maps files, so the input must be a file.
 static FILE: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("tandem-fuzz-{}.gguf", std::process::id())));
 

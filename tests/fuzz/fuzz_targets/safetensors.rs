@@ -1,4 +1,4 @@
-//! Any bytes as a safetensors file.
+//! Reads arbitrary bytes as a safetensors file.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any text as a chat template, rendered for one rich conversation.
+//! Compiles arbitrary text as a chat template and renders it for one rich conversation.
 
 #![no_main]
 

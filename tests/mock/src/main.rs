@@ -1,4 +1,5 @@
-//! The generation service with its engine, and a model that computes nothing. `cargo xtask bench gateway` starts it.
+//! The generation service with its engine, and a model that computes nothing. `cargo xtask bench
+//! gateway` starts it.
 
 mod model;
 

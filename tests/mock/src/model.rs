@@ -1,4 +1,5 @@
-//! A model that computes nothing: the logits of letters follow from the previous token and the position.
+//! A model that computes nothing: the logits of letters follow from the previous token and the
+//! position.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! RegistryService: adapters in order, and why a model has the one it has.
+//! RegistryService: the order of adapters, and the reason for each model's adapter.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Every architecture against transformers: tiny models whose weights both sides compute from a seed (`goldens/make_architectures.py`),
-//! through the same doors as real ones.
+//! Every architecture compared with transformers. Both sides compute the weights of tiny models
+//! from a seed (`goldens/make_architectures.py`). The models are loaded as real ones are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,27 +23,27 @@ mod gguf;
 
 use gguf::GgufFacts;
 
-/// What transformers makes of a tiny model.
+/// A tiny model with transformers' results.
 #[derive(Debug, Deserialize)]
 struct Case {
     name: String,
     seed: u64,
-    /// As transformers 5 writes it.
+    /// The config as transformers 5 writes it.
     config: Value,
-    /// As transformers 4 did.
+    /// The config as transformers 4 wrote it.
     older_config: Value,
     /// The GGUF file, if GGUF can express the case.
     gguf: Option<GgufFacts>,
     /// The mean of the weights of norms.
     norms_around: f32,
-    /// Shapes, by the names of a checkpoint.
+    /// The tensors' shapes, by their names in a checkpoint.
     tensors: BTreeMap<String, Vec<usize>>,
     prompts: Vec<Vec<u32>>,
-    /// In the fourth prompt.
+    /// Positions in the fourth prompt.
     positions: Vec<usize>,
-    /// The first ones at each of those.
+    /// The first logits at each of the positions.
     logits: Vec<Vec<f32>>,
-    /// 64 tokens after each prompt.
+    /// The 64 greedy tokens after each prompt.
     greedy: Vec<Vec<u32>>,
 }
 
@@ -55,13 +55,13 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
 
 // ---- weights ----
 
-/// FNV-1a, 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Case {
-    /// A tensor's numbers: multiples of 1/128, which f16 and bf16 hold exactly.
+    /// Returns a tensor's numbers: multiples of 1/128, which f16 and bf16 represent exactly.
     fn weights(&self, name: &str) -> Vec<f32> {
         let shape = &self.tensors[name];
         let is_norm = shape.len() == 1 && name.ends_with(".weight");
@@ -72,7 +72,7 @@ impl Case {
         (0..count).map(|i| around + number(i)).collect()
     }
 
-    /// A safetensors file of some of the tensors, under new names.
+    /// Returns a safetensors file of some of the tensors, under new names.
     fn file<'a>(
         &self,
         names: impl Iterator<Item = &'a String>,
@@ -90,7 +90,7 @@ impl Case {
         [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
     }
 
-    /// A folder with everything of the model but its weights.
+    /// Makes a folder with every file of the model except its weights.
     fn folder(&self, config: &Value) -> TempDir {
         let folder = TempDir::new().expect("a temporary folder");
         let vocabulary = config["vocab_size"].as_u64().expect("a size") as u32;
@@ -102,14 +102,14 @@ impl Case {
         folder
     }
 
-    /// The whole model in one file.
+    /// Makes a folder with all weights in one file.
     fn whole(&self, config: &Value, dtype: &str) -> TempDir {
         let folder = self.folder(config);
         write(folder.path(), "model.safetensors", self.file(self.tensors.keys(), dtype, str::to_owned));
         folder
     }
 
-    /// In three files, with an index.
+    /// Makes a folder with the weights in three files and an index.
     fn sharded(&self) -> TempDir {
         let folder = self.folder(&self.config);
         let mut files = serde_json::Map::new();
@@ -133,7 +133,7 @@ fn encode(value: f32, dtype: &str) -> Vec<u8> {
     }
 }
 
-/// As f16, for numbers that it holds exactly and with a full fraction.
+/// Converts a number to f16. The number must be normal and exactly representable.
 fn half(value: f32) -> u16 {
     if value == 0.0 {
         return 0;
@@ -168,7 +168,7 @@ fn load(path: &Path, backend: Backend) -> Box<dyn Model> {
     model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
 }
 
-/// The logits after every position.
+/// Returns the logits after every position.
 fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
     model.allocate(blocks.len() as u32).expect("memory");
@@ -223,7 +223,7 @@ fn bf16_stays_near_f32() {
     }
 }
 
-/// Values that no setting should have, or that are another setting's.
+/// Returns values that are invalid for every setting, or valid only for another setting.
 fn strange() -> Vec<Value> {
     let numbers =
         ["-1", "0", "1", "3", "0.5", "1e-40", "1e300", "65536", "16777216", "4294967296", "18446744073709551616"];
@@ -240,7 +240,7 @@ fn strange() -> Vec<Value> {
     values
 }
 
-/// Every config that comes of another value somewhere in `config`.
+/// Returns every config with one changed value.
 fn changed(config: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     for (name, value) in config.as_object().expect("an object") {
@@ -269,7 +269,7 @@ fn whatever_a_setting_becomes_there_is_an_answer() {
     }
 }
 
-/// Every byte of a header, changed.
+/// Changes every byte of a header.
 #[test]
 fn whatever_a_gguf_header_becomes_there_is_an_answer() {
     let folder = TempDir::new().expect("a temporary folder");
@@ -287,7 +287,8 @@ fn whatever_a_gguf_header_becomes_there_is_an_answer() {
     }
 }
 
-/// As `google/gemma-3-4b-it` has it: the language model is a part of the whole, in the config and in the names.
+/// In `google/gemma-3-4b-it`, the language model is a part of the whole model, in the config and in
+/// the names.
 #[test]
 fn a_language_model_inside_a_larger_one_is_found() {
     let case = CASES.iter().find(|case| case.name == "gemma3").expect("a case");
@@ -301,7 +302,7 @@ fn a_language_model_inside_a_larger_one_is_found() {
     }
 }
 
-/// A file whose tensors are as large as its header says, and larger than any memory: it has holes.
+/// A sparse file: its tensors have the size in its header, which is larger than any memory.
 #[test]
 fn weights_that_do_not_fit_are_refused_before_they_are_read() {
     let case = CASES.iter().find(|case| case.name == "llama3_rope").expect("a case");
@@ -327,7 +328,7 @@ fn weights_that_do_not_fit_are_refused_before_they_are_read() {
     std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).expect("a file");
     let file = std::fs::OpenOptions::new().write(true).open(path).expect("the file");
     if file.set_len(8 + header.len() as u64 + end).is_err() {
-        return; // no file can be as large here
+        return; // The file system does not support files of this size.
     }
     let error = Engine::start(Config::new(folder.path().to_owned())).expect_err("too large");
     assert_eq!(error.reason().name(), "MEMORY_TOO_SMALL", "{}", error.chain());
@@ -348,10 +349,10 @@ fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {
         returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
     };
-    engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
+    engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
-/// The tokens of an output, and how many of its prompt were computed before.
+/// Returns the tokens of an output, and the number of its prompt's tokens that were cached.
 fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
     let mut ids = Vec::new();
     loop {
@@ -365,7 +366,7 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
     }
 }
 
-/// All prompts at once, twice. The second time, whole blocks of them have been computed before.
+/// Runs all prompts at once, twice. The second time, whole blocks of the prompts are cached.
 #[track_caller]
 fn assert_greedy(case: &Case, path: &Path, change: impl Fn(&mut Config), what: &str) {
     for reference in [false, true] {
@@ -405,7 +406,8 @@ fn prompts_in_chunks_get_transformers_tokens() {
     }
 }
 
-/// With TANDEM_KEEP, a folder, the files stay there: `goldens/check_architectures.py` shows them to llama.cpp.
+/// Writes the files to the folder TANDEM_KEEP, if set: `goldens/check_architectures.py` compares
+/// them with llama.cpp.
 #[test]
 fn gguf_files_say_the_same() {
     let temporary = TempDir::new().expect("a temporary folder");

@@ -1,6 +1,6 @@
-//! How requests share one engine: batches, chunked prompts, the prefix cache, preemption, priorities.
-//! The model is a function of the tokens that it reads back from its blocks, so that a wrong block
-//! changes the output.
+//! Requests that share one engine: batches, chunked prompts, the prefix cache, preemption,
+//! priorities. The model is a function of the tokens that it reads back from its blocks, so that a
+//! wrong block changes the output.
 
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -22,10 +22,11 @@ use tokio::sync::mpsc::Receiver;
 const VOCABULARY: usize = 64;
 const CONTEXT: usize = 1024;
 
-/// What every step computed: for each run, the positions before it and its tokens.
+/// The log of all steps: for each run, the number of earlier positions and of its tokens.
 type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
 
-/// A model that stores the tokens in its blocks, and computes logits from the tokens that it reads there.
+/// A model that stores the tokens in its blocks, and computes logits from the tokens that it reads
+/// there.
 #[derive(Debug, Default)]
 struct Echo {
     slots: Vec<u32>,
@@ -66,18 +67,18 @@ fn slot(blocks: &[BlockId], position: usize) -> usize {
     blocks[position / BLOCK].0 as usize * BLOCK + position % BLOCK
 }
 
-/// Logits from 0 to 4 that depend on every token and its place.
+/// Returns logits from 0 to 4 that depend on every token and its position.
 fn scores(history: impl Iterator<Item = u32>) -> Vec<f32> {
     let hash = history.fold(7_u64, |hash, token| scramble(hash ^ u64::from(token)));
     (0..VOCABULARY as u64).map(|id| (scramble(hash ^ id) % 4096) as f32 / 1024.0).collect()
 }
 
-/// An engine with memory for `blocks` blocks.
+/// Starts an engine with memory for `blocks` blocks.
 fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
     paced(blocks, Duration::ZERO, change)
 }
 
-/// One whose every step takes `pause`.
+/// Starts an engine whose steps each take `pause`.
 fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
     let mut config = Config::new(default_model());
     config.kv_memory = Some(blocks * 4 * BLOCK as u64);
@@ -114,7 +115,7 @@ fn prompt(which: u64, length: usize) -> Vec<u32> {
     (0..length as u64).map(|i| (scramble(which << 32 | i) % VOCABULARY as u64) as u32).collect()
 }
 
-/// What to ask, with temperature 1 and a seed.
+/// Returns a request with temperature 1 and a seed.
 fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.0), seed: Some(11), ..SamplingOptions::default() },
@@ -125,7 +126,7 @@ fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
 }
 
 fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
-    engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
+    engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
 /// A request's outputs, and their cost.
@@ -152,7 +153,7 @@ fn finish(mut events: Receiver<Event>) -> Answer {
                 add(end.last.output, &end.last.token_ids);
             }
             Event::Summary(summary) => break summary,
-            Event::PromptLogprobs(_) => panic!("nobody asked"),
+            Event::PromptLogprobs(_) => panic!("the request has no prompt logprobs"),
             Event::Refused(error) => panic!("refused: {}", error.chain()),
         }
     };
@@ -201,7 +202,7 @@ fn fifty_get_their_answers_from_memory_for_two() {
 
 #[test]
 fn who_loses_its_memory_goes_on_with_the_same_tokens() {
-    // Short prompts that all fit at first, and long answers that do not.
+    // All the short prompts fit at first. The long answers do not.
     let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20), 400)).collect();
     let (engine, _) = engine(64, |_| {});
     let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
@@ -284,7 +285,7 @@ fn a_long_prompt_stalls_nobody_and_is_not_stalled() {
     assert!(steps.iter().all(|step| prompts(step) <= 32), "a step computes no more than a chunk of prompts");
     let first = steps.iter().position(|step| step.iter().any(|run| run.0 == 10)).expect("it talks");
     let talks = |step: &Vec<(usize, usize)>, at: usize| step.contains(&(10 + at, 1));
-    assert!((0..199).all(|at| talks(&steps[first + at], at)), "who generates takes part in every step");
+    assert!((0..199).all(|at| talks(&steps[first + at], at)), "a decoding request is in every step");
     let ends_at = |length| steps.iter().position(|step| step.iter().any(|run| run.0 + run.1 == length));
     assert!(ends_at(20) < ends_at(900), "the short ones do not wait for the long one");
 }
@@ -305,11 +306,12 @@ fn a_higher_priority_goes_first_and_who_gave_way_loses_nothing() {
     let equal = GenerateRequest { priority: 0, ..request(&prompt(1, 10), 5) };
     let running = submit(&engine, request(&prompt(1, 100), 30));
     finish(submit(&engine, equal));
-    assert_eq!(engine.gauges().preemptions, 1, "an equal priority takes nothing from anybody");
+    assert_eq!(engine.gauges().preemptions, 1, "an equal priority preempts nothing");
     finish(running);
 }
 
-/// The priority of a running request, that of a waiting one, and the preemptions that follow.
+/// The priority of a running request, the priority of a waiting request, and the expected number of
+/// preemptions.
 const PREEMPTIONS: &[(i32, i32, u64)] = &[(5, 3, 0), (3, 3, 0), (-1, -2, 0), (0, 1, 1), (-2, -1, 1), (3, 4, 1)];
 
 #[test]
@@ -337,7 +339,7 @@ fn a_caller_that_leaves_gives_its_memory_back_within_a_step() {
     drop(events);
     wait_until("its memory is free", || engine.gauges().kv_blocks.held == 0);
     let after = steps.lock().expect("no panic").len();
-    assert!(after - before <= 2, "{} steps for nobody", after - before);
+    assert!(after - before <= 2, "{} steps after the cancellation", after - before);
 }
 
 #[test]
@@ -371,7 +373,7 @@ fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
         ]
     };
     let tokens = served().tokenizer.vocab_size();
-    // An output layer that is padded has ids that the tokenizer has not.
+    // A padded output layer has ids that are not in the tokenizer.
     for (layer, id) in [(VOCABULARY, VOCABULARY - 1), (tokens + 8, tokens + 7)] {
         assert!(asked(layer, id).iter().all(Result::is_ok), "{:?}", asked(layer, id));
         assert!(asked(layer, id + 1).iter().all(Result::is_err), "{layer}");

@@ -1,4 +1,4 @@
-//! Settings of config.json that no model can have.
+//! Invalid settings of config.json.
 
 use gen_svc::models;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn describe(config: &Value) -> String {
     error.chain()
 }
 
-/// Settings, values that they cannot have, and the error for each.
+/// Returns settings, an invalid value of each, and the error.
 fn absurd_settings() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("hidden_size", json!(-1), "the model's config has hidden_size = -1, which is not supported"),

@@ -1,4 +1,4 @@
-//! A model whose GGUF header holds a SentencePiece vocabulary.
+//! A model with a SentencePiece vocabulary in its GGUF header.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tandem_tests::gguf_file::File;
 use tandem_tests::sentencepiece::{GOLDENS, Vocabulary};
 use tandem_tests::tokenizers::{built, joined};
 
-/// A Llama with E 48, H 4, K 2, D 16, F 80 and one layer, over the vocabulary.
+/// Returns a Llama with E 48, H 4, K 2, D 16, F 80 and one layer, over the vocabulary.
 fn model(vocabulary: &Vocabulary) -> File {
     let sizes = [
         ("embedding_length", 48),
@@ -43,7 +43,7 @@ fn model(vocabulary: &Vocabulary) -> File {
     })
 }
 
-/// The ids and the bytes of 48 tokens after the prompt, and how many tokens the prompt has.
+/// Returns the ids and the bytes of 48 tokens after the prompt, and the prompt's number of tokens.
 fn generate(path: &Path, prompt: &str) -> (Vec<u32>, Vec<u8>, usize) {
     let config = Config { threads: 1, kv_memory: Some(8 << 20), ..Config::new(path.to_owned()) };
     let engine = Engine::start(config).expect("the model loads").0;
@@ -53,7 +53,7 @@ fn generate(path: &Path, prompt: &str) -> (Vec<u32>, Vec<u8>, usize) {
         returns: Returns { token_ids: true, bytes: true, ..Returns::default() },
         ..GenerateRequest::new(Input::Text(prompt.to_owned()))
     };
-    let mut events = engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room");
+    let mut events = engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room");
     let (mut ids, mut bytes, mut length) = (Vec::new(), Vec::new(), 0);
     loop {
         let delta = match events.blocking_recv().expect("an end") {

@@ -1,5 +1,5 @@
-//! The engine: its outputs compared with transformers, the models that it refuses, and how requests
-//! share it.
+//! The engine: its outputs compared with transformers, the models that it rejects, and requests
+//! that share it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,9 @@ use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
-/// A type, the bytes of its block that are the upper halves of floats, and the SHA-256 of 64 blocks of scrambled bytes as the
-/// Python package gguf 0.17.1 dequantizes them to f32.
+/// A block type, the bytes of its block that are the upper halves of floats, and a SHA-256. The
+/// digest is of 64 blocks of scrambled bytes, dequantized to f32 with the Python package gguf
+/// 0.17.1.
 #[rustfmt::skip]
 const DEQUANTIZED: &[(GgmlType, &[usize], &str)] = &[
     (GgmlType::F32, &[3], "e2a4344d387bc1015665cc56a58f82cb4b4d6d8d81503ab47b0b5c88c86d00a3"),
@@ -47,7 +48,7 @@ fn dequantization_is_the_reference_bit_for_bit() {
         let size = dtype.block_bytes() as usize;
         let mut data: Vec<u8> = (0..64 * size as u64).map(|i| scramble(i) as u8).collect();
         for block in data.chunks_exact_mut(size) {
-            halves.iter().for_each(|&half| block[half] &= 0xbb); // no infinities, no NaN
+            halves.iter().for_each(|&half| block[half] &= 0xbb); // No infinities, no NaN.
         }
         let values = quant::dequantize(*dtype, &data).expect("a type that is read");
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -57,7 +58,8 @@ fn dequantization_is_the_reference_bit_for_bit() {
 
 // ---- a tiny model ----
 
-/// A Llama with E 48, H 4, K 2, D 16, F 80, V 40, two layers and an untied head, in f32 from scrambled numbers.
+/// A Llama with E 48, H 4, K 2, D 16, F 80, V 40, two layers and an untied head, in f32 from
+/// scrambled numbers.
 struct TinyModel {
     strings: BTreeMap<&'static str, String>,
     integers: BTreeMap<&'static str, u32>,
@@ -139,7 +141,7 @@ impl TinyModel {
         path
     }
 
-    /// As the GGUF specification lays a file out, version 3.
+    /// Returns the file in the layout of the GGUF specification, version 3.
     fn bytes(&self) -> Vec<u8> {
         let entries = self.strings.len() + self.integers.len() + self.floats.len() + 3;
         let mut out = b"GGUF".to_vec();
@@ -179,7 +181,7 @@ fn tensor(name: &str, dims: &[u64]) -> (String, Vec<u64>, u32) {
     (format!("{name}.weight"), dims.to_vec(), F32)
 }
 
-/// Element `i` of the tensor at `index`: from -0.25 to 0.25, and around 1 in a vector.
+/// Returns element `i` of the tensor at `index`: from -0.25 to 0.25, and around 1 in a vector.
 fn value(index: usize, i: u64, rank: usize) -> f32 {
     let unit = (scramble(((index as u64) << 32) + i) >> 40) as f64 / f64::from(1 << 24);
     ((unit - 0.5) * 0.5 + if rank == 1 { 1.0 } else { 0.0 }) as f32
@@ -195,7 +197,8 @@ fn entry(out: &mut Vec<u8>, key: &str, kind: u32, value: &[u8]) {
     out.extend(value);
 }
 
-/// One character a token, no merges. Token 39 is a control token, and the eos.
+/// Writes a vocabulary of one character per token, without merges. Token 39 is a control token, and
+/// the eos.
 fn write_vocabulary(out: &mut Vec<u8>) {
     let array = |kind: u32, items: Vec<Vec<u8>>| {
         let head = [kind.to_le_bytes().as_slice(), &(items.len() as u64).to_le_bytes()].concat();
@@ -219,7 +222,7 @@ fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
     load(&tiny.write(folder.path()), Kind::Float)
 }
 
-/// The logits after every position, computed in pieces of `piece` tokens: V numbers each.
+/// Returns the logits after every position, V numbers each, computed in chunks of `piece` tokens.
 fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..ids.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
     model.allocate(blocks.len() as u32).expect("memory");
@@ -241,8 +244,8 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     }
 }
 
-/// A position, and the first logits there in transformers 5.23 with torch 2.13 in f32, on the same weights with q and k put back in
-/// the order that the converter takes them out of.
+/// A position, and the first logits at it in transformers 5.23 with torch 2.13 in f32. The weights
+/// are the same, with the converter's order of q and k undone.
 const REFERENCE: [(usize, [f32; 8]); 3] = [
     (0, [1.34693, 0.27433, -0.36219, 0.23145, 0.04176, -0.06351, 0.28136, -1.32543]),
     (11, [-1.09035, 0.4227, -0.88073, 0.31987, -0.23967, -0.11054, 1.09398, 0.52327]),
@@ -314,7 +317,7 @@ fn settings_that_exclude_each_other_are_refused() {
         assert!(error.to_string().contains("leave out --dtype bf16"), "{error}");
     }
     let config = Config { quantize: Some(Quantize::None), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
-    Engine::start(config).expect("both say the same");
+    Engine::start(config).expect("both agree");
 }
 
 #[test]
@@ -390,7 +393,7 @@ fn a_folder_without_weights_is_refused_by_name() {
 
 // ---- the real model ----
 
-/// A prompt as an engine takes it, greedy.
+/// Returns a greedy request, prepared for an engine.
 fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> PreparedRequest {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
@@ -398,10 +401,10 @@ fn greedy(engine: &Engine, prompt: &[u32], max_new_tokens: u32) -> PreparedReque
         returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
     };
-    request.prepare(engine.model()).expect("a good request")
+    request.prepare(engine.model()).expect("a valid request")
 }
 
-/// An output as its events add up.
+/// An output, joined from its events.
 #[derive(Debug)]
 struct Answer {
     ids: Vec<u32>,
@@ -409,7 +412,7 @@ struct Answer {
     summary: Summary,
 }
 
-/// Reads to the end.
+/// Reads an output to the end.
 fn finish(events: &mut Receiver<Event>) -> Answer {
     let mut outputs = finish_all(events, 1);
     outputs.pop().expect("one")
@@ -440,7 +443,8 @@ fn finish_all(events: &mut Receiver<Event>, count: usize) -> Vec<Answer> {
     }
 }
 
-/// One thread: several engines at once must not fight for the cores.
+/// Starts the real model with one thread, so that engines of several tests do not compete for
+/// cores.
 fn real(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) };
     change(&mut config);
@@ -484,7 +488,7 @@ fn tokens_of_many_segments_are_delivered_whole_to_slow_readers() {
         ..GenerateRequest::new(Input::TokenIds(golden.prompt_ids.clone()))
     };
     let segments = |reasoning: Markers| {
-        let work = request(reasoning).prepare(engine.model()).expect("a good request");
+        let work = request(reasoning).prepare(engine.model()).expect("a valid request");
         let mut events = engine.submit(work, None).expect("room");
         std::thread::sleep(Duration::from_millis(500));
         let mut deltas = Vec::new();
@@ -506,7 +510,7 @@ fn tokens_of_many_segments_are_delivered_whole_to_slow_readers() {
     assert!(most >= Some(4), "{most:?} segments at once at most");
 }
 
-// ---- how requests share an engine ----
+// ---- requests that share an engine ----
 
 fn tiny(change: impl FnOnce(&mut Config)) -> Engine {
     static FOLDER: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
@@ -557,10 +561,10 @@ fn a_reader_that_never_reads_is_given_up() {
         config.reader_patience = Duration::from_millis(100);
     });
     let mut events = submit(&engine, 4000, None).expect("room");
-    wait_until("it is given up", || engine.gauges().tokens > 0 && engine.gauges().running == 0);
+    wait_until("the request is cancelled", || engine.gauges().tokens > 0 && engine.gauges().running == 0);
     let answer = finish(&mut events);
     assert_eq!(answer.reason, FinishReason::Cancelled);
-    assert!(answer.ids.len() <= 4, "{} tokens were kept for nobody", answer.ids.len());
+    assert!(answer.ids.len() <= 4, "{} tokens were kept for a stalled reader", answer.ids.len());
 }
 
 #[test]
@@ -597,7 +601,8 @@ fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
 
 #[test]
 fn a_deadline_counts_in_the_queue_and_between_steps() {
-    let engine = tiny(|config| (config.max_running, config.reference) = (1, true)); // not too fast
+    // A slow engine keeps the first request running.
+    let engine = tiny(|config| (config.max_running, config.reference) = (1, true));
     let after = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
     let mut running = submit(&engine, 4000, after(400)).expect("room");
     let mut waiting = submit(&engine, 5, after(1)).expect("room");
@@ -629,6 +634,6 @@ fn the_thread_ends_with_the_last_handle() {
     let (engine, thread) = Engine::start(config).expect("loads");
     let mut events = submit(&engine, 20, None).expect("room");
     drop(engine);
-    assert_eq!(finish(&mut events).ids.len(), 20, "what runs is finished first");
+    assert_eq!(finish(&mut events).ids.len(), 20, "the running request finishes");
     thread.join().expect("no panic");
 }

@@ -1,4 +1,4 @@
-//! `gen-svc generate`: requests in, answers out, without a server.
+//! `gen-svc generate`: requests on standard input, answers on standard output, without a server.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

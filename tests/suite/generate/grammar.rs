@@ -1,4 +1,4 @@
-//! Outputs that must follow a grammar: with the real model, whatever it would rather say.
+//! Outputs that must follow a grammar, with the real model.
 
 use gen_svc::engine::{Config, Engine, Event, FinishReason};
 use gen_svc::error::Error;
@@ -14,7 +14,7 @@ fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     Engine::start(config).expect("the model loads").0
 }
 
-/// A request with a high temperature, so that forbidden tokens would be drawn without the grammar.
+/// Returns a request with a high temperature: without the grammar, forbidden tokens would be drawn.
 fn request(grammar: Grammar, seed: u64) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.2), seed: Some(seed), ..SamplingOptions::default() },
@@ -25,10 +25,10 @@ fn request(grammar: Grammar, seed: u64) -> GenerateRequest {
 }
 
 fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
-    engine.submit(request.prepare(engine.model()).expect("a good request"), None).expect("room")
+    engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
-/// The text of each output, and why it ended.
+/// Returns the text of each output, and its finish reason.
 fn texts(mut events: Receiver<Event>) -> Vec<(String, FinishReason)> {
     let (mut texts, mut reasons) = (vec![String::new(); 16], Vec::new());
     loop {
@@ -114,7 +114,7 @@ fn an_output_that_is_whole_with_its_last_token_has_ended() {
 
 #[test]
 fn every_output_and_every_restart_follows_the_grammar() {
-    // Memory for one and a half: some have to wait again, in the middle of their grammar.
+    // The memory fits one and a half requests: some are preempted in the middle of their grammar.
     let engine = engine(|config| config.kv_memory = Some(48 * 16 * 2 * 30 * 3 * 64 * 4));
     let mut several = request(Grammar::Regex("([a-z]{4} ){40}".to_owned()), 3);
     several.sampling.n = Some(4);

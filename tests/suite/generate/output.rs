@@ -15,11 +15,12 @@ use tandem_model_files::tokenizer::Tokenizer;
 use tandem_tests::default_artifacts;
 use tandem_tests::tokenizers::{byte_level, goldens, ids};
 
-/// Tokens of several bytes that cut characters anywhere; their ids start at 256.
+/// Tokens of several bytes that split characters anywhere. Their ids start at 256.
 const LONGER: &[&[u8]] =
     &[b"ab", b"aab", b"\xC3\xA9", b"a\xC3", b"\xA9b", b"\xF0\x9F", b"\x98\x80a", b"\xF0\x9F\x98", b"\xED\xA0", b"ba<"];
 const FIRST_ADDED: u32 = 256 + LONGER.len() as u32;
-/// A special token, one that ends the output, one that is special and passes, and one that is not special but dropped.
+/// A special token, a token that ends the output, a special token that passes, and a dropped token
+/// that is not special.
 const SPECIAL: u32 = FIRST_ADDED;
 const END: u32 = FIRST_ADDED + 1;
 const PASSED: u32 = FIRST_ADDED + 2;
@@ -46,7 +47,7 @@ fn stream(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (Vec<Str
     (steps.iter().map(|segments| text(segments)).collect(), stopped)
 }
 
-/// The segments that each token brought, and `finish` last.
+/// Returns the segments from each token, and those from `finish` last.
 fn steps(
     tokenizer: &Tokenizer,
     policy: &OutputPolicy,
@@ -73,7 +74,7 @@ fn whole(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (String, 
     (deltas.concat(), stopped)
 }
 
-/// The bytes that show, up to the first end id, and that id.
+/// Returns the visible bytes before the first end id, and that id.
 fn shown(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (Vec<u8>, Option<u32>) {
     let mut bytes = Vec::new();
     for &id in ids {
@@ -89,7 +90,8 @@ fn shown(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (Vec<u8>,
     (bytes, None)
 }
 
-/// Returns the start and the text of the stop string that ends first; of several, the longest.
+/// Returns the start and the text of the stop string that ends first. If several end there, returns
+/// the longest.
 fn first_stop<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
     let ends = (0..=text.len()).filter(|&end| text.is_char_boundary(end));
     let mut found = ends.filter_map(|end| {
@@ -99,7 +101,7 @@ fn first_stop<'a>(text: &str, stops: &'a [String]) -> Option<(usize, &'a str)> {
     found.next()
 }
 
-/// What an output must add up to, worked out on all of it at once.
+/// Computes the expected text of an output from all its tokens at once.
 fn reference(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (String, Option<Matched>) {
     let (bytes, end) = shown(tokenizer, policy, ids);
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -109,13 +111,13 @@ fn reference(tokenizer: &Tokenizer, policy: &OutputPolicy, ids: &[u32]) -> (Stri
     }
 }
 
-/// How many of the last bytes could still become a stop string.
+/// Returns the number of bytes at the end that could still become a stop string.
 fn held(bytes: &[u8], stops: &[String]) -> usize {
     let may_grow = |start: &usize| stops.iter().any(|stop| stop.as_bytes().starts_with(&bytes[*start..]));
     (0..bytes.len()).find(may_grow).map_or(0, |start| bytes.len() - start)
 }
 
-/// Whole characters at the start of some bytes.
+/// Returns the whole characters at the start of some bytes.
 fn complete(bytes: &[u8]) -> String {
     Utf8Stream::default().push(bytes.to_vec()).0
 }
@@ -235,18 +237,18 @@ proptest! {
     }
 }
 
-/// Searches for stop strings and markers.
+/// Returns a scanner for stop strings and markers.
 fn scanner(stops: &[String], markers: &[String]) -> Scanner {
     Scanner::new(stops, 0, Search::new(&Arc::new(StringSet::new(markers))))
 }
 
-/// Markers that are tokens.
+/// Returns markers that are tokens.
 fn marker_ids(start: &[u32], end: &[u32]) -> Markers {
     let set = |token_ids: &[u32]| MarkerSet { token_ids: token_ids.to_vec(), ..MarkerSet::default() };
     Markers { start: set(start), end: set(end) }
 }
 
-/// Markers that are text.
+/// Returns markers that are text.
 fn marker_strings(start: &[&str], end: &[&str]) -> Markers {
     let set = |strings: &[&str]| MarkerSet {
         strings: strings.iter().map(|&string| string.to_owned()).collect(),
@@ -255,7 +257,7 @@ fn marker_strings(start: &[&str], end: &[&str]) -> Markers {
     Markers { start: set(start), end: set(end) }
 }
 
-/// Two that start reasoning, of which one shows, and one that shows and ends it.
+/// Returns two start markers, one of them visible, and a visible end marker.
 fn markers() -> Markers {
     marker_ids(&[PASSED, SPECIAL], &[256])
 }
@@ -264,7 +266,7 @@ fn any_marked() -> impl Strategy<Value = u32> {
     prop_oneof![6 => any_id(), 1 => Just(PASSED), 1 => Just(SPECIAL), 2 => Just(256), 1 => Just(END)]
 }
 
-/// The stretches between markers, and whether they are reasoning.
+/// Returns the stretches between markers, each with its reasoning flag.
 fn stretches(markers: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
     let (start, end) = (&markers.start.token_ids, &markers.end.token_ids);
     let mut stretches = vec![(inside, Vec::new())];
@@ -314,7 +316,7 @@ fn shared_tokenizer() -> &'static Tokenizer {
     SHARED.get_or_init(tokenizer)
 }
 
-/// Ids of single bytes.
+/// Returns the ids of single bytes.
 fn bytes(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
@@ -385,7 +387,7 @@ fn empty_stop_strings_match_nothing() {
 fn many_long_stop_strings_cost_constant_time_a_byte() {
     let stops: Vec<String> = (0..64).map(|at| format!("{}b{at}", "a".repeat(1000 - at))).collect();
     let mut scanner = scanner(&stops, &stops);
-    // A search that looked at each string for each byte would take minutes here.
+    // A search that compares each string at each byte would take minutes here.
     let released: usize = (0..100_000).map(|_| scanner.push(b"aaaaaaaaaa").released.len()).sum();
     assert_eq!(released + scanner.finish().len(), 1_000_000);
 }
@@ -470,7 +472,7 @@ struct Naive<'a> {
 }
 
 impl<'a> Naive<'a> {
-    /// An output of `prompt`.
+    /// Returns the reader of an output after `prompt`.
     fn new(tokenizer: &'a Tokenizer, policy: &'a OutputPolicy, prompt: &[u32]) -> Self {
         let silent = OutputPolicy { stop_strings: Vec::new(), ..policy.clone() };
         let mut naive = Naive { policy: &silent, ..Naive::start(tokenizer, policy) };
@@ -528,7 +530,7 @@ impl<'a> Naive<'a> {
         None
     }
 
-    /// Ends a stretch before its byte `at`. What follows, a marker, is not searched.
+    /// Ends a stretch before its byte `at`. The marker at `at` is not searched.
     fn change(&mut self, at: usize) {
         let marker = self.stretch.split_off(at.max(self.prior));
         self.end_stretch();
@@ -560,7 +562,7 @@ impl<'a> Naive<'a> {
     }
 }
 
-/// What an output must add up to.
+/// Returns the expected segments of an output.
 fn naive_segments(
     tokenizer: &Tokenizer,
     policy: &OutputPolicy,
@@ -572,7 +574,7 @@ fn naive_segments(
     (naive.end(), stopped)
 }
 
-/// The segments of an output, joined.
+/// Returns the segments of an output, joined.
 fn joined(
     tokenizer: &Tokenizer,
     policy: &OutputPolicy,
@@ -585,7 +587,7 @@ fn joined(
     (segments, stopped)
 }
 
-/// Markers that are text, of which none is a start and an end.
+/// Generates markers that are text. No marker is both a start and an end.
 fn any_marker_strings() -> impl Strategy<Value = Markers> {
     let strings = || vec("[ab<>é]{1,4}|<ab>|<gone>|aab", 0..4);
     (strings(), strings()).prop_map(|(start, mut end)| {
@@ -595,7 +597,7 @@ fn any_marker_strings() -> impl Strategy<Value = Markers> {
     })
 }
 
-/// The same, with tokens among them or without.
+/// Generates markers that are text, with or without markers that are tokens.
 fn any_markers() -> impl Strategy<Value = Markers> {
     (any_marker_strings(), any::<bool>()).prop_map(|(mut all, with_ids)| {
         if with_ids {
@@ -648,7 +650,7 @@ proptest! {
     }
 }
 
-/// What an output in single bytes adds up to, the reasoning in brackets.
+/// Checks the joined text of an output in single bytes, with the reasoning in brackets.
 #[track_caller]
 fn check_text(policy: &OutputPolicy, prompt: &str, output: &str, expected: &str, stopped: Option<Matched>) {
     let (segments, found) = joined(shared_tokenizer(), policy, &bytes(prompt), &bytes(output));

@@ -1,4 +1,5 @@
-//! Generation over gRPC with the real model: ids, text, stops, cancellation, several clients, bad requests.
+//! Generation over gRPC with the real model: ids, text, stops, cancellation, several clients,
+//! invalid requests.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
     }
 }
 
-/// A whole answer, as its events add up.
+/// A whole answer, joined from its events.
 #[derive(Debug, Default)]
 struct Answer {
     accepted: pb::Accepted,
@@ -103,7 +104,7 @@ async fn a_stop_string_over_several_tokens_never_shows_a_part() {
     let golden = &goldens()[0];
     let tokenizer = &service.tokenizer;
     let text = tokenizer.decode(&golden.greedy_ids, true).expect("text");
-    // From the middle of one token to the middle of one three further on.
+    // The text from the middle of one token to the middle of the third token after it.
     let boundary = |tokens| tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text").len();
     let stop = text.get(boundary(8) - 1..boundary(11) + 2).expect("an ASCII answer");
     let mut request = greedy(&golden.prompt, 64);
@@ -176,8 +177,8 @@ async fn a_client_that_hangs_up_stops_the_work_within_one_step() {
     wait_until("the engine is idle", || service.engine.gauges().running == 0).await;
     let tokens = service.engine.gauges().tokens;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(service.engine.gauges().tokens, tokens, "nothing is generated any more");
-    assert!(tokens < 1000, "{tokens} tokens for nobody");
+    assert_eq!(service.engine.gauges().tokens, tokens, "no further tokens");
+    assert!(tokens < 1000, "{tokens} tokens after the cancellation");
 }
 
 async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -257,7 +258,7 @@ async fn a_deadline_ends_a_running_request_as_such() {
     let mut request = greedy(&golden("plain").prompt, 4000);
     request.stop.get_or_insert_default().ignore_eos = true;
     let mut request = tonic::Request::new(request);
-    // The client's own timer is not set, so what ends the stream is the server's.
+    // The client's own timer is not set, so the server's deadline ends the stream.
     request.metadata_mut().insert("grpc-timeout", "2S".parse().expect("a value"));
     let mut stream = client.generate(request).await.expect("accepted").into_inner();
     let mut finished = None;
@@ -332,7 +333,7 @@ async fn reasoning_is_separated_by_its_markers_and_left_out_of_extracted_text() 
     assert_eq!(answer.text(), plain.text());
     assert_eq!(answer.bytes, plain.text().as_bytes());
     assert!(!answer.reasoning.is_empty() && plain.text().starts_with(&answer.reasoning), "{}", answer.reasoning);
-    let extracted = answer.finished.extracted_text.expect("asked for");
+    let extracted = answer.finished.extracted_text.expect("requested");
     assert!(plain.text().ends_with(&extracted) && extracted.len() + answer.reasoning.len() <= plain.text().len());
 
     let spec = request.output_spec.as_mut().expect("set");
@@ -350,7 +351,7 @@ fn marker_strings(start: &[&str], end: &[&str]) -> pb::ReasoningMarkers {
     pb::ReasoningMarkers { start_strings: list(start), end_strings: list(end), ..Default::default() }
 }
 
-/// The text that each token of an output brought, in parts that are reasoning or not, and the tokens.
+/// The tokens of an output, and the text of each token in parts. Each part has a reasoning flag.
 #[derive(Debug, Default)]
 struct Parts {
     ids: Vec<u32>,
@@ -378,7 +379,7 @@ async fn parts(client: &mut Client, request: pb::GenerateRequest, output: u32) -
     parts
 }
 
-/// Parts of the same kind as one.
+/// Joins adjacent parts with the same flag.
 fn merged(parts: impl IntoIterator<Item = (bool, String)>) -> Vec<(bool, String)> {
     let mut merged: Vec<(bool, String)> = Vec::new();
     for (reasoning, text) in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
@@ -396,7 +397,7 @@ async fn reasoning_between_markers_of_several_tokens_is_separated_wherever_the_o
     let golden = &goldens()[0];
     let text_of = |tokens: usize| service.tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text");
     let text = text_of(40);
-    // From the middle of one token to the middle of one three further on.
+    // The text from the middle of one token to the middle of the third token after it.
     let marker = |from: usize| &text[text_of(from).len() - 1..text_of(from + 3).len() + 1];
     let (start, end) = (marker(8), marker(20));
     let mut request = greedy(&golden.prompt, 40);
@@ -491,7 +492,7 @@ async fn an_output_spec_without_eos_ids_means_the_models_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eos_id_that_a_bias_forces_ends_the_output() {
     let (_service, mut client) = serve().await;
-    // One that is text, one that is special, and the model's own.
+    // A text token, a special token, and the model's own eos.
     for (id, temperature) in [(300, 0.0), (300, 1.5), (7, 0.0), (2, 1.0)] {
         let mut request = greedy(&golden("plain").prompt, 8);
         let logit_bias = [(id, 100.0)].into();
@@ -520,7 +521,7 @@ async fn a_stop_of_the_request_shows_when_asked_for() {
     let with = ask(&mut client, request.clone()).await.expect("answers");
     assert_eq!(with.text(), without.text() + &stop_string);
     assert!(with.accepted.stop.expect("set").include_stop);
-    // But not where it is also what ends the model's turn.
+    // The stop string is not included if it also ends the model's turn.
     request.output_spec = Some(pb::OutputSpec { stop_strings: vec![stop_string], ..Default::default() });
     assert_eq!(ask(&mut client, request).await.expect("answers").text(), without.text());
 }
@@ -591,14 +592,14 @@ async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
     });
     request.stop = Some(pb::Stop { max_new_tokens: Some(40), ignore_eos: true, ..Default::default() });
     let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
-    // Some of this is held back at some of the cuts.
+    // At some of the cuts, a part of this string is held back.
     let stop_string = whole.texts[30..34].concat();
     request.stop.as_mut().expect("set").stop_strings = vec![stop_string];
     let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
     assert!((30..40).contains(&whole.ids.len()), "{}", whole.ids.len());
     for cut in [1, 7, 20, 31, whole.ids.len() - 1] {
         let rest = resumed(&request, &prompt, &whole.ids[..cut], 2);
-        let rest = collect(&mut elsewhere, rest, 2).await.expect("goes on");
+        let rest = collect(&mut elsewhere, rest, 2).await.expect("resumes");
         assert_eq!([&whole.ids[..cut], &rest.ids].concat(), whole.ids, "cut at {cut}");
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text(), "cut at {cut}");
         assert_eq!(rest.finished, whole.finished);
@@ -607,7 +608,7 @@ async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
     let mut ended = resumed(&request, &prompt, &whole.ids, 2);
     assert_eq!(refused(&mut client, ended.clone()).await, "resume.generated_tokens", "it has ended");
     ended.stop = Some(pb::Stop { max_new_tokens: Some(whole.ids.len() as u32), ..Default::default() });
-    assert_eq!(refused(&mut client, ended).await, "resume.generated_tokens", "nothing is left");
+    assert_eq!(refused(&mut client, ended).await, "resume.generated_tokens", "no tokens are left");
     let text = pb::GenerateRequest { resume: resumed(&request, &prompt, &[1], 0).resume, ..greedy("Hi", 2) };
     assert_eq!(refused(&mut client, text).await, "resume");
     assert_eq!(refused(&mut client, resumed(&request, &[], &[1, 2], 0)).await, "resume.generated_tokens");
@@ -627,14 +628,14 @@ async fn an_output_that_goes_on_keeps_to_its_grammar() {
     let request = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(kind) }), ..greedy(&golden.prompt, 40) };
     let whole = collect(&mut client, request.clone(), 0).await.expect("answers");
     for cut in [1, whole.ids.len() / 2] {
-        let rest = collect(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("goes on");
+        let rest = collect(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("resumes");
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
     }
     assert_eq!(refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await, "resume.generated_tokens");
     let ended = refused(&mut client, resumed(&request, &prompt, &whole.ids, 0)).await;
     assert_eq!(ended, "resume.generated_tokens", "it has ended");
 
-    // Every token that follows this one takes longer than the one before.
+    // Every token after this one takes longer than the token before.
     let hard = pb::grammar::Kind::Lark("start: x\nx: \" a\" | x x".to_owned());
     let hard = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(hard) }), ..request };
     let id = default_artifacts().tokenizer().expect("one").encode(" a", false).expect("encodes")[0];

@@ -1,5 +1,5 @@
-//! Logits to tokens, against transformers 5.23 (`generation/logits_process.py`): the same processors in the order of `generate`,
-//! on the same logits.
+//! Sampling from logits, compared with transformers 5.23 (`generation/logits_process.py`): the same
+//! processors in the order of `generate`, on the same logits.
 
 use gen_svc::error::Error;
 use gen_svc::sampling::{Logprobs, Sampler, Sampling, distribution, uniform};
@@ -13,7 +13,8 @@ const OFF: Sampling = {
     off
 };
 
-/// Temperature, top-k, top-p, min-p, repetition penalty; the tokens that transformers keeps, with their probabilities.
+/// Temperature, top-k, top-p, min-p, repetition penalty; the tokens that transformers keeps, with
+/// their probabilities.
 type Case = (f32, u32, f32, f32, f32, &'static [(u32, f64)]);
 
 #[rustfmt::skip]
@@ -21,11 +22,11 @@ const CASES: &[Case] = &[
     (1.0, 0, 1.0, 0.0, 1.0, &[(0, 0.174714), (1, 0.005276), (2, 0.023645), (3, 0.288055), (4, 0.288055), (5, 0.000263), (6, 0.050057), (7, 0.014341), (8, 0.10597), (9, 0.008699), (10, 0.038984), (11, 0.001941)]),
     (0.5, 0, 1.0, 0.0, 1.0, &[(0, 0.143577), (1, 0.000131), (2, 0.00263), (3, 0.390284), (4, 0.390284), (5, 0.0), (6, 0.011786), (7, 0.000967), (8, 0.052819), (9, 0.000356), (10, 0.007148), (11, 1.8e-05)]),
     (3.0, 0, 1.0, 0.0, 1.0, &[(0, 0.134409), (1, 0.041855), (2, 0.069008), (3, 0.158786), (4, 0.158786), (5, 0.015398), (6, 0.088608), (7, 0.058414), (8, 0.113775), (9, 0.049446), (10, 0.081523), (11, 0.029991)]),
-    (1.0, 1, 1.0, 0.0, 1.0, &[(3, 0.5), (4, 0.5)]), // what ties with the K-th stays
+    (1.0, 1, 1.0, 0.0, 1.0, &[(3, 0.5), (4, 0.5)]), // A tie with the K-th token is kept.
     (1.0, 3, 1.0, 0.0, 1.0, &[(0, 0.232697), (3, 0.383652), (4, 0.383652)]),
     (2.0, 5, 1.0, 0.0, 1.0, &[(0, 0.204829), (3, 0.263006), (4, 0.263006), (6, 0.109637), (8, 0.159521)]),
     (1.0, 40, 1.0, 0.0, 1.0, &[(0, 0.174714), (1, 0.005276), (2, 0.023645), (3, 0.288055), (4, 0.288055), (5, 0.000263), (6, 0.050057), (7, 0.014341), (8, 0.10597), (9, 0.008699), (10, 0.038984), (11, 0.001941)]),
-    (1.0, 0, 0.3, 0.0, 1.0, &[(3, 0.5), (4, 0.5)]), // the token that reaches top-p stays
+    (1.0, 0, 0.3, 0.0, 1.0, &[(3, 0.5), (4, 0.5)]), // The token that reaches top-p is kept.
     (1.0, 0, 0.9, 0.0, 1.0, &[(0, 0.19266), (3, 0.317643), (4, 0.317643), (6, 0.055198), (8, 0.116854)]),
     (1.0, 0, 1.0, 0.1, 1.0, &[(0, 0.18472), (3, 0.304551), (4, 0.304551), (6, 0.052923), (8, 0.112038), (10, 0.041217)]),
     (1.0, 0, 1.0, 1.0, 1.0, &[(3, 0.5), (4, 0.5)]),
@@ -47,7 +48,8 @@ fn the_same_tokens_are_kept_as_in_transformers() {
     CASES.iter().for_each(check);
 }
 
-/// Over 50,000 tokens in scattered order: top-p, temperature, and how many tokens transformers keeps, with the sum of their ids.
+/// Uses 50,000 tokens in scattered order: top-p, temperature, and the number of tokens that
+/// transformers keeps, with the sum of their ids.
 #[test]
 fn a_nucleus_of_any_size_is_found() {
     let logits: Vec<f32> = (0..50_000_u64).map(|i| (i * 7919 % 50_000) as f32 / 2500.0).collect();
@@ -55,7 +57,7 @@ fn a_nucleus_of_any_size_is_found() {
         [(0.5, 1.0, 1733, 43_358_031), (0.95, 3.0, 22_289, 557_260_505), (0.95, 10.0, 43_070, 1_076_779_185_u64)]
     {
         let kept = distribution(&Sampling { top_p, temperature, ..OFF }, &[], &[], &logits).expect("finite");
-        // f32 sums over many tokens differ by a few tokens at the border, which are the least likely.
+        // Sums in f32 over many tokens differ by a few of the least likely tokens at the border.
         assert!(kept.len().abs_diff(count) <= 8, "{} kept, not {count}", kept.len());
         let total: u64 = kept.iter().map(|(id, _)| u64::from(*id)).sum();
         assert!(total.abs_diff(sum) <= 8 * 50_000);
@@ -63,7 +65,8 @@ fn a_nucleus_of_any_size_is_found() {
     }
 }
 
-/// The first value of SplitMix64 from seed 0 is in its reference: 0xe220a8397b1dcdaf. The rest is computed in Python integers.
+/// The first value of SplitMix64 from seed 0 is in its reference: 0xe220a8397b1dcdaf. The other
+/// values were computed with Python integers.
 #[test]
 fn random_numbers_depend_on_seed_output_and_position_alone() {
     for (seed, output, position, expected) in [
@@ -138,7 +141,8 @@ fn logits_that_are_no_numbers_are_an_error() {
     }
 }
 
-/// Temperature, top-k, typical-p; the tokens that transformers' TypicalLogitsWarper keeps, with their probabilities.
+/// Temperature, top-k, typical-p; the tokens that transformers' TypicalLogitsWarper keeps, with
+/// their probabilities.
 type TypicalCase = (f32, u32, f32, &'static [(u32, f64)]);
 
 #[rustfmt::skip]
@@ -175,13 +179,15 @@ fn bias_comes_before_the_repetition_penalty() {
     assert_kept(&sampling, &[(0, 0.286899), (1, 0.006747), (2, 0.030239), (3, 0.058147), (4, 0.368386), (5, 0.018341), (6, 0.064016), (7, 0.018341), (8, 0.085421), (9, 0.011124), (10, 0.049856), (11, 0.002482)]);
 }
 
-/// OpenAI's formula: the count times the frequency penalty, and the presence penalty once; the prompt does not count.
+/// OpenAI's formula: the count times the frequency penalty, and the presence penalty once. The
+/// prompt is excluded.
 #[test]
 fn presence_and_frequency_are_taken_from_what_was_generated() {
     let sampling = Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::GREEDY };
     let mut sampler = Sampler::new(sampling, 0, &[3, 3, 3]);
     let tokens: Vec<u32> = (0..9).map(|at| sampler.next(&mut LOGITS.clone(), at, &[]).expect("finite")).collect();
-    // 3.0 and 3.0 fall to 2.25, below 2.5, which falls to 1.75; then 2.25 to 2.0, which the next 2.0 follows by its place.
+    // 3.0 and 3.0 fall to 2.25, below 2.5, which falls to 1.75. Then 2.25 falls to 2.0, and the
+    // other 2.0 follows because of its higher id.
     assert_eq!(tokens, [3, 4, 0, 3, 4, 3, 4, 8, 0]);
     let encouraged = Sampling { presence_penalty: -2.0, ..Sampling::GREEDY };
     let mut sampler = Sampler::new(encouraged, 0, &[]);

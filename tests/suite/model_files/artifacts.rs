@@ -21,7 +21,7 @@ fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
 }
 
 fn load(name: &str, files: &[(&str, &str)]) -> Artifacts {
-    Artifacts::load(&folder(name, files)).expect("a sound folder")
+    Artifacts::load(&folder(name, files)).expect("a valid folder")
 }
 
 #[track_caller]
@@ -72,7 +72,7 @@ fn a_gguf_holds_named_templates_and_sampling_defaults() {
         .f32("general.sampling.temp", 0.5)
         .u32("general.sampling.top_k", 20)
         .write();
-    let model = Artifacts::load(&path).expect("sound");
+    let model = Artifacts::load(&path).expect("valid");
     assert_eq!(model.context_length, Some(4096));
     assert_eq!(pairs(&model.templates.named), [("rag", "documents"), ("tool_use", "tools")]);
     assert_eq!(model.templates.get("default"), Some("plain"));
@@ -95,7 +95,7 @@ fn a_folder_may_hold_nothing_but_a_tokenizer_config() {
 #[test]
 fn the_name_in_a_hugging_face_cache_is_the_repositorys() {
     let cached = folder("hub/models--org--a-model/snapshots/0123abcd", &[("config.json", "{}")]);
-    assert_eq!(Artifacts::load(&cached).expect("sound").name, "org/a-model");
+    assert_eq!(Artifacts::load(&cached).expect("valid").name, "org/a-model");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn every_metadata_type_is_read() {
         .entry("f64", 12, &0.25f64.to_le_bytes())
         .entry("array", ARRAY, &array(ARRAY, 2, &nested))
         .open()
-        .expect("sound");
+        .expect("valid");
     let expected = [
         ("u8", Value::U8(200)),
         ("i8", Value::I8(-1)),
@@ -62,7 +62,7 @@ fn every_metadata_type_is_read() {
 
 #[test]
 fn tensors_have_row_major_dims_and_their_own_bytes() {
-    let file = sound().open().expect("sound");
+    let file = sound().open().expect("valid");
     let small = file.tensor("small").expect("it is there");
     assert_eq!((small.dims, small.dtype, small.data.len()), (&[2, 3][..], GgmlType::F32, 24));
     let blocks = file.tensor("blocks").expect("it is there");
@@ -76,17 +76,17 @@ fn tensors_have_row_major_dims_and_their_own_bytes() {
 fn the_alignment_is_the_files() {
     let mut file = File::new().u32("general.alignment", 128).tensor("far", &[4], 24, 128).data(132);
     file.alignment = 128;
-    assert_eq!(file.open().expect("sound").tensor("far").map(|far| far.data.to_vec()), Some(vec![128, 129, 130, 131]));
+    assert_eq!(file.open().expect("valid").tensor("far").map(|far| far.data.to_vec()), Some(vec![128, 129, 130, 131]));
 }
 
 #[test]
 fn a_header_without_tensors_is_a_file() {
-    assert_eq!(File::new().open().expect("sound").tensors().count(), 0);
+    assert_eq!(File::new().open().expect("valid").tensors().count(), 0);
 }
 
 #[test]
 fn getters_name_the_key_what_is_expected_and_what_is_found() {
-    let file = sound().entry("wide", U64, &(1u64 << 33).to_le_bytes()).open().expect("sound");
+    let file = sound().entry("wide", U64, &(1u64 << 33).to_le_bytes()).open().expect("valid");
     assert_eq!(file.get::<u32>("llama.block_count").ok(), Some(2));
     assert_eq!(file.find::<u32>("llama.expert_count").ok(), Some(None));
     let message = |result: Result<u32, GgufError>| result.expect_err("not a number").to_string();

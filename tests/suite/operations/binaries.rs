@@ -1,4 +1,4 @@
-//! The programs themselves: what an operator starts, reads and stops.
+//! The programs from an operator's view: start, output and stop.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -56,7 +56,7 @@ async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
     render.signal(Signal::TERM);
     generation.signal(Signal::TERM);
     let mut finished = None;
-    while let Some(response) = stream.message().await.expect("goes on") {
+    while let Some(response) = stream.message().await.expect("continues") {
         if let Some(Event::Finished(end)) = response.event {
             finished = Some(end);
         }
@@ -118,13 +118,13 @@ async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
     drop(generation);
     let status = loop {
         match stream.message().await {
-            Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+            Ok(event) => assert!(event.is_some(), "an incomplete answer must end with an error"),
             Err(status) => break status,
         }
     };
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
-    let failure = failed(&client.run_task(task(1)).await.expect_err("nobody is there"));
+    let failure = failed(&client.run_task(task(1)).await.expect_err("no service listens"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
 }
 

@@ -100,7 +100,7 @@ async fn a_drained_server_finishes_what_runs_and_ends() {
     let mut answer = generate.generate(request(40)).await.expect("accepted").into_inner();
     answer.message().await.expect("no error").expect("accepted");
     control.drain(pb::DrainRequest {}).await.expect("an answer");
-    let refused = service.engine.reserve().expect_err("nothing new");
+    let refused = service.engine.reserve().expect_err("no new requests");
     assert_eq!(refused.reason(), Reason::Draining);
     let mut reason = pb::FinishReason::Unspecified;
     while let Some(response) = answer.message().await.expect("no error") {
@@ -140,7 +140,7 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
     let mut answer = generate.generate(request.clone()).await.expect("accepted").into_inner();
     while let Ok(Some(_)) = answer.message().await {}
-    let failure = failed(&generate.generate(request).await.expect_err("nothing more"));
+    let failure = failed(&generate.generate(request).await.expect_err("no further requests"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
     let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!(server.state(), pb::ServerState::Failed);
@@ -150,7 +150,7 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     let told = async {
         while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it is told");
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("the failure is reported");
     drop(changes);
     drop(answer);
     control.drain(pb::DrainRequest {}).await.expect("an answer");
@@ -199,7 +199,7 @@ async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing()
     let late = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");
     assert_eq!(server.lifecycle().state(), ServerState::Draining);
-    assert_eq!(engine.reserve().expect_err("nothing new").reason(), Reason::Draining);
+    assert_eq!(engine.reserve().expect_err("no new requests").reason(), Reason::Draining);
     drop(control);
     tokio::time::timeout(Duration::from_secs(20), running.ended()).await.expect("it ends");
 }

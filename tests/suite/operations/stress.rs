@@ -206,7 +206,7 @@ async fn stress(scale: Scale) -> Tally {
     let watched = tokio::spawn(watch(service.engine.clone(), start, how_long));
     let mut all = Tally::default();
     while let Some(tally) = acting.join_next().await {
-        let tally = tally.expect("each gets what it would get alone");
+        let tally = tally.expect("every client gets its solo output");
         tally.ends.iter().for_each(|(how, count)| *all.ends.entry(how).or_default() += count);
         all.tokens.extend(tally.tokens);
         all.compared += tally.compared;
@@ -243,7 +243,7 @@ async fn settle(engine: &Engine) {
         if gauges.queued + gauges.running + gauges.kv_blocks.held == 0 {
             return;
         }
-        assert!(Instant::now() < deadline, "something is left: {gauges:?}");
+        assert!(Instant::now() < deadline, "not released: {gauges:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

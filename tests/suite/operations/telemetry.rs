@@ -384,7 +384,7 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     for (name, process) in [("gen-svc", &mut generation), ("render-svc", &mut rendering)] {
         let metrics = scrape(process.metrics.as_deref().expect("metrics"), None).await;
         assert_eq!(metrics.0, http::StatusCode::OK);
-        assert!(!metrics.1.contains(SECRET), "{name} tells whoever scrapes");
+        assert!(!metrics.1.contains(SECRET), "{name}: the metrics contain text of a caller");
         exposed.push_str(&metrics.1);
         assert_eq!(process.terminate(), Some(0));
         let log = fs::read_to_string(logs.path().join(name)).expect("a log");
@@ -404,9 +404,9 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     for file in ["dashboard.json", "alerts.yaml"] {
         let text = fs::read_to_string(repository().join("deploy/monitoring").join(file)).expect("a file");
         let unknown: Vec<_> = metric_names(&text).filter(|name| !exposed.contains(&format!("\n{name}"))).collect();
-        assert!(unknown.is_empty(), "{file} shows what is not there: {unknown:?}");
+        assert!(unknown.is_empty(), "{file} shows unknown metrics: {unknown:?}");
     }
-    assert!(!collector.bytes().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()), "the collector is told");
+    assert!(!collector.bytes().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()), "a caller's text");
 }
 
 /// Finds words in a text that look like the services' metrics, without labels.

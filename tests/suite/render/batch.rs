@@ -1,4 +1,4 @@
-//! BatchRender: a result for every request, whatever became of the others.
+//! BatchRender: each request has a result, independent of the other requests.
 
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_result::Outcome;
@@ -48,7 +48,7 @@ async fn a_request_that_is_wrong_fails_alone_and_names_its_field() {
 async fn a_batch_may_be_empty_but_not_too_large() {
     let (_service, mut client) = serve("").await;
     let batch = |count| pb::BatchRenderRequest { requests: vec![pb::RenderRequest::default(); count] };
-    assert_eq!(client.batch_render(batch(0)).await.expect("nothing to do").into_inner().results, []);
+    assert_eq!(client.batch_render(batch(0)).await.expect("an empty batch").into_inner().results, []);
     assert_eq!(client.batch_render(batch(1024)).await.expect("each fails").into_inner().results.len(), 1024);
     is_failed(client.batch_render(batch(1025)).await, Code::InvalidArgument, "INVALID_REQUEST", Some("requests"));
 }

@@ -1,4 +1,4 @@
-//! What templates can take, and how conversations are rewritten to that.
+//! Capabilities of templates, and the rewrites of conversations for them.
 
 use render_svc::capabilities::{Capabilities, infer};
 use render_svc::conversation::Conversation;
@@ -87,7 +87,7 @@ const NO_SYSTEM: Capabilities = Capabilities { supports_tool_calls: true, ..UNKN
 const STRICT_ONLY: Capabilities = Capabilities { requires_strict_turns: true, ..UNKNOWN };
 const STRICT_SYSTEM: Capabilities = Capabilities { supports_system_role: true, ..STRICT_ONLY };
 
-/// Rewrites are given as `merged 0 1` and `user 0`.
+/// Checks a normalized conversation and its rewrites, given as `merged 0 1` and `user 0`.
 #[track_caller]
 fn check(capabilities: Capabilities, messages: Value, expected: Value, rewrites: &[&str]) {
     let messages = messages.as_array().expect("messages").clone();

@@ -88,8 +88,8 @@ fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_reload() 
     assert_eq!((reloaded.loaded, reloaded.failed), (names(&["b"]), names(&["a"])));
     assert!(catalog.models().get("a").is_ok() && catalog.models().get("b").is_ok());
     let models = catalog.models();
-    assert!(models.entry("a").expect("known").1.problem.is_some(), "that it is an earlier state is told");
-    assert_eq!(catalog.reload().expect("reloads").failed, names(&["a"]), "and told again");
+    assert!(models.entry("a").expect("known").1.problem.is_some(), "the table reports the failed reload");
+    assert_eq!(catalog.reload().expect("reloads").failed, names(&["a"]), "the second reload fails too");
 }
 
 #[test]

@@ -23,8 +23,8 @@ const TABLE: u32 = 260;
 const USER: u32 = 261;
 const IMAGE: u32 = 262;
 
-/// A vocabulary of bytes, five control tokens, an image marker, a token that is control only where
-/// the template writes it, and an HTML tag.
+/// Returns a vocabulary of bytes, five control tokens, an image marker and an HTML tag. One more
+/// token is control only where the template writes it.
 fn tokenizer() -> Value {
     let added = [
         ("<|im_start|>", true),
@@ -44,7 +44,7 @@ fn model(template: &str) -> ModelTable {
     let config = json!({"chat_template": template, "eos_token": "<|im_end|>"});
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).expect("a file");
-    ServedModel::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a valid model").into()
 }
 
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
@@ -343,7 +343,7 @@ fn family(model_type: &str) -> ModelTable {
     let folder = TempDir::new().expect("a temporary folder");
     std::fs::write(folder.path().join("config.json"), json!({"model_type": model_type}).to_string()).expect("a file");
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).expect("a file");
-    ServedModel::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a valid model").into()
 }
 
 #[test]
@@ -625,5 +625,5 @@ fn real_model(corpus: &Path, name: &str, slug: &str, tokens: &Value) -> ModelTab
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
     let real = repository().join(format!(".tandem/tokenizers/{name}/tokenizer.json"));
     std::os::unix::fs::symlink(real, folder.path().join("tokenizer.json")).expect("a link");
-    ServedModel::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a valid model").into()
 }

@@ -1,4 +1,5 @@
-//! The corpus beside the repository, where there is one: real templates and conversations, and what transformers makes of each pair.
+//! Real templates and conversations of the corpus beside the repository, compared with
+//! transformers' results.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use tandem_tests::corpus;
 use tandem_tests::corpus::{read, request};
 use tempfile::TempDir;
 
-/// When the goldens were made.
+/// The time at which the goldens were made.
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
 #[test]
@@ -37,7 +38,8 @@ fn every_template_renders_every_conversation_as_transformers_does() {
     assert!(cases > 10_000, "only {cases} cases were found");
 }
 
-/// A prompt must be the golden's; where transformers fails, so must we, in the template's own words where it has any.
+/// Returns true if the prompt equals the golden's. If transformers failed, the answer must be an
+/// error, with the template's message if the template raised it.
 fn is_right(answer: &Value, golden: &Value) -> bool {
     match golden["ok"].as_str() {
         Some(text) => answer["prompt"] == text,
@@ -54,5 +56,5 @@ fn model(corpus: &Path, entry: &Value, slug: &str) -> ModelTable {
         config[token] = entry[token].clone();
     }
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
-    ServedModel::load(folder.path()).expect("a sound model").into()
+    ServedModel::load(folder.path()).expect("a valid model").into()
 }

@@ -1,4 +1,5 @@
-//! The built-in formats for models without a template: markers, tools, and which model gets which.
+//! The built-in formats for models without a template: markers, tools, and the choice of the format
+//! for a model.
 
 use render_svc::adapter::AdapterOutput;
 use render_svc::adapters::ADAPTERS;

@@ -31,7 +31,7 @@ fn model(files: &[(&str, Value)]) -> ModelTable {
     for (name, json) in files {
         fs::write(folder.path().join(name), json.to_string()).expect("a file");
     }
-    ServedModel::load(folder.path()).expect("a sound folder").into()
+    ServedModel::load(folder.path()).expect("a valid folder").into()
 }
 
 fn try_rendered(models: &ModelTable, request: &str) -> Result<Rendered, render_svc::error::Error> {
@@ -883,7 +883,7 @@ fn only_the_larger_variants_are_fed_an_empty_thought() {
     let escaped = template("{{ '<|channel>thought\\n<channel|>' }}");
     assert_eq!(generation_prompt(&[("tokenizer_config.json", escaped)]), large);
     let files = [("tokenizer_config.json", template("<|channel>thought\n<channel|>")), ("config.json", config(256))];
-    assert_eq!(generation_prompt(&files), large, "the template knows best");
+    assert_eq!(generation_prompt(&files), large, "the template has priority");
 }
 
 #[test]

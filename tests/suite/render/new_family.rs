@@ -1,4 +1,4 @@
-//! A new family is one file and one line. This is the file; the line is in `registry`.
+//! A new family is one file and one line. This is the file. The line is in `registry`.
 
 use render_svc::adapter::{Adapter, AdapterOutput, Input, Kind, Match};
 use render_svc::adapters::{ADAPTERS, Registry};
@@ -12,7 +12,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::conversations::{conversation, prompt, request, text};
 use tandem_tests::{ModelFolder, serve_library};
 
-/// Shouts whatever the last message says.
+/// An adapter that prints the last message in capitals.
 const SHOUT: Adapter = Adapter {
     kind: Kind::Family,
     stops_at_images: |_| false,
@@ -28,7 +28,7 @@ fn is_shouter(model: &Model) -> Match {
 
 fn shout(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let last = input.conversation.messages.last().map(content);
-    let Some(Content::Text(text)) = last else { panic!("the test says something") };
+    let Some(Content::Text(text)) = last else { panic!("the last message is a text") };
     Ok(AdapterOutput { prompt: text.to_uppercase(), attachments: Vec::new(), warnings: Vec::new() })
 }
 

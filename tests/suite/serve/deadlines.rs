@@ -115,7 +115,7 @@ async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() 
     let end = async {
         loop {
             match answer.message().await {
-                Ok(event) => assert!(event.is_some(), "an answer that is not whole must not end well"),
+                Ok(event) => assert!(event.is_some(), "an incomplete answer must end with an error"),
                 Err(status) => return status,
             }
         }

@@ -49,7 +49,7 @@ impl Attacked {
             loop {
                 let is_last = until.load(Ordering::Relaxed);
                 let request = TokenizeRequest { text: "aaaa".to_owned(), ..TokenizeRequest::default() };
-                client.tokenize(request).await.expect("others are not harmed");
+                client.tokenize(request).await.expect("other callers are served");
                 answers += 1;
                 if is_last {
                     return answers;
@@ -67,7 +67,7 @@ impl Attacked {
     async fn survived(mut self) {
         let resident = self.process.resident();
         self.over.store(true, Ordering::Relaxed);
-        let answers = self.honest.await.expect("others are not harmed");
+        let answers = self.honest.await.expect("other callers are served");
         assert!(answers > 0);
         assert!(resident < MEMORY, "{} MiB", resident >> 20);
         let code = tokio::task::spawn_blocking(move || self.process.terminate()).await.expect("it ends");
@@ -229,9 +229,9 @@ async fn readers_that_never_read() {
     let mut client = GenerateServiceClient::new(endpoint.connect().await.expect("it answers"));
     let before = process.resident();
     for _ in 0..8 {
-        let mut answer = client.generate(story(8)).await.expect("others are not harmed").into_inner();
+        let mut answer = client.generate(story(8)).await.expect("other callers are served").into_inner();
         let mut has_ended = false;
-        while let Some(response) = answer.message().await.expect("others are not harmed") {
+        while let Some(response) = answer.message().await.expect("other callers are served") {
             has_ended |= matches!(response.event, Some(Event::Summary(_)));
         }
         assert!(has_ended);

@@ -146,7 +146,7 @@ async fn a_prompt_has_as_many_tokens_as_the_server_takes() {
         client.generate(request).await.map(drop)
     };
     generate(8, 0).await.expect("an answer");
-    generate(12, 4).await.expect("what was generated is no prompt");
+    generate(12, 4).await.expect("generated tokens are not prompt");
     let failure = failed(&generate(9, 0).await.expect_err("should be refused"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, "PROMPT_OVER_LIMIT"));
     assert_eq!(failure.field.as_deref(), Some("token_ids.ids"));

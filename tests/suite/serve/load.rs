@@ -177,7 +177,7 @@ async fn press(process: &Process, callers: usize, time: Duration) -> Pressed {
         }));
     }
     for caller in pressing {
-        caller.await.expect("nothing but answers and refusals");
+        caller.await.expect("only answers and rejections");
     }
     pressed
 }

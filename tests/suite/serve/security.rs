@@ -73,7 +73,7 @@ async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
     let service = serve_secured(SecurityArgs { token_file: Some(file.clone()), ..SecurityArgs::default() }).await;
     let channel = service.channel().await;
     for let_in in ["Bearer first", "bearer second"] {
-        tokenize(channel.clone(), Some(let_in)).await.expect("is let in");
+        tokenize(channel.clone(), Some(let_in)).await.expect("is accepted");
     }
     for missing in [None, Some("first"), Some("Basic first"), Some("Bearer"), Some("")] {
         is_refused(channel.clone(), missing, "CREDENTIALS_MISSING").await;
@@ -88,7 +88,7 @@ async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
     // An invalid file changes nothing. A valid file takes effect soon.
     fs::write(&file, "third 2999-13-01\n").expect("a file");
     tokio::time::sleep(Duration::from_secs(6)).await;
-    tokenize(channel.clone(), Some("Bearer first")).await.expect("still let in");
+    tokenize(channel.clone(), Some("Bearer first")).await.expect("still accepted");
     fs::write(&file, "third\n").expect("a file");
     is_let_in_soon(channel.clone(), "Bearer third").await;
     is_refused(channel.clone(), Some("Bearer first"), "CREDENTIALS_INVALID").await;
@@ -185,7 +185,7 @@ async fn certificates_are_replaced_while_the_service_runs() {
         assert!(start.elapsed() < A_WHILE, "the new certificate is not served");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    tokenize(channel, None).await.expect("connections that were there go on");
+    tokenize(channel, None).await.expect("existing connections continue");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,7 +284,8 @@ impl Drop for UnfinishedCall {
     }
 }
 
-/// Opens an unfinished call on a service with `max_calls: 1`. Returns it with the rejection of the call after it.
+/// Opens an unfinished call on a service with `max_calls: 1`. Returns it with the rejection of the
+/// call after it.
 async fn occupied(service: &Running, channel: &Channel) -> (UnfinishedCall, Status) {
     let mut call = UnfinishedCall::open(service.address).await;
     let start = Instant::now();
@@ -349,7 +350,7 @@ async fn one_connection_too_many_is_closed_and_so_is_one_that_says_nothing() {
     let one_too_many = TcpStream::connect(service.address).await.expect("it listens");
     tokio::time::timeout(Duration::from_secs(5), closed(one_too_many)).await.expect("closed at once");
     tokio::time::timeout(A_WHILE, closed(silent)).await.expect("closed in time");
-    assert!(start.elapsed() > Duration::from_secs(5), "not before it could say something");
+    assert!(start.elapsed() > Duration::from_secs(5), "closed too early");
     let channel = service.channel().await;
     tokenize(channel, None).await.expect("there is room again");
 }
@@ -373,7 +374,7 @@ async fn connections_of_an_age_end_and_their_callers_connect_again() {
         answers
     };
     let (ended, answers) = tokio::join!(tokio::time::timeout(A_WHILE, connection), calls);
-    ended.expect("it is told to end").expect("without an error");
+    ended.expect("the server ends the connection").expect("without an error");
     assert!(answers > 10, "{answers}");
 }
 

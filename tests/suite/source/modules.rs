@@ -10,7 +10,8 @@ use tempfile::TempDir;
 /// Folders that are not part of the source.
 const SKIPPED_FOLDERS: [&str; 4] = ["target", ".tandem", ".git", "fuzz"];
 
-/// Finds the root file of every crate below a folder: `src/lib.rs`, else `src/main.rs`, beside a Cargo.toml.
+/// Finds the root file of every crate below a folder: `src/lib.rs`, else `src/main.rs`, beside a
+/// Cargo.toml.
 fn roots(folder: &Path) -> Vec<PathBuf> {
     let candidates = ["src/lib.rs", "src/main.rs"].map(|name| folder.join(name));
     let mut found: Vec<PathBuf> = candidates.into_iter().filter(|path| path.is_file()).take(1).collect();
@@ -24,7 +25,7 @@ fn roots(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Says which file of a cycle imports which, and by which names.
+/// Returns the imports of a cycle: the importing file, the imported file, and the names.
 fn explain(edges: &Edges, cycle: &[PathBuf]) -> String {
     let lines = cycle.iter().flat_map(|file| {
         let targets = edges[file].iter().filter(|(target, _)| cycle.contains(target));

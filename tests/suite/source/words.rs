@@ -23,7 +23,8 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the prose of a line: comments, and in services' sources string literals too. Pages are prose as a whole.
+/// Returns the prose of a line: comments, and in services' sources string literals too. Pages are
+/// prose as a whole.
 fn prose<'a>(path: &Path, line: &'a str) -> Vec<&'a str> {
     let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned()).unwrap_or_default();
     let after = |mark: &str| line.find(mark).map(|at| &line[at..]).into_iter().collect::<Vec<_>>();
@@ -39,7 +40,7 @@ fn prose<'a>(path: &Path, line: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// The words of a text in lower case, with one space before and after each.
+/// Returns the words of a text in lower case, with one space before and after each.
 fn words(text: &str) -> String {
     let words = text.split(|char: char| !char.is_alphanumeric() && char != '\'').filter(|word| !word.is_empty());
     words.fold(" ".to_owned(), |all, word| all + &word.to_lowercase() + " ")

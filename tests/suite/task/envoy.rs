@@ -251,7 +251,7 @@ impl Caller {
         let broken = Arc::new(Mutex::new(Vec::new()));
         let statuses = Arc::clone(&broken);
         let asking = tokio::spawn(async move {
-            let first = ask().await.expect("nothing has happened yet");
+            let first = ask().await.expect("no service has ended yet");
             while !*stop.borrow() {
                 tokio::time::sleep(PAUSE).await;
                 match ask().await {
@@ -272,7 +272,7 @@ impl Caller {
         let enough = *answers.borrow() + 2;
         async move {
             let more = answers.wait_for(|count| *count >= enough);
-            tokio::time::timeout(A_WHILE, more).await.expect("it goes on").expect("all answers are alike");
+            tokio::time::timeout(A_WHILE, more).await.expect("further answers").expect("all answers are equal");
         }
     }
 }
@@ -298,7 +298,7 @@ impl Callers {
     async fn end(self) -> usize {
         let mut answers = 0;
         for caller in self.0 {
-            caller.asking.await.expect("all answers are alike");
+            caller.asking.await.expect("all answers are equal");
             answers += *caller.answers.borrow();
         }
         answers

@@ -191,7 +191,7 @@ async fn survive(streams: usize, kills: usize, tokens: u32) {
         for asked in &mut round {
             let before = *asked.progress.borrow();
             let more = asked.progress.wait_for(|now| *now > before || *now == usize::MAX);
-            tokio::time::timeout(Duration::from_secs(60), more).await.expect("it goes on").expect("it runs");
+            tokio::time::timeout(Duration::from_secs(60), more).await.expect("the stream continues").expect("it runs");
         }
         interrupted += round.iter().filter(|asked| *asked.progress.borrow() < usize::MAX).count();
         let mut replica = replicas.remove(0);
@@ -232,7 +232,7 @@ async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest)
             Err(status) => panic!("failed: {status:?}"),
         }
     }
-    panic!("nobody is there");
+    panic!("no service took the call");
 }
 
 /// Returns true if no service took a call: no service listened, the connection closed too early, or
@@ -370,7 +370,7 @@ async fn breaks_once(ill: usize) {
     let (_service, client) = in_front_of_one(replica, Ill(ill.into())).await;
     let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
     assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
-    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("it is well again");
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("the replica is healthy again");
     assert_eq!(answer.order, "rf");
 }
 

@@ -1543,7 +1543,8 @@ fn work_that_grows_with_the_content_is_charged() {
     }
 }
 
-/// The engine follows the Unicode of Python 3.11. Its `repr` escapes code points that were assigned later.
+/// The engine follows the Unicode of Python 3.11. Its `repr` escapes code points that were assigned
+/// later.
 #[test]
 fn newer_code_points_are_printed_alike_by_templates_and_by_python_formats() {
     for (text, expected) in [("\u{1fae8}", r"['\U0001fae8']"), ("\u{1c89}", r"['\u1c89']"), ("\u{e01}", "['\u{e01}']")]

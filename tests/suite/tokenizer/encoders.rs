@@ -44,7 +44,7 @@ impl File {
     }
 
     fn tokenizer(&self) -> Tokenizer {
-        let tokenizer = Tokenizer::from_json(self.0.to_string().as_bytes(), &[]).expect("a sound tokenizer.json");
+        let tokenizer = Tokenizer::from_json(self.0.to_string().as_bytes(), &[]).expect("a valid tokenizer.json");
         tokenizer.prepare();
         tokenizer
     }
@@ -238,6 +238,6 @@ fn every_post_processor_is_followed() {
 #[test]
 fn a_token_that_the_config_names_is_added() {
     let json = File::new().0.to_string();
-    let tokenizer = Tokenizer::from_json(json.as_bytes(), &["ab"]).expect("sound");
+    let tokenizer = Tokenizer::from_json(json.as_bytes(), &["ab"]).expect("valid");
     assert_eq!(tokenizer.added_tokens(), [AddedToken { id: 8, text: "ab".to_owned(), is_special: true }]);
 }

@@ -127,7 +127,7 @@ fn converted(name: &str, architecture: &str, bos: u32, is_user: impl Fn(&Value) 
             false => vocabulary.put(&token["id"], content, if content == "<unk>" { UNKNOWN } else { CONTROL }),
         }
     }
-    (Tokenizer::from_json(&bytes, &[]).expect("a sound file"), vocabulary)
+    (Tokenizer::from_json(&bytes, &[]).expect("a valid file"), vocabulary)
 }
 
 fn text(value: &Value) -> &str {
@@ -283,12 +283,12 @@ fn runs(count: usize) -> Vocabulary {
 fn tokens_that_are_made_of_each_other_are_bounded_in_time_and_memory() {
     let start = Instant::now();
     assert_eq!(built(&runs(64).file()).encode(&"a".repeat(63), false).map(|ids| ids.len()).ok(), Some(2));
-    let error = Tokenizer::from_gguf(&runs(2000).file().open().expect("a sound file")).expect_err("too many merges");
+    let error = Tokenizer::from_gguf(&runs(2000).file().open().expect("a valid file")).expect_err("too many merges");
     assert!(matches!(error, TokenizerError::Merges { .. }), "{error}");
     let mut long = small();
     long.tokens[6] = "a".repeat(4 << 20);
     long.tokens[7] = "b".repeat(4 << 20);
-    assert!(Tokenizer::from_gguf(&long.file().open().expect("a sound file")).is_ok());
+    assert!(Tokenizer::from_gguf(&long.file().open().expect("a valid file")).is_ok());
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 

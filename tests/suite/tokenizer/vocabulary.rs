@@ -1,4 +1,5 @@
-//! Text to ids and back: the default model's tokenizer against its goldens, and small ones made here.
+//! Text to ids and back: the default model's tokenizer compared with its goldens, and small
+//! tokenizers made by these tests.
 
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
@@ -69,7 +70,8 @@ fn an_unknown_id_is_refused_by_number() {
     error_texts::check("tokenizer/unknown-id", &error.to_string());
 }
 
-/// The tokenizer part of a GGUF header over the letters a and b, the space, and two further tokens.
+/// Returns the tokenizer part of a GGUF header over the letters a and b, the space, and two further
+/// tokens.
 fn header(pre: &str, merges: &[&str]) -> File {
     File::new()
         .text("tokenizer.ggml.model", "gpt2")
@@ -116,7 +118,7 @@ fn bos_and_eos_are_added_where_the_file_or_the_pre_tokenizer_says_so() {
 fn a_vocabulary_that_cannot_be_used_is_refused_by_name() {
     refused(&File::new().text("tokenizer.ggml.model", "t5"), "tokenizer/model");
     refused(&File::new(), "tokenizer/no-model");
-    let error = Tokenizer::from_gguf(&header("made-up", MERGES).open().expect("sound")).expect_err("unknown");
+    let error = Tokenizer::from_gguf(&header("made-up", MERGES).open().expect("valid")).expect_err("unknown");
     assert!(matches!(&error, TokenizerError::PreTokenizer { found, .. } if found == "made-up"), "{error}");
     refused(&header("gpt-2", &["a b", "b a"]), "tokenizer/merge-result");
     refused(&header("gpt-2", &["ab"]), "tokenizer/merge-form");
@@ -170,19 +172,19 @@ fn byte_fallback_and_the_word_mark_are_undone() {
         {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
     ]});
     let json = json_tokenizer(bpe(&["▁a", "<0xF0>", "<0x9g>", "<0x0A>", "b▁▁"]), decoder, &[]);
-    let tokenizer = Tokenizer::from_json(&json, &[]).expect("sound");
+    let tokenizer = Tokenizer::from_json(&json, &[]).expect("valid");
     let bytes: Vec<_> = (0..5).map(|id| tokenizer.token_bytes(id).expect("known").to_vec()).collect();
     assert_eq!(bytes, [&b" a"[..], b"\xF0", b"<0x9g>", b"\n", b"b  "]);
     assert_eq!(tokenizer.decode(&[0, 4], false).ok().as_deref(), Some("ab  "));
     let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
-    let tokenizer = Tokenizer::from_json(&json_tokenizer(bpe(&["▁a"]), metaspace, &[]), &[]).expect("sound");
+    let tokenizer = Tokenizer::from_json(&json_tokenizer(bpe(&["▁a"]), metaspace, &[]), &[]).expect("valid");
     assert_eq!(tokenizer.token_bytes(0), Some(&b" a"[..]));
 }
 
 #[test]
 fn numbers_with_a_fraction_are_read() {
     let unigram = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.5], ["ab", -1e-3]]});
-    let tokenizer = Tokenizer::from_json(&json_tokenizer(unigram, Value::Null, &[]), &[]).expect("sound");
+    let tokenizer = Tokenizer::from_json(&json_tokenizer(unigram, Value::Null, &[]), &[]).expect("valid");
     assert_eq!(tokenizer.encode("ab", false).ok(), Some(vec![2]));
 }
 
@@ -195,9 +197,9 @@ fn truncation_and_padding_of_the_file_are_not_applied() {
 #[test]
 fn tokens_that_the_config_names_are_special() {
     let json = json_tokenizer(bpe(&["a", "</s>", "<", "/", "s", ">"]), Value::Null, &[]);
-    let plain = Tokenizer::from_json(&json, &[]).expect("sound");
+    let plain = Tokenizer::from_json(&json, &[]).expect("valid");
     assert!(!plain.is_special(1));
-    let named = Tokenizer::from_json(&json, &["</s>", "<nowhere>"]).expect("sound");
+    let named = Tokenizer::from_json(&json, &["</s>", "<nowhere>"]).expect("valid");
     assert!(named.is_special(1));
     assert_eq!(named.encode("a</s>", false).ok(), Some(vec![0, 1]));
     assert_eq!((plain.sha256(), named.vocab_size()), (named.sha256(), 6));
@@ -226,7 +228,7 @@ fn a_folders_tokenizer_knows_its_named_tokens() {
     std::fs::write(folder.join("tokenizer.json"), json).expect("the test's folder can be written");
     let config = r#"{"eos_token": "</s>"}"#;
     std::fs::write(folder.join("tokenizer_config.json"), config).expect("the test's folder can be written");
-    let model = Artifacts::load(&folder).expect("sound");
-    assert_eq!(model.tokenizer().expect("sound").special_ids(), [1]);
+    let model = Artifacts::load(&folder).expect("valid");
+    assert_eq!(model.tokenizer().expect("valid").special_ids(), [1]);
     assert_eq!(model.eos_token_ids().ok(), Some(vec![1]));
 }

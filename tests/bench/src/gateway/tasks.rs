@@ -17,7 +17,8 @@ use super::model;
 use super::services::Services;
 use super::task::{Answer, Task};
 
-/// Number of different conversations. Their messages are too short for render-svc's tokenizer cache.
+/// Number of different conversations. Their messages are too short for render-svc's tokenizer
+/// cache.
 const COUNT: u64 = 256;
 /// Number of tasks that show whether other services give the same answers.
 const FEW: usize = 32;

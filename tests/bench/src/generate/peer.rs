@@ -49,12 +49,14 @@ struct Scored {
 impl Peer {
     pub(super) async fn start(args: &Generate, family: Family, variant: &str) -> Result<Self> {
         let folder = TempDir::new()?;
-        let script = folder.path().join("measured.py"); // Any name but that of a package.
+        // The name must not be the name of a package.
+        let script = folder.path().join("measured.py");
         fs::write(&script, if family == Family::LlamaCpp { LLAMA } else { TORCH })?;
         fs::write(folder.path().join("peer.py"), LOOP)?;
         let mut command = Command::new(&args.python);
         command.arg(script).arg(&args.model).args([&machine::cores().to_string(), variant]);
-        command.env_remove("GOMP_SPINCOUNT"); // Cargo sets it for Tandem; the others use their default.
+        // Cargo sets it for Tandem. The other systems use their default.
+        command.env_remove("GOMP_SPINCOUNT");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot run {}", args.python.display()))?;
         let stdin = child.stdin.take().context("no stdin")?;

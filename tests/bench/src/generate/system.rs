@@ -64,7 +64,8 @@ const PEERS: [(Family, &str, &str, Storage); 4] = [
     (Family::Transformers, "bfloat16", " bf16", Storage::Bits(16.0)),
 ];
 
-/// Returns the bits per weight. 8-bit blocks of 32 have a scale of 16 bits, 4-bit blocks also a minimum.
+/// Returns the bits per weight. 8-bit blocks of 32 have a scale of 16 bits, 4-bit blocks also a
+/// minimum.
 fn storage(mode: Mode) -> Storage {
     match mode {
         Mode::Keep => Storage::File,
@@ -131,7 +132,7 @@ impl System {
         self.settle(answer)
     }
 
-    /// Runs two requests, of which the second finds the first one's prefix in the cache.
+    /// Runs two requests. The second finds the prefix of the first in the cache.
     pub(super) async fn run_twice(&mut self, first: &Work, second: &Work) -> Option<[Run; 2]> {
         let Engine::Tandem(tandem) = self.engine.as_mut()? else { return None };
         let answer = patient(self.patience, async {
@@ -151,7 +152,7 @@ impl System {
         resident(process?)
     }
 
-    /// Returns an answer. After a failure the system is stopped and measured no further.
+    /// Returns an answer. After a failure the system is stopped and no longer measured.
     fn settle<T>(&mut self, answer: Result<T>) -> Option<T> {
         match answer {
             Ok(answer) => Some(answer),

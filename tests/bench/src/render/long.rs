@@ -1,4 +1,5 @@
-//! A conversation of about 72,000 tokens, rendered and tokenized: as a new one, and as the next turn of an earlier one.
+//! A conversation of about 72,000 tokens, rendered and tokenized: as a new one, and as the next
+//! turn of an earlier one.
 
 use std::path::Path;
 use std::sync::Arc;

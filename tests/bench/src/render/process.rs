@@ -37,8 +37,8 @@ impl Service {
     }
 }
 
-/// Sends requests over `clients` connections for `how_long`, on each one after another. `request` returns request n of a
-/// client.
+/// Sends requests over `clients` connections for `how_long`, on each one after another. `request`
+/// returns request n of a client.
 pub(crate) async fn load(
     service: &Service,
     clients: usize,

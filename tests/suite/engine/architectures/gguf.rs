@@ -1,5 +1,5 @@
-//! The same models in GGUF, as llama.cpp's converter (`convert_hf_to_gguf.py`) writes them. It changes names, the order of rows and
-//! the weights of norms.
+//! The same models in GGUF, as llama.cpp's converter (`convert_hf_to_gguf.py`) writes them. The
+//! converter changes names, the order of rows and the weights of norms.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ const NUMBERS: &[(&str, &str)] =
 /// A tensor of f32, its dimensions outermost first.
 type Tensor = (String, Vec<usize>, Vec<f32>);
 
-/// A file in the making.
+/// A builder of a GGUF file.
 #[derive(Default)]
 struct File {
     entries: Vec<Vec<u8>>,
@@ -91,7 +91,7 @@ impl File {
         self.entry(key, ARRAY, &[head, all.concat()].concat());
     }
 
-    /// As the GGUF specification lays a file out, version 3.
+    /// Returns the file in the layout of the GGUF specification, version 3.
     fn bytes(&self) -> Vec<u8> {
         let counts = [self.tensors.len() as u64, self.entries.len() as u64].map(u64::to_le_bytes).concat();
         let mut out = [&b"GGUF"[..], &3_u32.to_le_bytes(), &counts, &self.entries.concat()].concat();
@@ -172,7 +172,7 @@ impl Case {
         self.older_config["head_dim"].as_f64().unwrap_or(size) as usize
     }
 
-    /// One letter a token, no merges.
+    /// Adds a vocabulary of one letter per token, without merges.
     fn add_vocabulary(&self, file: &mut File) {
         let count = self.number("vocab_size") as u32;
         file.entry("tokenizer.ggml.model", STRING, &text("gpt2"));
@@ -185,7 +185,7 @@ impl Case {
         file.entry("tokenizer.ggml.token_type", ARRAY, &[head, kinds].concat());
     }
 
-    /// A tensor as the converter changes it.
+    /// Adds a tensor with the converter's changes.
     fn add(&self, file: &mut File, name: &str) {
         let (module, kind) = name.rsplit_once('.').expect("a kind");
         let layer = module.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
@@ -206,7 +206,7 @@ impl Case {
         file.tensors.push((format!("{prefix}{stored}.{kind}"), self.tensors[name].clone(), values));
     }
 
-    /// All experts' matrices in one, when the first comes.
+    /// Adds the matrices of all experts as one tensor, at the first expert's matrix.
     fn add_experts(&self, file: &mut File, name: &str, prefix: &str, rest: &str) {
         let Some(part) = rest.strip_prefix("0.").and_then(|part| part.strip_suffix("_proj")) else { return };
         let count = self.number("num_experts") as usize;
@@ -215,7 +215,7 @@ impl Case {
         file.tensors.push((format!("{prefix}ffn_{part}_exps.weight"), shape, (0..count).flat_map(each).collect()));
     }
 
-    /// What scales frequencies one by one.
+    /// Adds the factors of the rotary frequencies.
     fn add_frequencies(&self, file: &mut File) {
         let scaling = &self.older_config["rope_scaling"];
         let floats = |list: &Value| -> Vec<f32> {

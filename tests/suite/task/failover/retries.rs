@@ -1,4 +1,5 @@
-//! How often, and from where, a task resumes: on a generator whose attempts are scripted.
+//! The number and the starting points of a task's resumes, on a generator whose attempts are
+//! scripted.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -92,8 +93,8 @@ fn end() -> Attempt {
     vec![Ok(finished), Ok(GenerationEvent::Summary(Summary::default()))]
 }
 
-/// Attempts that deliver one new token each, after the last one of the attempt before, and then
-/// fail.
+/// Returns attempts that each deliver one new token, after the last token of the attempt before,
+/// and then fail.
 fn one_token_each(attempts: u32) -> Vec<Attempt> {
     let attempt = |id: u32| {
         let replayed = id.checked_sub(1).map(token);
