@@ -124,6 +124,7 @@ impl Tokenizer {
         let added = added_tokens(&encoder, &special);
         let forbidden = Forbidden::new(&added);
         let classic = Arc::new(Classic::new(encoder)?);
+        cache::register_metrics();
         let fast = Pending::new(CACHE_BYTES);
         let inner = Inner { classic, fast, bytes, added, forbidden, special, affixes, sha256 };
         Ok(Self { inner: Arc::new(inner) })

@@ -387,7 +387,7 @@ fn a_folder_without_weights_is_refused_by_name() {
     let folder = TempDir::new().expect("a temporary folder");
     std::fs::write(folder.path().join("config.json"), r#"{"model_type": "llama"}"#).expect("a file");
     let error = load(folder.path(), Kind::Float).expect_err("no weights");
-    let expected = "has neither model.safetensors nor model.safetensors.index.json";
+    let expected = "contains neither model.safetensors nor model.safetensors.index.json";
     assert!(error.chain().ends_with(expected), "{}", error.chain());
 }
 

@@ -72,6 +72,13 @@ impl Weighter<Key, Arc<[u32]>> for Weight {
     }
 }
 
+/// Registers the metrics of caches, so that they are exported before the first lookup.
+pub(super) fn register_metrics() {
+    for result in ["hit", "miss"] {
+        LOOKUPS.add(0, &[KeyValue::new("result", result)]);
+    }
+}
+
 impl Cache {
     /// Creates a cache of at most `bytes` bytes, without the map's overhead. 0 disables it.
     pub(super) fn new(bytes: u64) -> Self {
