@@ -60,11 +60,7 @@ impl Services {
 
     pub(super) fn cpu_times(&self) -> CpuTimes {
         let of = |process: u32| machine::cpu_time(process).unwrap_or_default();
-        CpuTimes {
-            render: of(self.render.id()),
-            generate: of(self.generate.id()),
-            clients: of(std::process::id()),
-        }
+        CpuTimes { render: of(self.render.id()), generate: of(self.generate.id()), clients: of(std::process::id()) }
     }
 }
 

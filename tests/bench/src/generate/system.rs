@@ -33,7 +33,7 @@ pub(super) struct System {
 #[derive(Debug)]
 enum Engine {
     Tandem(Tandem),
-    Peer(Peer),
+    Peer(Box<Peer>),
 }
 
 /// Starts the selected systems, one after the other.
@@ -49,7 +49,7 @@ pub(super) async fn start(args: &Generate) -> Result<Vec<System>> {
     for (family, variant, called, storage) in PEERS {
         if args.systems.contains(&family) {
             let name = format!("{}{called}", name(&family));
-            let engine = async { Ok(Engine::Peer(Peer::start(args, family, variant).await?)) };
+            let engine = async { Ok(Engine::Peer(Box::new(Peer::start(args, family, variant).await?))) };
             systems.push(System::start(args, name, family, storage, engine).await?);
         }
     }
