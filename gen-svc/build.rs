@@ -14,8 +14,9 @@ fn main() {
     println!("cargo::metadata=link_args={}", link_arguments(&folder).join(" "));
 }
 
-/// An old-style rpath, because libtorch's own libraries find each other through it too. libtorch_cuda is linked by force where it is
-/// there: nothing calls it by name, it registers itself when loaded.
+/// An old-style rpath, because libtorch's own libraries find each other through it too.
+/// libtorch_cuda is linked by force where it is there: nothing calls it by name, it registers
+/// itself when loaded.
 fn link_arguments(folder: &str) -> Vec<String> {
     let mut arguments = vec![format!("-Wl,--disable-new-dtags,-rpath,{folder}")];
     if Path::new(folder).join("libtorch_cuda.so").exists() {

@@ -90,8 +90,9 @@ const DEFAULT_PATIENCE_SECONDS: u64 = 5;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Generation")]
 pub struct GenerationArgs {
-    /// The generation service that tasks use: one address, or several, or a name with several behind it, which is looked up every five
-    /// seconds. If a replica fails, the answer resumes on another one. Without this flag, RunTask is rejected.
+    /// The generation service that tasks use: one address, or several, or a name with several
+    /// behind it, which is looked up every five seconds. If a replica fails, the answer resumes on
+    /// another one. Without this flag, RunTask is rejected.
     #[arg(
         long,
         env = "TANDEM_GENERATE",
@@ -155,13 +156,15 @@ impl GenerationArgs {
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Maximum steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text that is copied or searched.
-    /// Every byte of the conversation adds 16. Real templates need far less than the default; a hostile one stops within 2 seconds.
+    /// Maximum steps of a chat template: operations, rounds of loops, and one for every 32 bytes of
+    /// text that is copied or searched. Every byte of the conversation adds 16. Real templates need
+    /// far less than the default; a hostile one stops within 2 seconds.
     #[arg(long, env = "TANDEM_MAX_TEMPLATE_STEPS", default_value_t = Limits::DEFAULT.max_template_steps, value_name = "STEPS")]
     pub max_template_steps: u64,
 
-    /// Maximum bytes of values that a chat template holds at once. Every byte of the conversation adds 8. With LITERAL control tokens a
-    /// conversation may be rendered a second time, with four bytes per letter.
+    /// Maximum bytes of values that a chat template holds at once. Every byte of the conversation
+    /// adds 8. With LITERAL control tokens a conversation may be rendered a second time, with four
+    /// bytes per letter.
     #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Limits::DEFAULT.max_template_bytes, value_name = "BYTES")]
     pub max_template_bytes: u64,
 
@@ -173,8 +176,8 @@ pub struct LimitArgs {
     #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = Limits::DEFAULT.max_images, value_name = "IMAGES")]
     pub max_images: usize,
 
-    /// Maximum pixels of an image: width times height, from its header. Images that the request does not contain, or whose header has
-    /// no size, are not checked.
+    /// Maximum pixels of an image: width times height, from its header. Images that the request
+    /// does not contain, or whose header has no size, are not checked.
     #[arg(long, env = "TANDEM_MAX_IMAGE_PIXELS", default_value_t = Limits::DEFAULT.max_image_pixels, value_name = "PIXELS")]
     pub max_image_pixels: u64,
 }

@@ -57,8 +57,8 @@ pub enum ControlTokenPolicy {
 /// How messages are rewritten before a template sees them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Normalization {
-    /// To the capabilities of the model's template: lists of text blocks become text, consecutive system
-    /// messages become one, and the model's capabilities are met.
+    /// To the capabilities of the model's template: lists of text blocks become text, consecutive
+    /// system messages become one, and the model's capabilities are met.
     #[default]
     Capability,
     /// Not at all: the template sees exactly what transformers would give it.

@@ -124,8 +124,8 @@ impl Model {
     }
 }
 
-/// Returns the capabilities of the model's templates: the default one, and tools and reasoning of the
-/// others. The built-in formats, which render for models without templates, support system
+/// Returns the capabilities of the model's templates: the default one, and tools and reasoning of
+/// the others. The built-in formats, which render for models without templates, support system
 /// messages.
 fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_tokens: &Object) -> Capabilities {
     let Artifacts { templates, name, architecture, .. } = artifacts;

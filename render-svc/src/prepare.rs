@@ -1,5 +1,5 @@
-//! The conversation as an adapter gets it: normalized to the capabilities of the model's template, and
-//! checked.
+//! The conversation as an adapter gets it: normalized to the capabilities of the model's template,
+//! and checked.
 
 mod calls;
 pub mod hf_messages;

@@ -128,8 +128,8 @@ impl Call {
         Self { side, method, span, start: Instant::now(), code: None, reason: None }
     }
 
-    /// Returns true if the call's span is marked as failed: for a server, on codes of the server's faults;
-    /// for a client, on any failure.
+    /// Returns true if the call's span is marked as failed: for a server, on codes of the server's
+    /// faults; for a client, on any failure.
     fn is_error(&self, code: Code) -> bool {
         let is_servers = matches!(
             code,

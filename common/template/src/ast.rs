@@ -158,8 +158,8 @@ pub(crate) enum StmtKind {
     /// A block that an inheriting template would have to define.
     RequiredBlock(Name),
     Autoescape(Expr, Vec<Stmt>),
-    /// `include`, `import`, `from` or `extends`; no loader exists. The names are the ones that would
-    /// be imported.
+    /// `include`, `import`, `from` or `extends`; no loader exists. The names are the ones that
+    /// would be imported.
     Load(Expr, Vec<Name>),
     Break,
     Continue,

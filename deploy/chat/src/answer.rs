@@ -57,7 +57,8 @@ impl Answer {
         if self.text.is_empty() || self.text.ends_with('\n') { Ok(()) } else { writeln!(io::stdout()) }
     }
 
-    /// Returns the message for the history: the one from the service, or the text before a cancellation.
+    /// Returns the message for the history: the one from the service, or the text before a
+    /// cancellation.
     pub(crate) fn into_message(self) -> Option<Message> {
         let text = (!self.text.is_empty()).then_some(self.text);
         let cancelled = text.map(|text| Message {

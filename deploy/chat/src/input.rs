@@ -13,7 +13,8 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Starts a thread that reads: a read from stdin cannot be cancelled, and must not delay the exit.
+    /// Starts a thread that reads: a read from stdin cannot be cancelled, and must not delay the
+    /// exit.
     pub(crate) fn open() -> Self {
         let (send, lines) = mpsc::channel(1);
         thread::spawn(move || {

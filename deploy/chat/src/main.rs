@@ -45,7 +45,8 @@ fn is_closed_output(error: &anyhow::Error) -> bool {
 }
 
 fn run(args: Cli) -> Result<End> {
-    // Stopping the services blocks this thread, while their connections still have to be served: one thread more.
+    // Stopping the services blocks this thread, while their connections still have to be served:
+    // one thread more.
     let runtime =
         Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start the async runtime")?;
     runtime.block_on(until_signal(converse(args)))

@@ -35,7 +35,8 @@ pub(crate) struct Programs {
     logs: PathBuf,
 }
 
-/// Both services. Dropping this stops them, render-svc first, so that running requests are not cut off.
+/// Both services. Dropping this stops them, render-svc first, so that running requests are not cut
+/// off.
 #[derive(Debug)]
 pub(crate) struct Services {
     render: Logged,

@@ -62,7 +62,8 @@ impl Session {
         }
     }
 
-    /// Runs one turn. The history then has the question and the answer, or neither if the answer is empty.
+    /// Runs one turn. The history then has the question and the answer, or neither if the answer is
+    /// empty.
     pub(crate) async fn turn(&mut self, text: String, interrupts: &mut Signal) -> Result<End> {
         self.messages.push(message("user", text));
         let request = self.request();

@@ -1,7 +1,7 @@
 //! A service as a child process: start it, wait for its ready line, stop it.
 //!
-//! The chat client, the benchmarks and the tests use this crate. It signals only processes that it started and has not
-//! yet reaped, so that a process id never belongs to another process.
+//! The chat client, the benchmarks and the tests use this crate. It signals only processes that it
+//! started and has not yet reaped, so that a process id never belongs to another process.
 
 mod lines;
 

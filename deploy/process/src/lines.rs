@@ -21,7 +21,8 @@ pub(crate) enum Line {
     End,
 }
 
-/// The lines up to the ready line. A thread reads them, and discards all that follows, so that the pipe never fills.
+/// The lines up to the ready line. A thread reads them, and discards all that follows, so that the
+/// pipe never fills.
 #[derive(Debug)]
 pub(crate) struct Lines(Receiver<Line>);
 

@@ -22,24 +22,29 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Rendering, compared with transformers and minijinja: per render, cold start, over gRPC, long prompts, memory.
+    /// Rendering, compared with transformers and minijinja: per render, cold start, over gRPC, long
+    /// prompts, memory.
     ///
-    /// Uses the templates and conversations in ../shared/corpus if that exists, else the chat templates of well-known
-    /// tokenizers with built-in conversations. Takes about five minutes after the build.
+    /// Uses the templates and conversations in ../shared/corpus if that exists, else the chat
+    /// templates of well-known tokenizers with built-in conversations. Takes about five minutes
+    /// after the build.
     #[command(after_help = "\
 Examples:
   cargo xtask bench render                        everything
   cargo xtask bench render --only render,cold     two of: render, cold, grpc, long, memory
   cargo xtask bench render --seconds 20           longer measurements over gRPC")]
     Render(Forwarded),
-    /// Generation, compared with llama.cpp and transformers: decode, prefill, latency, gRPC, prefixes, quality, memory.
+    /// Generation, compared with llama.cpp and transformers: decode, prefill, latency, gRPC,
+    /// prefixes, quality, memory.
     ///
-    /// All systems use the same GGUF file, prompts and threads (all cores). In each round one system after the other is
-    /// measured. The tables show the median, the spread, and the ratio of Tandem's median to the best row of each other system.
+    /// All systems use the same GGUF file, prompts and threads (all cores). In each round one
+    /// system after the other is measured. The tables show the median, the spread, and the ratio of
+    /// Tandem's median to the best row of each other system.
     ///
-    /// The first run builds gen-svc in release (ten minutes on two cores) and installs llama-cpp-python, transformers and torch
-    /// into `.tandem/reference`. llama.cpp is compiled (ten minutes more), and torch's wheel for Linux includes CUDA (3 GB to
-    /// fetch, 7 GB of disk). With --python nothing is installed. The measurement takes about an hour on two idle cores.
+    /// The first run builds gen-svc in release (ten minutes on two cores) and installs
+    /// llama-cpp-python, transformers and torch into `.tandem/reference`. llama.cpp is compiled
+    /// (ten minutes more), and torch's wheel for Linux includes CUDA (3 GB to fetch, 7 GB of disk).
+    /// With --python nothing is installed. The measurement takes about an hour on two idle cores.
     #[command(after_help = "\
 Examples:
   cargo xtask bench generate                                    everything
@@ -49,14 +54,16 @@ Examples:
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens
   cargo xtask bench generate --python ~/venv/bin/python         a Python with the packages to compare with")]
     Generate(Generate),
-    /// RunTask, compared with gen-svc called with the same token ids: added latency, and the maximum rates of both.
+    /// RunTask, compared with gen-svc called with the same token ids: added latency, and the
+    /// maximum rates of both.
     ///
-    /// Both routes end at a gen-svc whose model is a mock that computes nothing, so that only the rest is measured. render-svc,
-    /// the mock and the clients are separate processes and share this machine's cores. In each round both routes are measured,
-    /// with the same prompts, sampling and seeds, and their answers are compared. The tables show the median and the spread.
+    /// Both routes end at a gen-svc whose model is a mock that computes nothing, so that only the
+    /// rest is measured. render-svc, the mock and the clients are separate processes and share this
+    /// machine's cores. In each round both routes are measured, with the same prompts, sampling and
+    /// seeds, and their answers are compared. The tables show the median and the spread.
     ///
-    /// The first run builds render-svc and the mock in release (ten minutes on two cores). The measurement takes about five
-    /// minutes on an idle machine.
+    /// The first run builds render-svc and the mock in release (ten minutes on two cores). The
+    /// measurement takes about five minutes on an idle machine.
     #[command(after_help = "\
 Examples:
   cargo xtask bench gateway                              everything
@@ -80,7 +87,8 @@ struct Generate {
     /// The model: a GGUF file. [default: the model of chat]
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are not measured.
+    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are not
+    /// measured.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
     /// Arguments for the benchmark; `-- --help` lists them.

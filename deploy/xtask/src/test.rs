@@ -19,10 +19,10 @@ use crate::setup::{envoy, tokenizers};
 
 /// Run every test.
 ///
-/// Sets up the missing parts (libtorch, a small model, the tokenizers of well-known models, Envoy, gRPC for the Python client),
-/// then runs `cargo test --workspace` with the given arguments. Afterwards plain `cargo test` works too: the suite finds the
-/// Python packages in `.tandem/venv`. TANDEM_PYTHON selects another Python with grpcio and grpcio-tools, TANDEM_ENVOY
-/// another Envoy.
+/// Sets up the missing parts (libtorch, a small model, the tokenizers of well-known models, Envoy,
+/// gRPC for the Python client), then runs `cargo test --workspace` with the given arguments.
+/// Afterwards plain `cargo test` works too: the suite finds the Python packages in `.tandem/venv`.
+/// TANDEM_PYTHON selects another Python with grpcio and grpcio-tools, TANDEM_ENVOY another Envoy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,9 +35,11 @@ Examples:
                                        32 answers while their replicas are killed 50 times;
                                        1,000 connections; overload")]
 pub(crate) struct Args {
-    /// Compare the template engine with transformers on this many random cases, instead of the tests.
+    /// Compare the template engine with transformers on this many random cases, instead of the
+    /// tests.
     ///
-    /// Installs transformers (without torch) into `.tandem/transformers`, once. Takes about ten minutes on two cores.
+    /// Installs transformers (without torch) into `.tandem/transformers`, once. Takes about ten
+    /// minutes on two cores.
     #[arg(long, value_name = "CASES", num_args = 0..=1, default_missing_value = "100000")]
     differential: Option<u64>,
 
@@ -45,7 +47,8 @@ pub(crate) struct Args {
     #[arg(long, requires = "differential")]
     seed: Option<u64>,
 
-    /// Run the stress tests for this many minutes, instead of the tests: each client must get the answer that it gets alone.
+    /// Run the stress tests for this many minutes, instead of the tests: each client must get the
+    /// answer that it gets alone.
     #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "10", conflicts_with = "differential")]
     stress: Option<u64>,
 

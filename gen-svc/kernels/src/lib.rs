@@ -34,7 +34,8 @@
 //! - `unsafe` code is in `buffer`, `disjoint`, `pool` and `isa`, where tasks borrow parts of a
 //!   shared output, and where the tile unit is configured.
 
-// Vector instructions, and threads that write parts of one slice. Every block states why it is sound.
+// Vector instructions, and threads that write parts of one slice. Every block states why it is
+// sound.
 #![allow(unsafe_code)]
 
 mod act;

@@ -1,4 +1,5 @@
-//! Rewrites a conversation to the capabilities of a template. Merged messages keep the content of both.
+//! Rewrites a conversation to the capabilities of a template. Merged messages keep the content of
+//! both.
 
 use std::fmt;
 

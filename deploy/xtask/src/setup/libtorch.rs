@@ -12,7 +12,8 @@ use crate::cargo;
 use crate::files::{remove_folder, rename, write};
 use crate::layout::Layout;
 
-/// The file that describes the folder's content. It is written last, before the folder gets its name.
+/// The file that describes the folder's content. It is written last, before the folder gets its
+/// name.
 const STAMP: &str = "tandem-setup";
 
 const OWN_LIBTORCH: &str = "On other platforms, or to use an installed libtorch 2.13.0, set LIBTORCH to its folder";
@@ -45,7 +46,8 @@ impl Flavour {
     }
 }
 
-/// Describes the libtorch that the user chose. Without a choice, cargo's configuration sets LIBTORCH to our own folder.
+/// Describes the libtorch that the user chose. Without a choice, cargo's configuration sets
+/// LIBTORCH to our own folder.
 pub(super) fn chosen_by_user(layout: &Layout) -> Option<String> {
     if env::var_os("LIBTORCH_USE_PYTORCH").is_some() {
         return Some("the one of your Python (LIBTORCH_USE_PYTORCH)".to_owned());
@@ -84,7 +86,8 @@ pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour) -> Resul
 
 fn finish(folder: &Path, flavour: Flavour) -> Result<()> {
     if flavour == Flavour::Cpu {
-        // The wheel's libtorch.so depends on libtorch_cuda.so. A linker script is all that a build needs.
+        // The wheel's libtorch.so depends on libtorch_cuda.so. A linker script is all that a build
+        // needs.
         write(&folder.join("lib/libtorch.so"), "INPUT(libtorch_cpu.so)\n")?;
     }
     write(&folder.join("build-version"), &format!("{TORCH_VERSION}\n"))?;
@@ -99,6 +102,7 @@ fn take_place(layout: &Layout, folder: &Path) -> Result<()> {
     }
     rename(folder, &place)?;
     remove_folder(&old)?;
-    // The bindings decide at build time what to link, and cargo does not detect that the folder's content changed.
+    // The bindings decide at build time what to link, and cargo does not detect that the folder's
+    // content changed.
     cargo::clean(layout, "torch-sys")
 }

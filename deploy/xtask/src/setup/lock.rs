@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use crate::files::make_folder;
 use crate::layout::Layout;
 
-/// Keeps two commands from setting up at once. The lock ends with the file handle, even if the process is killed.
+/// Keeps two commands from setting up at once. The lock ends with the file handle, even if the
+/// process is killed.
 pub(super) fn lock(layout: &Layout) -> Result<File> {
     let folder = layout.tandem();
     make_folder(&folder)?;

@@ -1,4 +1,5 @@
-//! Archives of an npm registry, fetched by npm: its configuration names the registry, the proxy and the certificates.
+//! Archives of an npm registry, fetched by npm: its configuration names the registry, the proxy and
+//! the certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};

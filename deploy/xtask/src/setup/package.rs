@@ -31,7 +31,8 @@ impl Store {
         Self { npm, ..self }
     }
 
-    /// Fetches a package, unless it is there, and unpacks the files that its rules name into `folder`.
+    /// Fetches a package, unless it is there, and unpacks the files that its rules name into
+    /// `folder`.
     pub(super) fn unpack(&self, package: &Package, folder: &Path) -> Result<()> {
         let path = self.fetch(package)?;
         make_folder(folder)?;
@@ -50,8 +51,8 @@ impl Store {
         }
     }
 
-    /// Returns the package's file. The file gets its name once it is complete, so that an interrupted command keeps the
-    /// packages before it.
+    /// Returns the package's file. The file gets its name once it is complete, so that an
+    /// interrupted command keeps the packages before it.
     fn fetch(&self, package: &Package) -> Result<PathBuf> {
         let path = self.folder.join(package.file);
         if !path.exists() {

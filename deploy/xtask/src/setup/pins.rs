@@ -1,4 +1,5 @@
-//! Every package that set-up fetches, pinned: version, file and SHA-256 of Python wheels and npm archives.
+//! Every package that set-up fetches, pinned: version, file and SHA-256 of Python wheels and npm
+//! archives.
 //!
 //! The wheels of libtorch's dependencies are those in torch's own metadata.
 

@@ -15,7 +15,8 @@ use crate::files::make_folder;
 /// Downloads a wheel into `folder` and returns its path. pip checks the pinned hash.
 pub(super) fn download(python: &Python, package: &Package, folder: &Path) -> Result<PathBuf> {
     python.require_pip()?;
-    // pip downloads into TMPDIR and copies the wheel from there. A system's own /tmp may be too small for it.
+    // pip downloads into TMPDIR and copies the wheel from there. A system's own /tmp may be too
+    // small for it.
     let temporary = folder.join("tmp");
     make_folder(&temporary)?;
     let mut pip = command(python, package, folder);

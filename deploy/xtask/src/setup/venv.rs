@@ -10,8 +10,8 @@ use super::python::Python;
 use crate::files::{read, remove_folder, write};
 use crate::layout::Layout;
 
-/// The file that marks a complete installation. It is in the folder of one Python version, so that another version installs
-/// again.
+/// The file that marks a complete installation. It is in the folder of one Python version, so that
+/// another version installs again.
 const STAMP: &str = "tandem-requirements.txt";
 
 /// The packages that pip installs.
@@ -31,7 +31,8 @@ pub(crate) struct Venv {
 }
 
 impl Venv {
-    /// Installs the environment, unless it is installed. `requirements` is the text of a pip requirements file.
+    /// Installs the environment, unless it is installed. `requirements` is the text of a pip
+    /// requirements file.
     pub(crate) fn ensure(layout: &Layout, name: &str, requirements: &str) -> Result<Self> {
         Self::ensure_with(layout, name, requirements, Scope::Listed)
     }
@@ -85,7 +86,8 @@ pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
     Venv::ensure_with(layout, "reference", &read(&list)?, Scope::Dependencies)
 }
 
-/// Makes an environment without pip, because some distributions package that part of venv separately.
+/// Makes an environment without pip, because some distributions package that part of venv
+/// separately.
 fn make_empty(python: &Python, folder: &Path) -> Result<()> {
     let status =
         python.command().args(["-m", "venv", "--without-pip"]).arg(folder).status().context("cannot run python")?;

@@ -1,4 +1,5 @@
-//! `cargo xtask test --differential`: the template engine compared with transformers, on random cases.
+//! `cargo xtask test --differential`: the template engine compared with transformers, on random
+//! cases.
 
 use std::env;
 use std::fs::File;
@@ -63,7 +64,8 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// Runs three processes in a pipe: one makes cases, two render them. Only cases with equal results are kept.
+    /// Runs three processes in a pipe: one makes cases, two render them. Only cases with equal
+    /// results are kept.
     fn render(&self, kind: &Kind, count: u64, seed: u64, corpus: Option<&Path>, path: &Path) -> Result<()> {
         let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let mut generate = self.script("generate.py");

@@ -72,7 +72,8 @@ pub(super) fn write_separated<T>(
     }
 }
 
-/// Returns an object's entries as Jinja's `dictsort` orders them: by key, ignoring case, and stable.
+/// Returns an object's entries as Jinja's `dictsort` orders them: by key, ignoring case, and
+/// stable.
 pub(super) fn sorted(object: &Object) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = object.iter().map(|(key, value)| (key.as_str(), value)).collect();
     entries.sort_by_cached_key(|(key, _)| taint::strip(key).to_lowercase());

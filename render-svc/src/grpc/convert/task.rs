@@ -25,8 +25,8 @@ pub(in crate::grpc) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the options in force. The `inferred` output spec applies if the request has none, and
-    /// its eos ids also if the request's output spec has none.
+    /// Returns the options in force. The `inferred` output spec applies if the request has none,
+    /// and its eos ids also if the request's output spec has none.
     pub(in crate::grpc) fn options(self, inferred: &OutputSpec) -> GenerationOptions {
         let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec } = self;
         let inferred = response::output_spec(inferred);

@@ -41,7 +41,8 @@ pub(crate) struct Gateway {
 /// A part of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Part {
-    /// Time to the first token, between tokens and to the last token, for one client and at a moderate rate.
+    /// Time to the first token, between tokens and to the last token, for one client and at a
+    /// moderate rate.
     Latency,
     /// Maximum rates of both routes, and CPU time per request in each process.
     Throughput,

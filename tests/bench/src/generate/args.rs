@@ -14,13 +14,15 @@ pub(crate) struct Generate {
     /// The model: a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub(super) model: PathBuf,
-    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are reported and not measured.
+    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are reported
+    /// and not measured.
     #[arg(long, value_name = "PATH")]
     pub(super) python: PathBuf,
     /// The parts to measure.
     #[arg(long, value_delimiter = ',', default_values = ["decode", "prefill", "latency", "grpc", "prefix", "quality", "memory"])]
     pub(super) only: Vec<Part>,
-    /// Tandem's formats of weights. `grpc` measures the first; `quality` compares with f32, if that is one of them.
+    /// Tandem's formats of weights. `grpc` measures the first; `quality` compares with f32, if that
+    /// is one of them.
     #[arg(long, value_delimiter = ',', default_values = ["keep", "f32", "bf16", "int8", "int4"])]
     pub(super) modes: Vec<Mode>,
     /// The systems to measure.
@@ -32,7 +34,8 @@ pub(crate) struct Generate {
     /// Tokens to generate per prompt for decode.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..))]
     pub(super) tokens: u32,
-    /// KV cache of every gen-svc, in MiB. gen-svc's default depends on the free memory, and would differ between them.
+    /// KV cache of every gen-svc, in MiB. gen-svc's default depends on the free memory, and would
+    /// differ between them.
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub(super) kv_memory_mib: u32,
     /// Timeout of one answer, in seconds. After it the system is not measured further.

@@ -24,7 +24,8 @@ impl<'a> Offline<'a> {
         Self { args, mode }
     }
 
-    /// Returns tokens per second, from the requests to the last answer, without the load of the model.
+    /// Returns tokens per second, from the requests to the last answer, without the load of the
+    /// model.
     pub(super) async fn throughput(&self, work: &Work) -> Result<f64> {
         let patience = Duration::from_secs(self.args.patience);
         tokio::time::timeout(patience, self.run(work)).await.context("no answer in time")?
@@ -38,7 +39,8 @@ impl<'a> Offline<'a> {
         let mut child = command.spawn()?;
         let mut stdin = child.stdin.take().context("no stdin")?;
         let mut answers = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        // One more than the batch size, so that the first answer arrives before gen-svc waits for input.
+        // One more than the batch size, so that the first answer arrives before gen-svc waits for
+        // input.
         let warm_up = line(&[1], 1).repeat(batch + 1);
         stdin.write_all(warm_up.as_bytes()).await?;
         answers.next_line().await?.context("gen-svc ended; see its messages above")?;

@@ -19,7 +19,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns tokens per second, from the time when all prompts have their first token to the last token.
+    /// Returns tokens per second, from the time when all prompts have their first token to the last
+    /// token.
     pub(super) fn decoded(&self) -> f64 {
         let start = self.first().percentile(1.0);
         let later = || self.streams.iter().flatten().filter(|&&at| at > start);

@@ -51,7 +51,8 @@ impl Table {
         self.rows.iter().find(|row| row.name == name)?.median(column)
     }
 
-    /// Prints medians with least and most, and the ratios of Tandem's median to the best row of the others.
+    /// Prints medians with least and most, and the ratios of Tandem's median to the best row of the
+    /// others.
     pub(super) fn print(&self) {
         println!("\n{}: median (least–most)", self.title);
         let others = [Family::LlamaCpp, Family::Transformers].map(|family| (family, self.has(family)));

@@ -33,7 +33,8 @@ pub(crate) struct Case {
 }
 
 impl Set {
-    /// Loads every template and conversation of the corpus. Without a corpus, uses the tokenizers' templates and built-in conversations.
+    /// Loads every template and conversation of the corpus. Without a corpus, uses the tokenizers'
+    /// templates and built-in conversations.
     pub(crate) fn load(corpus: Option<&Path>, tokenizers: &Path) -> Result<Self> {
         let (models, conversations) = match corpus {
             Some(corpus) => (corpus_models(corpus)?, corpus_conversations(corpus)?),

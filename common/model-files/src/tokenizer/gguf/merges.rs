@@ -66,7 +66,8 @@ fn longest_prefixes<T: AsRef<[u8]>>(texts: &[T]) -> Vec<Option<usize>> {
     let mut sorted: Vec<usize> = (0..texts.len()).filter(|&at| !texts[at].as_ref().is_empty()).collect();
     sorted.sort_unstable_by_key(|&at| texts[at].as_ref());
     let mut longest = vec![None; texts.len()];
-    // In sorted order a text follows each of its prefixes, and all texts in between start with it too.
+    // In sorted order a text follows each of its prefixes, and all texts in between start with it
+    // too.
     let mut open: Vec<usize> = Vec::new();
     for at in sorted {
         while open.pop_if(|open| !texts[at].as_ref().starts_with(texts[*open].as_ref())).is_some() {}
