@@ -12,23 +12,56 @@ pub(crate) struct Line<'a> {
     pub(crate) token: &'a str,
     /// None for a token that does not expire.
     pub(crate) until: Option<SystemTime>,
+    /// The name of its holder in logs and metrics.
+    pub(crate) name: Option<&'a str>,
 }
 
-/// Parses one token per line, each optionally followed by its expiry time: `2027-01-31T00:00:00Z`.
-/// Skips empty lines and lines that start with `#`.
+/// The prefix of a line's word that names the holder.
+const NAME_KEY: &str = "name=";
+/// The limit of a name, which is part of every log line and every metric of its calls.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Parses lines of the form `TOKEN [EXPIRY] [name=NAME]`, with an expiry time such as
+/// `2027-01-31T00:00:00Z`. Skips empty lines and lines that start with `#`.
 pub(crate) fn lines(content: &[u8]) -> Result<Vec<Line<'_>>, Cause> {
     let mut lines = Vec::new();
     for (number, line) in std::str::from_utf8(content)?.lines().enumerate() {
         let mut words = line.split_whitespace();
         let Some(token) = words.next().filter(|word| !word.starts_with('#')) else { continue };
-        let until = words.next().map(|time| time.parse::<Timestamp>().map(SystemTime::from)).transpose();
-        let until = until.map_err(|error| format!("line {}: invalid expiry time: {error}", number + 1))?;
-        if words.next().is_some() {
-            return Err(format!("line {}: more than a token and an expiry time", number + 1).into());
+        let mut line = Line { token, until: None, name: None };
+        for word in words {
+            line.set(word).map_err(|problem| format!("line {}: {problem}", number + 1))?;
         }
-        lines.push(Line { token, until });
+        lines.push(line);
     }
     Ok(lines)
+}
+
+impl<'a> Line<'a> {
+    /// Reads one word after the token. Fails if it is invalid or repeated.
+    fn set(&mut self, word: &'a str) -> Result<(), String> {
+        match word.strip_prefix(NAME_KEY) {
+            Some(name) if self.name.is_none() => self.name = Some(checked_name(name)?),
+            None if self.until.is_none() && self.name.is_none() => self.until = Some(expiry(word)?),
+            _ => return Err("expected TOKEN [EXPIRY] [name=NAME]".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn expiry(text: &str) -> Result<SystemTime, String> {
+    let time = text.parse::<Timestamp>();
+    time.map(SystemTime::from).map_err(|_| "invalid expiry time: write it as 2027-01-31T00:00:00Z".to_owned())
+}
+
+/// Checks that a name needs no escaping anywhere.
+fn checked_name(name: &str) -> Result<&str, String> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    if is_plain && (1..=MAX_NAME_BYTES).contains(&name.len()) {
+        Ok(name)
+    } else {
+        Err(format!("invalid name: use 1 to {MAX_NAME_BYTES} letters, digits, `.`, `_` and `-`"))
+    }
 }
 
 /// Returns true if the expiry time is in the future or absent.

@@ -101,7 +101,7 @@ impl BearerToken {
 }
 
 fn secrets(content: &[u8]) -> Result<Vec<Secret>, Cause> {
-    let secret = |Line { token, until }: Line<'_>| {
+    let secret = |Line { token, until, .. }: Line<'_>| {
         let mut header: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
         header.set_sensitive(true);
         Ok(Secret { header, until })

@@ -5,6 +5,8 @@ mod args;
 mod body_timeout;
 mod capacity;
 mod connections;
+mod content_type;
+mod cors;
 mod deadline;
 mod error;
 mod health;
@@ -29,14 +31,17 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::Server;
+use tonic_web::GrpcWebLayer;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
 use crate::call_layer::CallLayer;
 use crate::pb;
 use crate::telemetry::Call;
 use capacity::Capacity;
+use content_type::ContentType;
 use deadline::CallTimeout;
 use not_ready::NotReadyLayer;
+use tls::Tls;
 use tokens::Admission;
 
 pub use args::{SecurityArgs, ServeArgs};
@@ -134,7 +139,7 @@ fn server(
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
     let (capacity, max_message_bytes) = (Capacity::new(args.max_calls), args.max_message_bytes);
     let admit = move |mut request: Request<Body>| {
-        let admission = tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.check(&request));
+        let admission = tokens.as_ref().map_or(Admission::Granted(None), |tokens| tokens.check(&request));
         request.extensions_mut().insert(admission);
         request
     };
@@ -143,9 +148,14 @@ fn server(
         None => Server::builder(),
     };
     let router = builder
+        .accept_http1(true)
+        .layer(cors::layer(&args.allowed_origins))
+        .layer(CallLayer::new(|request: &mut Request<Body>| ContentType::of(request)))
+        .layer(GrpcWebLayer::new())
         .layer(MapRequestLayer::new(admit))
         .layer(CallLayer::new(|request: &mut Request<Body>| {
-            Call::incoming(request, Admission::of(request).is_granted())
+            let admission = Admission::of(request);
+            Call::incoming(request, admission.is_granted(), admission.caller())
         }))
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(CallLayer::new(|request: &mut Request<Body>| Admission::of(request)))
@@ -162,7 +172,8 @@ fn server(
         .add_service(reflection(&names)?.build_v1()?)
         .add_service(reflection(&names)?.build_v1alpha()?);
     let permits = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
-    let incoming = connections::incoming(listener, permits, tls);
+    // Browsers and proxies send gRPC-Web over HTTP/1.1 too.
+    let incoming = connections::incoming(listener, permits, tls.map(Tls::with_http1));
     let close = async move {
         let _ = closed.changed().await;
     };

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -18,6 +19,10 @@ pub use reason::{Reason, RetryClass, UnknownReason};
 
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "tandem";
+
+/// The trailer that delays the retries which gRPC libraries make by themselves, in milliseconds. They
+/// do not read RetryInfo.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// A failure for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +159,11 @@ impl From<Failure> for Status {
         if let Some((kind, name)) = &failure.resource {
             details.set_resource_info(*kind, name, "", &failure.message);
         }
-        Status::with_error_details(failure.code, failure.message(), details)
+        let mut metadata = MetadataMap::new();
+        if let Some(delay) = failure.retry_after {
+            metadata.insert(PUSHBACK, MetadataValue::from(delay.as_millis().try_into().unwrap_or(u64::MAX)));
+        }
+        Status::with_error_details_and_metadata(failure.code, failure.message(), details, metadata)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod args;
 mod call;
+mod identity;
 mod lines;
 mod meter;
 mod otlp;

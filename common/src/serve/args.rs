@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use http::HeaderValue;
 
 use crate::random::random_u64;
 
@@ -79,9 +80,32 @@ pub struct ServeArgs {
     )]
     pub drain_seconds: u64,
 
+    /// Origin of web pages that may call the service with gRPC-Web, such as https://chat.example.com;
+    /// `*` for any. May be repeated [default: none]
+    ///
+    /// Programs that are no browsers need none.
+    #[arg(
+        long = "allowed-origin",
+        env = "TANDEM_ALLOWED_ORIGINS",
+        value_name = "ORIGIN",
+        value_delimiter = ',',
+        value_parser = origin,
+        help_heading = "Serving"
+    )]
+    pub allowed_origins: Vec<HeaderValue>,
+
     /// The protection of connections.
     #[command(flatten)]
     pub security: SecurityArgs,
+}
+
+/// Reads an origin: a scheme and a host, without a path.
+fn origin(text: &str) -> Result<HeaderValue, String> {
+    let is_origin = text.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
+    if text != "*" && !is_origin {
+        return Err("expected SCHEME://HOST[:PORT], such as https://chat.example.com, or *".to_owned());
+    }
+    text.parse().map_err(|_| "not a valid header value".to_owned())
 }
 
 impl ServeArgs {
@@ -93,6 +117,7 @@ impl ServeArgs {
         max_connections: 4096,
         max_connection_age_seconds: None,
         drain_seconds: 25,
+        allowed_origins: Vec::new(),
         security: SecurityArgs::DEFAULT,
     };
 
@@ -130,8 +155,9 @@ pub struct SecurityArgs {
 
     /// File of accepted bearer tokens, one per line. Health checks need no token
     ///
-    /// A token may be followed by its expiry time: TOKEN 2027-01-31T00:00:00Z. Lines that start
-    /// with # are skipped. To change the tokens, replace the file; do not write into it.
+    /// A line is TOKEN [EXPIRY] [name=NAME], such as `s3cret 2027-01-31T00:00:00Z name=search`. The
+    /// name identifies the holder in logs and metrics. Lines that start with # are skipped. To
+    /// change the tokens, replace the file; do not write into it.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 

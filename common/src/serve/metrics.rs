@@ -73,7 +73,7 @@ async fn serve(SecureListener { listener, security }: SecureListener, registry: 
 }
 
 fn answer(request: &Request<Incoming>, security: &Security, registry: &Registry) -> Response<Full<Bytes>> {
-    let admission = security.tokens.as_ref().map_or(Admission::Granted, |tokens| tokens.admit(request.headers()));
+    let admission = security.tokens.as_ref().map_or(Admission::Granted(None), |tokens| tokens.admit(request.headers()));
     let path = request.uri().path();
     if !admission.is_granted() {
         let mut refused = plain(StatusCode::UNAUTHORIZED, "missing or invalid header `authorization: Bearer TOKEN`\n");

@@ -25,6 +25,8 @@ pub(super) struct Tokens(Arc<Reloaded<Vec<Token>>>);
 struct Token {
     sha256: [u8; 32],
     until: Option<SystemTime>,
+    /// The holder's name in logs and metrics.
+    name: Option<Arc<str>>,
 }
 
 impl Tokens {
@@ -36,26 +38,21 @@ impl Tokens {
 
     /// Checks a gRPC call. Health checks need no token.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Admission {
-        if is_health(request) { Admission::Granted } else { self.admit(request.headers()) }
+        if is_health(request) { Admission::Granted(None) } else { self.admit(request.headers()) }
     }
 
     /// Checks the headers of a request, for any path.
     pub(super) fn admit(&self, headers: &HeaderMap) -> Admission {
-        match bearer(headers) {
-            None => Admission::Missing,
-            Some(token) if self.has(token) => Admission::Granted,
-            Some(_) => Admission::Invalid,
-        }
+        bearer(headers).map_or(Admission::Missing, |token| self.find(token))
     }
 
-    /// Returns true if the token is accepted. Compares with every token, so that the time reveals
-    /// nothing.
-    fn has(&self, token: &[u8]) -> bool {
+    /// Looks a token up. Compares with every token, so that the time reveals nothing.
+    fn find(&self, token: &[u8]) -> Admission {
         let sha256 = Sha256::digest(token);
-        let accepted = self.0.get().iter().fold(Choice::from(0), |accepted, token| {
-            accepted | token.sha256.ct_eq(&sha256) & Choice::from(u8::from(is_unexpired(token.until)))
-        });
-        accepted.into()
+        self.0.get().iter().fold(Admission::Invalid, |admission, token| {
+            let is_accepted = token.sha256.ct_eq(&sha256) & Choice::from(u8::from(is_unexpired(token.until)));
+            if is_accepted.into() { Admission::Granted(token.name.clone()) } else { admission }
+        })
     }
 }
 
@@ -65,14 +62,19 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn parse(content: &[u8]) -> Result<Vec<Token>, Cause> {
-    let token = |Line { token, until }: Line<'_>| Token { sha256: Sha256::digest(token).into(), until };
+    let token = |Line { token, until, name }: Line<'_>| Token {
+        sha256: Sha256::digest(token).into(),
+        until,
+        name: name.map(Arc::from),
+    };
     Ok(lines(content)?.into_iter().map(token).collect())
 }
 
 /// The result of the token check.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Admission {
-    Granted,
+    /// With the name of the token's holder, if the token file has one.
+    Granted(Option<Arc<str>>),
     Missing,
     /// Unknown or expired. Callers cannot distinguish the two.
     Invalid,
@@ -81,11 +83,16 @@ pub(super) enum Admission {
 impl Admission {
     /// Returns the result that the server stored in the request. Without one the call is rejected.
     pub(super) fn of<B>(request: &Request<B>) -> Self {
-        request.extensions().get().copied().unwrap_or(Self::Missing)
+        request.extensions().get().cloned().unwrap_or(Self::Missing)
     }
 
-    pub(super) fn is_granted(self) -> bool {
-        matches!(self, Self::Granted)
+    pub(super) fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted(_))
+    }
+
+    /// Returns the name of the token's holder.
+    pub(super) fn caller(&self) -> Option<Arc<str>> {
+        if let Self::Granted(name) = self { name.clone() } else { None }
     }
 }
 
@@ -95,7 +102,7 @@ impl CallWork for Admission {
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         let (reason, message) = match self {
-            Self::Granted => return call().await,
+            Self::Granted(_) => return call().await,
             Self::Missing => (Reason::CredentialsMissing, "missing header `authorization: Bearer TOKEN`"),
             Self::Invalid => (Reason::CredentialsInvalid, "the bearer token is unknown or has expired"),
         };

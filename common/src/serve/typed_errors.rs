@@ -7,11 +7,18 @@ use tonic::{Code, Status};
 
 use crate::status::{Failure, Reason};
 
-/// The start of the message of tonic's status for a body that is not valid protobuf. tonic reports
-/// it in no other way.
+/// Parts of the messages of tonic's INTERNAL statuses for a body that is not a valid gRPC frame with
+/// a valid protobuf message. tonic reports them in no other way.
 ///
-/// Pinned by `transport::text_that_is_not_utf8_is_malformed` for tonic =0.14.9.
-const DECODE_ERROR: &str = "failed to decode Protobuf message";
+/// Pinned by tests in `serve::transport` for tonic =0.14.9.
+const DECODE_ERRORS: [&str; 6] = [
+    "failed to decode Protobuf message",
+    "Unexpected EOF decoding stream",
+    "invalid compression flag",
+    "compressed-flag but no grpc-encoding",
+    "Error decompressing",
+    "Missing request message",
+];
 
 /// Replaces an error response without details by one with details. Returns any other response
 /// unchanged.
@@ -29,7 +36,9 @@ fn failure(status: &Status) -> Failure {
     match status.code() {
         // Health and reflection have tonic's own size limit.
         Code::OutOfRange => Failure::new(Reason::MessageTooLarge, message),
-        Code::Internal if message.contains(DECODE_ERROR) => Failure::new(Reason::MalformedMessage, message),
+        Code::Internal if DECODE_ERRORS.iter().any(|text| message.contains(text)) => {
+            Failure::new(Reason::MalformedMessage, message)
+        }
         Code::Unimplemented => Failure::new(Reason::UnknownMethod, "the server does not have this method"),
         code => Failure::new(Reason::Transport, message).with_code(code),
     }

@@ -5,7 +5,7 @@
 //! W3C Trace Context.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use http::{HeaderMap, Request, Response};
@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 use tower::Layer as _;
 
+use super::identity::Identity;
 use super::meter::meter;
 use super::span::Span;
 use crate::call_layer::{BodyGuard, CallLayer, CallService, CallWork, on_body_end};
@@ -102,10 +103,12 @@ pub struct Call {
 
 impl Call {
     /// Starts the telemetry of an incoming call, as part of the trace in its headers.
-    /// `is_authorized` is false for a caller without valid credentials.
-    pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool) -> Self {
+    /// `is_authorized` is false for a caller without valid credentials; `caller` is the name of its
+    /// token.
+    pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool, caller: Option<Arc<str>>) -> Self {
+        let identity = Identity::new(request.headers(), caller);
         if request.uri().path().starts_with("/grpc.") {
-            return Self::new(Side::Infrastructure, OTHER, Span::none());
+            return Self::new(Side::Infrastructure, OTHER, Span::none().with_identity(identity));
         }
         let state = request.headers().get_all(STATE_HEADER).iter().map(|value| value.len()).sum::<usize>();
         if state > MAX_STATE_BYTES {
@@ -113,7 +116,7 @@ impl Call {
         }
         let method = method(request);
         let span = Span::server(method, request.headers(), is_authorized, || attributes(method));
-        Self::new(Side::Server, method, span)
+        Self::new(Side::Server, method, span.with_identity(identity))
     }
 
     /// Starts the telemetry of an outgoing call and propagates the trace context.
@@ -146,14 +149,17 @@ impl Call {
     fn measure(&self, code: &'static str, error: Option<&'static str>) {
         let [server, client] = &*DURATIONS;
         let histogram = if self.side == Side::Server { server } else { client };
-        let attributes = [
+        let mut attributes = vec![
             KeyValue::new("rpc.system.name", "grpc"),
             KeyValue::new("rpc.method", self.method),
             KeyValue::new("rpc.response.status_code", code),
-            KeyValue::new("error.type", error.unwrap_or_default()),
         ];
-        let count = if error.is_some() { 4 } else { 3 };
-        histogram.record(self.start.elapsed().as_secs_f64(), &attributes[..count]);
+        attributes.extend(error.map(|error| KeyValue::new("error.type", error)));
+        if self.side == Side::Server {
+            let caller = self.span.identity().and_then(|identity| identity.caller.clone());
+            attributes.extend(caller.map(|caller| KeyValue::new("tandem.caller", caller)));
+        }
+        histogram.record(self.start.elapsed().as_secs_f64(), &attributes);
     }
 
     fn observe(&mut self, status: &Status) {
@@ -181,8 +187,11 @@ impl CallWork for Call {
     {
         let span = self.span.clone();
         match span.around(async move { call().await }).await {
-            Ok(response) => {
+            Ok(mut response) => {
                 self.on_trailers(response.headers());
+                if let Some(identity) = self.span.identity().filter(|_| self.side != Side::Client) {
+                    identity.add_to(response.headers_mut());
+                }
                 Ok(on_body_end(response, self))
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! The format of log lines, with the ids of their trace.
+//! The format of log lines, with the ids of their trace and of their request.
 
 use std::fmt;
 
@@ -11,6 +11,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::args::LogFormat;
+use super::identity::Identity;
 
 /// Formats events as lines.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ where
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let span = Context::map_current(|context| context.span().span_context().clone());
         let span = span.is_valid().then_some(span);
+        let identity = Context::map_current(|context| context.get::<Identity>().cloned());
         match self.0 {
             LogFormat::Text => {
                 SystemTime.format_time(&mut writer)?;
@@ -33,6 +35,7 @@ where
                 if let Some(span) = span {
                     write!(writer, " trace_id={}", span.trace_id())?;
                 }
+                write!(writer, "{}", identity.map(|identity| identity.to_text()).unwrap_or_default())?;
                 writeln!(writer)
             }
             LogFormat::Json => {
@@ -44,6 +47,7 @@ where
                 if let Some(span) = span {
                     write!(writer, r#","trace_id":"{}","span_id":"{}""#, span.trace_id(), span.span_id())?;
                 }
+                write!(writer, "{}", identity.map(|identity| identity.to_json()).unwrap_or_default())?;
                 writeln!(writer, "}}")
             }
         }

@@ -15,6 +15,8 @@ use opentelemetry_sdk::trace::{
     IdGenerator as _, RandomIdGenerator, Sampler, SamplingDecision, SdkTracer, ShouldSample as _,
 };
 
+use super::identity::Identity;
+
 /// Creates spans. Unset without a collector.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 /// The sampling ratio of traces that start here.
@@ -88,9 +90,22 @@ impl Span {
         }
     }
 
-    /// Adds the trace context to the headers of an outgoing call.
+    /// Returns the same span in a context with the call's identity.
+    pub(super) fn with_identity(&self, identity: Identity) -> Self {
+        Self(self.0.with_value(identity))
+    }
+
+    /// Returns the identity of the call that this span is part of.
+    pub(super) fn identity(&self) -> Option<&Identity> {
+        self.0.get()
+    }
+
+    /// Adds the trace context and the request id to the headers of an outgoing call.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         TraceContextPropagator::new().inject_context(&self.0, &mut HeadersMut(headers));
+        if let Some(identity) = self.identity() {
+            identity.add_to(headers);
+        }
     }
 
     /// Sets an attribute.
@@ -145,7 +160,7 @@ fn build<const N: usize>(
     parent: &Context,
 ) -> Span {
     let span = tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
-    Span(Context::new().with_span(tracer.build_with_context(span, parent)))
+    Span(parent.with_span(tracer.build_with_context(span, parent)))
 }
 
 struct Headers<'a>(&'a HeaderMap);

@@ -22,7 +22,7 @@ from grpc_tools import protoc
 
 def generate_stubs(proto):
     out = tempfile.mkdtemp()
-    files = [str(path) for path in sorted(pathlib.Path(proto).rglob("*.proto"))]
+    files = [str(path) for path in sorted((pathlib.Path(proto) / "tandem").rglob("*.proto"))]
     code = protoc.main(["protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}", *files])
     assert code == 0, f"protoc failed with {code}"
     sys.path.insert(0, out)
