@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-use crate::reload::Cause;
+use crate::reload::{Cause, SourceFile};
 
 /// One line of a token file.
 #[derive(Debug)]
@@ -23,14 +23,15 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// Parses lines of the form `TOKEN [EXPIRY] [name=NAME]`, with an expiry time such as
 /// `2027-01-31T00:00:00Z`. Skips empty lines and lines that start with `#`.
-pub(crate) fn lines(content: &[u8]) -> Result<Vec<Line<'_>>, Cause> {
+pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
     let mut lines = Vec::new();
-    for (number, line) in std::str::from_utf8(content)?.lines().enumerate() {
+    let text = std::str::from_utf8(&file.content).map_err(|error| file.error(error))?;
+    for (number, line) in text.lines().enumerate() {
         let mut words = line.split_whitespace();
         let Some(token) = words.next().filter(|word| !word.starts_with('#')) else { continue };
         let mut line = Line { token, until: None, name: None };
         for word in words {
-            line.set(word).map_err(|problem| format!("line {}: {problem}", number + 1))?;
+            line.set(word).map_err(|problem| file.error(format!("line {}: {problem}", number + 1)))?;
         }
         lines.push(line);
     }

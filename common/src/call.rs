@@ -1,7 +1,8 @@
 //! Outgoing calls from one Tandem service to another: TLS and bearer tokens.
 
+use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +11,8 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 
 use crate::bearer::{Line, is_unexpired, lines};
-use crate::reload::{Cause, Reloaded};
+use crate::pem;
+use crate::reload::{Cause, Reloaded, SourceFile};
 
 /// The credentials for another service.
 #[derive(Debug, Clone, Default)]
@@ -55,17 +57,22 @@ impl Credentials {
         let files = self.ca.iter().chain(self.identity.iter().flatten());
         let mut digest = Sha256::new();
         for file in files {
-            digest.update(Sha256::digest(read(file).ok()?));
+            digest.update(Sha256::digest(fs::read(file).ok()?));
         }
         Some(digest.finalize().into())
     }
 
     fn tls(&self, name: &Uri, endpoint: Endpoint) -> Result<Endpoint, Cause> {
         let ca = self.ca.as_deref().ok_or("https needs the file of its certificate authorities")?;
+        let ca = SourceFile::read(ca)?;
+        pem::roots(&ca)?;
         let host = name.host().unwrap_or_default().trim_matches(['[', ']']);
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)).domain_name(host);
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca.content)).domain_name(host);
         if let Some([certificate, key]) = &self.identity {
-            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+            let (certificate, key) = (SourceFile::read(certificate)?, SourceFile::read(key)?);
+            pem::certificates(&certificate)?;
+            pem::key(&key)?;
+            tls = tls.identity(Identity::from_pem(certificate.content, key.content));
         }
         Ok(endpoint.tls_config(tls)?)
     }
@@ -75,7 +82,7 @@ impl Credentials {
     /// # Errors
     /// Fails if the file cannot be read or contains no token.
     pub fn token(&self) -> Result<Option<BearerToken>, CredentialsError> {
-        let watch = |file| Reloaded::watch(vec![file], |contents| secrets(&contents[0])).map(BearerToken);
+        let watch = |file| Reloaded::watch(vec![file], |files| secrets(&files[0])).map(BearerToken);
         let token = self.token_file.clone().map(watch).transpose();
         token.map_err(|source| CredentialsError { what: "the token file for the other service", source })
     }
@@ -100,16 +107,12 @@ impl BearerToken {
     }
 }
 
-fn secrets(content: &[u8]) -> Result<Vec<Secret>, Cause> {
+fn secrets(file: &SourceFile) -> Result<Vec<Secret>, Cause> {
     let secret = |Line { token, until, .. }: Line<'_>| {
         let mut header: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
         header.set_sensitive(true);
         Ok(Secret { header, until })
     };
-    let secrets: Vec<_> = lines(content)?.into_iter().map(secret).collect::<Result<_, Cause>>()?;
-    if secrets.is_empty() { Err("the file contains no token".into()) } else { Ok(secrets) }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Cause> {
-    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()).into())
+    let secrets: Vec<_> = lines(file)?.into_iter().map(secret).collect::<Result<_, Cause>>()?;
+    if secrets.is_empty() { Err(file.error("the file contains no token")) } else { Ok(secrets) }
 }

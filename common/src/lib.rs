@@ -5,6 +5,7 @@ mod bearer;
 pub mod call;
 mod call_layer;
 pub mod pb;
+mod pem;
 pub mod random;
 mod reload;
 pub mod serve;

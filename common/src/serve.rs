@@ -9,6 +9,7 @@ mod content_type;
 mod cors;
 mod deadline;
 mod error;
+mod handshakes;
 mod health;
 mod listener;
 mod message_limit;

@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
+use super::handshakes;
 use super::tls::Tls;
 
 /// The time for the TLS handshake, and again for the first bytes of HTTP/2.
@@ -78,11 +79,13 @@ fn is_shortage(error: &io::Error) -> bool {
 async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePermit) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     let info = stream.connect_info();
+    let peer = info.remote_addr();
     let stream: Box<dyn Stream> = match tls {
         None => Box::new(stream),
-        Some(tls) => Box::new(tls.acceptor().accept(stream).await.inspect_err(|error| {
-            tracing::debug!(%error, "TLS handshake failed");
-        })?),
+        Some(tls) => {
+            let accepted = tls.acceptor().accept(stream).await;
+            Box::new(accepted.inspect_err(|error| handshakes::failed(peer, error))?)
+        }
     };
     let timer = Some(Box::pin(tokio::time::sleep(HANDSHAKE_TIMEOUT)));
     Ok(Connection { stream, info, received: 0, timer, _permit: permit })

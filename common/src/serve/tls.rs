@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-use crate::reload::{Cause, Reloaded};
+use crate::pem;
+use crate::reload::{Cause, Reloaded, SourceFile};
 
 /// The TLS configuration of new connections.
 #[derive(Clone)]
@@ -25,7 +24,7 @@ impl Tls {
     /// certificates, the authorities that sign them.
     pub(super) fn watch(certificate: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> Result<Self, Cause> {
         let files = [certificate, key].into_iter().chain(client_ca).collect();
-        let config = Reloaded::watch(files, |contents| config(&contents[0], &contents[1], contents.get(2)))?;
+        let config = Reloaded::watch(files, |files| config(&files[0], &files[1], files.get(2)))?;
         Ok(Self { config, protocols: &[b"h2"] })
     }
 
@@ -41,33 +40,18 @@ impl Tls {
     }
 }
 
-fn config(certificate: &[u8], key: &[u8], client_ca: Option<&Vec<u8>>) -> Result<ServerConfig, Cause> {
+fn config(certificate: &SourceFile, key: &SourceFile, client_ca: Option<&SourceFile>) -> Result<ServerConfig, Cause> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => builder.with_client_cert_verifier(
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots(ca)?), provider as Arc<CryptoProvider>)
-                .build()?,
+            WebPkiClientVerifier::builder_with_provider(Arc::new(pem::roots(ca)?), provider as Arc<CryptoProvider>)
+                .build()
+                .map_err(|error| ca.error(error))?,
         ),
     };
-    let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("invalid private key: {error}"))?;
-    Ok(builder.with_single_cert(chain, key)?)
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Cause> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match chain.map_err(|error| format!("invalid certificate: {error}"))? {
-        chain if chain.is_empty() => Err("the file contains no certificate".into()),
-        chain => Ok(chain),
-    }
-}
-
-fn roots(pem: &[u8]) -> Result<RootCertStore, Cause> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(pem)? {
-        roots.add(certificate)?;
-    }
-    Ok(roots)
+    let (chain, private_key) = (pem::certificates(certificate)?, pem::key(key)?);
+    // The remaining error: the key is not the certificate's.
+    builder.with_single_cert(chain, private_key).map_err(|error| key.error(error))
 }

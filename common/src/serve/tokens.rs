@@ -13,7 +13,7 @@ use tonic::body::Body;
 use super::health::is_health;
 use crate::bearer::{Line, is_unexpired, lines};
 use crate::call_layer::CallWork;
-use crate::reload::{Cause, Reloaded};
+use crate::reload::{Cause, Reloaded, SourceFile};
 use crate::status::{Failure, Reason};
 
 /// The accepted tokens.
@@ -32,7 +32,7 @@ struct Token {
 impl Tokens {
     /// Fails if the file has no token at start; if it becomes empty later, every call is rejected.
     pub(super) fn watch(file: PathBuf) -> Result<Self, Cause> {
-        let tokens = Reloaded::watch(vec![file], |contents| parse(&contents[0]))?;
+        let tokens = Reloaded::watch(vec![file], |files| parse(&files[0]))?;
         if tokens.get().is_empty() { Err("the file contains no token".into()) } else { Ok(Self(tokens)) }
     }
 
@@ -61,13 +61,13 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-fn parse(content: &[u8]) -> Result<Vec<Token>, Cause> {
+fn parse(file: &SourceFile) -> Result<Vec<Token>, Cause> {
     let token = |Line { token, until, name }: Line<'_>| Token {
         sha256: Sha256::digest(token).into(),
         until,
         name: name.map(Arc::from),
     };
-    Ok(lines(content)?.into_iter().map(token).collect())
+    Ok(lines(file)?.into_iter().map(token).collect())
 }
 
 /// The result of the token check.

@@ -77,7 +77,7 @@ impl Target {
         }
         drop(replicas);
         if added + removed > 0 {
-            tracing::info!(target = %self.uri, added, removed, "generation replicas changed");
+            tracing::info!(service = %self.uri, added, removed, "generation replicas changed");
             self.replicas.changed().send_replace(());
         }
         Ok(())
