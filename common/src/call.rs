@@ -116,3 +116,17 @@ fn secrets(file: &SourceFile) -> Result<Vec<Secret>, Cause> {
     let secrets: Vec<_> = lines(file)?.into_iter().map(secret).collect::<Result<_, Cause>>()?;
     if secrets.is_empty() { Err(file.error("the file contains no token")) } else { Ok(secrets) }
 }
+
+/// Reads a service's address; `http://` may be left out.
+///
+/// # Errors
+/// The text is not `http://HOST:PORT` or `https://HOST:PORT`.
+pub fn service_uri(text: &str) -> Result<Uri, String> {
+    const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT";
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri: Uri = text.parse().map_err(|error| format!("{error}; {EXPECTED}"))?;
+    match (uri.scheme_str(), uri.port_u16()) {
+        (Some("http" | "https"), Some(_)) => Ok(uri),
+        _ => Err(EXPECTED.to_owned()),
+    }
+}

@@ -4,6 +4,7 @@
 mod bearer;
 pub mod call;
 mod call_layer;
+pub mod check;
 pub mod pb;
 mod pem;
 pub mod random;

@@ -11,10 +11,12 @@ mod deadline;
 mod error;
 mod handshakes;
 mod health;
+mod http;
 mod listener;
 mod message_limit;
 mod metrics;
 mod not_ready;
+mod probes;
 mod security;
 mod shutdown;
 mod tls;
@@ -25,7 +27,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use ::http::Request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -91,6 +93,7 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     raise_file_limit();
     health.set(false).await;
+    probes::serve_probes(args.health_listen, &health).await?;
     let (close, closed) = watch::channel(());
     let mut servers = JoinSet::new();
     let routes: Vec<_> = endpoints.iter().map(|endpoint| Arc::clone(&endpoint.routes)).collect();

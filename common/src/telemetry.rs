@@ -9,6 +9,7 @@ mod identity;
 mod lines;
 mod meter;
 mod otlp;
+mod reported;
 mod span;
 
 use std::io;
@@ -95,6 +96,10 @@ impl Telemetry {
         span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());
+        }
+        if let Some(metrics) = metrics.clone().filter(|_| otlp.otlp_endpoint.is_some()) {
+            // The first export shows at once whether the collector can be reached.
+            tokio::task::spawn_blocking(move || metrics.force_flush());
         }
         Ok(Self { traces, metrics, logs, page })
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
-use tandem_common::call::Credentials;
+use tandem_common::call::{Credentials, service_uri};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
@@ -98,7 +98,7 @@ pub struct GenerationArgs {
         env = "TANDEM_GENERATE",
         value_name = "http[s]://HOST:PORT",
         value_delimiter = ',',
-        value_parser = endpoint
+        value_parser = service_uri
     )]
     pub generate: Vec<Uri>,
 
@@ -249,14 +249,4 @@ impl From<RenderArgs> for cli::Config {
 /// Reads names of capabilities between commas.
 fn capabilities(names: &str) -> Result<Capabilities, String> {
     Capabilities::from_names(names.split(',').map(str::trim).filter(|name| !name.is_empty()))
-}
-
-/// Reads a service's address; `http://` may be left out.
-fn endpoint(text: &str) -> Result<Uri, String> {
-    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let uri: Uri = text.parse().map_err(|e| format!("{e}; give it as http://HOST:PORT or https://HOST:PORT"))?;
-    match (uri.scheme_str(), uri.port_u16()) {
-        (Some("http" | "https"), Some(_)) => Ok(uri),
-        _ => Err("give it as http://HOST:PORT or https://HOST:PORT".to_owned()),
-    }
 }

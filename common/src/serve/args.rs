@@ -1,5 +1,6 @@
 //! The arguments of serving, from the command line and the environment.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,6 +81,13 @@ pub struct ServeArgs {
     )]
     pub drain_seconds: u64,
 
+    /// Address of plain HTTP probes, without TLS and token: /livez and /readyz [default: disabled]
+    ///
+    /// /readyz is 200 while health reports SERVING, else 503. /livez is 503 only if a restart is the
+    /// remedy: the engine has failed or stalled.
+    #[arg(long, env = "TANDEM_HEALTH_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
+    pub health_listen: Option<SocketAddr>,
+
     /// Origin of web pages that may call the service with gRPC-Web, such as https://chat.example.com;
     /// `*` for any. May be repeated [default: none]
     ///
@@ -117,6 +125,7 @@ impl ServeArgs {
         max_connections: 4096,
         max_connection_age_seconds: None,
         drain_seconds: 25,
+        health_listen: None,
         allowed_origins: Vec::new(),
         security: SecurityArgs::DEFAULT,
     };

@@ -1,5 +1,8 @@
 //! The standard health service, `grpc.health.v1`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http::Request;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
@@ -14,21 +17,42 @@ const MAX_MESSAGE_BYTES: usize = 1 << 10;
 pub struct Health {
     names: Vec<&'static str>,
     reporter: HealthReporter,
+    is_ready: Arc<AtomicBool>,
+    is_live: Arc<AtomicBool>,
 }
 
 impl Health {
     /// Creates the health of the gRPC services with these full names.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { names: names.into_iter().collect(), reporter: HealthReporter::new() }
+        Self {
+            names: names.into_iter().collect(),
+            reporter: HealthReporter::new(),
+            is_ready: Arc::default(),
+            is_live: Arc::new(AtomicBool::new(true)),
+        }
     }
 
     /// Reports SERVING or NOT_SERVING, for every service and for the process as a whole.
     pub async fn set(&self, serving: bool) {
+        self.is_ready.store(serving, Ordering::Relaxed);
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in self.names.iter().copied().chain([""]) {
             self.reporter.set_service_status(name, status).await;
         }
+    }
+
+    /// Sets whether the process can recover without a restart, which is true at first.
+    pub fn set_live(&self, is_live: bool) {
+        self.is_live.store(is_live, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Relaxed)
     }
 
     /// Ends all Watch streams.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tonic::transport::Uri;
 
+use crate::call::service_uri;
+
 /// The log filter and format.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Logging")]
@@ -55,7 +57,12 @@ pub struct OtlpArgs {
     ///
     /// OpenTelemetry's other environment variables apply too: OTEL_EXPORTER_OTLP_HEADERS,
     /// OTEL_BSP_*, OTEL_METRIC_EXPORT_INTERVAL, OTEL_RESOURCE_ATTRIBUTES.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "http[s]://HOST:PORT")]
+    #[arg(
+        long,
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        value_name = "http[s]://HOST:PORT",
+        value_parser = service_uri
+    )]
     pub otlp_endpoint: Option<Uri>,
 
     /// PEM file of the authorities that may sign the collector's certificate. Required for https

@@ -18,6 +18,7 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 use tracing_subscriber::filter::ParseError;
 
 use super::args::OtlpArgs;
+use super::reported::Reported;
 use crate::random::random_u64;
 
 /// Why telemetry cannot start.
@@ -85,13 +86,14 @@ pub(super) struct Collector {
 
 /// Builds an exporter for one signal.
 macro_rules! exporter {
-    ($kind:ident, $collector:expr, $endpoint:expr) => {{
+    ($kind:ident, $signal:literal, $collector:expr, $endpoint:expr) => {{
         let builder =
             $kind::builder().with_tonic().with_endpoint($endpoint.clone()).with_compression(Compression::Gzip);
-        match &$collector.tls {
+        let exporter = match &$collector.tls {
             Some(tls) => builder.with_tls_config(tls.clone()).build()?,
             None => builder.build()?,
-        }
+        };
+        Reported { exporter, signal: $signal, endpoint: $endpoint.clone() }
     }};
 }
 
@@ -101,7 +103,7 @@ impl Collector {
         let Some(endpoint) = &self.endpoint else { return Ok(None) };
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(self.ratio)));
         let builder = SdkTracerProvider::builder().with_resource(self.resource.clone()).with_sampler(sampler);
-        Ok(Some(builder.with_batch_exporter(exporter!(SpanExporter, self, endpoint)).build()))
+        Ok(Some(builder.with_batch_exporter(exporter!(SpanExporter, "traces", self, endpoint)).build()))
     }
 
     /// Returns the metric exporters: to the collector, and to the registry of the metrics page.
@@ -112,7 +114,7 @@ impl Collector {
         }
         let mut builder = SdkMeterProvider::builder().with_resource(self.resource.clone());
         if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_reader(PeriodicReader::builder(exporter!(MetricExporter, self, endpoint)).build());
+            builder = builder.with_reader(PeriodicReader::builder(exporter!(MetricExporter, "metrics", self, endpoint)).build());
         }
         if let Some(registry) = page {
             let exporter =
@@ -126,6 +128,6 @@ impl Collector {
     pub(super) fn logs(&self) -> Result<Option<SdkLoggerProvider>, ExportError> {
         let Some(endpoint) = &self.endpoint else { return Ok(None) };
         let builder = SdkLoggerProvider::builder().with_resource(self.resource.clone());
-        Ok(Some(builder.with_batch_exporter(exporter!(LogExporter, self, endpoint)).build()))
+        Ok(Some(builder.with_batch_exporter(exporter!(LogExporter, "logs", self, endpoint)).build()))
     }
 }
