@@ -14,6 +14,7 @@ use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
+use crate::command::CommandError;
 use crate::engine::{Config, Engine};
 use crate::error::Error;
 use crate::grpc;
@@ -91,7 +92,7 @@ impl Server {
 ///
 /// # Errors
 /// An address, its protection or the model is unusable, or the server or the engine failed.
-pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
+pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
     let (address, server) = (generate.listener.local_addr()?, Server::default());
@@ -116,7 +117,7 @@ async fn load(
     config: Config,
     max_message_bytes: usize,
     address: SocketAddr,
-) -> anyhow::Result<Option<(Engine, JoinHandle<()>)>> {
+) -> Result<Option<(Engine, JoinHandle<()>)>, CommandError> {
     tracing::info!(%address, "loading model; calls are rejected until it is loaded");
     let lifecycle = server.lifecycle.clone();
     let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
@@ -132,7 +133,7 @@ async fn load(
 }
 
 /// Opens the socket for generation, and the one for control if it is configured.
-async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureListener, Option<Control>)> {
+async fn listen(args: &Serve, telemetry: &Telemetry) -> Result<(SecureListener, Option<Control>), CommandError> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(args, &security).await?;
@@ -147,12 +148,14 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureLi
 }
 
 /// Ends the engine after the server: libtorch must not compute while the process exits.
-async fn end(engine: Engine, thread: JoinHandle<()>) -> anyhow::Result<()> {
+async fn end(engine: Engine, thread: JoinHandle<()>) -> Result<(), CommandError> {
     engine.lifecycle().stop();
     let joined = tokio::task::spawn_blocking(|| thread.join()).await?;
-    anyhow::ensure!(joined.is_ok(), "engine thread panicked");
-    anyhow::ensure!(engine.lifecycle().state() != ServerState::Failed, "engine failed");
-    Ok(())
+    match (joined, engine.lifecycle().state()) {
+        (Err(_), _) => Err(CommandError::EnginePanicked),
+        (Ok(()), ServerState::Failed) => Err(CommandError::EngineFailed),
+        (Ok(()), _) => Ok(()),
+    }
 }
 
 /// The socket of the control service.
