@@ -12,7 +12,7 @@ use crate::weights::gguf::architecture::GgufArchitecture;
 
 const MAX_EXPERTS: usize = 4096;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
