@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::error::TokenizerError;
 
-/// The limit of ids, above all known vocabularies. It bounds the tables that an untrusted file can
-/// cause.
+/// The limit of ids, larger than every known vocabulary. It bounds the memory that an untrusted
+/// file can cause.
 pub(super) const MAX_IDS: usize = 1 << 22;
 
 /// The bytes by id; None for ids without a token.
@@ -99,8 +99,8 @@ fn apply(steps: &[Step], mut token: String) -> Vec<u8> {
     token.into_bytes()
 }
 
-/// Decodes a byte-level token. Returns None if a character is outside of the alphabet: then the
-/// token is plain text.
+/// Decodes a byte-level token. Returns None if a character is outside of the alphabet. The token is
+/// then plain text.
 fn byte_level(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }

@@ -55,8 +55,8 @@ fn plain(text: &str, start: usize) -> Piece<'_> {
 
 /// The added tokens that must not appear in literal text, by id.
 ///
-/// White space and single characters are excluded: they are ordinary text and often have no other
-/// id.
+/// White space and single characters are excluded, because they are ordinary text. Often the added
+/// token's id is their only id.
 pub(super) struct Forbidden {
     texts: HashMap<u32, String>,
 }
@@ -69,9 +69,9 @@ impl Forbidden {
         Self { texts: texts.collect() }
     }
 
-    /// Encodes literal text with a function that recognizes no added token. If the vocabulary
-    /// itself contains the text of one, the token's first character is encoded separately, so that
-    /// its id does not appear.
+    /// Encodes literal text with a function that recognizes no added token. If the vocabulary also
+    /// contains the text of an added token, the token's first character is encoded separately, so
+    /// that the token's id does not appear.
     pub(super) fn avoid<F>(&self, text: &str, encode: &F) -> Result<Tokens, TokenizerError>
     where
         F: Fn(&str) -> Result<Tokens, TokenizerError>,
@@ -89,7 +89,7 @@ impl Forbidden {
         Ok(all)
     }
 
-    /// Returns where to split the text so that the forbidden ones among its ids do not appear
+    /// Returns the offsets at which to split the text so that no forbidden id in `ids` appears
     /// again, ascending. A single character cannot be split.
     fn cuts(&self, text: &str, ids: &[u32]) -> Vec<usize> {
         let found: BTreeSet<&str> = ids.iter().filter_map(|id| self.texts.get(id).map(String::as_str)).collect();

@@ -222,7 +222,7 @@ impl Compiler {
     }
 }
 
-/// Writes a text of the template; adjacent texts are joined.
+/// Compiles the output of a text. Adjacent texts become one step.
 pub(super) fn print_text(text: &str, steps: &mut Vec<Step>) {
     match steps.last_mut() {
         Some(Step::Text(before)) => before.push_str(text),

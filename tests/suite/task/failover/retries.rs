@@ -1,5 +1,4 @@
-//! The number and the starting points of a task's resumes, on a generator whose attempts are
-//! scripted.
+//! How often and from which token a task resumes, with a generator that plays scripted attempts.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -114,7 +113,7 @@ async fn run(attempts: Vec<Attempt>) -> (Result<Answer, Status>, Vec<Resumed>) {
     (answer, resumed)
 }
 
-/// Runs a task on attempts that all fail, until it fails too. Returns how often it resumed.
+/// Runs a task on attempts that all fail, until the task fails. Returns the count of resumes.
 async fn retries(attempts: Vec<Attempt>) -> usize {
     let (answer, resumed) = run(attempts).await;
     // After the first event, `ask` reports every status as ABORTED, with the status in its message.
