@@ -49,7 +49,7 @@ impl Lifecycle {
         }
     }
 
-    /// Ends the load: requests are accepted. Returns false if the server drains already.
+    /// Starts to accept requests after the load. Returns false if the server already drains.
     pub(crate) fn serve(&self) -> bool {
         self.state.send_if_modified(|state| {
             let is_loading = *state == ServerState::Loading;
@@ -64,7 +64,7 @@ impl Lifecycle {
     /// Rejects new requests. A load is cancelled; accepted requests continue.
     pub fn drain(&self) {
         self.state.send_if_modified(|state| {
-            // In these two states no request runs that could finish.
+            // In these two states, no running request can finish, so the work is cancelled at once.
             if matches!(*state, ServerState::Loading | ServerState::Failed) {
                 self.work.cancel();
             }

@@ -1,4 +1,5 @@
-//! Token ids in, text out, without control tokens, incomplete characters and parts of stop strings.
+//! Converts token ids into text without control tokens, incomplete characters and parts of stop
+//! strings.
 //!
 //! A token passes four stages:
 //!
@@ -41,7 +42,7 @@ pub enum Matched {
     StopString(String),
 }
 
-/// The result of a token.
+/// The result of processing one token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
     /// The released text, in order. Empty while text is held back. A token has more than two
@@ -117,8 +118,8 @@ impl OutputPipeline {
         self.reasoning.is_inside()
     }
 
-    /// Returns the bytes of a token. An id beyond the tokenizer's vocabulary, which a padded output
-    /// layer can produce, has none.
+    /// Returns the bytes of a token; none for an id beyond the tokenizer's vocabulary. A padded
+    /// output layer can produce such ids.
     #[must_use]
     pub fn bytes(&self, id: u32) -> Vec<u8> {
         self.tokenizer.token_bytes(id).unwrap_or_default().to_vec()
@@ -151,7 +152,7 @@ impl OutputPipeline {
         None
     }
 
-    /// The text of a marker is part of the reasoning that it encloses.
+    /// Releases a marker's text as reasoning, and starts or ends reasoning.
     fn pass_marker(&mut self, marker: Vec<u8>, segments: &mut Vec<TextSegment>) {
         match self.reasoning.next_change() {
             Change::Starts => {

@@ -1,4 +1,4 @@
-//! `gen-svc serve`: the engine behind a server, from the load to the drain.
+//! `gen-svc serve`: loads the model, serves requests, and drains.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -14,6 +14,7 @@ use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
+use crate::command::CommandError;
 use crate::engine::{Config, Engine};
 use crate::error::Error;
 use crate::grpc;
@@ -21,7 +22,7 @@ use crate::lifecycle::{Lifecycle, ServerState};
 use crate::models::Model;
 use crate::request::ServedModel;
 
-/// The part of the drain time in which running requests may finish. They are cancelled in the rest.
+/// The share of the drain time in which running requests may finish. After it, they are cancelled.
 const DRAIN_GRACE_SHARE: f64 = 0.9;
 
 /// A server whose engine is installed once its model is loaded. Clones share one server.
@@ -33,7 +34,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server for an engine that accepts requests already.
+    /// Creates a server for an engine that already accepts requests.
     #[must_use]
     pub fn of(engine: Engine, max_message_bytes: usize) -> Self {
         let server = Self { lifecycle: engine.lifecycle().clone(), ..Self::default() };
@@ -47,19 +48,19 @@ impl Server {
         &self.lifecycle
     }
 
-    /// Loads the model, and installs the engine. Blocks. Returns the engine's thread, to join at
-    /// the end.
+    /// Loads the model, and installs the engine. Blocks until then. Returns the engine and its
+    /// thread, which the caller joins after the drain.
     ///
     /// # Errors
     /// The model cannot be loaded as configured; [`Error::LoadCancelled`] if the server drains
-    /// meanwhile.
+    /// during the load.
     pub fn load(&self, config: Config, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), Error> {
         let (engine, thread) = Engine::start_loading(config, self.lifecycle.clone())?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
     }
 
-    /// Installs an engine with a model that `load` creates. Blocks.
+    /// Calls `load` for the model, and installs an engine with it. Blocks until then.
     ///
     /// # Errors
     /// As [`Engine::start_with`].
@@ -74,12 +75,12 @@ impl Server {
         Ok((engine, thread))
     }
 
-    /// Installs the engine, and accepts requests unless the server drains. Only the first engine is
-    /// installed.
+    /// Installs the engine, and accepts requests unless the server drains. Later calls have no
+    /// effect.
     fn install(&self, engine: Engine, max_message_bytes: usize) {
         let routes = Routes::new(grpc::server(engine.clone(), max_message_bytes));
         if self.engine.set(engine).is_ok() {
-            // Health reports SERVING once the routes are set, so the state comes first.
+            // Health reports SERVING once the routes are set, so the state is set first.
             self.lifecycle.serve();
             let _ = self.routes.set(routes);
         }
@@ -87,11 +88,12 @@ impl Server {
 }
 
 /// Listens, loads the model, prints the addresses, and serves until SIGTERM or a call of Drain.
-/// Both also cancel a load.
+/// Each of the two also cancels a load.
 ///
 /// # Errors
-/// An address, its protection or the model is unusable, or the server or the engine failed.
-pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
+/// An address, the TLS or token files, or the model cannot be used, or the server or the engine
+/// failed.
+pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
     let (address, server) = (generate.listener.local_addr()?, Server::default());
@@ -116,7 +118,7 @@ async fn load(
     config: Config,
     max_message_bytes: usize,
     address: SocketAddr,
-) -> anyhow::Result<Option<(Engine, JoinHandle<()>)>> {
+) -> Result<Option<(Engine, JoinHandle<()>)>, CommandError> {
     tracing::info!(%address, "loading model; calls are rejected until it is loaded");
     let lifecycle = server.lifecycle.clone();
     let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
@@ -131,8 +133,9 @@ async fn load(
     Ok(Some(loaded))
 }
 
-/// Opens the socket for generation, and the one for control if it is configured.
-async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureListener, Option<Control>)> {
+/// Opens the socket for generation and, if they are configured, the metrics endpoint and the socket
+/// for control.
+async fn listen(args: &Serve, telemetry: &Telemetry) -> Result<(SecureListener, Option<Control>), CommandError> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(args, &security).await?;
@@ -146,16 +149,19 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureLi
     Ok((SecureListener { listener, security }, control))
 }
 
-/// Ends the engine after the server: libtorch must not compute while the process exits.
-async fn end(engine: Engine, thread: JoinHandle<()>) -> anyhow::Result<()> {
+/// Stops the engine and waits for its thread, because libtorch must not compute while the process
+/// exits.
+async fn end(engine: Engine, thread: JoinHandle<()>) -> Result<(), CommandError> {
     engine.lifecycle().stop();
     let joined = tokio::task::spawn_blocking(|| thread.join()).await?;
-    anyhow::ensure!(joined.is_ok(), "engine thread panicked");
-    anyhow::ensure!(engine.lifecycle().state() != ServerState::Failed, "engine failed");
-    Ok(())
+    match (joined, engine.lifecycle().state()) {
+        (Err(_), _) => Err(CommandError::EnginePanicked),
+        (Ok(()), ServerState::Failed) => Err(CommandError::EngineFailed),
+        (Ok(()), _) => Ok(()),
+    }
 }
 
-/// The socket of the control service.
+/// The control service's socket and its security settings.
 #[derive(Debug)]
 pub struct Control {
     /// The socket.
@@ -177,10 +183,10 @@ impl Control {
     }
 }
 
-/// Serves the engine once it is loaded, and the control service on its own socket, until `shutdown`
-/// or a call of Drain. Then the server drains: new requests are rejected, and running ones may
-/// finish. Shortly before the drain time is over, the rest is cancelled, so that callers receive a
-/// finish reason.
+/// Serves the engine once it is loaded, and the control service on a separate socket. Ends at
+/// `shutdown` or a call of Drain. Then the server drains: new requests are rejected, and running
+/// ones may finish. Shortly before the drain time is over, the remaining requests are cancelled, so
+/// that callers receive a finish reason.
 ///
 /// # Errors
 /// The server could not be built, or failed.

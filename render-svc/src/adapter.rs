@@ -13,40 +13,40 @@ use crate::warning::Warning;
 /// A way to turn conversations into prompts. An adapter never reads a model's output.
 #[derive(Debug, Clone, Copy)]
 pub struct Adapter {
-    /// The name that requests pin it by and that responses contain.
+    /// The name with which a request pins the adapter, and which responses contain.
     pub name: &'static str,
-    /// Its output in one sentence, for people.
+    /// The adapter's output in one sentence, for display.
     pub description: &'static str,
-    /// Decides whether it renders for a model.
+    /// Decides whether the adapter renders for a model.
     pub matches: fn(&Model) -> Match,
     /// Renders one conversation for a model that is not [`Match::Incompatible`].
     pub render: fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>,
-    /// Its kind.
+    /// The kind of the adapter.
     pub kind: Kind,
-    /// Returns true if images keep it from rendering the conversation, which then becomes HF
-    /// messages.
+    /// Returns true if the adapter cannot render the conversation's images. The response then has
+    /// HF messages instead of a prompt.
     pub stops_at_images: fn(&Conversation) -> bool,
-    /// Texts that it writes and that tokenizers may have as tokens without calling them special,
-    /// such as `<think>`. Texts that the model's own templates write need not be listed.
+    /// Texts that the adapter writes and that may be tokens without being special, such as
+    /// `<think>`. Texts that the model's own templates write need not be listed.
     pub markup: &'static [&'static str],
-    /// Texts that it writes at the end of an assistant's turn, the longer of two spellings first.
-    /// The end that the model's own template writes is found by rendering and need not be listed.
+    /// Texts that the adapter writes at the end of an assistant's turn. If a text has two
+    /// spellings, the longer one is first. The end that the model's own template writes is found by
+    /// rendering and need not be listed.
     pub turn_ends: &'static [&'static str],
     /// The texts around reasoning, if the adapter writes a pair.
     pub reasoning: Option<(&'static str, &'static str)>,
-    /// The JSON type that tool call arguments must have. For a family, arguments of the other type
-    /// are converted in the contract's dialect.
+    /// The JSON type that tool call arguments must have. For a family and the contract's dialect,
+    /// arguments of another type are converted.
     pub arguments: ArgumentsShape,
-    /// True if its prompts lack the token that the tokenizer puts before a text, so that the
-    /// tokenizer adds it.
+    /// True if the adapter does not write the bos token. The tokenizer then adds it.
     pub leaves_bos_to_tokenizer: bool,
-    /// The names in a conversation that its code compares with.
+    /// The names in a conversation that the adapter's code compares with.
     pub known_names: KnownNames,
 }
 
 impl Adapter {
-    /// Creates an adapter from the parts without a default. The default for the others is a fixed
-    /// format of text.
+    /// Creates an adapter from the fields that have no default. The defaults of the other fields
+    /// fit a fixed text format.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -74,8 +74,8 @@ impl Adapter {
 /// Kinds of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The native encoder of a model family, which gets the conversation as the caller sent it. The
-    /// others get it normalized.
+    /// The native encoder of a model family. Its input is the conversation as the caller sent it;
+    /// other kinds get a normalized conversation.
     Family,
     /// The model's own chat template.
     Template,
@@ -83,12 +83,12 @@ pub enum Kind {
     Format,
 }
 
-/// The result of matching an adapter against a model, each with the reason for people.
+/// The result of matching an adapter against a model. Each variant has the reason as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
     /// The adapter renders for the model.
     Selected(String),
-    /// Nothing identifies the model's own format: the adapter renders as the likeliest one.
+    /// No adapter is known to match the model's format. This adapter is the best guess.
     Guessed(String),
     /// The adapter does not match the model, but can render if a request pins it.
     NotSelected(String),
@@ -96,14 +96,14 @@ pub enum Match {
     Incompatible(String),
 }
 
-/// Lists of names; an adapter adds its own list to those of the conversation's shape.
+/// Lists of names. An adapter adds its names as a list to the lists of the conversation's shape.
 pub type NameLists = &'static [&'static [&'static str]];
 
 /// The names in a conversation that an adapter's code compares with.
 ///
-/// They stay untainted when control tokens of the caller are searched for, so that comparisons
-/// still succeed. None of them is a control token, so every control token of the caller contains
-/// other letters.
+/// The search for the caller's control tokens taints all of the conversation except these names, so
+/// that comparisons with them still succeed. This hides no control token of the caller, because no
+/// name is a control token.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownNames {
     /// Fields of messages and of blocks in their content.
@@ -117,11 +117,10 @@ pub struct KnownNames {
 }
 
 impl KnownNames {
-    /// The names of the conversation's own shape, at any depth.
+    /// The names that every conversation may contain, at any depth.
     pub const CONVERSATION: Self = Self::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, media::FIELDS]);
 
-    /// Returns known names with these fields at any depth, and the roles and types of the
-    /// conversation's own shape.
+    /// Returns known names with these fields at any depth, and with the contract's roles and types.
     #[must_use]
     pub const fn with(fields: NameLists) -> Self {
         Self {
@@ -133,14 +132,14 @@ impl KnownNames {
     }
 }
 
-/// The JSON shape in which a conversation came.
+/// The JSON shape of the request's conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// The contract's typed messages, one shape for every model. Arguments of another type than a
-    /// family's encoder reads are converted.
+    /// The contract's typed messages, the same for every model. Tool call arguments are converted
+    /// to the type that a family's encoder reads.
     Contract,
-    /// JSON as Hugging Face's libraries read it: a family's encoder reads it as the official one
-    /// does.
+    /// JSON as Hugging Face's libraries read it. A family's encoder treats it as the official
+    /// encoder does.
     #[default]
     HuggingFace,
 }
@@ -148,22 +147,22 @@ pub enum Dialect {
 /// The input of an adapter.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// Checked, and normalized as requested.
+    /// The conversation, already checked, and normalized as requested.
     pub conversation: &'a Conversation,
-    /// End with the start of the assistant's turn.
+    /// True if the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// Leave the last message open.
+    /// True if the last message has no end of turn, so that the model continues it.
     pub continue_final_message: bool,
-    /// The chat template to render with. None: the model's own choice for the conversation.
+    /// The chat template to render with. None selects the model's default for the conversation.
     pub template: Option<&'a NamedTemplate>,
-    /// The shape in which the conversation came.
+    /// The JSON shape of the request's conversation.
     pub dialect: Dialect,
-    /// The time that templates see.
+    /// The current time in templates.
     pub now: LocalTime,
     /// Limits of the rendering.
     pub limits: Limits,
-    /// The marks on letters of the conversation, if any. Adapters must treat marked and unmarked
-    /// letters alike.
+    /// The taint of the conversation's letters, if they are tainted. An adapter must treat tainted
+    /// and untainted letters alike.
     pub marks: Option<Taint>,
 }
 
@@ -183,18 +182,18 @@ pub struct AdapterOutput {
 pub struct Attachment {
     /// The kind of media.
     pub kind: MediaKind,
-    /// The block that shows it, such as `messages[1].content[0]`.
+    /// The path of its block, such as `messages[1].content[0]`.
     pub path: String,
-    /// Start of its marker in the prompt, in bytes of UTF-8. Caller text that spells a marker has
-    /// no attachment.
+    /// The byte offset of its marker in the prompt. A marker in the caller's text has no
+    /// attachment.
     pub offset: usize,
-    /// Such as `image/png`; None if unknown.
+    /// The MIME type, such as `image/png`. None if unknown.
     pub mime_type: Option<String>,
-    /// Where its data is.
+    /// The location of the data.
     pub source: MediaSource,
 }
 
-/// Where the data of a media file is.
+/// The location of a media file's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MediaSource {
     /// In this value, as base64 text, unchanged.
@@ -203,6 +202,6 @@ pub enum MediaSource {
     Location(String),
     /// In the request, under this id.
     Declared(String),
-    /// With the caller, who pairs it with its marker by position.
+    /// Not in the request. The caller pairs it with its marker by position.
     Elsewhere,
 }

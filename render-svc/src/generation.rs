@@ -1,8 +1,8 @@
 //! The generation service behind the [`Generator`](crate::task::generator::Generator) port:
 //! discovery, health and routing of its replicas, and the calls to them.
 //!
-//! A task prefers the replica that served other prompts with the same prefix, whose cache may still
-//! hold it, unless that replica has clearly more than its share of tasks. A replica that fails is
+//! Tasks with the same prompt prefix prefer the same replica, because its cache may contain the
+//! prefix. A replica with clearly more than its share of tasks is skipped. A replica that fails is
 //! avoided until its next successful health check.
 
 mod client;

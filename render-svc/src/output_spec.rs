@@ -1,5 +1,6 @@
-//! How a model's output is read, as data: inferred once per model from its tokenizer, generation
-//! config and template, and completed for the adapter that renders.
+//! The output spec: the data with which gen-svc splits a model's output into text, reasoning and
+//! tool calls. It is inferred once per model from the tokenizer, the generation config and the
+//! template. Then it is completed for the adapter that renders.
 
 mod ends;
 mod probe;
@@ -16,32 +17,33 @@ use self::vocabulary::Vocabulary;
 use crate::adapter::{Adapter, Kind};
 use crate::model::Model;
 
-/// How a model's output is read; part of a generation request.
+/// The data with which gen-svc reads a model's output. A generation request contains it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputSpec {
     /// Ids that end the model's turn, in ascending order.
     pub eos_token_ids: Vec<u32>,
     /// Strings that end the model's turn, for formats whose end marker is not one token.
     pub stop_strings: Vec<String>,
-    /// Ids of special tokens that are part of a tool call, so that their text is part of the
-    /// answer. In ascending order.
+    /// Ids of special tokens that are part of a tool call, in ascending order. Their text is part
+    /// of the answer.
     pub passed_token_ids: Vec<u32>,
     /// The markers around reasoning, if known.
     pub reasoning: Option<Reasoning>,
-    /// The head of the assistant's turn as text; empty if there is none.
+    /// The text with which the prompt starts the assistant's turn, without special tokens and
+    /// reasoning. Empty if there is none.
     pub turn_head: String,
-    /// True if the model may write further turns of others, because no end of its turn is
-    /// known.
+    /// True if no end of the model's turn is known. The model may then write turns of other roles.
     pub runs_on: bool,
 }
 
-/// Roles whose names models write between turns when they do not end their own turn.
+/// Names of roles. A model writes them between turns if nothing ends its turn.
 pub const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
 impl OutputSpec {
-    /// Returns the output specification of a model under any adapter: the eos ids of the generation
-    /// config and the tokenizer, the end that its template writes, the ends of the tokenizer's
-    /// family, reasoning markers, and the head of the assistant's turn.
+    /// Returns the part of a model's output spec that is the same for every adapter. It has the eos
+    /// ids of the generation config and the tokenizer, the end of turn that the template writes,
+    /// and the end tokens of the tokenizer's family. It also has reasoning markers and the start of
+    /// the assistant's turn.
     #[must_use]
     pub fn infer(model: &Model) -> Self {
         let mut eos_token_ids = model.artifacts.generation.eos_token_ids.clone();
@@ -66,9 +68,9 @@ impl OutputSpec {
         Self { eos_token_ids, stop_strings, passed_token_ids: Vec::new(), reasoning, turn_head, runs_on }
     }
 
-    /// Returns the same for prompts of this adapter. Its turn ends are added, as an id where the
-    /// tokenizer has one token for it, else as a stop string; and so are the special tokens of tool
-    /// calls that the adapter or a template writes.
+    /// Returns the spec for prompts of this adapter. Each turn end of the adapter is added: as an
+    /// id if it is one token, else as a stop string. The special tokens of tool calls that the
+    /// adapter or a template writes are added too.
     #[must_use]
     pub fn with_adapter(&self, adapter: &Adapter, model: &Model) -> Self {
         let mut spec = self.clone();

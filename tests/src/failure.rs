@@ -1,4 +1,4 @@
-//! Typed failures, in the form that a client reads.
+//! Failures as a client reads them: code, reason and field.
 
 use tandem_common::status::{Reason, RetryClass};
 use tonic::{Code, Status};
@@ -12,8 +12,8 @@ pub struct Failed {
     pub field: Option<String>,
 }
 
-/// Checks a failure and returns its fields. Every failure has an ErrorInfo of the domain `tandem`,
-/// and the further details that its reason requires.
+/// Checks a failure and returns its fields. Panics unless the status has an ErrorInfo of the domain
+/// `tandem`, and the further details that its reason requires.
 #[track_caller]
 pub fn failed(status: &Status) -> Failed {
     let details = status.get_error_details();

@@ -1,4 +1,5 @@
-//! The CPU kernels at every ISA level of this processor, compared with plain definitions in f64.
+//! The CPU kernels at every ISA level of this processor, compared with simple reference code in
+//! f64.
 
 mod attention;
 mod blocks;

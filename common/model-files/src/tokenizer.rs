@@ -31,8 +31,8 @@ use pending::Pending;
 /// The default size of the cache of encoded texts.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Which of the ids around a text, such as a leading bos, to add. A rendered chat prompt contains
-/// them already. Ids that the text starts with are not added again.
+/// Selects the ids that are added around a text, such as a leading bos. A rendered chat prompt
+/// contains them already. Ids that the text starts with are not added again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Around {
     /// None.
@@ -55,8 +55,8 @@ pub struct EncodeOptions<'a> {
     /// least two characters, not white space), the token's first character is encoded separately,
     /// so that its id does not appear.
     pub literal: &'a [Range<usize>],
-    /// Also return the byte range of each id. The text may have at most 4 MiB, and encoding is 10
-    /// to 100 times slower.
+    /// Also return the byte range of each id. Then the text may have at most 4 MiB, and encoding is
+    /// 10 to 100 times slower.
     pub offsets: bool,
 }
 
@@ -90,8 +90,8 @@ struct Inner {
 
 impl Tokenizer {
     /// Builds a tokenizer from the bytes of a `tokenizer.json`. `named_special` are the texts of
-    /// the special tokens in the model's other files; those in the vocabulary become special, as in
-    /// transformers.
+    /// the special tokens in the model's other files. A text that is in the vocabulary becomes a
+    /// special token, as in transformers.
     pub fn from_json(json: &[u8], named_special: &[&str]) -> Result<Self, TokenizerError> {
         let mut encoder = parse(json)?;
         // Some files contain truncation and padding from training, which would corrupt prompts.
@@ -158,8 +158,9 @@ impl Tokenizer {
         self.inner.fast.set_cache_bytes(bytes);
     }
 
-    /// Waits until the fast encoder is built. Without this call it is built in the background from
-    /// the first use on; until then the classic encoder produces the same ids more slowly.
+    /// Waits until the build of the fast encoder ends. Without this call, the first use starts the
+    /// build in the background. Until it ends, the classic encoder produces the same ids more
+    /// slowly.
     pub fn prepare(&self) {
         let _ = self.inner.fast.wait(&self.inner.classic);
     }
@@ -179,12 +180,12 @@ impl Tokenizer {
         text.map_err(|error| TokenizerError::Decode { reason: error.to_string() })
     }
 
-    /// Returns the exact bytes of `id` in a text, which may be part of a character. None for an
-    /// unknown id.
+    /// Returns the exact bytes that `id` adds to a text. They may be part of a character. None for
+    /// an unknown id.
     ///
-    /// Their concatenation is the text, with one exception: a decoder that trims the start of a
-    /// whole text, as Llama 2's does by one space, is not applied, because generated text continues
-    /// a prompt.
+    /// The bytes of all ids form the text, with one exception. Some decoders trim the start of a
+    /// whole text, such as Llama 2's by one space. This trimming is not applied, because generated
+    /// text continues a prompt.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.inner.bytes.get(id)
     }
@@ -201,7 +202,7 @@ impl Tokenizer {
         ids
     }
 
-    /// Returns the id of a token in the vocabulary's spelling.
+    /// Returns the id of a token, given in the vocabulary's spelling.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.classic.encoder.token_to_id(token)
     }
@@ -217,9 +218,9 @@ impl Tokenizer {
         self.inner.bytes.len()
     }
 
-    /// Returns a SHA-256 in lower-case hex: of the bytes of `tokenizer.json`, or of the tokenizer
-    /// metadata of a GGUF (form: see `tokenizer/gguf.rs`). The same files have the same digest on
-    /// every machine.
+    /// Returns a SHA-256 in lower-case hex: of the bytes of `tokenizer.json`, or of a GGUF's
+    /// tokenizer metadata in the form that `tokenizer/gguf.rs` defines. The same files have the
+    /// same digest on every machine.
     pub fn sha256(&self) -> &str {
         &self.inner.sha256
     }
@@ -254,7 +255,8 @@ impl Inner {
 }
 
 impl Encoding {
-    /// Adds the ids before and after the text, except those before if the text starts with them.
+    /// Adds the ids before and after the text. If the text starts with the ids before it, they are
+    /// not added again.
     fn between(mut self, before: &[u32], after: &[u32]) -> Self {
         let before = if self.ids.starts_with(before) { &[][..] } else { before };
         let nowhere = |ids: &[u32]| vec![0..0; ids.len()];
@@ -264,8 +266,8 @@ impl Encoding {
     }
 }
 
-/// Parses a `tokenizer.json`. The library panics on some invalid files, such as a merge longer than
-/// any token; that becomes an error.
+/// Parses a `tokenizer.json`. The library panics on some invalid files, such as a file with a merge
+/// longer than any token. A panic becomes an error.
 fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
     let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json));
     match parsed {

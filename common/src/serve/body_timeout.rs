@@ -1,4 +1,5 @@
-//! A timeout for the request message: until it has arrived, the call occupies one of `--max-calls`.
+//! A timeout for the request message. Until the message has arrived, the call counts towards
+//! `--max-calls`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +14,8 @@ use tonic::codegen::Bytes;
 
 use crate::status::{Failure, Reason};
 
-/// The time for the whole request message. Every method of the project has one.
+/// The maximum time for the whole request message. Every method of the project has exactly one
+/// request message.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes the body fail if its end does not arrive within [`READ_TIMEOUT`].

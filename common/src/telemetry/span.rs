@@ -1,5 +1,5 @@
-//! Spans of the work on a call, for a collector. Unsampled traces keep only the trace context, for
-//! logs and downstream calls.
+//! Spans of the work on a call, which are exported to a collector. Of an unsampled trace, only the
+//! trace context is kept, for logs and outgoing calls.
 
 use std::sync::OnceLock;
 
@@ -17,9 +17,9 @@ use opentelemetry_sdk::trace::{
 
 use super::identity::Identity;
 
-/// Creates spans. Unset without a collector.
+/// The tracer that creates spans. Unset if no collector is configured.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
-/// The sampling ratio of traces that start here.
+/// The sampling ratio of traces that start in this process.
 static SAMPLING_RATIO: OnceLock<f64> = OnceLock::new();
 
 /// Installs the tracer and the sampling ratio of the process. Later calls have no effect.
@@ -31,7 +31,8 @@ pub(super) fn install(tracer: Option<SdkTracer>, ratio: f64) {
     }
 }
 
-/// The span of a piece of work. It ends when its last clone is dropped, or explicitly before.
+/// The span of a piece of work. It ends when its last clone is dropped, or earlier at
+/// [`end`](Self::end).
 #[derive(Debug, Clone)]
 pub struct Span(Context);
 
@@ -48,7 +49,8 @@ impl Span {
         Self(Context::current())
     }
 
-    /// Starts a child span. Returns the parent itself if the trace is not sampled.
+    /// Starts a child span. Returns the parent itself if the trace is not sampled or no collector
+    /// is configured.
     #[must_use]
     pub fn part<const N: usize>(&self, name: &'static str, attributes: impl FnOnce() -> [KeyValue; N]) -> Self {
         self.part_of_kind(SpanKind::Internal, name, attributes)
@@ -123,18 +125,18 @@ impl Span {
         self.0.span().end();
     }
 
-    /// Makes this the thread's current span until the guard is dropped.
+    /// Makes this span the thread's current span until the guard is dropped.
     pub fn enter(&self) -> ContextGuard {
         self.0.clone().attach()
     }
 
-    /// Runs `work` with this as the thread's current span.
+    /// Runs `work` with this span as the thread's current span.
     pub fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.enter();
         work()
     }
 
-    /// Wraps a future so that this is the current span while it is polled.
+    /// Wraps a future so that this span is the current span while the future is polled.
     pub fn around<F>(&self, future: F) -> WithContext<F> {
         future.with_context(self.0.clone())
     }

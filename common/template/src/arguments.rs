@@ -1,4 +1,4 @@
-//! The arguments of a call, and how parameters take them.
+//! The arguments of a call, and their assignment to parameters.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub(crate) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Returns positional arguments.
+    /// Creates arguments without keywords.
     pub(crate) fn of(positional: &'a [Value]) -> Self {
         Self { positional: Cow::Borrowed(positional), keywords: Vec::new() }
     }
@@ -63,7 +63,7 @@ impl<'a> Args<'a> {
         Args { positional: Cow::Borrowed(&self.positional), keywords: self.keywords.clone() }
     }
 
-    /// Returns the arguments without the first positional one.
+    /// Returns the arguments without the first positional argument.
     pub(crate) fn rest(&self) -> Args<'_> {
         Args {
             positional: Cow::Borrowed(self.positional.get(1..).unwrap_or_default()),
@@ -71,7 +71,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Returns the arguments with one more in front.
+    /// Returns the arguments with `first` before them.
     pub(crate) fn after(&self, first: &Value) -> Args<'static> {
         let positional = std::iter::once(first.clone()).chain(self.positional.iter().cloned()).collect();
         Args { positional: Cow::Owned(positional), keywords: self.keywords.clone() }

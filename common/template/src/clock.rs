@@ -1,4 +1,4 @@
-//! `strftime_now`: the time of the render, written as Python's `strftime` does in the C locale.
+//! `strftime_now`: formats the time of the render as Python's `strftime` does in the C locale.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -26,7 +26,8 @@ impl LocalTime {
     /// The start of the epoch, 1970-01-01 00:00:00.
     pub const EPOCH: Self = Self { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, microsecond: 0 };
 
-    /// Returns the time this many seconds after [`Self::EPOCH`], in the zone of those seconds.
+    /// Returns the time `seconds` after [`Self::EPOCH`]. `seconds` must include the offset of the
+    /// time zone.
     pub fn from_unix(seconds: i64, microsecond: u32) -> Self {
         let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         let (year, month, day) = civil_from_days(days);
@@ -34,17 +35,17 @@ impl LocalTime {
         Self { year, month, day, hour: part(3600, 24), minute: part(60, 60), second: part(1, 60), microsecond }
     }
 
-    /// Days since the epoch.
+    /// Returns the number of days since the epoch.
     fn days(&self) -> i64 {
         days_from_civil(self.year, self.month, self.day)
     }
 
-    /// 0 for Sunday to 6 for Saturday.
+    /// Returns the day of the week, from 0 for Sunday to 6 for Saturday.
     fn weekday(&self) -> i64 {
         (self.days() + 4).rem_euclid(7)
     }
 
-    /// 0 for the first of January.
+    /// Returns the day of the year, from 0 for the first of January.
     fn day_of_year(&self) -> i64 {
         self.days() - days_from_civil(self.year, 1, 1)
     }
@@ -96,7 +97,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Writes the time of the render by a format.
+/// Formats the time of the render.
 pub(crate) fn strftime(format: &str) -> String {
     let now = NOW.get();
     let mut out = String::new();
@@ -134,7 +135,8 @@ impl LocalTime {
         out.push_str(&text);
     }
 
-    /// A directive that is one number: its value, width and padding.
+    /// Returns the value, width and padding of a directive that is one number. None for other
+    /// directives.
     fn number(&self, code: char) -> Option<(i64, usize, char)> {
         let hour12 = (i64::from(self.hour) + 11) % 12 + 1;
         let year = i64::from(self.year);
@@ -172,14 +174,14 @@ impl LocalTime {
         })
     }
 
-    /// The year and number of the ISO week, which belongs to the year of its Thursday.
+    /// Returns the year and number of the ISO week. The week belongs to the year of its Thursday.
     fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days() - (self.weekday() + 6) % 7 + 3;
         let (year, ..) = civil_from_days(thursday);
         (year.into(), (thursday - days_from_civil(year, 1, 1)) / 7 + 1)
     }
 
-    /// A directive that is text.
+    /// Returns the text of a directive that is not one number. None for an unknown directive.
     fn text(&self, code: char) -> Option<String> {
         let weekday = WEEKDAYS.get(usize::try_from(self.weekday()).ok()?).copied()?;
         let month = MONTHS.get(usize::from(self.month).checked_sub(1)?).copied()?;

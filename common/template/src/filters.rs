@@ -1,4 +1,4 @@
-//! Jinja2's filters: what follows `|`.
+//! Jinja2's filters: the functions after `|`.
 
 mod basic;
 mod html;
@@ -84,7 +84,7 @@ pub(crate) fn find(name: &str) -> Option<&'static FilterRow> {
     Some(&FILTERS[at])
 }
 
-/// Returns true for the filter of Jinja2 that is refused because it is for web pages.
+/// Returns true for Jinja2's filter `urlize`, which is not supported because it is for web pages.
 pub(crate) fn is_unsupported(name: &str) -> bool {
     name == "urlize"
 }

@@ -1,8 +1,8 @@
-//! Runs programs: walks their steps and nodes, with the variables of each running function in a
-//! [`Locals`].
+//! Runs programs: executes their steps and evaluates their nodes. The variables of each running
+//! function are in a [`Locals`].
 //!
-//! While an expression is evaluated, no variable that it can read changes: macros assign only their
-//! own. So variables, constants and items of dicts are borrowed, not copied.
+//! While an expression is evaluated, no variable in it changes, because a macro assigns only its
+//! own variables. Variables, constants and items of dicts are therefore borrowed, not copied.
 
 mod expressions;
 mod locals;

@@ -1,4 +1,4 @@
-//! Cargo, run by `cargo xtask`.
+//! The cargo commands that `cargo xtask` runs.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::layout::Layout;
 
-/// Returns the cargo that runs this program, in the repository's root.
+/// Returns a command for the cargo that started this program, to run in the repository's root.
 pub(crate) fn command(layout: &Layout) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(layout.root());
@@ -33,7 +33,8 @@ pub(crate) fn clean(layout: &Layout, package: &str) -> Result<()> {
 pub(crate) struct Programs(PathBuf);
 
 impl Programs {
-    /// Cargo puts all programs of a profile into one folder, and this program is one of them.
+    /// Finds the folder. Cargo puts all programs of a profile into one folder, and this program is
+    /// one of them.
     fn of(profile: Profile) -> Result<Self> {
         let this = env::current_exe().context("cannot find this program's own path")?;
         let target = this.ancestors().nth(2).context("this program is not in cargo's target folder")?;
@@ -49,7 +50,7 @@ impl Programs {
     }
 }
 
-/// How a build is optimized.
+/// The profile of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     Dev,
@@ -72,7 +73,7 @@ impl Profile {
     }
 }
 
-/// Returns the command that builds programs. Cargo shows its own progress.
+/// Returns the command that builds programs. The command prints cargo's progress.
 ///
 /// It selects no package. Cargo then gives every dependency the features that the whole workspace
 /// needs, as `cargo build` does, and compiles nothing twice.

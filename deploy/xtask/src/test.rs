@@ -20,8 +20,8 @@ use crate::setup::{envoy, tokenizers};
 /// Run every test.
 ///
 /// Sets up the missing parts (libtorch, a small model, the tokenizers of well-known models, Envoy,
-/// gRPC for the Python client), then runs `cargo test --workspace` with the given arguments.
-/// Afterwards plain `cargo test` works too: the suite finds the Python packages in `.tandem/venv`.
+/// gRPC for the Python client), then runs `cargo test --workspace` with the given arguments. After
+/// that, `cargo test` works too, because the suite finds the Python packages in `.tandem/venv`.
 /// TANDEM_PYTHON selects another Python with grpcio and grpcio-tools, TANDEM_ENVOY another Envoy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -47,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long, requires = "differential")]
     seed: Option<u64>,
 
-    /// Run the stress tests for this many minutes, instead of the tests: each client must get the
-    /// answer that it gets alone.
+    /// Run the stress tests for this many minutes, instead of the tests. They compare each client's
+    /// answers under load with its answers without load.
     #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "10", conflicts_with = "differential")]
     stress: Option<u64>,
 
@@ -64,7 +64,8 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     if let Some(minutes) = args.stress {
         return stress(layout, minutes);
     }
-    // clap removes the first `--`, which cargo needs: the words as typed are forwarded instead.
+    // clap removes the first `--`, which cargo needs. The original arguments are therefore
+    // forwarded.
     let arguments: Vec<OsString> = env::args_os().skip(2).collect();
     let status = command(layout, &arguments)?.status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

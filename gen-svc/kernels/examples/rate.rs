@@ -1,9 +1,9 @@
-//! Measures the kernels: bytes of weights and products per second, next to the rate of a plain
-//! memory read.
+//! Measures the kernels: bytes of weights and products per second. For comparison, it measures the
+//! rate of a memory read.
 //!
 //! `cargo run --release -p tandem-kernels --example rate` on an idle machine.
-//! TANDEM_CPU_LEVEL=portable|avx2|avx512|amx selects one level. The rows take turns in rounds, and
-//! each row shows its best round, since other load can only slow a round down.
+//! TANDEM_CPU_LEVEL=portable|avx2|avx512|amx selects one level. Each round measures every row once.
+//! Each row prints its fastest round, because other load can only slow a round down.
 
 #![allow(clippy::print_stdout)] // prints its measurements
 
@@ -12,12 +12,12 @@ use std::time::Instant;
 
 use tandem_kernels::{
     Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvShape, KvStore, Layer,
-    Linear, Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
+    Linear, Matrix, POSITIONS, Product, Rows, Run, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
-/// Rows and columns of a matrix that exceeds every cache, for one token, and of a matrix that fits
-/// the caches, for many tokens.
+/// Rows and columns of two matrices. The large matrix exceeds every cache and is multiplied by one
+/// token. The small matrix fits into the caches and is multiplied by many tokens.
 const LARGE: [usize; 2] = [16_384, 4_096];
 const SMALL: [usize; 2] = [1_536, 576];
 
@@ -133,7 +133,7 @@ fn product(
 /// Attends with the last tokens of some sequences over a context of 1,024, with 9 query heads and 3
 /// key heads of 64.
 ///
-/// Bytes are those of the keys and values, products those of the visible positions.
+/// The bytes of keys and values, and the products at visible positions are counted.
 fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, length: usize) -> Row {
     let (context, heads, kv_heads, head_dim) = (1_024, 9, 3, 64);
     let per_sequence = context / POSITIONS;
@@ -157,5 +157,5 @@ fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, leng
 fn matrix(kernels: &Kernels, format: Format, target: Target, rows: usize, columns: usize) -> Matrix {
     let row_bytes = format.row_bytes(columns).expect("whole blocks");
     let bytes: Vec<u8> = (0..rows * row_bytes).map(|i| (i % 61) as u8).collect();
-    kernels.pack(&Rows { format, columns, bytes: &bytes, order: RowOrder::AsIs }, target).expect("whole rows")
+    kernels.pack(&Rows { format, columns, bytes: &bytes }, target).expect("whole rows")
 }

@@ -37,14 +37,15 @@ pub struct KvShape {
 }
 
 impl KvShape {
-    /// Returns the bytes of one block in all layers.
+    /// Returns the size in bytes of one block in all layers.
     pub fn block_bytes(&self) -> Result<usize, Error> {
         expect_multiple("head dimension", LANES, self.head_dim)?;
         let size = if self.format == KvFormat::F32 { 4 } else { 2 };
         product(&[self.layers, 2, self.heads, POSITIONS, self.head_dim, size])
     }
 
-    /// Returns the elements of one head's keys in a block, which equal those of its values.
+    /// Returns the number of elements of one head's keys in a block. The head's values have the
+    /// same number.
     fn tile(&self) -> usize {
         POSITIONS * self.head_dim
     }
@@ -123,7 +124,8 @@ pub struct KeysValues<'a> {
 }
 
 impl Kernels {
-    /// Writes keys and values of the tokens of `runs`, run by run, at their positions.
+    /// Writes the keys and values of the tokens of `runs`, in the order of the runs, to the tokens'
+    /// positions.
     pub fn write(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) -> Result<(), Error> {
         let shape = store.shape;
         let columns = shape.heads * shape.head_dim;
@@ -138,7 +140,8 @@ impl Kernels {
         Ok(())
     }
 
-    /// One task per head, so that no two tasks write the same memory, even if runs share blocks.
+    /// Writes with one task per head, so that no two tasks write the same memory, even if runs
+    /// share blocks.
     fn write_as<E: WritableElement>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
         let shape = store.shape;
         let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
@@ -148,7 +151,7 @@ impl Kernels {
     }
 }
 
-/// The smallest amount of numbers for which waking another thread is faster than one thread.
+/// The smallest count of numbers for which several threads are faster than one thread.
 pub(crate) const MIN_PARALLEL_NUMBERS: usize = 8 << 10;
 
 struct WriteHead<'a, E: WritableElement> {

@@ -3,7 +3,7 @@
 //! A task computes some panels of weights for all tokens. Weights are read from memory once per
 //! call; tokens are small and come from the cache. Every sum over columns has one fixed order,
 //! independent of the other tokens and of the ISA level. A token's result therefore depends on the
-//! token only, to the bit.
+//! token only, bit for bit.
 
 mod finish;
 mod floats;
@@ -29,19 +29,19 @@ use finish::{Finish, Outputs};
 use floats::Floats;
 use sums::{PanelSums, split};
 
-/// Tokens that a group of panels is multiplied by before the next group, so that both fit the
-/// cache. Floats take half as many tokens and more panels at a time.
+/// The number of tokens per pass. A pass multiplies a group of panels by these tokens, so that both
+/// fit into the CPU cache. With float weights, a pass has half as many tokens and more panels.
 const TOKENS_PER_PASS: usize = 256;
-/// Vectors of results per matrix that a task holds before the epilogue: with one token, with a
-/// small batch, with a larger batch.
+/// The number of result vectors per matrix that a task computes before the epilogue, for one token,
+/// a small batch and a larger batch.
 const RESULTS_PER_PASS: [usize; 3] = [PANELS_PER_PRODUCT, 4 * SMALL_BATCH, 2 * TOKENS_PER_PASS];
-/// Panels that one token is multiplied by at a time.
+/// The number of panels that are multiplied by one token at a time.
 const PANELS_PER_PRODUCT: usize = 4;
-/// Tokens of a small batch, at most.
+/// The maximum number of tokens in a small batch.
 const SMALL_BATCH: usize = 16;
 
 impl Kernels {
-    /// Computes all products of one input. Writes outputs only if every shape is right.
+    /// Computes all products of one input. Writes outputs only if every shape is valid.
     pub fn multiply(&self, input: Input<'_>, products: &mut [Product<'_>]) -> Result<(), Error> {
         let tokens = input.tokens()?;
         if input.integers.is_some_and(Int8Rows::has_tiles) && !self.level.has_tiles() {

@@ -1,5 +1,5 @@
-//! Quantization to integers: of weights once, at load; of activations before every product with
-//! integer weights.
+//! Quantization to integers. Weights are quantized once, at load. Activations are quantized before
+//! every product with integer weights.
 
 use std::array::from_fn;
 
@@ -11,7 +11,7 @@ use crate::kernels::Kernels;
 use crate::pool::Team;
 
 /// Rows of activations as 8-bit integers with a scale per 32 columns. Reused between steps, so that
-/// only growth allocates.
+/// memory is allocated only if a step needs more.
 #[derive(Debug, Default)]
 pub struct Int8Rows {
     rows: usize,
@@ -55,7 +55,7 @@ impl Int8Rows {
         self.rows
     }
 
-    /// Returns one row's integers and their factors.
+    /// Returns the integers of one row, and the factors of its blocks.
     #[inline(always)]
     pub(crate) fn row(&self, row: usize) -> (&[[u8; BLOCK]], &[Factors]) {
         let blocks = self.columns / BLOCK;
@@ -131,7 +131,7 @@ impl Kernel for Quantize<'_> {
     }
 }
 
-/// The tiles of 16 rows, or of fewer at the end.
+/// Quantizes the tiles of 16 rows, or of fewer rows at the end.
 struct QuantizeTiles<'a> {
     /// The input, starting at the first of the rows.
     x: &'a [[f32; BLOCK]],
@@ -151,8 +151,8 @@ impl Kernel for QuantizeTiles<'_> {
     }
 }
 
-/// Quantizes a block: the scale is the largest magnitude over 127, integers are the nearest, ties
-/// to even.
+/// Quantizes a block. The scale is the largest magnitude divided by 127. Values are rounded to the
+/// nearest integer, ties to even.
 ///
 /// A block with infinity or NaN has NaN factors.
 #[inline(always)]
@@ -207,7 +207,7 @@ pub(crate) fn q4_1(values: &[f32; BLOCK]) -> [u8; 20] {
     block
 }
 
-/// Applies `of` to two values. Returns NaN if one of them is NaN.
+/// Returns `of(a, b)`, or NaN if one of the values is NaN.
 fn nan_or(a: f32, b: f32, of: fn(f32, f32) -> f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { of(a, b) }
 }

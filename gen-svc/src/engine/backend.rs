@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::models::{Backend, Precision};
 use crate::weights::TorchTarget;
 
-/// The names of a backend's settings, as the command line has them.
+/// The names of a backend's settings, as spelled on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BackendNames {
     pub(super) device: String,
@@ -55,7 +55,7 @@ fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision
     })
 }
 
-/// Returns the number of compute threads: as configured, or one per core for 0.
+/// Returns the number of compute threads. If 0 is configured, this is one per core.
 pub(super) fn threads(configured: usize) -> usize {
     if configured == 0 { thread::available_parallelism().map_or(1, usize::from) } else { configured }
 }
@@ -101,7 +101,7 @@ pub(super) fn names(backend: Backend) -> BackendNames {
     }
 }
 
-/// Returns the choice that names a libtorch device.
+/// Returns the `--device` value for a libtorch device.
 fn device(device: Device) -> DeviceChoice {
     match device {
         Device::Cuda(index) => DeviceChoice::Cuda(index),

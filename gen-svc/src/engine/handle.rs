@@ -22,8 +22,8 @@ use crate::lifecycle::{Lifecycle, ServerState};
 use crate::models::Model;
 use crate::request::{PreparedRequest, ServedModel};
 
-/// A handle on the engine. After the last one is dropped, running requests finish and the thread
-/// ends.
+/// A handle on the engine. After the last handle is dropped, running requests finish, and then the
+/// thread ends.
 #[derive(Debug, Clone)]
 pub struct Engine {
     commands: Sender<Command>,
@@ -31,8 +31,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine's thread, which loads the model. Returns when requests are accepted, with
-    /// the thread to join at the end.
+    /// Starts the engine's thread, which loads the model. Returns once requests are accepted. The
+    /// result includes the thread, which the caller joins at shutdown.
     ///
     /// # Errors
     /// The model cannot be loaded as configured.
@@ -43,10 +43,10 @@ impl Engine {
         Ok(started)
     }
 
-    /// Starts the engine's thread, with a model that `load` creates there.
+    /// Starts the engine's thread, which calls `load` for its model.
     ///
     /// # Errors
-    /// The error of `load`, or the KV cache cannot be allocated.
+    /// Fails with the error of `load`, or if the KV cache cannot be allocated.
     pub fn start_with(
         config: Config,
         load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
@@ -61,17 +61,18 @@ impl Engine {
     /// accepted.
     ///
     /// # Errors
-    /// As [`start`](Self::start); [`Error::LoadCancelled`] if the server drains meanwhile.
+    /// Fails as [`start`](Self::start) does, and with [`Error::LoadCancelled`] if the server drains
+    /// during the load.
     pub(crate) fn start_loading(config: Config, lifecycle: Lifecycle) -> Result<(Self, JoinHandle<()>), Error> {
         let cancelled = lifecycle.cancellation();
         Self::start_loading_with(config, lifecycle, |config| load::load(config, cancelled))
     }
 
-    /// Starts the engine's thread under a server's lifecycle, with a model that `load` creates
-    /// there.
+    /// Starts the engine's thread under a server's lifecycle. The thread calls `load` for its
+    /// model.
     ///
     /// # Errors
-    /// As [`start_with`](Self::start_with).
+    /// Fails as [`start_with`](Self::start_with) does.
     pub(crate) fn start_loading_with(
         config: Config,
         lifecycle: Lifecycle,
@@ -110,7 +111,7 @@ impl Engine {
         self.shared.limits
     }
 
-    /// Returns the lifecycle that the engine observes, and ends by a failure.
+    /// Returns the lifecycle that the engine observes. The engine sets it to Failed after a panic.
     #[must_use]
     pub fn lifecycle(&self) -> &Lifecycle {
         &self.shared.lifecycle
@@ -126,7 +127,7 @@ impl Engine {
         flushed.await.map_err(|_| self.lost())
     }
 
-    /// Takes a slot in the queue for a request that is still to be prepared.
+    /// Reserves a slot in the queue for a request that is not prepared yet.
     ///
     /// # Errors
     /// The queue is full, or requests are not accepted.
@@ -134,7 +135,8 @@ impl Engine {
         self.shared.reserve()
     }
 
-    /// Queues a request. Dropping the receiver cancels it. Its span is a child of the current one.
+    /// Queues a request. Dropping the receiver cancels the request. The request's span is a child
+    /// of the current span.
     ///
     /// # Errors
     /// The queue is full, or requests are not accepted.
@@ -146,7 +148,7 @@ impl Engine {
         self.submit_to(self.reserve()?, request, deadline)
     }
 
-    /// Queues a request in a slot that was reserved before.
+    /// Queues a request in a reserved slot.
     ///
     /// # Errors
     /// The engine's thread has ended.

@@ -1,5 +1,5 @@
 //! The metrics of the engine. Names and attributes follow OpenTelemetry's conventions for
-//! generative AI where these have one. All others start with `tandem.`.
+//! generative AI if these define one. All other names start with `tandem.`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use tandem_common::telemetry::meter;
 use super::event::Timings;
 use crate::cache::{BLOCK, Usage};
 
-/// Upper bounds of buckets: the conventions' bounds, with finer ones below, for small models.
+/// Upper bounds of buckets: the conventions' bounds and, for small models, smaller bounds below
+/// them.
 const FIRST_TOKEN_SECONDS: [f64; 19] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 const PER_TOKEN_SECONDS: [f64; 16] =
@@ -27,7 +28,7 @@ const USAGE_TOKENS: [f64; 11] =
 pub struct Gauges {
     /// Requests that wait in the queue.
     pub queued: usize,
-    /// Outputs that are generated.
+    /// Outputs that are being generated.
     pub running: usize,
     /// Tokens generated since the start, for all requests.
     pub tokens: u64,
@@ -74,7 +75,7 @@ impl EngineMetrics {
             ),
             per_token: seconds(
                 "gen_ai.server.time_per_output_token",
-                "Mean time per token of a request after the first.",
+                "Mean time per output token of a request, without the first token.",
                 &PER_TOKEN_SECONDS,
             ),
             request: seconds(
@@ -91,7 +92,7 @@ impl EngineMetrics {
             cached: count("tandem.engine.cached_tokens", "Prompt tokens found in the prefix cache."),
             outputs: count(
                 "tandem.engine.outputs",
-                "Ended outputs, by finish reason. Requests rejected in the queue have none.",
+                "Ended outputs, by finish reason. A request that is rejected in the queue has no outputs.",
             ),
             resumed: count("tandem.engine.resumed", "Requests that resume an output of another replica."),
         }
@@ -137,7 +138,7 @@ impl EngineMetrics {
     }
 }
 
-/// The source of the current gauges. None: the engine is dropped.
+/// The source of the current gauges. It returns None once the engine is dropped.
 type Source = Arc<dyn Fn() -> Option<Gauges> + Send + Sync>;
 
 /// Registers the instruments that observe the gauges of an engine.

@@ -18,7 +18,8 @@ use crate::output::{Matched, OutputPipeline, Step, TextSegment, push_segment};
 use crate::request::PreparedRequest;
 use crate::sampling::{Logprobs, Sampler};
 
-/// Prompt tokens per step while all their logits are computed, which take much memory.
+/// Maximum number of prompt tokens per step if the logits of all of them are computed. These logits
+/// need much memory.
 const MAX_PROMPT_LOGIT_ROWS: usize = 32;
 
 /// The order of sequences: by priority, then by arrival, then by output.
@@ -30,19 +31,23 @@ pub(super) struct Sequence {
     pub(super) request: RequestId,
     priority: i32,
     output: u32,
-    /// True for the first output of its request, which alone reports on the prompt.
+    /// True for the first output of its request. Only this output reports the prompt's
+    /// log-probabilities.
     is_first: bool,
-    /// The span `prefill` once the sequence has left the queue, then `decode`.
+    /// The span of the current phase: `prefill` once the sequence has left the queue, then
+    /// `decode`, and `preempted` between them after a preemption.
     phase: Span,
     is_decoding: bool,
     /// The prompt and the generated tokens.
     ids: Arc<Vec<u32>>,
-    /// Tokens whose keys and values are computed.
+    /// Number of tokens whose keys and values are computed.
     computed: usize,
     pub(super) table: BlockTable,
-    /// Prompt tokens whose log-probabilities were sent. The first has none.
+    /// Number of prompt tokens whose log-probabilities were sent. The first token of a prompt has
+    /// no log-probability.
     reported: usize,
-    /// Made when the sequence first leaves the queue, so that a queued one takes little memory.
+    /// Created when the sequence first leaves the queue, so that a queued sequence needs little
+    /// memory.
     writer: Option<Writer>,
 }
 
@@ -101,7 +106,8 @@ impl Sequence {
         self.priority
     }
 
-    /// Returns true if another output of the request is to compute the prompt first.
+    /// Returns true if the first output of the request must compute the prompt before this output
+    /// starts.
     pub(super) fn awaits_sibling(&self, state: &RequestState) -> bool {
         !self.is_first && !state.is_prefilled()
     }
@@ -121,7 +127,7 @@ impl Sequence {
         self.computed + count
     }
 
-    /// Takes the blocks of the prefix cache that hold the first tokens.
+    /// Finds the blocks of the prefix cache that contain the first tokens, and references them.
     pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
         if self.reports_prompt(state) {
             return;
@@ -130,7 +136,7 @@ impl Sequence {
         self.computed = self.table.capacity();
     }
 
-    /// Leaves the queue.
+    /// Records that the sequence has left the queue.
     pub(super) fn start(&mut self, state: &mut RequestState) {
         self.writer(&state.request);
         let (output, cached) = (i64::from(self.output), attribute_count(self.computed));
@@ -150,18 +156,19 @@ impl Sequence {
         self.writer.as_mut().map(|writer| writer.pipeline.finish()).unwrap_or_default()
     }
 
-    /// Returns how many alternatives to report for each prompt token, if they are requested.
+    /// Returns the number of alternatives to report for each prompt token, or None if they are not
+    /// requested of this output.
     fn prompt_logprobs(&self, state: &RequestState) -> Option<u32> {
         state.request.returns.prompt_logprobs.filter(|_| self.is_first)
     }
 
-    /// Returns true if log-probabilities of the prompt are still to be sent. The prefix cache has
-    /// none.
+    /// Returns true if log-probabilities of the prompt must still be sent. The prefix cache does
+    /// not contain them.
     fn reports_prompt(&self, state: &RequestState) -> bool {
         self.prompt_logprobs(state).is_some() && self.reported < state.request.prompt_tokens
     }
 
-    /// Releases the blocks. Evicted ones are computed again.
+    /// Releases the blocks. If a block is evicted, its tokens are computed again.
     pub(super) fn release(&mut self, pool: &mut BlockPool) {
         pool.release(&mut self.table);
         self.computed = 0;
@@ -175,7 +182,7 @@ impl Sequence {
         self.is_decoding = false;
     }
 
-    /// Returns how many tokens one step may compute at most.
+    /// Returns the maximum number of tokens that one step may compute.
     pub(super) fn step_limit(&self, state: &RequestState) -> usize {
         if self.reports_prompt(state) { MAX_PROMPT_LOGIT_ROWS.min(self.pending()) } else { self.pending() }
     }
@@ -291,7 +298,7 @@ impl Sequence {
         false
     }
 
-    /// Completes `tokens`, a delta without text, with the `segments` that its tokens brought.
+    /// Completes `tokens`, a delta without text, with `segments`, the text of its tokens.
     fn delta(&mut self, request: &PreparedRequest, mut segments: Vec<TextSegment>, tokens: Delta) -> Delta {
         if let Some(writer) = self.writer.as_mut().filter(|_| request.extraction.is_some()) {
             segments.iter().for_each(|segment| push_segment(&mut writer.whole, segment.clone()));

@@ -13,10 +13,11 @@ use super::shared::Shared;
 use crate::cache::BlockPool;
 use crate::models::{Logits, Model};
 
-/// How often an idle thread looks for a stop.
+/// The interval at which an idle thread checks for a requested stop.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often the thread looks for free channel slots when all sequences wait for their readers.
+/// The interval at which the thread checks for free channel slots while all sequences wait for
+/// their readers.
 const FULL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The state of the thread.
@@ -48,7 +49,7 @@ impl EngineThread {
         thread
     }
 
-    /// Runs until all handles are dropped, or until a stop is requested, and no work is left. After
+    /// Runs until no work is left, and either all handles are dropped or a stop is requested. After
     /// a panic, all current and later requests fail, and the process continues.
     pub(super) fn run(mut self) {
         let _no_grad = tch::no_grad_guard();
@@ -75,7 +76,8 @@ impl EngineThread {
         true
     }
 
-    /// Handles all commands, and waits for one while no sequence exists. Returns false at the end.
+    /// Handles all queued commands. While no sequence exists, waits for a command. Returns false if
+    /// none can arrive.
     fn receive(&mut self) -> bool {
         while self.scheduler.is_empty() {
             match self.commands.recv_timeout(IDLE_POLL_INTERVAL) {
@@ -102,7 +104,8 @@ impl EngineThread {
         }
     }
 
-    /// Ends the sequences of requests that are cancelled, late, or read too slowly.
+    /// Ends the sequences of requests that are cancelled, past their deadline, or read too slowly,
+    /// and all sequences after a stop.
     fn reap_finished(&mut self) {
         let Self { shared, scheduler, reader_patience, .. } = self;
         let is_stopped = shared.lifecycle.is_stopped();

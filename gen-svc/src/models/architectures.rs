@@ -44,8 +44,8 @@ pub(super) fn find(name: &str) -> Result<&'static Architecture, Error> {
     })
 }
 
-/// Finds the architecture of a GGUF file: its name in transformers, and its names in GGUF. A row
-/// with a condition precedes a row without one.
+/// Returns the architecture of a GGUF file: its name in transformers, and its description for GGUF.
+/// A row with a condition precedes a row without one.
 ///
 /// An unknown architecture keeps its name, so that the error for it contains the name.
 pub(super) fn of_gguf(header: &GgufHeader) -> Result<(&str, GgufArchitecture), Error> {

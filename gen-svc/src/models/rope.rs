@@ -1,18 +1,18 @@
 //! The rotary embeddings that a config describes. Reference: transformers,
 //! `modeling_rope_utils.py`.
 //!
-//! transformers 5 writes `rope_parameters`, one for all layers or one per type of layer. Earlier
-//! versions wrote `rope_theta` and `rope_scaling`.
+//! transformers 5 writes `rope_parameters`: one section for all layers, or one section per type of
+//! layer. Earlier versions wrote `rope_theta` and `rope_scaling`.
 
 use super::config::{Config, ConfigError, unsupported};
 use super::decoder::{Llama3, Rope};
 
-/// The settings of a rotary embedding: their names in the config, and their defaults.
+/// How to read a rotary embedding from a config: the names of its settings, and their defaults.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RopeSetting {
     /// The section of `rope_parameters`, if each type of layer has one.
     pub(super) layer_type: &'static str,
-    /// The older name of the base.
+    /// The name of the base in configs without `rope_parameters`.
     pub(super) theta: &'static str,
     /// The default base.
     pub(super) default_theta: f32,
@@ -52,7 +52,7 @@ impl RopeSetting {
         }
     }
 
-    /// Returns the rotary dimension: how many numbers of a head are rotated.
+    /// Returns the rotary dimension: the number of elements of a head that are rotated.
     fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, ConfigError> {
         const NAME: &str = "partial_rotary_factor";
         let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(1.0);
@@ -85,10 +85,11 @@ fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -
     }
 }
 
-/// Applies Phi's scaling: a divisor for each frequency. There are two sets: for sequences up to the
-/// original context length, and for longer sequences. transformers changes the set when a sequence
-/// exceeds the original length, and computes the whole sequence again. Here the model's context
-/// length decides once, as in llama.cpp and vLLM: keys must not depend on later tokens.
+/// Applies Phi's scaling: a divisor for each frequency. There are two sets of divisors: one for
+/// sequences up to the original context length, and one for longer sequences. transformers changes
+/// the set when a sequence exceeds the original length, and computes the whole sequence again.
+/// Here, as in llama.cpp and vLLM, the model's context length selects the set once, because keys
+/// must not depend on later tokens.
 fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
     const ORIGINAL: &str = "original_max_position_embeddings";
     let context = config.size("max_position_embeddings")?;

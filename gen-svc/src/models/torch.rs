@@ -86,7 +86,7 @@ impl TorchDecoder {
         })
     }
 
-    /// `[T, E]`, before the last norm.
+    /// Returns the hidden states `[T, E]`, before the final norm.
     fn hidden(&self, runs: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
         let ids: Vec<i64> = runs.iter().flat_map(|run| run.tokens).map(|&id| i64::from(id)).collect();
         let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.target.device)?;
@@ -133,7 +133,7 @@ impl Layer {
         self.add(&x, fed, self.after_feed_forward.as_ref())
     }
 
-    /// Adds a branch.
+    /// Adds the output of attention or feed-forward to `x`, after its norm if the model has one.
     fn add(&self, x: &Tensor, branch: Tensor, norm: Option<&RmsNorm>) -> Result<Tensor, Error> {
         let branch = norm.map_or(Ok(branch.shallow_clone()), |norm| norm.forward(&branch))?;
         Ok(x.f_add(&scaled(branch, self.residual_scale)?)?)

@@ -1,9 +1,9 @@
 //! Finds stop strings and reasoning markers in the bytes of an output, and holds back only bytes
 //! that may become one.
 //!
-//! The string that ends first is found, so that the result does not depend on later bytes. Of
-//! strings that end at the same byte, a stop string precedes a marker, and a longer string a
-//! shorter.
+//! The scan finds the string that ends first, so that the result does not depend on later bytes. If
+//! several strings end at the same byte, a stop string wins over a marker, then the longest string
+//! wins.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub struct Scanner {
     /// The number of leading stop strings whose text is released when the string is found.
     shown: usize,
     markers: Search,
-    /// Bytes that may become a stop string or a marker: as many as the deeper of the two searches
-    /// has matched, without the start of a marker at the end of the prompt.
+    /// Bytes that may become a stop string or a marker. Their count is the longer partial match of
+    /// the two searches. Bytes of a match that began in the prompt are not among them.
     held: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ impl Scanner {
         Self { stops, shown, markers, held: Vec::new() }
     }
 
-    /// Takes more bytes, up to the first string that they complete.
+    /// Scans more bytes, up to the end of the first string that they complete.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Scanned<'a> {
         for (at, &byte) in bytes.iter().enumerate() {
             self.held.push(byte);
@@ -72,7 +72,7 @@ impl Scanner {
         std::mem::take(&mut self.held)
     }
 
-    /// Searches for other markers in later bytes.
+    /// Replaces the markers to search for in later bytes.
     pub fn look_for(&mut self, markers: &Arc<StringSet>) {
         self.markers = Search::new(markers);
     }

@@ -31,7 +31,7 @@ impl TokenAction {
     }
 }
 
-/// The action of every token id, by the output policy and the tokenizer.
+/// The actions of token ids. They follow from the output policy and the tokenizer.
 #[derive(Debug, Clone)]
 pub struct TokenActions {
     end: HashSet<u32>,

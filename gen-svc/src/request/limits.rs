@@ -1,11 +1,11 @@
 //! The end conditions of an output.
 
-/// The end conditions of an output, all with a value.
+/// The end conditions of an output, with defaults applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// The most new tokens: at least 1, at most the rest of the context.
+    /// The maximum number of new tokens. At least 1, at most the rest of the context.
     pub max_new_tokens: usize,
-    /// The number of tokens before which no token may end the output.
+    /// The minimum number of new tokens. No earlier token may end the output.
     pub min_new_tokens: usize,
     /// The request's stop strings, then those of the output spec.
     pub stop_strings: Vec<String>,

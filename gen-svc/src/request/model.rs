@@ -13,9 +13,9 @@ pub struct ServedModel {
     pub id: String,
     /// The architecture, such as `llama`.
     pub architecture: String,
-    /// The most tokens of prompt and output together.
+    /// The maximum number of tokens of prompt and output together.
     pub context_length: usize,
-    /// The most tokens of a prompt.
+    /// The maximum number of tokens of a prompt.
     pub max_prompt_tokens: usize,
     /// The size of the vocabulary. Token ids are below it.
     pub vocabulary_size: usize,
@@ -36,7 +36,7 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
-    /// Fails if requests that name `id` are for another model. An empty id names the served model.
+    /// Fails if `id` names another model. An empty id names the served model.
     ///
     /// # Errors
     /// [`Error::ModelNotFound`].

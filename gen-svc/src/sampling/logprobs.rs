@@ -1,19 +1,19 @@
-//! The probabilities of tokens by the model's unchanged logits.
+//! Log-probabilities of tokens, computed from the model's unchanged logits.
 
 use tandem_kernels::IsaLevel;
 use tandem_kernels::vocab;
 
-/// Natural logarithms of probabilities at one position.
+/// Log-probabilities (natural logarithm) at one position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logprobs {
     /// The logarithm of the token's probability.
     pub logprob: f32,
-    /// The most likely tokens and their logarithms, in descending order.
+    /// The most likely tokens and their log-probabilities, in descending order.
     pub top: Vec<(u32, f32)>,
 }
 
 impl Logprobs {
-    /// Computes the logarithms of the token `id` and of the `count` most likely tokens.
+    /// Computes the log-probabilities of the token `id` and of the `count` most likely tokens.
     #[must_use]
     pub fn new(logits: &[f32], id: u32, count: usize) -> Self {
         let total = vocab::log_sum_exp(IsaLevel::detect(), logits);
@@ -23,8 +23,8 @@ impl Logprobs {
     }
 }
 
-/// Returns the `count` most likely tokens in descending order; of equal tokens, the smaller id
-/// first.
+/// Returns the `count` most likely tokens in descending order. Of equally likely tokens, the
+/// smaller id comes first.
 fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
     let level = IsaLevel::detect();
     let mut found = Vec::new();

@@ -13,7 +13,7 @@ use crate::error::Error;
 macro_rules! with_sampling_parameters {
     ($callback:ident) => {
         $callback! {
-            /// Divides the logits. 0 takes the most likely token.
+            /// Divides the logits. 0 selects the most likely token.
             temperature: f32 = 1.0, Range::from_to(0.0, 100.0),
                 |model| if model.do_sample == Some(false) { Some(0.0) } else { model.temperature };
             /// Keeps the K most likely tokens, and ties with the last of them. 0 keeps all.
@@ -21,13 +21,14 @@ macro_rules! with_sampling_parameters {
             /// Keeps the smallest set of most likely tokens whose probabilities reach this. 1 keeps
             /// all.
             top_p: f32 = 1.0, Range::above(0.0, 1.0), |model| model.top_p;
-            /// Drops tokens less likely than this share of the most likely token. 0 keeps all.
+            /// Drops tokens whose probability is below this share of the most likely token's
+            /// probability. 0 keeps all.
             min_p: f32 = 0.0, Range::from_to(0.0, 1.0), |model| model.min_p;
             /// Keeps the tokens whose information is nearest to the expected information, until
             /// their probabilities reach this. 1 keeps all.
             typical_p: f32 = 1.0, Range::above(0.0, 1.0), |model| model.typical_p;
-            /// Divides the positive logits of tokens in prompt and output, and multiplies the
-            /// negative. 1 changes nothing.
+            /// Divides positive and multiplies negative logits of tokens in prompt and output. 1
+            /// changes nothing.
             repetition_penalty: f32 = 1.0, Range::above(0.0, 100.0), |model| model.repetition_penalty;
             /// Subtracted from the logits of tokens in the output. 0 changes nothing.
             presence_penalty: f32 = 0.0, Range::from_to(-2.0, 2.0), |_| None;
@@ -54,7 +55,7 @@ macro_rules! define {
             pub seed: Option<u64>,
         }
 
-        /// The sampling parameters of an output, all with a value.
+        /// The sampling parameters of an output, with defaults applied.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Sampling {
             $($(#[$doc])+ pub $name: $type,)+
@@ -70,7 +71,7 @@ macro_rules! define {
         pub const PARAMETER_NAMES: &[&str] = &[$(stringify!($name)),+];
 
         impl Sampling {
-            /// Draws from the model's own distribution.
+            /// Samples from the unchanged distribution of the model.
             pub const NEUTRAL: Self = Self { $($name: $neutral,)+ logit_bias: Vec::new(), n: 1, seed: 0 };
         }
 
@@ -87,7 +88,7 @@ macro_rules! define {
                 Ok(())
             }
 
-            /// Completes the parameters: with the model's, then with neutral values.
+            /// Fills unset parameters with the model's defaults, then with neutral values.
             pub(crate) fn resolve_defaults(self, model: &Self) -> Sampling {
                 Sampling {
                     $($name: self.$name.or(model.$name).unwrap_or(Sampling::NEUTRAL.$name),)+
@@ -103,7 +104,7 @@ macro_rules! define {
 with_sampling_parameters!(define);
 
 impl Sampling {
-    /// Takes the most likely token of the model's own distribution.
+    /// Selects the most likely token of the model's unchanged distribution.
     pub const GREEDY: Self = {
         let mut sampling = Self::NEUTRAL;
         sampling.temperature = 0.0;
@@ -148,7 +149,7 @@ impl Range {
         Self { least, most, includes_least: false }
     }
 
-    /// Fails if there is a value and it is out of range.
+    /// Fails if a value is set and out of range.
     pub(crate) fn check<T: Copy + Display + Into<f64>>(self, field: &str, value: Option<T>) -> Result<(), Error> {
         match value {
             Some(value) if !self.contains(value.into()) => {

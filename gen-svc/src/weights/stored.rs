@@ -1,4 +1,4 @@
-//! Tensors as their file stores them.
+//! Tensors in the format of their file.
 
 use tandem_model_files::artifacts::gguf::GgmlType;
 
@@ -20,7 +20,7 @@ pub struct Stored<'a> {
     pub dtype: GgmlType,
     /// The dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// The data, whose length follows from shape and dtype. Not aligned.
+    /// The data, not aligned. Its length follows from shape and dtype.
     pub bytes: &'a [u8],
     /// The order of the rows.
     pub order: RowOrder,
@@ -40,13 +40,13 @@ pub enum RowOrder {
 }
 
 impl<'a> Stored<'a> {
-    /// Returns true if each value is stored by itself, as a float.
+    /// Returns true if the elements are floats, not quantized blocks.
     #[must_use]
     pub fn is_float(&self) -> bool {
         matches!(self.dtype, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
     }
 
-    /// Returns the bytes of each row, in the model's order.
+    /// Returns the bytes of each row. The rows are in the model's order.
     pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
         let Self { bytes, order, .. } = *self;
         let count = self.shape.first().copied().unwrap_or(1).max(1);
@@ -67,8 +67,11 @@ impl<'a> Stored<'a> {
         Ok(values)
     }
 
-    /// Fails if the tensor has another shape or a type that cannot be read.
-    pub(super) fn check(&self, shape: &[usize]) -> Result<(), Error> {
+    /// Checks the tensor against the shape that the model expects.
+    ///
+    /// # Errors
+    /// The tensor has another shape, its rows cannot have its order, or its type cannot be read.
+    pub fn check(&self, shape: &[usize]) -> Result<(), Error> {
         if self.shape != shape || !self.order.fits(shape.first().copied().unwrap_or(0)) {
             let whole = |shape: &[usize]| shape.iter().map(|&dim| dim as i64).collect();
             let (expected, found) = (whole(shape), whole(&self.shape));
@@ -93,7 +96,7 @@ impl RowOrder {
         }
     }
 
-    /// Returns the index among `count` stored rows of a row of the model.
+    /// Returns the index of a model's row among `count` stored rows.
     fn stored(self, row: usize, count: usize) -> usize {
         match self {
             Self::AsIs => row,

@@ -1,4 +1,4 @@
-//! One adapter applied to one model, with the facts that follow from the pair.
+//! One adapter applied to one model, with the control tokens and the output spec of the pair.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,14 +8,14 @@ use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 
-/// An adapter's prompts for one model: their control tokens, and how the model's output is read.
-/// Both are computed at first use.
+/// The facts about an adapter's prompts for one model: the control tokens and the output spec. Both
+/// are computed at first use.
 #[derive(Debug)]
 pub struct PromptFormat {
     /// The adapter.
     pub adapter: Adapter,
     model: Arc<Model>,
-    /// The output specification of the model under any adapter.
+    /// The part of the model's output spec that is the same for every adapter.
     model_output: Arc<OutputSpec>,
     output_spec: OnceLock<Arc<OutputSpec>>,
     control_tokens: OnceLock<ControlTokenFinder>,
@@ -26,7 +26,7 @@ impl PromptFormat {
         Self { adapter, model, model_output, output_spec: OnceLock::new(), control_tokens: OnceLock::new() }
     }
 
-    /// Returns how the model's output for these prompts is read.
+    /// Returns the output spec for these prompts.
     #[must_use]
     pub fn output_spec(&self) -> Arc<OutputSpec> {
         let made = || Arc::new(self.model_output.with_adapter(&self.adapter, &self.model));

@@ -18,7 +18,7 @@ use crate::output_spec::OutputSpec;
 pub struct ServedModel {
     /// The model.
     pub model: Arc<Model>,
-    /// The adapter of requests that pin none.
+    /// The adapter for requests that pin no adapter.
     pub adapter: ResolvedAdapter,
     /// Every adapter of the registry, in order of precedence.
     formats: Vec<Arc<PromptFormat>>,
@@ -34,14 +34,15 @@ pub struct ResolvedAdapter {
     /// True if the request or the model's settings name the adapter. A pinned adapter always
     /// renders, also with images.
     pub is_pinned: bool,
-    /// True if nothing identifies the model's format, so that the likeliest adapter was selected.
+    /// True if no adapter is known to match the model's format. The best guess was then selected.
     pub is_guess: bool,
 }
 
-/// The outcome of an adapter choice, for people.
+/// The outcome of an adapter choice, with reasons as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolution {
-    /// The adapter's name. None: no adapter renders the request, which becomes HF messages.
+    /// The adapter's name. None if no adapter renders the request. The response then has HF
+    /// messages.
     pub adapter: Option<&'static str>,
     /// The reason for the choice.
     pub reason: String,
@@ -61,7 +62,7 @@ impl ServedModel {
     /// Loads the model at `path` with default settings and every adapter.
     ///
     /// # Errors
-    /// As [`Self::load_with`].
+    /// Fails as [`Self::load_with`] does.
     pub fn load(path: &Path) -> Result<Self, CatalogError> {
         Self::load_with(path, &Settings::default(), &Registry::default())
     }
@@ -77,7 +78,7 @@ impl ServedModel {
         let failed = |source| CatalogError::Adapter { path: path.to_owned(), source: Box::new(source) };
         let served = Self::new(model, settings.adapter.as_deref(), registry).map_err(failed)?;
         match template_error {
-            // A family's encoder never reads the template that the model may ship.
+            // A family's encoder never reads a template of the model.
             Some(error) if served.adapter.adapter().kind != Kind::Family => Err(error.into()),
             _ => Ok(served),
         }
@@ -95,7 +96,7 @@ impl ServedModel {
         Ok(Self { model, adapter, formats })
     }
 
-    /// Returns the adapter that renders for the model: the pinned one, else the model's own.
+    /// Returns the pinned adapter, or the model's default adapter if none is pinned.
     ///
     /// # Errors
     /// There is no adapter of the pinned name, or it cannot render for the model.
@@ -126,7 +127,7 @@ fn select(formats: &[Arc<PromptFormat>], model: &Model) -> Result<ResolvedAdapte
     Err(not_found("any", formats))
 }
 
-/// Returns the adapter of that name, which `by` pins.
+/// Returns the adapter with this name. `by` is the source of the pin, for the reason.
 fn pin(formats: &[Arc<PromptFormat>], name: &str, model: &Model, by: &str) -> Result<ResolvedAdapter, Error> {
     let found = formats.iter().find(|format| format.adapter.name == name);
     let format = found.ok_or_else(|| not_found(name, formats))?;

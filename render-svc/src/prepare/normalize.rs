@@ -1,5 +1,5 @@
-//! Rewrites a conversation to the capabilities of a template. Merged messages keep the content of
-//! both.
+//! Rewrites a conversation so that it fits the capabilities of a template. A merged message keeps
+//! the content of all its messages.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct Rewrite {
 pub enum Change {
     /// Consecutive messages of one role became one.
     Merged,
-    /// A system message became a user's.
+    /// A system message became a user message.
     SystemToUser,
 }
 
@@ -34,7 +34,7 @@ impl Rewrite {
         format!("messages[{}]", self.messages.first().copied().unwrap_or_default())
     }
 
-    /// Returns the paths of the first messages, and the number of further ones.
+    /// Returns the paths of the first messages, and the number of further messages.
     fn paths(&self) -> String {
         let named: Vec<_> = self.messages.iter().take(NAMED).map(|i| format!("messages[{i}]")).collect();
         match self.messages.len().saturating_sub(NAMED) {
@@ -52,9 +52,9 @@ const NAMED: usize = 8;
 pub struct Normalized {
     /// The conversation.
     pub conversation: Conversation,
-    /// The change.
+    /// The changes, in the order in which they were made.
     pub rewrites: Vec<Rewrite>,
-    /// For each message, the messages of the request that it consists of.
+    /// For each message, the request's messages from which it was made.
     pub sources: Vec<Vec<Source>>,
 }
 
@@ -71,8 +71,8 @@ impl fmt::Display for Rewrite {
 }
 
 /// Merges consecutive system messages. If the template has no system role, they become user
-/// messages. If turns are strict, consecutive messages of user or assistant are merged too. With
-/// unknown capabilities only the first step is done.
+/// messages. If turns are strict, consecutive messages of user or assistant are merged too. If the
+/// capabilities are unknown, only the first step is done.
 #[must_use]
 pub fn normalize(conversation: Conversation, capabilities: Capabilities) -> Normalized {
     let mut rewrites = Vec::new();
@@ -132,8 +132,8 @@ impl Message {
         self.message.get("role")?.as_str()
     }
 
-    /// Returns true if `next` can be merged into this message. Content that is neither text nor
-    /// blocks cannot be joined, and calls must be a list.
+    /// Returns true if `next` can be merged into this message. Content must be text or blocks, and
+    /// tool calls must be a list.
     fn takes(&self, next: &Self, roles: &[&str]) -> bool {
         let has_calls =
             |message: &Value| message.get("tool_calls").is_none_or(|calls| calls.is_array() || calls.is_null());
@@ -165,7 +165,7 @@ fn merge(messages: Vec<Message>, roles: &[&str], rewrites: &mut Vec<Rewrite>) ->
     merged
 }
 
-/// Returns the number of blocks of a message's content, also if it is converted to blocks.
+/// Returns the number of blocks of a message's content, after the conversion of a text to a block.
 fn block_count(message: &Value) -> usize {
     match content(message) {
         Content::Null | Content::Text("") => 0,
@@ -184,8 +184,8 @@ fn join_message(message: &mut Value, next: Value) {
     }
 }
 
-/// Merges one key of a message. Equal values stay as they are, except content and tool calls, which
-/// are joined.
+/// Merges one key of a message. Equal values are kept once, except content and tool calls, which
+/// are always joined.
 fn join_key(message: &mut Object, key: String, value: Value) {
     let is_said = matches!(key.as_str(), "content" | "tool_calls");
     match message.get_mut(&key) {
@@ -220,8 +220,8 @@ fn join_text(text: &mut String, more: String) {
     }
 }
 
-/// Returns a value as an item of a list. Among blocks, text becomes a block, and an empty text no
-/// item.
+/// Returns a value as an item of a list. In a list of blocks, a text becomes a block, and an empty
+/// text is dropped.
 fn item(value: Value, is_content: bool) -> Option<Value> {
     match value {
         Value::String(text) if is_content => (!text.is_empty()).then(|| text_block(&text)),
@@ -246,7 +246,8 @@ fn marked(text: &str) -> String {
     format!("[System]: {text}")
 }
 
-/// Writes the mark into the first block if that is text, else before it.
+/// Adds the mark `[System]: ` to the first block if it is a text block, else as a text block before
+/// it.
 fn marked_blocks(mut blocks: Vec<Value>) -> Value {
     match blocks.first_mut().and_then(|block| block.get_mut("text")) {
         Some(Value::String(text)) => *text = marked(text),

@@ -1,5 +1,5 @@
-//! Compares Tandem with its alternatives, each pair in one run on the same cases. Every printed
-//! figure is measured in that run.
+//! Compares Tandem with its alternatives. One run measures both on the same cases, and prints only
+//! figures from this run.
 
 mod child;
 mod gateway;

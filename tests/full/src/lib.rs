@@ -17,7 +17,7 @@ pub struct Generation {
     pub running: Running,
     /// The address of its control service.
     pub control: SocketAddr,
-    /// Its engine, for its gauges.
+    /// The service's engine, from which tests read gauges.
     pub engine: Engine,
     /// The model's tokenizer.
     pub tokenizer: Tokenizer,

@@ -1,4 +1,4 @@
-//! A model that computes nothing: the logits of letters follow from the previous token and the
+//! A mock model without weights. It derives the logits of letters from the previous token and the
 //! position.
 
 use std::thread;
@@ -14,7 +14,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 const CONTEXT: usize = 4096;
 
-/// Logits for the tokens that are one letter. No other token is sampled.
+/// The mock model. Only tokens of one letter get logits, so no other token is sampled.
 #[derive(Debug)]
 struct Letters {
     ids: Vec<u32>,
@@ -23,7 +23,7 @@ struct Letters {
     step: Duration,
 }
 
-/// Returns the mock model with the tokenizer of the configured one.
+/// Returns the mock model with the configured model's tokenizer.
 pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<dyn Model>), Error> {
     let artifacts = Artifacts::load(&config.model)?;
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);

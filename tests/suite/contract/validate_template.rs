@@ -1,4 +1,4 @@
-//! ValidateTemplate, and Render's warnings about a conversation that a template shows only in part.
+//! ValidateTemplate, and Render's warnings if a template ignores parts of a conversation.
 
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::render::v1 as pb;
@@ -43,8 +43,8 @@ async fn a_valid_template_tells_what_it_takes() {
     assert_eq!(info.sha256.len(), 64);
 }
 
-/// Returns a template's warnings for a conversation with tools, documents, two arguments and a
-/// call.
+/// Returns the warnings of rendering a template for a conversation with tools, documents, two
+/// template arguments and a tool call.
 async fn warnings(template: &str, arguments_json: &str) -> Vec<(pb::WarningCode, String)> {
     let (_service, mut client) = serve(template).await;
     let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json: arguments_json.to_owned() };

@@ -114,7 +114,8 @@ fn an_output_that_is_whole_with_its_last_token_has_ended() {
 
 #[test]
 fn every_output_and_every_restart_follows_the_grammar() {
-    // The memory fits one and a half requests: some are preempted in the middle of their grammar.
+    // The KV cache has room for one and a half requests, so some are preempted in the middle of
+    // their output.
     let engine = engine(|config| config.kv_memory = Some(48 * 16 * 2 * 30 * 3 * 64 * 4));
     let mut several = request(Grammar::Regex("([a-z]{4} ){40}".to_owned()), 3);
     several.sampling.n = Some(4);

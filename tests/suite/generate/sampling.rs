@@ -1,5 +1,5 @@
-//! Sampling from logits, compared with transformers 5.23 (`generation/logits_process.py`): the same
-//! processors in the order of `generate`, on the same logits.
+//! Sampling from logits, compared with transformers 5.23 (`generation/logits_process.py`). The
+//! expected values come from its processors, in the order of `generate`, on the same logits.
 
 use gen_svc::error::Error;
 use gen_svc::sampling::{Logprobs, Sampler, Sampling, distribution, uniform};
@@ -57,7 +57,8 @@ fn a_nucleus_of_any_size_is_found() {
         [(0.5, 1.0, 1733, 43_358_031), (0.95, 3.0, 22_289, 557_260_505), (0.95, 10.0, 43_070, 1_076_779_185_u64)]
     {
         let kept = distribution(&Sampling { top_p, temperature, ..OFF }, &[], &[], &logits).expect("finite");
-        // Sums in f32 over many tokens differ by a few of the least likely tokens at the border.
+        // The sums are in f32, so a few of the least likely tokens at the limit of top-p may
+        // differ.
         assert!(kept.len().abs_diff(count) <= 8, "{} kept, not {count}", kept.len());
         let total: u64 = kept.iter().map(|(id, _)| u64::from(*id)).sum();
         assert!(total.abs_diff(sum) <= 8 * 50_000);
@@ -65,7 +66,7 @@ fn a_nucleus_of_any_size_is_found() {
     }
 }
 
-/// The first value of SplitMix64 from seed 0 is in its reference: 0xe220a8397b1dcdaf. The other
+/// The reference of SplitMix64 states its first value for seed 0: 0xe220a8397b1dcdaf. The other
 /// values were computed with Python integers.
 #[test]
 fn random_numbers_depend_on_seed_output_and_position_alone() {

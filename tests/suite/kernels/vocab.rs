@@ -1,9 +1,10 @@
-//! Passes over a row of logits.
+//! Kernels that process one row of logits.
 
 use super::{Random, bits, check_close};
 use tandem_kernels::{IsaLevel, vocab};
 
-/// Lengths that end within a vector, within four vectors, and after thousands.
+/// Lengths shorter than a vector, of one vector, longer than four vectors, and of a whole
+/// vocabulary.
 const LENGTHS: [usize; 6] = [1, 7, 8, 33, 1_000, 49_152];
 
 fn logits(length: usize) -> Vec<f32> {

@@ -1,4 +1,4 @@
-//! Typed blocks: the form in which templates see each kind.
+//! Typed blocks: the JSON that templates read for each kind.
 
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
@@ -92,8 +92,8 @@ async fn a_block_that_the_template_never_mentions_is_refused_by_name() {
     assert_eq!(prompt(client.render(request(audio())).await.expect("renders").into_inner()), "a<audio>");
 }
 
-/// Returns a typed conversation: a question in blocks, a call with arguments in this JSON, and the
-/// tool's answer.
+/// Returns a typed conversation: a question in blocks, a tool call with these arguments, and the
+/// tool's result.
 fn called(arguments_json: &str) -> chat::Conversation {
     let call =
         chat::ToolCall { id: Some("c".to_owned()), name: "f".to_owned(), arguments_json: arguments_json.to_owned() };

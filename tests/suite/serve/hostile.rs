@@ -19,7 +19,8 @@ use tonic::codegen::Bytes;
 use tonic::transport::Endpoint;
 
 const METHOD: &str = "/tandem.render.v1.RenderService/Tokenize";
-/// More memory than a service of this size needs with the maximum number of running calls.
+/// An upper bound for memory in bytes. It is more than the service needs with the maximum number of
+/// running calls.
 const MEMORY: u64 = 192 << 20;
 
 /// A service in a separate process, and an honest caller that sends requests during the whole
@@ -81,7 +82,7 @@ fn request(address: SocketAddr) -> http::request::Builder {
         .header("te", "trailers")
 }
 
-/// Reads until the other side closes the connection, or until a timeout.
+/// Reads until the service closes the connection, or until a timeout.
 async fn read_out(stream: &mut TcpStream) {
     let mut bytes = [0; 4096];
     let read = async { while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {} };
@@ -125,8 +126,8 @@ async fn ten_thousand_calls_without_a_message() {
                 assert!(answer.headers().contains_key("grpc-status"), "an error at once");
                 failures += 1;
             }
-            // The client sent more streams than one connection may have, before the server's
-            // settings arrived.
+            // The client opened more streams than a connection may have before it received the
+            // service's settings.
             Err(error) => assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM), "{error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! No crate has modules that import each other in a circle.
+//! No crate has modules that import each other, directly or through others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 /// Folders that are not part of the source.
 const SKIPPED_FOLDERS: [&str; 4] = ["target", ".tandem", ".git", "fuzz"];
 
-/// Finds the root file of every crate below a folder: `src/lib.rs`, else `src/main.rs`, beside a
-/// Cargo.toml.
+/// Finds the root file of every crate below a folder. It is `src/lib.rs`, else `src/main.rs`, in a
+/// folder with a Cargo.toml.
 fn roots(folder: &Path) -> Vec<PathBuf> {
     let candidates = ["src/lib.rs", "src/main.rs"].map(|name| folder.join(name));
     let mut found: Vec<PathBuf> = candidates.into_iter().filter(|path| path.is_file()).take(1).collect();

@@ -1,5 +1,6 @@
-//! A real Envoy, configured by `deploy/envoy.yaml`, in front of three services of each tier. In
-//! each tier one service drains and one is killed. `cargo xtask test` fetches Envoy.
+//! A real Envoy, configured by `deploy/envoy.yaml`, balances calls over three render services and
+//! three generation services. Of each kind, one service drains and one is killed. `cargo xtask
+//! test` fetches Envoy.
 
 use std::fmt::Debug;
 use std::fs;
@@ -27,7 +28,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-/// Far longer than any step of this test takes.
+/// A timeout that is far longer than any step of this test.
 const A_WHILE: Duration = Duration::from_secs(120);
 /// The pause between two calls of one caller.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -90,7 +91,7 @@ impl Port {
         format!("http://{}", self.address)
     }
 
-    /// Returns a function that makes connections. Each connects at its first use.
+    /// Returns a function that creates channels. Each channel connects at its first use.
     fn channel(&self) -> impl Fn() -> Channel + use<> {
         let endpoint = Endpoint::from_shared(self.uri()).expect("an address");
         move || endpoint.connect_lazy()
@@ -127,7 +128,7 @@ impl Envoy {
         Self { child, admin, _folder: folder }
     }
 
-    /// Returns the lines of Envoy's state of the services: `TIER::ADDRESS::WHAT::VALUE`.
+    /// Returns the lines of Envoy's page about the services: `TIER::ADDRESS::NAME::VALUE`.
     async fn knows(&self) -> Vec<String> {
         let mut stream = TcpStream::connect(self.admin).await.expect("it listens");
         let request = b"GET /clusters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n";
@@ -165,7 +166,7 @@ fn told_address(file: &Path) -> Option<SocketAddr> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Returns the result of `look` as soon as there is one.
+/// Calls `look` until it returns a result. Fails after [`A_WHILE`].
 async fn soon<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -177,7 +178,7 @@ async fn soon<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-/// Envoy and the services behind it.
+/// Envoy and the services to which it forwards calls.
 struct Site {
     envoy: Envoy,
     rendering: Vec<Process>,
@@ -281,9 +282,9 @@ impl Caller {
 struct Callers(Vec<Caller>);
 
 impl Callers {
-    /// Returns the number of calls that failed since the last check. Each caller has at most one
-    /// failed call, which was already being answered. Envoy breaks calls off with INTERNAL.
-    /// Streamed answers report ABORTED, to distinguish them from rejected calls.
+    /// Returns the number of calls that failed since the last check. Panics if a caller has more
+    /// than one failed call, or if a call failed before its answer began. Envoy ends a broken call
+    /// with INTERNAL. A broken stream reports ABORTED, to distinguish it from a rejected call.
     fn broken(&self) -> usize {
         let is_cut = |status: &Status| matches!(status.code(), Code::Internal | Code::Aborted);
         let broken = |caller: &Caller| {
@@ -405,7 +406,8 @@ async fn behind_envoy_a_drain_breaks_nothing_and_a_kill_only_what_was_being_answ
     site.rendering.remove(victim).kill();
     site.settles([1, 1]).await;
     load.goes_on().await;
-    // A render may lack only its trailers. Then a retry at another service is no longer possible.
+    // A render's answer may be complete except for its trailers. Envoy then cannot retry it at
+    // another service.
     let [renders, tasks, none] = load.broken();
     assert_eq!(none, 0, "streams when a render service is killed");
 

@@ -1,5 +1,5 @@
-//! Text to ids and back: the default model's tokenizer compared with its goldens, and small
-//! tokenizers made by these tests.
+//! Encoding and decoding: the default model's tokenizer, compared with goldens, and small
+//! tokenizers that these tests make.
 
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
@@ -70,8 +70,8 @@ fn an_unknown_id_is_refused_by_number() {
     error_texts::check("tokenizer/unknown-id", &error.to_string());
 }
 
-/// Returns the tokenizer part of a GGUF header over the letters a and b, the space, and two further
-/// tokens.
+/// Returns the tokenizer part of a GGUF header whose vocabulary has the letters a and b, the space,
+/// and two further tokens.
 fn header(pre: &str, merges: &[&str]) -> File {
     File::new()
         .text("tokenizer.ggml.model", "gpt2")

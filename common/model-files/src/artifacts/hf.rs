@@ -17,8 +17,8 @@ pub(super) const MAX_TOKENIZER_BYTES: u64 = 512 << 20;
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 
-/// The named special tokens of transformers, in its order. The model's own, such as `image_token`,
-/// follow.
+/// The special tokens that transformers names, in its order. Tokens that only the model names, such
+/// as `image_token`, come after them.
 const NAMED: &[&str] = &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 type Object = Map<String, Value>;
@@ -44,7 +44,8 @@ pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
     })
 }
 
-/// `models--org--repo/snapshots/<revision>` is how Hugging Face's cache stores `org/repo`.
+/// Returns the model's name: `org/repo` for the folder `models--org--repo/snapshots/<revision>` of
+/// Hugging Face's cache, else the folder's name.
 fn name(folder: &Path) -> String {
     let full = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let last = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -115,8 +116,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Reads the chat templates. If there is any template file, those in `tokenizer_config.json` are
-/// ignored.
+/// Reads the chat templates from template files. Without any, reads them from
+/// `tokenizer_config.json`, and if that has none, from `chat_template.json`.
 fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
     let mut templates = Templates { default: read_text(&folder.join(TEMPLATE))?, named: Vec::new() };
     for name in template_names(folder)? {
@@ -178,8 +179,8 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
     Ok(templates)
 }
 
-/// Reads `generation_config.json`. Without an eos id there, takes the one of `config.json`, as
-/// transformers does.
+/// Reads `generation_config.json`. Without an eos id there, the eos id is read from `config.json`,
+/// as in transformers.
 fn generation(folder: &Path, config: &Object) -> Result<GenerationDefaults, ArtifactsError> {
     let generation = read_object(folder, GENERATION_CONFIG)?.unwrap_or_default();
     let eos = generation.get("eos_token_id").filter(|ids| !ids.is_null()).or_else(|| config.get("eos_token_id"));
@@ -243,4 +244,18 @@ pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("file has {} bytes, limit {limit}", metadata.len())));
     }
     fs::read(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::name;
+
+    #[test]
+    fn a_folder_is_named_after_itself_or_its_repository_in_a_hugging_face_cache() {
+        assert_eq!(name(Path::new("/models/tiny")), "tiny");
+        assert_eq!(name(Path::new("/hub/models--org--a-model/snapshots/0123abcd")), "org/a-model");
+        assert_eq!(name(Path::new("/hub/other/snapshots/0123abcd")), "0123abcd");
+    }
 }

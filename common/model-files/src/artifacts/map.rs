@@ -13,8 +13,8 @@ pub(super) fn map(path: &Path) -> io::Result<Mmap> {
         return Err(io::Error::other("not a regular file"));
     }
     let file = File::open(path)?;
-    // SAFETY: the map is private and read-only, and no slice of it outlives it. Like every
-    // memory-mapped loader, this relies on model files being replaced by renaming, never changed in
-    // place, while a service has them open.
+    // SAFETY: the mapping is read-only, and no slice of it outlives it. Like every memory-mapped
+    // loader, this requires that a model file is replaced by renaming, and never changed in place,
+    // while a service has it open.
     unsafe { Mmap::map(&file) }
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::error::TokenizerError;
 
-/// The limit of ids, above all known vocabularies. It bounds the tables that an untrusted file can
-/// cause.
+/// The limit of ids, larger than every known vocabulary. It bounds the memory that an untrusted
+/// file can cause.
 pub(super) const MAX_IDS: usize = 1 << 22;
 
 /// The bytes by id; None for ids without a token.
@@ -99,8 +99,8 @@ fn apply(steps: &[Step], mut token: String) -> Vec<u8> {
     token.into_bytes()
 }
 
-/// Decodes a byte-level token. Returns None if a character is outside of the alphabet: then the
-/// token is plain text.
+/// Decodes a byte-level token. Returns None if a character is outside of the alphabet. The token is
+/// then plain text.
 fn byte_level(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }
@@ -125,4 +125,24 @@ fn byte_of(char: char) -> Option<u8> {
 fn byte_fallback(token: &str) -> Option<u8> {
     let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if hex.len() == 2 { u8::from_str_radix(hex, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{alphabet, byte_fallback, byte_level};
+
+    #[test]
+    fn the_byte_level_alphabet_has_a_character_for_every_byte() {
+        let mut bytes: Vec<_> = alphabet().filter_map(|char| byte_level(&char.to_string())).flatten().collect();
+        bytes.sort_unstable();
+        assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
+        assert_eq!(byte_level("\u{120}a\u{10a}").as_deref(), Some(&b" a\n"[..]));
+        assert_eq!(byte_level("a b"), None);
+    }
+
+    #[test]
+    fn only_two_hexadecimal_digits_are_a_byte() {
+        assert_eq!(["<0x0A>", "<0xf0>"].map(byte_fallback), [Some(b'\n'), Some(0xF0)]);
+        assert_eq!(["<0x9g>", "<0xA>", "<0x00A>", "0x0A", "<0x0A>a"].map(byte_fallback), [None; 5]);
+    }
 }

@@ -1,5 +1,5 @@
-//! The classic encoder: the released `tokenizers` library. It is slow, but supports every component
-//! and offsets, and is the reference for correct ids.
+//! The classic encoder: the released `tokenizers` library. It is slow, but it supports offsets and
+//! every component of a `tokenizer.json`. Its ids are the reference.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,12 +11,12 @@ use tokenizers::{
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 
-/// The limit of a text, because the library needs 150 times its size in memory.
+/// The maximum size of a text. The library needs 150 times this size in memory.
 const MAX_BYTES: usize = 4 << 20;
 
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,
-    /// The ids of a line break.
+    /// The ids of a line break, encoded alone.
     newline: Vec<u32>,
 }
 
@@ -54,9 +54,9 @@ impl Classic {
         Ok(all)
     }
 
-    /// Encodes text that is not the start of a whole text. A line break is added before it and
-    /// removed from the ids, so that a tokenizer with a space prefix does not add one here, as in
-    /// transformers.
+    /// Encodes a span that is not the start of the whole text. A line break is added before the
+    /// span, and its ids are removed from the result. A tokenizer with a space prefix therefore
+    /// adds no space here, as in transformers.
     fn inside(
         &self,
         text: &str,
@@ -102,8 +102,8 @@ fn check(bytes: usize) -> Result<(), TokenizerError> {
     if bytes > MAX_BYTES { Err(TokenizerError::TooLong { bytes, limit: MAX_BYTES }) } else { Ok(()) }
 }
 
-/// Turns a panic of the library into an error. Its regex engine panics on long searches, as in
-/// millions of spaces.
+/// Turns a panic of the library into an error. Its regex engine panics on long searches, such as in
+/// a text of a million spaces.
 fn guarded(encode: impl FnOnce() -> tokenizers::Result<Encoding>) -> Result<Encoding, TokenizerError> {
     match catch_unwind(AssertUnwindSafe(encode)) {
         Ok(encoded) => encoded.map_err(encode_error),
@@ -111,12 +111,12 @@ fn guarded(encode: impl FnOnce() -> tokenizers::Result<Encoding>) -> Result<Enco
     }
 }
 
-/// Subtracts the line break before the text from the offsets.
+/// Subtracts the length of the added line break from the offsets.
 fn shifted(offsets: &[Range<usize>]) -> Vec<Range<usize>> {
     offsets.iter().map(|range| range.start.saturating_sub(1)..range.end.saturating_sub(1)).collect()
 }
 
-/// Returns the ids and their ranges, widened to whole characters.
+/// Returns the ids and their byte ranges. Ranges are widened to whole characters.
 fn tokens(text: &str, encoding: &Encoding) -> Tokens {
     let widen = |&(start, end): &(usize, usize)| text.floor_char_boundary(start)..text.ceil_char_boundary(end);
     Tokens { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().iter().map(widen).collect() }

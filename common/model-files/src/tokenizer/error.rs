@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::artifacts::gguf::GgufError;
 
-/// Why a tokenizer could not be built, or text or ids not converted.
+/// Why a tokenizer could not be built, or could not encode or decode.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// `tokenizer.json` cannot be read.
@@ -26,7 +26,8 @@ pub enum TokenizerError {
     /// The GGUF's tokenizer model is not supported.
     #[error("unsupported tokenizer model {found:?} in GGUF; supported are \"gpt2\" and \"llama\"")]
     Model { found: String },
-    /// The GGUF's pre-tokenizer is not supported. Another one would silently change ids.
+    /// The GGUF's pre-tokenizer is not supported. With another pre-tokenizer, the same text would
+    /// have other ids.
     #[error("unsupported pre-tokenizer {found:?} in GGUF; supported are {known}")]
     PreTokenizer { found: String, known: String },
     /// A merge is not a pair of tokens whose join is a token.
@@ -41,7 +42,7 @@ pub enum TokenizerError {
     /// The lists of tokens and of their scores differ in length.
     #[error("{tokens} tokens have {scores} scores in tokenizer.ggml.scores")]
     ScoreCount { tokens: usize, scores: usize },
-    /// A score is not finite, so it has no order.
+    /// A score is not finite, so merges cannot be ordered by it.
     #[error("score {index} in tokenizer.ggml.scores is {found}, expected a finite number")]
     Score { index: usize, found: f32 },
     /// The vocabulary has too many merges.

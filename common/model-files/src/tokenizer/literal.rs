@@ -55,8 +55,8 @@ fn plain(text: &str, start: usize) -> Piece<'_> {
 
 /// The added tokens that must not appear in literal text, by id.
 ///
-/// White space and single characters are excluded: they are ordinary text and often have no other
-/// id.
+/// White space and single characters are excluded, because they are ordinary text. Often the added
+/// token's id is their only id.
 pub(super) struct Forbidden {
     texts: HashMap<u32, String>,
 }
@@ -69,9 +69,9 @@ impl Forbidden {
         Self { texts: texts.collect() }
     }
 
-    /// Encodes literal text with a function that recognizes no added token. If the vocabulary
-    /// itself contains the text of one, the token's first character is encoded separately, so that
-    /// its id does not appear.
+    /// Encodes literal text with a function that recognizes no added token. If the vocabulary also
+    /// contains the text of an added token, the token's first character is encoded separately, so
+    /// that the token's id does not appear.
     pub(super) fn avoid<F>(&self, text: &str, encode: &F) -> Result<Tokens, TokenizerError>
     where
         F: Fn(&str) -> Result<Tokens, TokenizerError>,
@@ -89,7 +89,7 @@ impl Forbidden {
         Ok(all)
     }
 
-    /// Returns where to split the text so that the forbidden ones among its ids do not appear
+    /// Returns the offsets at which to split the text so that no forbidden id in `ids` appears
     /// again, ascending. A single character cannot be split.
     fn cuts(&self, text: &str, ids: &[u32]) -> Vec<usize> {
         let found: BTreeSet<&str> = ids.iter().filter_map(|id| self.texts.get(id).map(String::as_str)).collect();
@@ -106,5 +106,32 @@ impl Forbidden {
         let half = text.ceil_char_boundary(text.len() / 2);
         let half = (cuts.is_empty() && half < text.len()).then_some(half);
         cuts.into_iter().chain(half).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TokenizerError, pieces};
+
+    #[test]
+    fn a_text_is_split_at_literal_ranges() {
+        let split = |literal: &[std::ops::Range<usize>]| {
+            let pieces = pieces("abcd", literal).expect("ranges of the text");
+            pieces.iter().map(|piece| (piece.text, piece.start, piece.is_literal, piece.is_first)).collect::<Vec<_>>()
+        };
+        assert_eq!(split(&[]), [("abcd", 0, false, true)]);
+        assert_eq!(split(&[1..3]), [("a", 0, false, true), ("bc", 1, true, false), ("d", 3, false, false)]);
+        assert_eq!(split(&[0..2, 2..4]), [("ab", 0, true, false), ("cd", 2, true, false)]);
+        assert_eq!(split(&[1..1]), [("a", 0, false, true), ("bcd", 1, false, false)]);
+    }
+
+    #[test]
+    fn a_literal_range_outside_of_the_text_is_refused() {
+        #[allow(clippy::reversed_empty_ranges)] // The reversed range is the case under test.
+        for literal in [vec![0..3], vec![2..1], vec![1..2, 0..1], vec![1..2]] {
+            let refused =
+                pieces("é", &literal).is_err_and(|error| matches!(error, TokenizerError::Literal { length: 2, .. }));
+            assert!(refused, "{literal:?}");
+        }
     }
 }

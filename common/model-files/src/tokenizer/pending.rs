@@ -1,5 +1,5 @@
-//! Builds the fast encoder in the background, from the first use on, because it takes longer than
-//! the classic one.
+//! Builds the fast encoder in the background when it is first used. Its build takes longer than the
+//! classic encoder's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(super) struct Pending {
 }
 
 struct Shared {
-    /// None if it does not agree with the classic encoder.
+    /// None if the build failed, or if its ids differ from the classic encoder's.
     built: OnceLock<Option<Fast>>,
     cache_bytes: AtomicU64,
 }
@@ -64,7 +64,8 @@ impl Pending {
     }
 }
 
-/// Builds the encoder when the previous build ends. Skips if the tokenizer was dropped.
+/// Builds the encoder after the previous build has ended. Does nothing if the tokenizer was
+/// dropped.
 fn build(shared: &Weak<Shared>, classic: &Weak<Classic>) {
     let _one = BUILDING.lock();
     if let (Some(shared), Some(classic)) = (shared.upgrade(), classic.upgrade()) {

@@ -17,7 +17,7 @@ pub(super) struct PreTokenizer {
     names: &'static [&'static str],
     /// Applied in order, each to the pieces of the previous one.
     cuts: &'static [Cut],
-    /// True if a piece that is a token is not merged.
+    /// True if a piece that is itself a token becomes that token without merges.
     pub(super) whole_pieces: bool,
     /// True if text is first converted to Unicode normal form C.
     nfc: bool,
@@ -26,9 +26,9 @@ pub(super) struct PreTokenizer {
 }
 
 enum Cut {
-    /// Splits every digit. Digits are all characters with Unicode's numeric property.
+    /// Makes each digit a piece. A digit is a character with Unicode's numeric property.
     EachDigit,
-    /// Splits GPT-2's words, which include the space before them.
+    /// Splits into GPT-2's words, each with the space before it.
     Gpt2,
     /// Splits at every match of the regex; the text between matches stays a piece.
     Matches(&'static str),
@@ -43,8 +43,8 @@ const TABLE: &[PreTokenizer] = &[
         bos_by_default: false,
     },
     // Digits are split first, so the spaces before a digit are one piece: "a  1" is "a", two
-    // spaces, "1". GPT-2's rule alone, which transformers uses for every GGUF, would split these
-    // spaces, so the ids would differ from those in training.
+    // spaces, "1". transformers uses only GPT-2's rule for every GGUF. It would split these spaces,
+    // so the ids would differ from the ids in training.
     PreTokenizer {
         names: &["smollm", "starcoder", "refact"],
         cuts: &[Cut::EachDigit, Cut::Gpt2],

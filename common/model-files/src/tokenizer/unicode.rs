@@ -2,8 +2,8 @@
 
 /// Ranges (first, last) of the characters that only the fast encoder's Unicode tables contain: new
 /// letters, marks, digits and symbols of Unicode 17, and marks that the older normalization table
-/// lacks. Gaps of unassigned or equally rare characters are included. Found by encoding every
-/// character in several contexts and by comparing the tables.
+/// lacks. Gaps of unassigned or equally rare characters are included. The list was made by encoding
+/// every character in several contexts and by comparing the tables.
 #[rustfmt::skip] // one range per line would be too long
 const DOUBTFUL: &[(char, char)] = &[
     ('\u{7FD}', '\u{7FD}'), ('\u{88F}', '\u{88F}'), ('\u{897}', '\u{89F}'), ('\u{8CA}', '\u{8D3}'),
@@ -35,7 +35,7 @@ pub(super) fn is_doubtful(text: &str) -> bool {
 
 fn is_listed(char: char) -> bool {
     match char {
-        // Fast path for nearly all text: these contain no range.
+        // Fast path for nearly all text: these intervals contain no listed character.
         '\0'..'\u{7FD}' | '\u{3000}'..'\u{A7CE}' | '\u{AC00}'..'\u{FB00}' => false,
         _ => {
             let next = DOUBTFUL.partition_point(|(first, _)| *first <= char);

@@ -1,9 +1,9 @@
 //! `{% autoescape %}` blocks.
 //!
-//! Jinja2 decides most of escaping at compile time, by the surrounding block. The rest is decided
-//! at run time: the results of macros, set blocks and filters. If a block's expression is not
-//! constant, all is decided at run time, except for constants, which are escaped as around the
-//! block.
+//! Jinja2 decides at compile time, by the surrounding block, whether most values are escaped. For
+//! the results of macros, set blocks and filters, it decides at run time. If a block's expression
+//! is not constant, it decides at run time for all values except constants. Constants in such a
+//! block are escaped as outside of the block.
 
 use super::constants::MAX_PRINTED;
 use super::state::{CompileResult, Compiler, Frame};
@@ -16,7 +16,7 @@ use crate::program::{Escaping, Node, NodeKind, Step};
 use crate::python::{markup, repr};
 
 impl Compiler {
-    /// Returns when output is escaped here.
+    /// Returns the condition under which output is escaped at this point. None if it never is.
     pub(super) fn escaping(&self) -> Option<Escaping> {
         match self.autoescape {
             Autoescape { is_unknown: true, .. } => Some(Escaping::WhenOn),
@@ -25,7 +25,7 @@ impl Compiler {
         }
     }
 
-    /// Changes the state of escaping, and returns the state before.
+    /// Sets the escaping state, and returns the previous state.
     pub(super) fn set_autoescape(&mut self, autoescape: Autoescape) -> Autoescape {
         self.machine.autoescape(autoescape.on);
         std::mem::replace(&mut self.autoescape, autoescape)
@@ -82,7 +82,8 @@ impl Compiler {
         Some(if is_escaped { text.and_then(|text| markup::escape_html(&text)) } else { text })
     }
 
-    /// `a ~ b ~ c`. A result that Jinja2 computes at compile time is never marked as safe.
+    /// Returns the node kind for `a ~ b ~ c`. A result that Jinja2 computes at compile time is
+    /// never marked as safe.
     pub(super) fn concat(&mut self, parts: &[Node]) -> fn(Vec<Node>) -> NodeKind {
         let escapes = self.escaping() == Some(Escaping::Always);
         if escapes && !parts.iter().all(|part| self.is_constant(part)) {
@@ -91,12 +92,12 @@ impl Compiler {
         NodeKind::Concat
     }
 
-    /// The value of a set block.
+    /// Returns the value of a set block, marked as safe if the template may escape.
     pub(super) fn set_value(&self, value: Node) -> Node {
         if self.may_escape { safe(value, Escaping::WhenOn) } else { value }
     }
 
-    /// The input of the filters of a block.
+    /// Returns the input of a filter block's filters, marked as safe if output is escaped.
     pub(super) fn filter_input(&self, text: Node) -> Node {
         match self.escaping() {
             Some(escaping) => safe(text, escaping),

@@ -1,4 +1,5 @@
-//! `{% block %}`s. No template can inherit here, so they run in place and through `self.name()`.
+//! Compiles `{% block %}`s. Template inheritance is not supported, so a block runs only in place
+//! and through `self.name()`.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::program::{Escaping, Function, Node, NodeKind, Step, Target};
 use crate::scope::{ScopeId, line_of, mentions};
 use crate::value::Undefined;
 
-/// The deepest nesting of blocks in a template that uses `self`: each is compiled again for
-/// every block around it.
+/// The maximum nesting of blocks in a template that uses `self`. Such a template compiles each
+/// block again for every block around it.
 const MAX_NESTED_BLOCKS: usize = 8;
 
 /// Returns true if the template or one of its blocks uses `self`.
@@ -20,7 +21,7 @@ pub(super) fn uses_self(template: &[Stmt]) -> bool {
     mentions(template, "self") || blocks(template).iter().any(|(_, body)| mentions(body, "self"))
 }
 
-/// Every block and its name, in source order.
+/// Returns every block and its name, in source order.
 fn blocks(body: &[Stmt]) -> Vec<(&Name, &[Stmt])> {
     let mut found = Vec::new();
     for stmt in body {
@@ -75,8 +76,8 @@ impl Compiler {
         )
     }
 
-    /// Compiles a block in place. It sees the template's own variables, but not those of
-    /// surrounding loops and the like, unless it is scoped.
+    /// Compiles a block in place. The block can read the template's variables. It can read the
+    /// variables of surrounding loops and macros only if it is scoped.
     pub(super) fn block(
         &mut self,
         frame: Frame,
@@ -87,7 +88,7 @@ impl Compiler {
     ) -> CompileResult<()> {
         let around = if scoped { frame.scope } else { self.around_blocks };
         if around != TEMPLATE && mentions(body, "self") {
-            // The blocks of this `self` would see the variables around this block, too.
+            // The blocks of this `self` would also have access to the variables around this block.
             let line = line_of(body, "self").unwrap_or(self.line);
             let construct = "the variable 'self' in a scoped block".to_owned();
             return Err(CompileError::Unsupported { line, construct });
@@ -124,7 +125,7 @@ impl Compiler {
         done
     }
 
-    /// Gives the variable `self` its value, where the template or a block uses it.
+    /// Sets the variable `self` at the start of a body that uses it.
     pub(super) fn set_self(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) {
         let variable = if mentions(body, "self") { self.declared(frame.scope, "self") } else { None };
         if let (Some((local, _)), Some(reference)) = (variable, self.template_reference) {

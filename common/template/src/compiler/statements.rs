@@ -173,8 +173,8 @@ impl Compiler {
             None => captured,
         };
         self.line = filter.line;
-        self.check_filter(frame, name, filter.line)?;
-        let kind = self.filtered(frame, operand, name, args)?;
+        self.check_filter(frame, name)?;
+        let kind = self.filter(frame, operand, name, args)?;
         Ok(Node { kind, line: filter.line })
     }
 
@@ -222,7 +222,7 @@ impl Compiler {
     }
 }
 
-/// Writes a text of the template; adjacent texts are joined.
+/// Compiles the output of a text. Adjacent texts become one step.
 pub(super) fn print_text(text: &str, steps: &mut Vec<Step>) {
     match steps.last_mut() {
         Some(Step::Text(before)) => before.push_str(text),

@@ -1,4 +1,5 @@
-//! Python's `pprint`: breaks lines between items, and long texts between words.
+//! The filter `pprint`, as Python's module of that name: it breaks lines between items, and long
+//! texts between words.
 
 use std::cmp::Ordering;
 
@@ -14,7 +15,7 @@ use crate::text_buffer::TextBuffer;
 use crate::unicode::is_space;
 use crate::value::{Bytes, Dict, PyObject, PyValue, Seq, SeqKind, py_object, py_value, text as new_text, type_name};
 
-/// The longest line in characters.
+/// The maximum length of a line in characters.
 const WIDTH: usize = 80;
 
 pub(super) fn pprint(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -24,14 +25,14 @@ pub(super) fn pprint(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) ->
     new_text(printer.out.finish())
 }
 
-/// The position of a value.
+/// The position of a value in the printed text.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The number of characters before it in the line.
+    /// The number of characters before the value in the line.
     indent: usize,
-    /// The number of characters that must fit behind it.
+    /// The number of characters after the value that must fit into the same line.
     after: usize,
-    /// The number of values around it.
+    /// The nesting depth of the value.
     level: usize,
 }
 
@@ -114,7 +115,7 @@ impl Printer {
         self.literals(&pieces, indent, alone == 1)
     }
 
-    /// Prints long bytes, broken between groups of four bytes.
+    /// Prints a long bytes value as several literals, divided between groups of four bytes.
     fn bytes(&mut self, bytes: &Bytes, line: &str, place: Place) -> Fallible<()> {
         if bytes.len() <= BYTES_TOGETHER {
             return self.out.push(line);
@@ -139,10 +140,10 @@ impl Printer {
     }
 }
 
-/// The number of bytes that stay in one literal.
+/// The number of bytes that are never divided between two literals.
 const BYTES_TOGETHER: usize = 4;
 
-/// The literals of long bytes.
+/// Splits a long bytes value into literals.
 fn pieces_of_bytes(letters: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
     let letters: Vec<char> = letters.chars().collect();
     let last = letters.len() / BYTES_TOGETHER * BYTES_TOGETHER;
@@ -170,8 +171,8 @@ fn quoted_bytes(letters: &str) -> Fallible<String> {
     one_line(&Bytes::value(letters.to_owned())?)
 }
 
-/// The literals of a long text, each at most `width` wide if its words allow. `after` characters
-/// follow the last.
+/// Splits a long text into literals, each at most `width` characters if its words are short enough.
+/// `after` characters follow the last literal.
 fn pieces(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
     let lines = text::lines(content, true)?;
     let mut pieces = Vec::new();
@@ -208,7 +209,7 @@ fn push_words(pieces: &mut Vec<String>, line: &str, width: usize, after: usize) 
     Ok(())
 }
 
-/// The words of a line, each with the space behind it.
+/// Splits a line into words, each with the space after it.
 fn words(line: &str) -> Fallible<Vec<&str>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -268,7 +269,8 @@ fn write_line(out: &mut TextBuffer, value: &Value) -> Fallible<()> {
     }
 }
 
-/// The entries sorted by key. Keys that cannot be compared are sorted by the names of their types.
+/// Returns the entries sorted by key. Keys that cannot be compared are sorted by the names of their
+/// types.
 fn sorted(dict: &Dict) -> Fallible<Vec<(Value, Value)>> {
     let mut entries: Vec<(Value, Value)> = Vec::with_capacity(dict.len());
     budget::alloc_values(2 * dict.len())?;

@@ -68,7 +68,8 @@ pub(super) fn rejectattr(interpreter: &mut dyn Interpreter, value: &Value, args:
     choose(interpreter, value, args, true, false)
 }
 
-/// Returns the items for which a test, maybe of an attribute, results in `wanted`.
+/// Returns the items for which a test results in `wanted`. The test is of the item or of one of its
+/// attributes.
 fn choose(
     interpreter: &mut dyn Interpreter,
     value: &Value,
@@ -100,7 +101,7 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// The steps of testing one item.
+    /// Returns the cost, in steps of the budget, of one test.
     fn cost(&self) -> usize {
         if self.test.is_some() { 8 } else { 2 }
     }

@@ -2,24 +2,25 @@
 
 use std::ops::Range;
 
-/// The text so far, followed by the captured texts and by texts that are being joined.
+/// The rendered text, followed by the text of each open capture. A capture collects text that is
+/// not yet part of the output, such as the result of a macro.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) text: String,
-    /// The offsets of the captures, outermost first.
+    /// The byte offsets at which the open captures start, outermost first.
     pub(super) captures: Vec<usize>,
-    /// The offsets of generation blocks, and their lengths in characters.
+    /// The byte offsets of generation blocks, and their lengths in characters.
     pub(super) spans: Vec<(usize, usize)>,
 }
 
 impl Output {
-    /// The length of the text that the template itself has written.
+    /// Returns the length in bytes of the text outside of all captures.
     pub(super) fn written(&self) -> usize {
         self.captures.first().copied().unwrap_or(self.text.len())
     }
 
-    /// Returns the text and the byte ranges of the generation blocks. A block inside a macro has no
-    /// place in the text, so its range may be cut.
+    /// Returns the text and the byte ranges of the generation blocks. A block inside a capture has
+    /// no final position, so its range may be cut at the end of the text.
     pub(super) fn finish(self) -> (String, Vec<Range<usize>>) {
         let Self { text, spans, .. } = self;
         let end = |start: usize, chars| {

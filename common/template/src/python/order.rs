@@ -11,7 +11,7 @@ use crate::value::{
 };
 use crate::{budget, taint};
 
-/// `left op right`, for one of the four operators.
+/// Returns the result of Python's `left op right`. `op` is one of the four comparison operators.
 pub(crate) fn compare(left: &Value, right: &Value, op: &str) -> Fallible<bool> {
     if let (Some(PyObject::View(left)), Some(PyObject::View(right))) = (py_object(left), py_object(right))
         && left.kind() != ViewKind::Values
@@ -48,7 +48,7 @@ fn compare_sets(left: &View, right: &View, op: &str) -> Fallible<bool> {
     Ok(true)
 }
 
-/// Compares two values. Returns nothing for NaN; fails if the types cannot be compared.
+/// Compares two values. Returns None for NaN. Fails if the types cannot be compared.
 fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>> {
     match (py_value(left), py_value(right)) {
         (PyValue::Int(left), PyValue::Int(right)) => Ok(Some(left.cmp(&right))),
@@ -103,13 +103,15 @@ fn compare_int_to_float(int: &num_bigint::BigInt, float: f64) -> Option<Ordering
     }
     let whole = exact_int(float.floor())?;
     let ordering = int.cmp(&whole);
-    // Above its whole part, the float is also above an equal integer.
+    // If the integer equals the float's whole part, a float with a fraction is greater.
     Some(if ordering == Ordering::Equal && float.fract() != 0.0 { Ordering::Less } else { ordering })
 }
 
-/// Python's stable `sorted(items, key=..., reverse=...)`, given pairs of key and item.
+/// Sorts pairs of key and item, as Python's stable `sorted(items, key=..., reverse=...)`. Returns
+/// the items.
 pub(crate) fn sort(mut items: Vec<(Value, Value)>, reverse: bool) -> Fallible<Vec<Value>> {
-    // Python sorts the reversed list and reverses the result, which keeps equal items in order.
+    // Like Python, sorts the reversed list and reverses the result, so that equal items keep their
+    // order.
     if reverse {
         items.reverse();
     }

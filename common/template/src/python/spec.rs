@@ -26,7 +26,8 @@ pub(crate) struct Spec {
     pub(crate) alternate: bool,
     /// `z`: a value that rounds to zero has no sign.
     pub(crate) positive_zero: bool,
-    /// `0` before the width: zeros fill numbers behind the sign, and texts at the end.
+    /// `0` before the width: a number is filled with zeros after its sign, a text with zeros at its
+    /// end.
     pub(crate) zeros: bool,
     pub(crate) width: usize,
     /// `,` or `_` between groups of digits.
@@ -35,7 +36,7 @@ pub(crate) struct Spec {
     pub(crate) kind: Option<char>,
 }
 
-/// The steps to write a number in a field.
+/// The cost, in steps of the budget, to write a number in a field.
 const FORMAT_STEPS: usize = 12;
 
 impl Spec {
@@ -79,7 +80,7 @@ impl Spec {
         spec.read_end(rest)
     }
 
-    /// Returns the rest, and true if a fill character was given.
+    /// Reads the alignment. Returns the rest of the text, and true if it has a fill character.
     fn read_align<'t>(&mut self, text: &'t str) -> (&'t str, bool) {
         let is_align = |c: &char| matches!(c, '<' | '>' | '^' | '=');
         let mut chars = text.chars();
@@ -113,7 +114,7 @@ impl Spec {
         Ok(self)
     }
 
-    /// Python's `format(value, spec)`.
+    /// Returns the result of Python's `format(value, spec)`.
     pub(crate) fn format(&self, value: &Value) -> Fallible<String> {
         budget::steps(FORMAT_STEPS)?;
         match py_value(value) {
@@ -186,7 +187,7 @@ impl Spec {
         self.pad("", &c.to_string(), '<')
     }
 
-    /// Commas group decimal digits, underscores also other digits.
+    /// Checks the grouping: commas are for decimal digits, underscores also for other digits.
     fn check_grouping(&self) -> Fallible<()> {
         match (self.grouping, self.kind) {
             (None, _) | (_, None | Some('d' | 'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%')) => Ok(()),
@@ -268,7 +269,7 @@ impl Spec {
     }
 }
 
-/// Centers a text. Unlike `str.center`, an odd space is always put to the right.
+/// Centers a text. An odd fill character is always added on the right, unlike in `str.center`.
 fn center(whole: &str, width: i64, fill: char) -> Fallible<String> {
     let len = whole.chars().count() as i64;
     let left = (width - len).max(0) / 2;

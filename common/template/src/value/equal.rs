@@ -13,7 +13,7 @@ use crate::budget;
 use crate::error::{Fallible, fail};
 use crate::taint;
 
-/// Python's `left == right`.
+/// Returns the result of Python's `left == right`.
 pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
     match (py_value(left), py_value(right)) {
         (PyValue::Str(left), PyValue::Str(right)) => {
@@ -31,7 +31,7 @@ pub(crate) fn equal(left: &Value, right: &Value) -> Fallible<bool> {
     }
 }
 
-/// The steps to convert two numbers to large integers.
+/// The cost, in steps of the budget, to convert two numbers to large integers.
 pub(crate) const AS_DIGITS_STEPS: usize = 8;
 
 /// Returns true if two values are the same number, of any types.
@@ -127,7 +127,7 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
     }
 }
 
-/// Python's `left is right`.
+/// Returns the result of Python's `left is right`.
 pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (py_object(left), py_object(right), py_value(left), py_value(right)) {
         (Some(PyObject::Bytes(left)), Some(PyObject::Bytes(right)), ..) => {
@@ -149,7 +149,8 @@ pub(crate) fn is_empty_tuple(object: &PyObject) -> bool {
     matches!(object, PyObject::Seq(seq) if !seq.is_list() && seq.items().is_empty())
 }
 
-/// Python's `hash`: equal values have equal hashes; lists and dicts have none.
+/// Returns Python's `hash`. Equal values have equal hashes. Fails for lists and dicts, which have
+/// none.
 pub(crate) fn hash(value: &Value) -> Fallible<u64> {
     budget::steps(1)?;
     match py_value(value) {
@@ -200,7 +201,7 @@ fn hash_items(items: &[Value]) -> Fallible<u64> {
 }
 
 impl Dict {
-    /// Looks up any key; fails if it cannot be a key.
+    /// Looks up a key of any type. Fails if the key is not hashable.
     pub(crate) fn get(&self, key: &Value) -> Fallible<Option<&Value>> {
         if let Some(text) = key.as_str() {
             budget::scan(text.len())?;

@@ -1,9 +1,9 @@
 //! The rounds of a loop: its items, and the attributes and methods of `loop`.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use minijinja::Value;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::create::list;
 use super::equal::equal_items;
@@ -32,10 +32,11 @@ impl Loop {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
-    /// Returns the items of a list or tuple without `if`, where only the index changes.
+    /// Returns the items if the loop is over a list or tuple and has no `if`. Then only the index
+    /// changes.
     fn listed(&self) -> Option<&[Value]> {
         if self.filter.is_none() { seq(&self.iterable).map(Seq::items) } else { None }
     }
@@ -91,7 +92,7 @@ impl Loop {
 
     /// Returns true in the last round.
     fn is_last(&self, interpreter: &mut dyn Interpreter) -> Fallible<bool> {
-        // The length of a text must be counted, and that of a dict may change.
+        // The length of a text must be counted, and the length of a dict may change.
         let is_dict = matches!(py_object(&self.iterable), Some(PyObject::Dict(_) | PyObject::View(_)));
         let countable = self.filter.is_none() && self.iterable.as_str().is_none() && !is_dict;
         match countable.then(|| length(&self.iterable)).flatten() {
@@ -115,7 +116,7 @@ impl Loop {
         }
     }
 
-    /// The number of rounds; a generator is consumed to count them.
+    /// Returns the number of rounds. A generator is consumed to count them.
     pub(crate) fn length(&self, interpreter: &mut dyn Interpreter) -> Fallible<usize> {
         if let Some(len) = self.lock().length {
             return Ok(len);
@@ -154,7 +155,7 @@ impl Loop {
         }))
     }
 
-    /// Returns an attribute that depends on this round and those before it.
+    /// Returns an attribute that depends only on this round and earlier rounds.
     fn plain_attribute(&self, name: &str) -> Option<Value> {
         Some(match name {
             "first" => Value::from(self.index() == 1),
@@ -167,7 +168,7 @@ impl Loop {
         })
     }
 
-    /// `loop.cycle(a, b, ...)`.
+    /// Returns the result of `loop.cycle(a, b, ...)`.
     pub(crate) fn cycle(&self, values: &[Value]) -> Fallible<Value> {
         let index0 = self.index().saturating_sub(1);
         match values.len() {
@@ -176,7 +177,7 @@ impl Loop {
         }
     }
 
-    /// `loop.changed(a, b, ...)`.
+    /// Returns the result of `loop.changed(a, b, ...)`.
     pub(crate) fn changed(&self, values: &[Value]) -> Fallible<bool> {
         let last = self.lock().last_changed.clone();
         if let Some(last) = last

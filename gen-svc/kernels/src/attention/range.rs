@@ -87,13 +87,13 @@ impl<E: Element> Kernel for RangeAttention<'_, E> {
 }
 
 impl<'a, E: Element> RangeAttention<'a, E> {
-    /// Adds a span to as many rows, from `row` on, as can be computed together. Returns the number
-    /// of rows.
+    /// Adds a span to `row` and the rows after it that can be computed together with it. Returns
+    /// the number of rows.
     #[inline(always)]
     fn add_rows<I: Isa>(&mut self, isa: I, row: usize, span: usize) -> usize {
         let Some(visible) = self.visible(row, span) else { return 1 };
-        // Rows are in the order of positions: if the last row sees the same positions, so do all
-        // rows between.
+        // Rows are in the order of positions: if the last row attends to the same positions, all
+        // rows between do too.
         let same =
             |rows: usize| row + rows <= self.rows && self.visible(row + rows - 1, span).as_ref() == Some(&visible);
         if I::REGISTERS > 16 && same(16) {
@@ -138,8 +138,8 @@ impl<'a, E: Element> RangeAttention<'a, E> {
         R
     }
 
-    /// Computes the scores of `R` rows, scaled and capped; a position outside the mask scores
-    /// negative infinity.
+    /// Computes the scores of `R` rows, scaled and capped; a masked position has the score negative
+    /// infinity.
     ///
     /// Returns the largest score of each lane.
     #[inline(always)]
@@ -280,7 +280,7 @@ impl<E: Element, const R: usize> WeightedValues<'_, E, R> {
         }
     }
 
-    /// Adds the last eight columns of a head dimension that is no multiple of sixteen.
+    /// Adds the last eight columns of a head dimension that is not a multiple of sixteen.
     #[inline(always)]
     fn add_last_eight<I: Isa>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
         for (state, weights) in states.iter_mut().zip(self.weights) {

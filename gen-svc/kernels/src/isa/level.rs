@@ -44,7 +44,7 @@ impl IsaLevel {
         levels.into_iter().flatten().collect()
     }
 
-    /// Returns the level of that name if this processor has it: `portable`, `avx2`, `avx512` or
+    /// Returns the level with this name if this processor has it: `portable`, `avx2`, `avx512` or
     /// `amx`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -64,7 +64,7 @@ impl IsaLevel {
         }
     }
 
-    /// Returns the processor's tile unit, if it has one.
+    /// Returns the tile unit, if this level uses it.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn tiles(self) -> Option<amx::Amx> {
         match self.0 {
@@ -73,7 +73,7 @@ impl IsaLevel {
         }
     }
 
-    /// Returns true if the processor has a tile unit.
+    /// Returns true if this level uses the processor's tile unit.
     pub(crate) fn has_tiles(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return self.tiles().is_some();

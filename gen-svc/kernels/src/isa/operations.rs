@@ -1,8 +1,8 @@
-//! The vector operations that kernels are written in.
+//! The vector operations that kernels use.
 
 use super::sizes::{LANES, WIDE};
 
-/// A computation over the vector operations of any level.
+/// A computation that can run with the vector operations of any level.
 ///
 /// `run` and all functions that it calls must be `#[inline(always)]`, so that they are compiled
 /// with the level's instructions.

@@ -13,7 +13,7 @@ use crate::models::windows;
 use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture, Name};
 use crate::weights::gguf::header::GgufHeader;
 
-/// Values of settings that the config leaves out.
+/// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults = Defaults {
     tied: true,
     head_size: Some(256),
@@ -22,7 +22,7 @@ const DEFAULTS: Defaults = Defaults {
     ..llama::DEFAULTS
 };
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "gemma2", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {

@@ -7,7 +7,7 @@ use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "granite", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {

@@ -15,7 +15,7 @@ const MAX_LAYERS: usize = 1024;
 /// The most heads, and the largest head.
 const MAX_HEADS: usize = 1 << 16;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "llama", describe, gguf: Some(GGUF) };
 
 /// Mixtral's files have the same name, and experts.

@@ -8,7 +8,7 @@ use crate::models::decoder::Decoder;
 use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral", describe, gguf: Some(GGUF) };
 
 /// GGUF has the same name for Llama and Mistral. Only Mistral has a sliding window.

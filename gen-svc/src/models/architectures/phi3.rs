@@ -10,11 +10,11 @@ use crate::models::rope::{self, RopeSetting};
 use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
-/// Values of settings that the config leaves out.
+/// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults =
     Defaults { epsilon: 1e-5, ropes: &[RopeSetting { partial: true, ..rope::ONLY }], ..llama::DEFAULTS };
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "phi3", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {

@@ -11,7 +11,7 @@ use crate::weights::gguf::architecture::GgufArchitecture;
 /// The default first layer with a window.
 const FIRST_WITH_WINDOW: usize = 28;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture =
     Architecture { name: "qwen2", describe, gguf: Some(GgufArchitecture::named("qwen2")) };
 

@@ -1,4 +1,4 @@
-//! Qwen 3: Llama with norms of queries and keys. Reference: transformers,
+//! Qwen 3: Llama with normalized queries and keys. Reference: transformers,
 //! `models/qwen3/modeling_qwen3.py`.
 
 use super::llama::{self, Defaults};
@@ -8,10 +8,10 @@ use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
-/// Values of settings that the config leaves out.
+/// Defaults of settings that are not in the config.
 pub(super) const DEFAULTS: Defaults = Defaults { head_size: Some(128), ..llama::DEFAULTS };
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture =
     Architecture { name: "qwen3", describe, gguf: Some(GgufArchitecture::named("qwen3")) };
 

@@ -1,5 +1,5 @@
-//! Qwen 3 as a mixture of experts: a router chooses feed-forwards for each token. Reference:
-//! transformers, `models/qwen3_moe/modeling_qwen3_moe.py`.
+//! Qwen 3 as a mixture of experts: a router chooses some of the feed-forward blocks for each token.
+//! Reference: transformers, `models/qwen3_moe/modeling_qwen3_moe.py`.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::weights::gguf::architecture::GgufArchitecture;
 
 const MAX_EXPERTS: usize = 4096;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
@@ -38,7 +38,8 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     Ok(decoder)
 }
 
-/// Replaces the feed-forwards of layers with experts.
+/// Replaces the feed-forward block with experts in every layer that `decoder_sparse_step` selects
+/// and `dense_layers` does not exclude.
 fn add_experts(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
     let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };
     let count = config.size_up_to(count, MAX_EXPERTS)?;
@@ -62,7 +63,8 @@ fn add_experts(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigE
     Ok(())
 }
 
-/// Returns the layers that have one feed-forward for all tokens.
+/// Returns the indexes of the layers that the config lists as dense. A dense layer has one
+/// feed-forward block for all tokens.
 fn dense_layers(config: &Config<'_>) -> Result<Vec<usize>, ConfigError> {
     const NAME: &str = "mlp_only_layers";
     let list = config.find_list(NAME)?.unwrap_or_default();

@@ -9,14 +9,14 @@ use crate::models::rope::{self, RopeSetting};
 use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
-/// Values of settings that the config leaves out.
+/// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults =
     Defaults { tied: true, ropes: &[RopeSetting { default_theta: 2_000_000.0, ..rope::ONLY }], ..llama::DEFAULTS };
 
-/// Every n-th layer uses no rotary embedding.
+/// The default n: every n-th layer has no rotary embedding.
 const INTERVAL: usize = 4;
 
-/// The row of this architecture.
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "smollm3", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture { interleaved: true, ..GgufArchitecture::named("smollm3") };

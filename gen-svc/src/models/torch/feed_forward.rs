@@ -1,4 +1,4 @@
-//! The gated feed-forward, alone or as one of many experts.
+//! The gated feed-forward block, alone or as one of many experts.
 //!
 //! Shapes: T tokens of a call, E hidden size, F feed-forward size, X experts, k of them per token.
 
@@ -31,7 +31,8 @@ pub(super) struct Experts {
     normalize: bool,
 }
 
-/// Which tokens an expert works for, and the numbers of their shares among all of a call's.
+/// The work of one expert: the indexes of its tokens in the call, and the indexes of its routing
+/// weights among all weights of the call.
 #[derive(Debug, Clone, Default)]
 struct Share {
     tokens: Vec<i64>,
@@ -110,7 +111,7 @@ impl Experts {
         Ok(sum)
     }
 
-    /// What each expert works for: `[T, k]` of their numbers.
+    /// Returns the work of each expert. `chosen` has the experts' indexes: `[T, k]`.
     fn divide(&self, chosen: &Tensor) -> Result<Vec<Share>, Error> {
         let chosen: Vec<i64> = chosen.f_to_device(tch::Device::Cpu)?.f_reshape(-1)?.try_into()?;
         let mut work = vec![Share::default(); self.experts.len()];

@@ -1,18 +1,19 @@
-//! Images, which no DeepSeek encoder can show.
+//! Images. No DeepSeek encoder can write them.
 
 use super::blocks;
 use crate::conversation::{Conversation, image_in};
 use crate::warning::{Warning, WarningCode, ignored};
 
-/// Returns true if the conversation contains an image that the encoders cannot write. For an image
-/// without data in a tool result the official encoders write a text, so it does not stop them.
+/// Returns true if the conversation contains an image that the encoders cannot write. The official
+/// encoders write a text for an image without data in a tool result, so such an image is not
+/// counted.
 pub(super) fn stops_at_images(conversation: &Conversation) -> bool {
     let mut messages = conversation.messages.iter().filter(|message| !blocks::has_placeholder(message));
     messages.any(|message| image_in(message).is_some())
 }
 
-/// Warns of documents, which the encoders cannot show, and of media blocks without data, for which
-/// they write a text.
+/// Returns warnings for documents, which the encoders ignore, and for media blocks without data,
+/// which they write as text.
 pub(super) fn warnings(conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = ignored("DeepSeek's prompt format", conversation, &[WarningCode::DocumentsIgnored]);
     let place = conversation.messages.iter().position(blocks::has_placeholder);

@@ -1,4 +1,4 @@
-//! Conversations: typed messages of the wire to the JSON that templates are written against.
+//! Converts the contract's typed messages to the JSON that templates read.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,8 +26,8 @@ fn each<T>(field: &str, items: Vec<T>, convert: impl Fn(T) -> Result<Value, Inva
     items.map(|(i, item)| convert(item).map_err(|e| e.within(&format!("{field}[{i}]")))).collect()
 }
 
-/// Returns the JSON list of a repeated field; None if it is empty, because the wire does not
-/// distinguish the two.
+/// Returns the JSON list of a repeated field, or None if the field is empty. protobuf does not
+/// distinguish an empty field from an unset field.
 fn list(items: Vec<Value>) -> Option<Value> {
     (!items.is_empty()).then_some(Value::Array(items))
 }
@@ -44,10 +44,7 @@ fn object(field: &str, json: &str) -> Result<Object, Invalid> {
 }
 
 fn not_empty(field: &str, text: String) -> Result<Value, Invalid> {
-    match text.is_empty() {
-        true => Err(Invalid::new(field, "must not be empty")),
-        false => Ok(Value::String(text)),
-    }
+    if text.is_empty() { Err(Invalid::new(field, "must not be empty")) } else { Ok(Value::String(text)) }
 }
 
 fn message(message: chat::Message) -> Result<Value, Invalid> {

@@ -39,7 +39,7 @@ pub(super) enum Caller {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) answer: Answer,
-    /// Arrival time of each token, since the request was sent.
+    /// Time from sending the request to the arrival of each token.
     pub(super) times: Vec<Duration>,
     start: Instant,
 }
@@ -57,7 +57,7 @@ impl Call {
 }
 
 impl Caller {
-    /// Sends a task's request. Fails if the answer is not the expected one.
+    /// Sends a task's request. Fails if the answer is not the expected answer.
     pub(super) async fn measure(&mut self, task: &Task) -> Result<Call> {
         let call = self.ask(task).await?;
         ensure!(call.answer == task.answer, "{:?} is not the known answer {:?}", call.answer, task.answer);

@@ -1,4 +1,4 @@
-//! One request, in the form of each route.
+//! One request, as the message of each route.
 
 use tandem_common::pb::generate::v1::GenerateRequest;
 use tandem_common::pb::task::v1::RunTaskRequest;
@@ -15,6 +15,6 @@ pub(super) struct Answer {
 pub(super) struct Task {
     pub(super) direct: GenerateRequest,
     pub(super) run_task: RunTaskRequest,
-    /// The answer that both routes give.
+    /// The answer that both routes must return.
     pub(super) answer: Answer,
 }

@@ -12,7 +12,7 @@ use super::args::{Generate, Mode};
 use super::run::Work;
 use super::tandem;
 
-/// Requests without a server, each run in a new process.
+/// Runs of requests without a server, each run in a new gen-svc process.
 #[derive(Debug)]
 pub(super) struct Offline<'a> {
     args: &'a Generate,
@@ -24,8 +24,8 @@ impl<'a> Offline<'a> {
         Self { args, mode }
     }
 
-    /// Returns tokens per second, from the requests to the last answer, without the load of the
-    /// model.
+    /// Returns the tokens per second between sending the requests and the last answer. The time to
+    /// load the model is excluded.
     pub(super) async fn throughput(&self, work: &Work) -> Result<f64> {
         let patience = Duration::from_secs(self.args.patience);
         tokio::time::timeout(patience, self.run(work)).await.context("no answer in time")?

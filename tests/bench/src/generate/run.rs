@@ -12,15 +12,15 @@ pub(super) struct Work {
     pub(super) tokens: u32,
 }
 
-/// Arrival time of each token of each prompt, since the prompts were sent.
+/// The times from sending the prompts to the arrival of each token, per prompt.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) streams: Vec<Vec<Duration>>,
 }
 
 impl Run {
-    /// Returns tokens per second, from the time when all prompts have their first token to the last
-    /// token.
+    /// Returns the tokens per second between two points: when every prompt has its first token, and
+    /// when the last token arrives.
     pub(super) fn decoded(&self) -> f64 {
         let start = self.first().percentile(1.0);
         let later = || self.streams.iter().flatten().filter(|&&at| at > start);
@@ -28,7 +28,7 @@ impl Run {
         later().count() as f64 / (end - start).as_secs_f64()
     }
 
-    /// Returns tokens per second of the whole run, with prefill and waiting.
+    /// Returns the tokens per second of the whole run, including prefill and waiting.
     pub(super) fn throughput(&self) -> f64 {
         let all = || self.streams.iter().flatten();
         all().count() as f64 / all().max().copied().unwrap_or_default().as_secs_f64()

@@ -1,4 +1,4 @@
-//! Memory over many renders.
+//! Measures the memory of this process during many renders.
 
 use anyhow::Result;
 

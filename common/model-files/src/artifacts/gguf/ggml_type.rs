@@ -1,6 +1,6 @@
 //! ggml's tensor types.
 
-/// The storage format of a tensor: blocks with a fixed count of numbers and of bytes.
+/// The storage format of a tensor: blocks with a fixed count of numbers and a fixed size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types)] // ggml's own names, which error messages show
 pub enum GgmlType {
@@ -80,7 +80,7 @@ const TYPES: &[(u32, GgmlType, u64, u64)] = &[
 ];
 
 impl GgmlType {
-    /// Returns the type with an id.
+    /// Returns the type with this id, or None if ggml does not define the id.
     pub fn from_id(id: u32) -> Option<Self> {
         TYPES.iter().find(|row| row.0 == id).map(|row| row.1)
     }

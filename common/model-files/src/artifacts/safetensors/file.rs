@@ -9,7 +9,7 @@ use super::header::Header;
 use super::view::TensorView;
 use crate::artifacts::map::map;
 
-/// An open file.
+/// An open, memory-mapped file.
 pub struct Safetensors {
     map: Mmap,
     header: Header,
@@ -26,7 +26,7 @@ impl Safetensors {
         Ok(Self { map, header })
     }
 
-    /// Returns a tensor by name.
+    /// Returns the tensor with this name, or None if the file does not contain it.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
         self.header.tensor(&self.map, name)

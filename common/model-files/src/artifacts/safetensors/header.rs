@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::view::{Entry, TensorView};
 
-/// The maximum length of the JSON, a hundred times that of the largest known models.
+/// The maximum length of the JSON: a hundred times the length in the largest known models.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
 /// The bytes of the length before the JSON.
 const PREFIX_BYTES: usize = 8;
@@ -16,7 +16,7 @@ const PREFIX_BYTES: usize = 8;
 const METADATA: &str = "__metadata__";
 
 /// Bytes of one number, by dtype. The size of a tensor with another dtype is not checked, because
-/// the format may grow.
+/// the format may get new dtypes.
 const SIZES: &[(&str, u64)] = &[
     ("BOOL", 1),
     ("U8", 1),
@@ -134,7 +134,7 @@ fn locate(tensor: String, described: Described, start: usize, available: u64) ->
     Ok(Entry { dtype, shape, range: start + begin as usize..start + end as usize })
 }
 
-/// Returns the bytes of a tensor: Some(None) for an unknown dtype, None on overflow.
+/// Returns the size of a tensor in bytes: Some(None) for an unknown dtype, None on overflow.
 fn bytes(dtype: &str, shape: &[u64]) -> Option<Option<u64>> {
     let count = shape.iter().try_fold(1_u64, |count, &dim| count.checked_mul(dim))?;
     match SIZES.iter().find(|(known, _)| *known == dtype) {

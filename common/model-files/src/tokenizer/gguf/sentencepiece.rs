@@ -90,7 +90,7 @@ impl<'a> Vocabulary<'a> {
         builder.build().map_err(unusable)
     }
 
-    /// Returns the scores for merging. User-defined pieces come first.
+    /// Returns the scores for merging. User-defined pieces are merged first.
     fn ranks(&self) -> Vec<f32> {
         let rank = |(&score, &kind): (&f32, &i32)| if kind == USER_DEFINED { f32::INFINITY } else { score };
         self.scores.iter().zip(&self.kinds.0).map(rank).collect()
@@ -120,9 +120,9 @@ impl<'a> Vocabulary<'a> {
 }
 
 impl SpaceBefore {
-    /// Reads the place. The file only contains whether a space is added. Vocabularies with the
-    /// control token `[INST]` (Mistral since version 2) add it at the start of the text only, as in
-    /// transformers.
+    /// Reads the places from the header, which states only whether a space is added at all. With
+    /// the control token `[INST]` (Mistral since version 2), it is added only at the start of the
+    /// text, as in transformers.
     fn read(gguf: &Gguf, tokens: &[String], kinds: &Kinds) -> Result<Self, TokenizerError> {
         let is_mistral = || tokens.iter().zip(&kinds.0).any(|(token, &kind)| token == "[INST]" && kind == CONTROL);
         Ok(match gguf.find("tokenizer.ggml.add_space_prefix")? {
@@ -140,8 +140,8 @@ impl SpaceBefore {
         }
     }
 
-    /// Configures the encoder to respell spaces and to add the prefix. The decoder removes the
-    /// prefix of the whole text.
+    /// Configures the encoder to replace spaces by [`SPACE`] and to add the prefix. The decoder
+    /// removes the prefix of the whole text.
     fn apply(self, encoder: &mut tokenizers::Tokenizer) -> Result<(), TokenizerError> {
         let respell: NormalizerWrapper = Replace::new(" ", SPACE).map_err(unusable)?.into();
         let mut decoders: Vec<DecoderWrapper> =
@@ -199,8 +199,8 @@ fn has_every_byte(tokens: &[String]) -> bool {
 }
 
 /// Returns the tokens in the encoder's spelling. GGUF spells user-defined runs of spaces with
-/// spaces; if all shorter runs exist too, the encoder merges them like other pieces, so they need
-/// its spelling.
+/// spaces; if all shorter runs are in the vocabulary too, the encoder must merge them like other
+/// pieces, so these runs are spelled with [`SPACE`].
 fn pieces<'a>(tokens: &'a [String], kinds: &Kinds) -> Vec<Cow<'a, str>> {
     let marked: HashSet<usize> = tokens.iter().filter_map(|token| run_of(token, SPACE)).collect();
     let of_user = |(token, &kind): (&String, &i32)| {
@@ -226,8 +226,8 @@ fn is_phi3(gguf: &Gguf) -> Result<bool, TokenizerError> {
     Ok(gguf.find::<&str>("general.architecture")? == Some("phi3"))
 }
 
-/// Returns Phi-3's control tokens except those at a text's edges: they strip white space, which no
-/// key of the file states.
+/// Returns Phi-3's control tokens except those at a text's edges: these strip the white space after
+/// them. No key of the file states this.
 fn stripping(tokens: &[String], kinds: &Kinds) -> Vec<u32> {
     let is_edge = |id: &u32| ["<unk>", "<s>", "<|endoftext|>"].contains(&tokens[*id as usize].as_str());
     let mut ids = kinds.ids(ADDED);
