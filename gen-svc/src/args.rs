@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
+use tandem_common::check::CheckArgs;
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 
@@ -34,6 +35,11 @@ pub enum Command {
     /// Run requests from a file or standard input, without a server.
     #[command(long_about = generate_help(), mut_arg("log", |log| log.default_value("warn")))]
     Generate(Generate),
+    /// Ask a running service for its health; exit with 0 if it is SERVING.
+    ///
+    /// Otherwise the reason is on standard error, and the exit code is 1. It needs no shell, so
+    /// that it can be a probe in a container. Example: gen-svc check 127.0.0.1:50052
+    Check(CheckArgs),
 }
 
 /// Returns the help of `gen-svc generate`, with the name of every sampling parameter.

@@ -25,6 +25,7 @@ mod schedule;
 mod sequence;
 mod shared;
 mod sink;
+mod step_clock;
 mod thread;
 
 pub use config::{Config, DeviceChoice, DtypeChoice, EngineLimits, Quantize};

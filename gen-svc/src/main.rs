@@ -1,21 +1,31 @@
 //! The binary `gen-svc`.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use gen_svc::args::{Args, Command};
 use gen_svc::{cli, serve};
+use tandem_common::check::Check;
 use tandem_common::telemetry::{self, Telemetry};
 
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(args) => run_server(*args),
         Command::Generate(args) => generate(args),
+        Command::Check(args) => check(args.into()),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("gen-svc: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn check(check: Check) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(check.run())?;
+    writeln!(io::stdout(), "SERVING")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn generate(args: gen_svc::args::Generate) -> anyhow::Result<ExitCode> {

@@ -25,6 +25,12 @@ use crate::request::ServedModel;
 /// The share of the drain time in which running requests may finish. After it, they are cancelled.
 const DRAIN_GRACE_SHARE: f64 = 0.9;
 
+/// A step that runs for longer has stalled. The slowest step of a usable configuration takes a few
+/// seconds.
+const MAX_STEP_TIME: Duration = Duration::from_secs(120);
+/// The time between two looks at the current step.
+const STEP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A server whose engine is installed once its model is loaded. Clones share one server.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
@@ -198,6 +204,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     let Server { lifecycle, engine, routes } = server;
+    let watched_engine = Arc::clone(&engine);
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
         let control = grpc::control::server(lifecycle.clone(), engine, args.max_message_bytes);
@@ -215,7 +222,13 @@ pub async fn serve(
     let serving = serve::serve(endpoints, args, health.clone(), drained);
     tokio::pin!(serving);
     let grace = Duration::from_secs(args.drain_seconds).mul_f64(DRAIN_GRACE_SHARE);
-    let watched = async { tokio::join!(report_failure(&lifecycle, &health), stop_in_time(&lifecycle, grace)) };
+    let watched = async {
+        tokio::join!(
+            report_failure(&lifecycle, &health),
+            report_stalls(&watched_engine, &lifecycle, &health),
+            stop_in_time(&lifecycle, grace)
+        )
+    };
     tokio::select! {
         ended = &mut serving => return ended,
         _ = watched => {}
@@ -223,10 +236,27 @@ pub async fn serve(
     serving.await
 }
 
-/// Reports NOT_SERVING once the engine has failed.
+/// Reports NOT_SERVING, and that only a restart helps, once the engine has failed.
 async fn report_failure(lifecycle: &Lifecycle, health: &Health) {
     lifecycle.failed().await;
+    health.set_live(false);
     health.set(false).await;
+}
+
+/// Reports NOT_SERVING while a step runs for longer than [`MAX_STEP_TIME`].
+async fn report_stalls(engine: &OnceLock<Engine>, lifecycle: &Lifecycle, health: &Health) {
+    let mut was_stalled = false;
+    loop {
+        tokio::time::sleep(STEP_CHECK_INTERVAL).await;
+        let age = engine.get().and_then(Engine::step_age).unwrap_or_default();
+        let is_stalled = age > MAX_STEP_TIME;
+        if is_stalled != was_stalled && lifecycle.state() != ServerState::Failed {
+            tracing::error!(is_stalled, step_seconds = age.as_secs(), "engine stalled or recovered");
+            health.set_live(!is_stalled);
+            health.set(!is_stalled && lifecycle.state() == ServerState::Serving).await;
+            was_stalled = is_stalled;
+        }
+    }
 }
 
 /// Cancels running requests `grace` after the drain has begun.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
 use tandem_common::call::{Credentials, service_uri};
+use tandem_common::check::CheckArgs;
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
@@ -46,6 +47,11 @@ pub enum Command {
     /// "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Render(RenderArgs),
+    /// Ask a running service for its health; exit with 0 if it is SERVING.
+    ///
+    /// Otherwise the reason is on standard error, and the exit code is 1. It needs no shell, so
+    /// that it can be a probe in a container. Example: render-svc check 127.0.0.1:50051
+    Check(CheckArgs),
 }
 
 /// `render-svc serve`

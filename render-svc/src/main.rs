@@ -1,11 +1,12 @@
 //! The program `render-svc`.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use render_svc::args::{Args, Command, RenderArgs, Serve};
 use render_svc::{cli, serve};
+use tandem_common::check::Check;
 use tandem_common::status::chain;
 use tandem_common::telemetry::{self, Telemetry};
 
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(args) => run_server(*args),
         Command::Render(args) => render(args),
+        Command::Check(args) => check(args.into()),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -24,6 +26,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn check(check: Check) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(check.run())?;
+    writeln!(io::stdout(), "SERVING")?;
+    Ok(())
 }
 
 fn render(args: RenderArgs) -> anyhow::Result<()> {

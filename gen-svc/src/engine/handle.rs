@@ -57,6 +57,12 @@ impl Engine {
         Ok(started)
     }
 
+    /// Returns how long the current step has run, or None between two steps.
+    #[must_use]
+    pub fn step_age(&self) -> Option<Duration> {
+        self.shared.step_clock.age()
+    }
+
     /// Starts the engine's thread under a server's lifecycle, which decides when requests are
     /// accepted.
     ///

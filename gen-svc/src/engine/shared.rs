@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::config::{Config, EngineLimits};
 use super::metrics::{EngineMetrics, Gauges};
+use super::step_clock::StepClock;
 use crate::error::Error;
 use crate::lifecycle::Lifecycle;
 use crate::request::ServedModel;
@@ -20,6 +21,7 @@ pub(super) struct Shared {
     pub(super) event_capacity: usize,
     pub(super) lifecycle: Lifecycle,
     pub(super) metrics: Arc<EngineMetrics>,
+    pub(super) step_clock: StepClock,
     /// Slots of the queue in use.
     queued: AtomicUsize,
     /// The last report of the thread. It has no `queued`.
@@ -51,6 +53,7 @@ impl Shared {
             limits: config.limits(),
             event_capacity: config.event_capacity(),
             lifecycle,
+            step_clock: StepClock::default(),
             queued: AtomicUsize::new(0),
             activity: Mutex::default(),
         }

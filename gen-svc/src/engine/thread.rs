@@ -120,7 +120,7 @@ impl EngineThread {
 
     /// Computes the next tokens of all sequences that are ready. Returns false if none is.
     fn compute(&mut self) -> bool {
-        let Self { model, logits, scheduler, sampled, .. } = self;
+        let Self { model, logits, scheduler, sampled, shared, .. } = self;
         let counts = scheduler.plan();
         let Scheduler { running, pool, requests, .. } = scheduler;
         let planned = running.iter().zip(&counts).filter(|(_, count)| **count > 0);
@@ -129,7 +129,7 @@ impl EngineThread {
         if chunks.is_empty() {
             return false;
         }
-        let computed = model.forward(&chunks, logits);
+        let computed = shared.step_clock.time(|| model.forward(&chunks, logits));
         let row_counts: Vec<usize> = chunks.iter().map(|chunk| chunk.logit_rows().len()).collect();
         drop(chunks);
         let mut rows = logits.rows();
