@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use crate::args::Generate;
+use crate::command::CommandError;
 use crate::engine::{Config, Engine, Event, FinishReason, Summary};
 use crate::error::Error;
 use crate::request::{GenerateRequest, Returns};
@@ -21,7 +22,7 @@ mod json;
 ///
 /// # Errors
 /// The model cannot be loaded, the input cannot be read, or the output cannot be written.
-pub fn run(args: Generate) -> anyhow::Result<ExitCode> {
+pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
     let config = Config::from(args.engine);
     let in_flight = config.max_running.clamp(1, config.max_queue.max(1));
     let input = open(&args.input)?;
@@ -33,16 +34,16 @@ pub fn run(args: Generate) -> anyhow::Result<ExitCode> {
     run_one(&engine, input)
 }
 
-fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+fn open(path: &Path) -> Result<Box<dyn BufRead>, CommandError> {
     if path == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
     }
-    let file = File::open(path).map_err(|error| anyhow::anyhow!("cannot read {}: {error}", path.display()))?;
+    let file = File::open(path).map_err(|source| CommandError::Input { path: path.to_owned(), source })?;
     Ok(Box::new(BufReader::new(file)))
 }
 
 /// Runs one request. Writes its text during generation, then the usage to standard error.
-fn run_one(engine: &Engine, mut input: impl BufRead) -> anyhow::Result<ExitCode> {
+fn run_one(engine: &Engine, mut input: impl BufRead) -> Result<ExitCode, CommandError> {
     let mut request = Vec::new();
     input.read_to_end(&mut request)?;
     let mut stdout = io::stdout().lock();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tandem_common::status::{Failure, Reason};
+use tandem_common::status::{Failure, Reason, chain};
 use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::gguf::GgufError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
@@ -286,23 +286,7 @@ impl Error {
     /// Returns this error and its causes in one line.
     #[must_use]
     pub fn chain(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            line = format!("{line}: {error}");
-            cause = error.source();
-        }
-        line
-    }
-}
-
-/// Returns the last message of a program that ends with this error: the stable reason, then the
-/// causes.
-#[must_use]
-pub fn describe(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<Error>() {
-        Some(error) => format!("{}: {}", error.reason().name(), error.chain()),
-        None => format!("{error:#}"),
+        chain(self)
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod cache;
 pub mod cli;
+pub mod command;
 pub mod engine;
 pub mod error;
 pub mod grammar;

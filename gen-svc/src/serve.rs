@@ -14,6 +14,7 @@ use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
+use crate::command::CommandError;
 use crate::engine::{Config, Engine};
 use crate::error::Error;
 use crate::grpc;
@@ -92,7 +93,7 @@ impl Server {
 /// # Errors
 /// An address, the TLS or token files, or the model cannot be used, or the server or the engine
 /// failed.
-pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
+pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
     let shutdown = serve::shutdown_signal()?;
     let (generate, control) = listen(&args, telemetry).await?;
     let (address, server) = (generate.listener.local_addr()?, Server::default());
@@ -117,7 +118,7 @@ async fn load(
     config: Config,
     max_message_bytes: usize,
     address: SocketAddr,
-) -> anyhow::Result<Option<(Engine, JoinHandle<()>)>> {
+) -> Result<Option<(Engine, JoinHandle<()>)>, CommandError> {
     tracing::info!(%address, "loading model; calls are rejected until it is loaded");
     let lifecycle = server.lifecycle.clone();
     let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
@@ -134,7 +135,7 @@ async fn load(
 
 /// Opens the socket for generation and, if they are configured, the metrics endpoint and the socket
 /// for control.
-async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureListener, Option<Control>)> {
+async fn listen(args: &Serve, telemetry: &Telemetry) -> Result<(SecureListener, Option<Control>), CommandError> {
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let control = Control::listen(args, &security).await?;
@@ -150,12 +151,14 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> anyhow::Result<(SecureLi
 
 /// Stops the engine and waits for its thread, because libtorch must not compute while the process
 /// exits.
-async fn end(engine: Engine, thread: JoinHandle<()>) -> anyhow::Result<()> {
+async fn end(engine: Engine, thread: JoinHandle<()>) -> Result<(), CommandError> {
     engine.lifecycle().stop();
     let joined = tokio::task::spawn_blocking(|| thread.join()).await?;
-    anyhow::ensure!(joined.is_ok(), "engine thread panicked");
-    anyhow::ensure!(engine.lifecycle().state() != ServerState::Failed, "engine failed");
-    Ok(())
+    match (joined, engine.lifecycle().state()) {
+        (Err(_), _) => Err(CommandError::EnginePanicked),
+        (Ok(()), ServerState::Failed) => Err(CommandError::EngineFailed),
+        (Ok(()), _) => Ok(()),
+    }
 }
 
 /// The control service's socket and its security settings.

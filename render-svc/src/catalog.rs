@@ -10,8 +10,9 @@ mod stamp;
 mod table;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use tandem_common::status::chain;
 
 use self::config::Config;
@@ -71,7 +72,7 @@ impl ModelCatalog {
     /// Returns the current table of models.
     #[must_use]
     pub fn models(&self) -> Arc<ModelTable> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.read())
     }
 
     /// Returns the adapters.
@@ -86,9 +87,9 @@ impl ModelCatalog {
     /// # Errors
     /// A source cannot be read, or two models have the same id. The table then stays as it is.
     pub fn reload(&self) -> Result<ReloadOutcome, CatalogError> {
-        let _one = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.reloading.lock();
         let (table, outcome) = self.reloaded(&self.models())?;
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        *self.table.write() = Arc::new(table);
         Ok(outcome)
     }
 

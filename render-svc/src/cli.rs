@@ -14,6 +14,7 @@ use crate::adapters::Registry;
 use crate::capabilities::Capabilities;
 use crate::catalog::{ModelCatalog, ModelTable, ServedModel, Sources};
 use crate::clock;
+use crate::command::CommandError;
 use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::job::RenderJob;
@@ -39,19 +40,15 @@ pub struct Config {
 /// # Errors
 /// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the
 /// request fails.
-pub fn run(config: Config, out: impl Write) -> anyhow::Result<()> {
+pub fn run(config: Config, out: impl Write) -> Result<(), CommandError> {
     match render_all(config, out) {
         // The reader of the output closed the pipe.
-        Err(error) if is_broken_pipe(&error) => Ok(()),
+        Err(CommandError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
-fn render_all(config: Config, out: impl Write) -> anyhow::Result<()> {
+fn render_all(config: Config, out: impl Write) -> Result<(), CommandError> {
     let Config { input, is_jsonl, capabilities, sources } = config;
     let catalog = ModelCatalog::open(sources, Registry::default())?;
     let mut runner = RequestRunner { catalog, by_path: HashMap::new(), capabilities };
@@ -67,16 +64,15 @@ fn render_all(config: Config, out: impl Write) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
-    use anyhow::Context as _;
+fn open(file: &Path) -> Result<Box<dyn BufRead>, CommandError> {
     if file == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
     }
-    let file = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let file = File::open(file).map_err(|source| CommandError::Input { path: file.to_owned(), source })?;
     Ok(Box::new(BufReader::new(file)))
 }
 
-fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> anyhow::Result<()> {
+fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> Result<(), CommandError> {
     let rendered = runner.render(text)?;
     for warning in &rendered.warnings {
         tracing::warn!(path = warning.path, "{}", warning.text);
@@ -89,7 +85,7 @@ fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> anyhow::
 }
 
 /// Answers each line, in order. A line that is not UTF-8 gets an error.
-fn lines(runner: &mut RequestRunner, input: impl BufRead, out: &mut impl Write) -> anyhow::Result<()> {
+fn lines(runner: &mut RequestRunner, input: impl BufRead, out: &mut impl Write) -> Result<(), CommandError> {
     for line in input.split(b'\n') {
         let line = line?;
         if line.iter().all(u8::is_ascii_whitespace) {

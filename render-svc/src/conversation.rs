@@ -98,10 +98,7 @@ impl Conversation {
     /// # Errors
     /// There is no message.
     pub fn check_not_empty(&self) -> Result<(), Invalid> {
-        match self.messages.is_empty() {
-            true => Err(Invalid::new("messages", "must hold at least one message")),
-            false => Ok(()),
-        }
+        if self.messages.is_empty() { Err(Invalid::new("messages", "must hold at least one message")) } else { Ok(()) }
     }
 
     /// Returns true if a message contains an image block, also inside a tool result.
@@ -151,9 +148,9 @@ fn has_items(list: Option<&Value>) -> bool {
 #[must_use]
 pub fn image_in(holder: &Value) -> Option<String> {
     let mut blocks = blocks(holder).iter().enumerate();
-    blocks.find_map(|(j, block)| match is_image(block) {
-        true => Some(format!("content[{j}]")),
-        false => Some(format!("content[{j}].{}", image_in(block)?)),
+    blocks.find_map(|(j, block)| {
+        let inner = if is_image(block) { String::new() } else { format!(".{}", image_in(block)?) };
+        Some(format!("content[{j}]{inner}"))
     })
 }
 

@@ -233,17 +233,15 @@ fn folder_of(path: &Path) -> Option<String> {
 }
 
 fn known_models(known: &[String]) -> String {
-    match known.is_empty() {
-        true => "none is loaded, and no .gguf file or model folder has that path".to_owned(),
-        false => format!("there are {}", known.join(", ")),
+    if known.is_empty() {
+        "none is loaded, and no .gguf file or model folder has that path".to_owned()
+    } else {
+        format!("there are {}", known.join(", "))
     }
 }
 
 fn known_templates(known: &[String]) -> String {
-    match known.is_empty() {
-        true => "it has none".to_owned(),
-        false => format!("it has {}", known.join(", ")),
-    }
+    if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) }
 }
 
 /// Returns the error for a template that failed because of the conversation.

@@ -7,6 +7,7 @@ pub mod capabilities;
 pub mod catalog;
 pub mod cli;
 pub mod clock;
+pub mod command;
 pub mod control_tokens;
 pub mod conversation;
 pub mod error;

@@ -17,6 +17,7 @@ use tonic::service::Routes;
 use crate::adapters::Registry;
 use crate::args::Serve;
 use crate::catalog::{ModelCatalog, ReloadOutcome};
+use crate::command::CommandError;
 use crate::executor::Executor;
 use crate::generation::GenerationClient;
 use crate::grpc::RenderApi;
@@ -28,7 +29,7 @@ use crate::task::generator::Generator;
 ///
 /// # Errors
 /// No model can be loaded, the address is not available, or the server failed.
-pub async fn run(args: Serve, telemetry: &Telemetry) -> anyhow::Result<()> {
+pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
     let (shutdown, hangups) = (serve::shutdown_signal()?, signal(SignalKind::hangup())?);
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;

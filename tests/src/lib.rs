@@ -24,6 +24,7 @@ pub use process::Process;
 pub use random::{Random, scramble};
 pub use rendering::{AdapterRequest, answer};
 pub use services::{
-    Running, default_library, render_service, render_service_as, serve_library, serve_library_before, serve_library_on,
+    Running, default_catalog, render_service, render_service_as, serve_catalog, serve_catalog_with_generation,
+    serve_catalog_with_generator,
 };
 pub use tiny_model::{ModelFolder, byte_tokenizer};

@@ -88,15 +88,15 @@ impl Running {
 /// If a model does not load.
 pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
-    serve_library(ModelCatalog::open(sources, Registry::default()).expect("the models load").into(), generation).await
+    serve_catalog(ModelCatalog::open(sources, Registry::default()).expect("the models load").into(), generation).await
 }
 
-/// Returns a library with only the default model.
+/// Returns a catalog with only the default model.
 ///
 /// # Panics
 /// If the model does not load.
 #[must_use]
-pub fn default_library() -> Arc<ModelCatalog> {
+pub fn default_catalog() -> Arc<ModelCatalog> {
     let sources = Sources { models: vec![default_model()], config: None };
     ModelCatalog::open(sources, Registry::default()).expect("the model loads").into()
 }
@@ -107,39 +107,43 @@ pub fn default_library() -> Arc<ModelCatalog> {
 /// If a model does not load.
 pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
-    let library = ModelCatalog::open(sources, Registry::default()).expect("the models load").into();
-    serve_library_as(library, None, args).await
+    let catalog = ModelCatalog::open(sources, Registry::default()).expect("the models load").into();
+    serve_catalog_as(catalog, None, args).await
 }
 
-/// Starts a render service with this library that calls `generation`, if given.
+/// Starts a render service with this catalog that calls `generation`, if given.
 ///
 /// # Panics
 /// If no port is free.
-pub async fn serve_library(library: Arc<ModelCatalog>, generation: Option<SocketAddr>) -> Running {
-    serve_library_as(library, generation, ServeArgs::default()).await
+pub async fn serve_catalog(catalog: Arc<ModelCatalog>, generation: Option<SocketAddr>) -> Running {
+    serve_catalog_as(catalog, generation, ServeArgs::default()).await
 }
 
-async fn serve_library_as(library: Arc<ModelCatalog>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
+async fn serve_catalog_as(catalog: Arc<ModelCatalog>, generation: Option<SocketAddr>, args: ServeArgs) -> Running {
     let generate = generation.iter().map(|address| format!("http://{address}").parse().expect("an address")).collect();
-    serve_library_before(library, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
+    serve_catalog_with_generation(catalog, GenerationArgs { generate, ..GenerationArgs::default() }, args).await
 }
 
-/// Starts a render service with this library and these arguments, which calls this generation
+/// Starts a render service with this catalog and these arguments, which calls this generation
 /// service.
 ///
 /// # Panics
 /// If the credentials cannot be used.
-pub async fn serve_library_before(library: Arc<ModelCatalog>, generation: GenerationArgs, args: ServeArgs) -> Running {
+pub async fn serve_catalog_with_generation(
+    catalog: Arc<ModelCatalog>,
+    generation: GenerationArgs,
+    args: ServeArgs,
+) -> Running {
     let client = generation.config().map(|config| GenerationClient::connect(&config).expect("credentials"));
-    serve_library_on(library, client, args).await
+    serve_catalog_with_generator(catalog, client, args).await
 }
 
-/// Serves a library, and tasks on a generator.
+/// Serves a catalog, and tasks on a generator.
 ///
 /// # Panics
 /// If no port is free.
-pub async fn serve_library_on(
-    library: Arc<ModelCatalog>,
+pub async fn serve_catalog_with_generator(
+    catalog: Arc<ModelCatalog>,
     generator: Option<impl Generator>,
     args: ServeArgs,
 ) -> Running {
@@ -149,7 +153,7 @@ pub async fn serve_library_on(
             let _ = stopped.await;
         };
         let security = Security::open(&args.security)?;
-        let executor = Executor::new(library, Limits::default());
+        let executor = Executor::new(catalog, Limits::default());
         let routes = render_svc::serve::routes(executor, runner, args.max_message_bytes);
         let routes = DeferredRoutes::new(SetOnce::from(routes));
         render_svc::serve::serve(SecureListener { listener, security }, &args, routes, stopped).await

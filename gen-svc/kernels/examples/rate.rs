@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use tandem_kernels::{
     Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvShape, KvStore, Layer,
-    Linear, Matrix, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
+    Linear, Matrix, POSITIONS, Product, Rows, Run, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
@@ -157,5 +157,5 @@ fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, leng
 fn matrix(kernels: &Kernels, format: Format, target: Target, rows: usize, columns: usize) -> Matrix {
     let row_bytes = format.row_bytes(columns).expect("whole blocks");
     let bytes: Vec<u8> = (0..rows * row_bytes).map(|i| (i % 61) as u8).collect();
-    kernels.pack(&Rows { format, columns, bytes: &bytes, order: RowOrder::AsIs }, target).expect("whole rows")
+    kernels.pack(&Rows { format, columns, bytes: &bytes }, target).expect("whole rows")
 }

@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use tandem_kernels::{
     Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
-    KvFormat, KvShape, KvStore, Layer, Linear, Matrix, Norm, POSITIONS, Product, RowOrder, Rows, Run, Scratch, Target,
-    vocab,
+    KvFormat, KvShape, KvStore, Layer, Linear, Matrix, Norm, POSITIONS, Product, Rows, Run, Scratch, Target, vocab,
 };
 
 const LAYERS: usize = 30;
@@ -144,7 +143,7 @@ impl Weights {
 fn matrix(kernels: &Kernels, rows: usize, columns: usize, target: Target) -> Result<Matrix, Error> {
     let value = |i: usize| ((i.wrapping_mul(0x9e37_79b9) >> 8) % 201) as f32 / 2_000.0 - 0.05;
     let bytes: Vec<u8> = (0..rows * columns).flat_map(|i| value(i).to_le_bytes()).collect();
-    kernels.pack(&Rows { format: Format::F32, columns, bytes: &bytes, order: RowOrder::AsIs }, target)
+    kernels.pack(&Rows { format: Format::F32, columns, bytes: &bytes }, target)
 }
 
 fn linear(matrix: &Matrix) -> Layer<'_> {

@@ -65,7 +65,7 @@ pub use kernels::Kernels;
 pub use kv::{KeysValues, KvFormat, KvShape, KvStore, POSITIONS, Run};
 pub use matmul::{Epilogue, Input, Layer, Linear, Product};
 pub use norm::Norm;
-pub use pack::{BlockFormat, Format, Matrix, RowOrder, Rows, Target};
+pub use pack::{BlockFormat, Format, Matrix, Rows, Target};
 pub use pool::Team;
 pub use quantize::Int8Rows;
 pub use rope::{Angles, Heads};

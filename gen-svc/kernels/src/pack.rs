@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 pub use blocks::BlockFormat;
 pub(crate) use blocks::{Codes, Scales, Spec};
-pub use format::{Format, RowOrder, Rows, Target};
+pub use format::{Format, Rows, Target};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
@@ -53,8 +53,7 @@ impl Matrix {
         let mut buffer = Buffer::zeroed(bytes)?;
         let pack = |panel: usize, out: &mut [u8]| {
             for row in (0..LANES).take_while(|row| LANES * panel + row < rows) {
-                let index = source.order.source(LANES * panel + row, rows);
-                let raw = &source.bytes[index * row_bytes..][..row_bytes];
+                let raw = &source.bytes[(LANES * panel + row) * row_bytes..][..row_bytes];
                 panel::write_row(format, out, row, &convert(source.format, format, source.columns, raw));
             }
         };
@@ -123,11 +122,6 @@ fn checked_row_bytes(source: &Rows<'_>) -> Result<usize, Error> {
     }
     let row_bytes = source.format.row_bytes(source.columns).ok_or(Error::Memory { bytes: None })?;
     expect_multiple("bytes of a matrix", row_bytes, source.bytes.len())?;
-    if let RowOrder::Interleaved { heads } = source.order {
-        let rows = source.bytes.len() / row_bytes;
-        expect_multiple("heads", 1, heads)?;
-        expect_multiple("rows of an interleaved matrix", product(&[2, heads])?, rows)?;
-    }
     Ok(row_bytes)
 }
 

@@ -1,7 +1,9 @@
 //! The state that the engine's thread and its handles share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::config::{Config, EngineLimits};
 use super::metrics::{EngineMetrics, Gauges};
@@ -56,13 +58,13 @@ impl Shared {
 
     /// Returns the current gauges.
     pub(super) fn gauges(&self) -> Gauges {
-        let activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
+        let activity = self.activity.lock();
         Gauges { queued: self.queued.load(Ordering::Relaxed), ..*activity }
     }
 
     /// Replaces the thread's part of the gauges.
     pub(super) fn report(&self, activity: Gauges) {
-        *self.activity.lock().unwrap_or_else(PoisonError::into_inner) = activity;
+        *self.activity.lock() = activity;
     }
 
     /// Takes a slot in the queue.

@@ -1,13 +1,14 @@
 //! Compiles grammars.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{Matcher, ParserFactory, TokenParser};
+use parking_lot::{Condvar, Mutex};
 use quick_cache::sync::Cache;
 use serde_json::Value;
 use tandem_model_files::tokenizer::Tokenizer;
@@ -133,13 +134,12 @@ impl Grammars {
     }
 
     fn take_slot(&self) -> Result<Slot<'_>, Error> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         if slots.taken >= AT_ONCE && slots.waiting >= MAX_WAITING {
             return Err(Error::GrammarQueueFull { limit: MAX_WAITING });
         }
         slots.waiting += 1;
-        let mut slots =
-            self.freed.wait_while(slots, |slots| slots.taken >= AT_ONCE).unwrap_or_else(PoisonError::into_inner);
+        self.freed.wait_while(&mut slots, |slots| slots.taken >= AT_ONCE);
         slots.waiting -= 1;
         slots.taken += 1;
         Ok(Slot(self))
@@ -151,7 +151,7 @@ struct Slot<'a>(&'a Grammars);
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner).taken -= 1;
+        self.0.slots.lock().taken -= 1;
         self.0.freed.notify_one();
     }
 }

@@ -1,13 +1,14 @@
 //! The grammar of one output while it is generated.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use llguidance::Matcher;
 use llguidance::api::StopReason;
+use parking_lot::Mutex;
 
 use crate::error::Error;
 
@@ -59,7 +60,7 @@ impl Compiled {
     /// The tokens do not follow the grammar, or complete it, or following them takes too long.
     pub(super) fn after(&self, generated: &[u32]) -> Result<Self, Error> {
         let refused = |problem: &str| Error::invalid("resume.generated_tokens", problem);
-        let mut matcher = self.matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        let mut matcher = self.matcher.lock().deep_clone();
         let start = Instant::now();
         for &token in generated {
             matcher.consume_token(token).map_err(|_| refused("must follow the grammar"))?;
@@ -174,7 +175,7 @@ impl Workers {
 
 fn work(queue: &Mutex<Receiver<Job>>) {
     loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = queue.lock().recv();
         let Ok(Job { after, done }) = job else { return };
         let _ = done.send(follow(after)); // the output may have ended
     }
@@ -182,7 +183,7 @@ fn work(queue: &Mutex<Receiver<Job>>) {
 
 fn follow(after: After) -> Done {
     let matcher = match after {
-        After::Nothing(matcher) => Box::new(matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone()),
+        After::Nothing(matcher) => Box::new(matcher.lock().deep_clone()),
         After::Token(mut matcher, token) => {
             matcher.consume_token(token).map_err(|error| error.to_string())?;
             matcher

@@ -67,8 +67,11 @@ impl<'a> Stored<'a> {
         Ok(values)
     }
 
-    /// Fails if the tensor has another shape or a type that cannot be read.
-    pub(super) fn check(&self, shape: &[usize]) -> Result<(), Error> {
+    /// Checks the tensor against the shape that the model expects.
+    ///
+    /// # Errors
+    /// The tensor has another shape, its rows cannot have its order, or its type cannot be read.
+    pub fn check(&self, shape: &[usize]) -> Result<(), Error> {
         if self.shape != shape || !self.order.fits(shape.first().copied().unwrap_or(0)) {
             let whole = |shape: &[usize]| shape.iter().map(|&dim| dim as i64).collect();
             let (expected, found) = (whole(shape), whole(&self.shape));

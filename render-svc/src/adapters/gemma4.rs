@@ -94,9 +94,10 @@ fn own_template(model: &Model) -> Option<&str> {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let options = options(model, input);
-    let Prompt { text, attachments, warnings } = match input.continue_final_message {
-        true => continued(input.conversation, &options)?,
-        false => prompt::write(input.conversation, &options)?,
+    let Prompt { text, attachments, warnings } = if input.continue_final_message {
+        continued(input.conversation, &options)?
+    } else {
+        prompt::write(input.conversation, &options)?
     };
     let warnings = self::warnings(input.conversation).into_iter().chain(warnings).collect();
     Ok(AdapterOutput { prompt: text, attachments, warnings })

@@ -3,9 +3,10 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
 use tandem_common::telemetry::{Traced, traced};
@@ -75,7 +76,7 @@ impl Replica {
     /// Replaces the connection. Running calls stay on the previous one.
     pub(super) fn renew(self: &Arc<Self>, endpoint: Endpoint, changed: watch::Sender<()>) {
         let channel = connect(endpoint);
-        *self.client.write().unwrap_or_else(PoisonError::into_inner) = client(&channel);
+        *self.client.write() = client(&channel);
         self.watch(channel, changed);
     }
 
@@ -83,7 +84,7 @@ impl Replica {
     fn watch(self: &Arc<Self>, channel: Channel, changed: watch::Sender<()>) {
         let (replica, client) = (Arc::downgrade(self), HealthClient::new(channel));
         let watcher = Watcher { replica, client, suspected: Arc::clone(&self.suspected), changed };
-        let mut current = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.watcher.lock();
         if let Some(previous) = current.replace(tokio::spawn(watcher.run())) {
             previous.abort();
         }
@@ -127,7 +128,7 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        if let Some(watcher) = self.watcher.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(watcher) = self.watcher.get_mut() {
             watcher.abort();
         }
     }
@@ -216,7 +217,7 @@ impl Lease {
 
     /// Returns a client for calls to the replica.
     pub(super) fn client(&self) -> GenerateServiceClient<Traced> {
-        self.0.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.client.read().clone()
     }
 
     /// Returns the replica.

@@ -1,7 +1,8 @@
 //! The set of known replicas.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::{RwLock, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use super::replica::Replica;
@@ -33,12 +34,12 @@ impl Replicas {
 
     /// Returns the replicas at this moment.
     pub(super) fn snapshot(&self) -> Vec<Arc<Replica>> {
-        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.list.read().clone()
     }
 
     /// Locks the set for changes.
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Vec<Arc<Replica>>> {
-        self.list.write().unwrap_or_else(PoisonError::into_inner)
+        self.list.write()
     }
 
     /// Returns the signal for changes.

@@ -72,11 +72,10 @@ fn unreadable(key: &str, i: usize) -> Invalid {
 
 fn without_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {
     let kind = kind.name();
-    match block.get("attachment_id").is_some() {
-        true => {
-            let problem = "only families with media support attachments: set base64, data or a location";
-            Invalid::new(format!("content[{i}].attachment_id"), problem)
-        }
-        false => Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded")),
+    if block.get("attachment_id").is_some() {
+        let problem = "only families with media support attachments: set base64, data or a location";
+        Invalid::new(format!("content[{i}].attachment_id"), problem)
+    } else {
+        Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded"))
     }
 }

@@ -36,7 +36,8 @@ pub struct GenerationRequest {
     pub deadline: Option<Instant>,
 }
 
-/// Generation parameters, forwarded to the generation service.
+/// Generation parameters, forwarded to the generation service. Contract messages keep their type, as
+/// in [`generator`](super::generator).
 #[derive(Debug, Clone, Default)]
 pub struct GenerationOptions {
     /// How tokens are sampled.

@@ -22,9 +22,10 @@ pub(crate) fn describe() -> String {
     let flags = cpu("flags").unwrap_or_default();
     let has: Vec<&str> = flags.split(' ').collect();
     let flags: Vec<&str> = FLAGS.into_iter().filter(|flag| has.contains(flag)).collect();
-    let amx = match flags.contains(&AMX) {
-        true => "llama.cpp uses AMX by default, and not in its plain row",
-        false => "no AMX on this CPU",
+    let amx = if flags.contains(&AMX) {
+        "llama.cpp uses AMX by default, and not in its plain row"
+    } else {
+        "no AMX on this CPU"
     };
     format!("{}, {}; {amx}", name(), flags.join(" "))
 }

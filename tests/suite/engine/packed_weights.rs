@@ -1,7 +1,10 @@
-//! Packed weights, compared with the GGUF reader's own dequantization to the bit.
+//! Weights as they are stored and as they are packed. Packed weights are compared with the GGUF
+//! reader's own dequantization, to the bit.
 
+use gen_svc::error::Error;
 use gen_svc::weights::quant::dequantize;
-use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, RowOrder, Rows, Target};
+use gen_svc::weights::{RowOrder, Stored};
+use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, Rows, Target};
 use tandem_model_files::artifacts::gguf::GgmlType;
 
 const BLOCKS: [(GgmlType, BlockFormat); 8] = [
@@ -36,7 +39,7 @@ fn packed_blocks_equal_the_dequantization_of_the_reader() {
         let columns = 4 * dtype.block_len() as usize;
         let bytes = bytes(250 * 4 * dtype.block_bytes() as usize);
         let expected = dequantize(dtype, &bytes).expect("a known type");
-        let rows = Rows { format: Format::Block(format), columns, bytes: &bytes, order: RowOrder::AsIs };
+        let rows = Rows { format: Format::Block(format), columns, bytes: &bytes };
         for target in [Target::Keep, Target::F32] {
             let matrix = kernels.pack(&rows, target).expect("whole rows");
             let mut row = vec![0.0; columns];
@@ -46,5 +49,27 @@ fn packed_blocks_equal_the_dequantization_of_the_reader() {
                 assert!(same, "{format:?} as {target:?}, row {index}");
             }
         }
+    }
+}
+
+fn interleaved(heads: usize, rows: usize, bytes: &[u8]) -> Stored<'_> {
+    let order = RowOrder::Interleaved { heads };
+    Stored { name: "q".to_owned(), dtype: GgmlType::F32, shape: vec![rows, 1], bytes, order }
+}
+
+#[test]
+fn interleaved_rows_are_read_first_half_first() {
+    let bytes: Vec<u8> = (0..12).flat_map(|row| (row as f32).to_le_bytes()).collect();
+    let stored = interleaved(2, 12, &bytes);
+    stored.check(&[12, 1]).expect("whole heads");
+    let expected = [0.0, 2.0, 4.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0];
+    assert_eq!(stored.to_f32().expect("floats"), expected);
+}
+
+#[test]
+fn heads_that_do_not_divide_the_rows_into_pairs_are_refused() {
+    for heads in [0, 2, 4, usize::MAX] {
+        let error = interleaved(heads, 6, &[0; 24]).check(&[6, 1]).expect_err("no whole pairs");
+        assert!(matches!(error, Error::TensorShape { .. }), "{heads}: {error}");
     }
 }

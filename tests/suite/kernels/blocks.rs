@@ -1,7 +1,7 @@
 //! Blocks of every format in the layout of a file, and matrices made of them.
 
 use super::Random;
-use tandem_kernels::{BlockFormat, Format, Kernels, Matrix, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Format, Kernels, Matrix, Rows, Target};
 
 /// Every block format: columns and bytes of a block, and the offsets of its f16 numbers.
 pub(super) const BLOCKS: [(BlockFormat, usize, usize, &[usize]); 8] = [
@@ -31,14 +31,14 @@ pub(super) fn random_rows(random: &mut Random, format: BlockFormat, rows: usize,
 /// Packs a matrix of random blocks.
 pub(super) fn random_matrix(kernels: &Kernels, seed: u64, format: BlockFormat, rows: usize, columns: usize) -> Matrix {
     let bytes = random_rows(&mut Random(seed), format, rows, columns);
-    let rows = Rows { format: Format::Block(format), columns, bytes: &bytes, order: RowOrder::AsIs };
+    let rows = Rows { format: Format::Block(format), columns, bytes: &bytes };
     kernels.pack(&rows, Target::Keep).expect("whole rows")
 }
 
 /// Packs a matrix of floats.
 pub(super) fn float_matrix(kernels: &Kernels, values: &[f32], columns: usize, target: Target) -> Matrix {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let rows = Rows { format: Format::F32, columns, bytes: &bytes, order: RowOrder::AsIs };
+    let rows = Rows { format: Format::F32, columns, bytes: &bytes };
     kernels.pack(&rows, target).expect("whole rows")
 }
 

@@ -83,8 +83,7 @@ fn products_of_floats_are_sums_of_products() {
 fn f16_weights_are_multiplied() {
     let numbers: Vec<u16> = (0..24 * 40).map(|i| 0x3000 + i * 7).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|bits| bits.to_le_bytes()).collect();
-    let rows =
-        tandem_kernels::Rows { format: Format::F16, columns: 40, bytes: &bytes, order: tandem_kernels::RowOrder::AsIs };
+    let rows = tandem_kernels::Rows { format: Format::F16, columns: 40, bytes: &bytes };
     let matrix = KERNELS[0].pack(&rows, Target::Keep).expect("whole rows");
     let x = Random(1).floats(3 * 40);
     let (expected, magnitudes) = reference(&x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(), &values(&matrix), 40);
@@ -156,12 +155,7 @@ fn the_largest_codes_do_not_overflow() {
             let mut block = vec![fill; size];
             halves.iter().for_each(|half| block[*half..half + 2].copy_from_slice(&[0, 0x3c]));
             let rows = block.repeat(8);
-            let rows = tandem_kernels::Rows {
-                format: Format::Block(format),
-                columns: length,
-                bytes: &rows,
-                order: tandem_kernels::RowOrder::AsIs,
-            };
+            let rows = tandem_kernels::Rows { format: Format::Block(format), columns: length, bytes: &rows };
             let matrix = KERNELS[0].pack(&rows, Target::Keep).expect("whole rows");
             for sign in [1.0, -1.0] {
                 let x = vec![sign; 16 * length];
@@ -200,12 +194,7 @@ fn a_nan_scale_affects_only_its_row() {
         let mut bytes = random_rows(&mut Random(11), format, 16, length);
         let size = bytes.len() / 16;
         bytes[5 * size + halves[0]..][..2].copy_from_slice(&0x7e00_u16.to_le_bytes());
-        let rows = tandem_kernels::Rows {
-            format: Format::Block(format),
-            columns: length,
-            bytes: &bytes,
-            order: tandem_kernels::RowOrder::AsIs,
-        };
+        let rows = tandem_kernels::Rows { format: Format::Block(format), columns: length, bytes: &bytes };
         let matrix = KERNELS[0].pack(&rows, Target::Keep).expect("whole rows");
         for kernels in KERNELS.iter() {
             let found = multiply(kernels, &Random(12).floats(length), &matrix);

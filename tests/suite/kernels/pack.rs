@@ -2,10 +2,10 @@
 
 use super::blocks::{BLOCKS, float_matrix, random_rows, values};
 use super::{KERNELS, Random, bits};
-use tandem_kernels::{BlockFormat, Error, Format, IsaLevel, Kernels, Matrix, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Error, Format, IsaLevel, Kernels, Matrix, Rows, Target};
 
-fn pack(format: Format, columns: usize, bytes: &[u8], order: RowOrder, target: Target) -> Result<Matrix, Error> {
-    KERNELS[0].pack(&Rows { format, columns, bytes, order }, target)
+fn pack(format: Format, columns: usize, bytes: &[u8], target: Target) -> Result<Matrix, Error> {
+    KERNELS[0].pack(&Rows { format, columns, bytes }, target)
 }
 
 /// Returns the value of an f16, given its bits.
@@ -34,9 +34,9 @@ fn every_pattern_of_16_bits_is_read() {
     let patterns: Vec<u16> = (0..=u16::MAX).collect();
     let bytes: Vec<u8> = patterns.iter().flat_map(|pattern| pattern.to_le_bytes()).collect();
     for target in [Target::Keep, Target::F32] {
-        let halves = pack(Format::F16, 256, &bytes, RowOrder::AsIs, target).expect("whole rows");
+        let halves = pack(Format::F16, 256, &bytes, target).expect("whole rows");
         assert_eq!(bits(&values(&halves)), bits(&patterns.iter().map(|bits| half(*bits)).collect::<Vec<_>>()));
-        let brain = pack(Format::Bf16, 256, &bytes, RowOrder::AsIs, target).expect("whole rows");
+        let brain = pack(Format::Bf16, 256, &bytes, target).expect("whole rows");
         let expected: Vec<f32> = patterns.iter().map(|bits| f32::from_bits(u32::from(*bits) << 16)).collect();
         assert_eq!(bits(&values(&brain)), bits(&expected));
     }
@@ -97,72 +97,45 @@ fn constant_rows_have_no_scale() {
 fn blocks_convert_to_the_floats_that_are_read_back() {
     for (format, length, ..) in BLOCKS {
         let bytes = random_rows(&mut Random(9), format, 13, 2 * length);
-        let keep = pack(Format::Block(format), 2 * length, &bytes, RowOrder::AsIs, Target::Keep).expect("whole rows");
-        let floats = pack(Format::Block(format), 2 * length, &bytes, RowOrder::AsIs, Target::F32).expect("whole rows");
+        let keep = pack(Format::Block(format), 2 * length, &bytes, Target::Keep).expect("whole rows");
+        let floats = pack(Format::Block(format), 2 * length, &bytes, Target::F32).expect("whole rows");
         assert_eq!((keep.format(), floats.format()), (Format::Block(format), Format::F32));
         assert_eq!(values(&keep), values(&floats), "{format:?}");
     }
 }
 
 #[test]
-fn interleaved_rows_are_packed_first_half_first() {
-    let numbers: Vec<f32> = (0..12).map(|row| row as f32).collect();
-    let bytes: Vec<u8> = numbers.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let packed = pack(Format::F32, 1, &bytes, RowOrder::Interleaved { heads: 2 }, Target::Keep).expect("whole heads");
-    assert_eq!(values(&packed), [0.0, 2.0, 4.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0]);
-}
-
-#[test]
 fn packing_does_not_depend_on_the_team() {
     let bytes = random_rows(&mut Random(10), BlockFormat::Q4_1, 100, 64);
-    let rows = Rows { format: Format::Block(BlockFormat::Q4_1), columns: 64, bytes: &bytes, order: RowOrder::AsIs };
+    let rows = Rows { format: Format::Block(BlockFormat::Q4_1), columns: 64, bytes: &bytes };
     let alone = Kernels::new(1, IsaLevel::detect()).pack(&rows, Target::Keep).expect("whole rows");
     assert_eq!(values(&alone), values(&KERNELS[0].pack(&rows, Target::Keep).expect("whole rows")));
 }
 
 #[test]
 fn sizes_that_do_not_fit_are_refused() {
-    let refused = |format, columns, length, order, target| {
-        pack(format, columns, &vec![0; length], order, target).expect_err("refused").to_string()
+    let refused = |format, columns, length, target| {
+        pack(format, columns, &vec![0; length], target).expect_err("refused").to_string()
     };
     let q4 = Format::Block(BlockFormat::Q4_0);
-    let halves = |heads| RowOrder::Interleaved { heads };
     let cases = [
         (
-            refused(q4, 33, 18, RowOrder::AsIs, Target::Keep),
+            refused(q4, 33, 18, Target::Keep),
             "columns of a block-format matrix must be a positive multiple of 32, found 33",
         ),
+        (refused(q4, 32, 17, Target::Keep), "bytes of a matrix must be a positive multiple of 18, found 17"),
+        (refused(q4, 32, 0, Target::Keep), "bytes of a matrix must be a positive multiple of 18, found 0"),
         (
-            refused(q4, 32, 17, RowOrder::AsIs, Target::Keep),
-            "bytes of a matrix must be a positive multiple of 18, found 17",
-        ),
-        (
-            refused(q4, 32, 0, RowOrder::AsIs, Target::Keep),
-            "bytes of a matrix must be a positive multiple of 18, found 0",
-        ),
-        (
-            refused(q4, 0, 18, RowOrder::AsIs, Target::Keep),
+            refused(q4, 0, 18, Target::Keep),
             "columns of a block-format matrix must be a positive multiple of 32, found 0",
         ),
+        (refused(Format::F32, 0, 4, Target::Keep), "columns of a matrix must be a positive multiple of 1, found 0"),
+        (refused(Format::F32, 3, 10, Target::Keep), "bytes of a matrix must be a positive multiple of 12, found 10"),
         (
-            refused(Format::F32, 0, 4, RowOrder::AsIs, Target::Keep),
-            "columns of a matrix must be a positive multiple of 1, found 0",
-        ),
-        (
-            refused(Format::F32, 3, 10, RowOrder::AsIs, Target::Keep),
-            "bytes of a matrix must be a positive multiple of 12, found 10",
-        ),
-        (
-            refused(Format::F32, 8, 32, RowOrder::AsIs, Target::Int4),
+            refused(Format::F32, 8, 32, Target::Int4),
             "columns of a block-format matrix must be a positive multiple of 32, found 8",
         ),
-        (refused(Format::F32, 1, 24, halves(0), Target::Keep), "heads must be a positive multiple of 1, found 0"),
-        (
-            refused(Format::F32, 1, 24, halves(4), Target::Keep),
-            "rows of an interleaved matrix must be a positive multiple of 8, found 6",
-        ),
-        (refused(Format::F32, 1, 24, halves(usize::MAX), Target::Keep), "size exceeds the address space"),
-        (refused(Format::F32, usize::MAX / 2, 24, RowOrder::AsIs, Target::Keep), "size exceeds the address space"),
+        (refused(Format::F32, usize::MAX / 2, 24, Target::Keep), "size exceeds the address space"),
     ];
     for (found, expected) in cases {
         assert_eq!(found, expected);

@@ -93,12 +93,6 @@ fn a_folder_may_hold_nothing_but_a_tokenizer_config() {
 }
 
 #[test]
-fn the_name_in_a_hugging_face_cache_is_the_repositorys() {
-    let cached = folder("hub/models--org--a-model/snapshots/0123abcd", &[("config.json", "{}")]);
-    assert_eq!(Artifacts::load(&cached).expect("valid").name, "org/a-model");
-}
-
-#[test]
 fn special_tokens_stand_in_transformers_order_and_objects_are_their_content() {
     let config = json!({
         "image_token": "<image>",

@@ -11,7 +11,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::status::chain;
 use tandem_tests::conversations::{conversation, prompt, request, text};
 use tandem_tests::failure::is_failed;
-use tandem_tests::serve_library;
+use tandem_tests::serve_catalog;
 use tempfile::TempDir;
 use tonic::Code;
 
@@ -201,7 +201,7 @@ async fn the_configuration_overrides_capabilities() {
     let folder = folder();
     write(folder.path(), "a", "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
     let config = "[[models]]\npath = 'a'\ncapabilities = ['REQUIRES_STRICT_TURNS', 'SUPPORTS_TOOL_CALLS']";
-    let service = serve_library(open(configured(&folder, config)).into(), None).await;
+    let service = serve_catalog(open(configured(&folder, config)).into(), None).await;
     let mut registry = RegistryServiceClient::new(service.channel().await);
     let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
     let shown: Vec<_> = models[0].capabilities().collect();
@@ -232,7 +232,7 @@ async fn callers_are_not_told_where_a_server_keeps_its_files() {
     write(folder.path(), "bad-json", "x");
     fs::write(folder.path().join("bad-tokenizer/tokenizer.json"), "{").expect("a file");
     fs::write(folder.path().join("bad-json/config.json"), "{").expect("a file");
-    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
     let mut render = RenderServiceClient::new(service.channel().await);
     let place = folder.path().display().to_string();
     let models = [("no-tokenizer", "NO_TOKENIZER"), ("bad-tokenizer", "NO_TOKENIZER")];
@@ -259,7 +259,7 @@ async fn a_model_that_does_not_load_is_listed_with_its_problem_and_does_not_hind
     let folder = folder();
     write(folder.path(), "good", "{{ messages[0].content }}");
     write(folder.path(), "bad", "x\n{% broken %}");
-    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
     let mut render = RenderServiceClient::new(service.channel().await);
     let hello = |model: &str| pb::RenderRequest {
         model: model.to_owned(),
@@ -281,7 +281,7 @@ async fn named_templates_are_chosen_as_transformers_chooses() {
         {"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}, {"name": "rag", "template": "R"}
     ]});
     fs::write(folder.path().join("a/tokenizer_config.json"), templates.to_string()).expect("a file");
-    let service = serve_library(open(sources(&folder)).into(), None).await;
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
     let mut rendered = async |template: Option<&str>, with_tools: bool| {
         let tool = tandem_common::pb::chat::v1::tool::Kind::ToolJson("{}".to_owned());

@@ -10,7 +10,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::conversations::{conversation, prompt, request, text};
-use tandem_tests::{ModelFolder, serve_library};
+use tandem_tests::{ModelFolder, serve_catalog};
 
 /// An adapter that prints the last message in capitals.
 const SHOUT: Adapter = Adapter {
@@ -41,7 +41,7 @@ async fn a_new_family_is_one_file_and_one_line() {
     let (shouter, other) = (ModelFolder::new("shouter"), ModelFolder::new("other").with_template("a template"));
     let sources = Sources { models: vec![shouter.path(), other.path()], config: None };
     let catalog = ModelCatalog::open(sources, registry()).expect("the models load");
-    let service = serve_library(catalog.into(), None).await;
+    let service = serve_catalog(catalog.into(), None).await;
 
     let mut render = RenderServiceClient::new(service.channel().await);
     let hello = |model: &str| pb::RenderRequest {

@@ -14,7 +14,7 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, ServeArgs};
 use tandem_tests::failure::failed;
-use tandem_tests::{ModelFolder, Running, default_library, render_service, serve_library_before};
+use tandem_tests::{ModelFolder, Running, default_catalog, render_service, serve_catalog_with_generation};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -97,7 +97,7 @@ async fn before(generation: impl GenerateService) -> (Running, TaskServiceClient
     let server = Server::builder().add_service(GenerateServiceServer::new(generation));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let args = GenerationArgs { generate, ..GenerationArgs::default() };
-    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
     (service, client)
 }

@@ -16,7 +16,9 @@ use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
-use tandem_tests::{ModelFolder, Running, default_library, default_model, render_service_as, serve_library_before};
+use tandem_tests::{
+    ModelFolder, Running, default_catalog, default_model, render_service_as, serve_catalog_with_generation,
+};
 use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -427,7 +429,7 @@ async fn what_lets_tasks_reach_the_generation_service_is_replaced_while_the_serv
     let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
     ours.write(other.sign(2999));
     let args = reaching(&generation, &files, &ours);
-    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
     let failure = failed(&ask(&service).await.expect_err("another signed it"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
     ours.write(authority.sign(2999));
@@ -438,7 +440,7 @@ async fn what_lets_tasks_reach_the_generation_service_is_replaced_while_the_serv
 }
 
 async fn run_task(generation: GenerationArgs) -> Result<(), Status> {
-    ask(&serve_library_before(default_library(), generation, ServeArgs::default()).await).await
+    ask(&serve_catalog_with_generation(default_catalog(), generation, ServeArgs::default()).await).await
 }
 
 async fn ask(service: &Running) -> Result<(), Status> {

@@ -19,7 +19,7 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
-use tandem_tests::{Process, Running, default_library, default_model, serve_library_before};
+use tandem_tests::{Process, Running, default_catalog, default_model, serve_catalog_with_generation};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -65,7 +65,7 @@ async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channe
     let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
     let args =
         GenerationArgs { generate: generate.collect(), generate_patience_seconds: 60, ..GenerationArgs::default() };
-    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
     (service, client)
 }
@@ -338,7 +338,7 @@ async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Runnin
         Server::builder().add_service(HealthServer::new(health)).add_service(GenerateServiceServer::new(replica));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let args = GenerationArgs { generate, ..GenerationArgs::default() };
-    let service = serve_library_before(default_library(), args, ServeArgs::default()).await;
+    let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
     (service, client)
 }

@@ -1,7 +1,9 @@
 //! SentencePiece vocabularies in GGUF headers: compared with transformers on the same vocabularies,
 //! and errors for invalid vocabularies.
 
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
@@ -12,6 +14,9 @@ use tandem_tests::repository;
 use tandem_tests::sentencepiece::*;
 use tandem_tests::tokenizers::{built, joined, refused};
 use tandem_tests::tokenizers::{classic, literal_ids, texts};
+
+/// Longer than any test takes that does not hang.
+const A_WHILE: Duration = Duration::from_secs(300);
 
 // ---- against transformers ----
 
@@ -122,9 +127,10 @@ fn converted(name: &str, architecture: &str, bos: u32, is_user: impl Fn(&Value) 
     }
     for token in added {
         let content = text(&token["content"]);
-        match is_user(token) {
-            true => vocabulary.put(&token["id"], &content.replace('▁', " "), USER_DEFINED),
-            false => vocabulary.put(&token["id"], content, if content == "<unk>" { UNKNOWN } else { CONTROL }),
+        if is_user(token) {
+            vocabulary.put(&token["id"], &content.replace('▁', " "), USER_DEFINED)
+        } else {
+            vocabulary.put(&token["id"], content, if content == "<unk>" { UNKNOWN } else { CONTROL })
         }
     }
     (Tokenizer::from_json(&bytes, &[]).expect("a valid file"), vocabulary)
@@ -279,17 +285,18 @@ fn runs(count: usize) -> Vocabulary {
     vocabulary
 }
 
+/// Looking up every split of the longest tokens would take hours.
 #[test]
 fn tokens_that_are_made_of_each_other_are_bounded_in_time_and_memory() {
-    let start = Instant::now();
     assert_eq!(built(&runs(64).file()).encode(&"a".repeat(63), false).map(|ids| ids.len()).ok(), Some(2));
     let error = Tokenizer::from_gguf(&runs(2000).file().open().expect("a valid file")).expect_err("too many merges");
     assert!(matches!(error, TokenizerError::Merges { .. }), "{error}");
     let mut long = small();
     long.tokens[6] = "a".repeat(4 << 20);
     long.tokens[7] = "b".repeat(4 << 20);
-    assert!(Tokenizer::from_gguf(&long.file().open().expect("a valid file")).is_ok());
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || done.send(Tokenizer::from_gguf(&long.file().open().expect("a valid file")).is_ok()));
+    assert_eq!(ended.recv_timeout(A_WHILE), Ok(true));
 }
 
 #[test]

@@ -245,3 +245,17 @@ pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     }
     fs::read(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::name;
+
+    #[test]
+    fn a_folder_is_named_after_itself_or_its_repository_in_a_hugging_face_cache() {
+        assert_eq!(name(Path::new("/models/tiny")), "tiny");
+        assert_eq!(name(Path::new("/hub/models--org--a-model/snapshots/0123abcd")), "org/a-model");
+        assert_eq!(name(Path::new("/hub/other/snapshots/0123abcd")), "0123abcd");
+    }
+}

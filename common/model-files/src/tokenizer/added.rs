@@ -56,9 +56,10 @@ impl Splitters {
     pub(super) fn new(tokens: &[(u32, tokenizers::AddedToken)]) -> Result<Self, String> {
         let (normalized, raw): (Vec<_>, Vec<_>) = tokens.iter().partition(|(_, token)| token.normalized);
         let (special, plain): (Vec<_>, Vec<_>) = raw.iter().partition(|(_, token)| token.special);
-        match are_independent(&special, &plain) {
-            true => Ok(Self { outer: Splitter::new(&[special])?, inner: Splitter::new(&[plain, normalized])? }),
-            false => Ok(Self { outer: Splitter::new(&[raw])?, inner: Splitter::new(&[normalized])? }),
+        if are_independent(&special, &plain) {
+            Ok(Self { outer: Splitter::new(&[special])?, inner: Splitter::new(&[plain, normalized])? })
+        } else {
+            Ok(Self { outer: Splitter::new(&[raw])?, inner: Splitter::new(&[normalized])? })
         }
     }
 }

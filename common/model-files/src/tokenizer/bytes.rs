@@ -126,3 +126,23 @@ fn byte_fallback(token: &str) -> Option<u8> {
     let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if hex.len() == 2 { u8::from_str_radix(hex, 16).ok() } else { None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{alphabet, byte_fallback, byte_level};
+
+    #[test]
+    fn the_byte_level_alphabet_has_a_character_for_every_byte() {
+        let mut bytes: Vec<_> = alphabet().filter_map(|char| byte_level(&char.to_string())).flatten().collect();
+        bytes.sort_unstable();
+        assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
+        assert_eq!(byte_level("\u{120}a\u{10a}").as_deref(), Some(&b" a\n"[..]));
+        assert_eq!(byte_level("a b"), None);
+    }
+
+    #[test]
+    fn only_two_hexadecimal_digits_are_a_byte() {
+        assert_eq!(["<0x0A>", "<0xf0>"].map(byte_fallback), [Some(b'\n'), Some(0xF0)]);
+        assert_eq!(["<0x9g>", "<0xA>", "<0x00A>", "0x0A", "<0x0A>a"].map(byte_fallback), [None; 5]);
+    }
+}

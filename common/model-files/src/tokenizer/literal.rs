@@ -108,3 +108,30 @@ impl Forbidden {
         cuts.into_iter().chain(half).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{TokenizerError, pieces};
+
+    #[test]
+    fn a_text_is_split_at_literal_ranges() {
+        let split = |literal: &[std::ops::Range<usize>]| {
+            let pieces = pieces("abcd", literal).expect("ranges of the text");
+            pieces.iter().map(|piece| (piece.text, piece.start, piece.is_literal, piece.is_first)).collect::<Vec<_>>()
+        };
+        assert_eq!(split(&[]), [("abcd", 0, false, true)]);
+        assert_eq!(split(&[1..3]), [("a", 0, false, true), ("bc", 1, true, false), ("d", 3, false, false)]);
+        assert_eq!(split(&[0..2, 2..4]), [("ab", 0, true, false), ("cd", 2, true, false)]);
+        assert_eq!(split(&[1..1]), [("a", 0, false, true), ("bcd", 1, false, false)]);
+    }
+
+    #[test]
+    fn a_literal_range_outside_of_the_text_is_refused() {
+        #[allow(clippy::reversed_empty_ranges)] // The reversed range is the case under test.
+        for literal in [vec![0..3], vec![2..1], vec![1..2, 0..1], vec![1..2]] {
+            let refused =
+                pieces("é", &literal).is_err_and(|error| matches!(error, TokenizerError::Literal { length: 2, .. }));
+            assert!(refused, "{literal:?}");
+        }
+    }
+}

@@ -52,21 +52,8 @@ impl Compiler {
         Ok(Args { positional, splat, keywords, keyword_splat })
     }
 
+    /// Compiles a filter of an existing node. The filter has passed [`Self::check_filter`].
     pub(super) fn filter(
-        &mut self,
-        frame: Frame,
-        operand: &Expr,
-        name: &Name,
-        args: &ast::Args,
-    ) -> CompileResult<NodeKind> {
-        let line = self.line;
-        self.check_filter(frame, name, line)?;
-        let operand = self.expr(frame, operand)?;
-        self.filtered(frame, operand, name, args)
-    }
-
-    /// Compiles a filter of an existing node.
-    pub(super) fn filtered(
         &mut self,
         frame: Frame,
         operand: Node,
@@ -80,7 +67,9 @@ impl Compiler {
         })
     }
 
-    pub(super) fn check_filter(&self, frame: Frame, name: &Name, line: u32) -> CompileResult<()> {
+    /// Fails if the filter of this line is unknown or unsupported.
+    pub(super) fn check_filter(&self, frame: Frame, name: &Name) -> CompileResult<()> {
+        let line = self.line;
         if filters::is_unsupported(name) {
             return Err(CompileError::Unsupported { line, construct: format!("the filter '{name}'") });
         }

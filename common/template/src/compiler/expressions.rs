@@ -45,7 +45,11 @@ impl Compiler {
             ExprKind::Item(operand, index) => self.item(frame, operand, index),
             ExprKind::Slice(operand, bounds) => self.slice(frame, operand, bounds),
             ExprKind::Call(callee, args) => self.call(frame, callee, args, None),
-            ExprKind::Filter(Some(operand), name, args) => self.filter(frame, operand, name, args),
+            ExprKind::Filter(Some(operand), name, args) => {
+                self.check_filter(frame, name)?;
+                let operand = self.expr(frame, operand)?;
+                self.filter(frame, operand, name, args)
+            }
             // A filter without an operand is compiled with its block.
             ExprKind::Filter(None, ..) => Ok(NodeKind::Const(none())),
             ExprKind::Test(operand, name, args) => self.test(frame, operand, name, args),

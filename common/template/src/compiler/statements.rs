@@ -173,8 +173,8 @@ impl Compiler {
             None => captured,
         };
         self.line = filter.line;
-        self.check_filter(frame, name, filter.line)?;
-        let kind = self.filtered(frame, operand, name, args)?;
+        self.check_filter(frame, name)?;
+        let kind = self.filter(frame, operand, name, args)?;
         Ok(Node { kind, line: filter.line })
     }
 

@@ -95,9 +95,10 @@ pub(super) fn replace(interpreter: &mut dyn Interpreter, value: &Value, args: &A
         return Err(fail("replace() missing required arguments"));
     };
     let count = usize::try_from(or_none(count).map_or(Ok(-1), |count| int_arg(&count))?).ok();
-    let content = match interpreter.autoescapes() && (old.is_safe() || new.is_safe()) {
-        true => markup::escape(interpreter, value)?,
-        false => value.clone(),
+    let content = if interpreter.autoescapes() && (old.is_safe() || new.is_safe()) {
+        markup::escape(interpreter, value)?
+    } else {
+        value.clone()
     };
     let is_safe = interpreter.autoescapes() && content.is_safe();
     let old = repr::to_str(interpreter, &old)?;

@@ -79,10 +79,12 @@ impl Formatter<'_> {
         let value = self.convert(value, conversion, rest.starts_with('!'))?;
         let spec = self.text(spec, depth - 1)?;
         let safe = self.escape && value.is_safe();
-        let formatted = match spec.is_empty() {
-            true => repr::to_str(self.interpreter, &value)?,
-            false if safe => return Err(fail("unsupported format specification for Markup")),
-            false => Spec::parse(&spec)?.format(&value)?,
+        let formatted = if spec.is_empty() {
+            repr::to_str(self.interpreter, &value)?
+        } else if safe {
+            return Err(fail("unsupported format specification for Markup"));
+        } else {
+            Spec::parse(&spec)?.format(&value)?
         };
         if self.escape && !safe { markup::escape_html(&formatted) } else { Ok(formatted) }
     }

@@ -1,9 +1,10 @@
 //! Values that can be called: macros, bound methods and global functions; and the objects that some
 //! of them create.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use minijinja::Value;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::program::{Function, MacroSpec};
 
@@ -41,7 +42,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -139,6 +140,6 @@ impl Counter {
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+        self.at.lock()
     }
 }

@@ -1,10 +1,10 @@
 //! Creates values, charged to the budget.
 
 use std::cell::RefCell;
-use std::sync::Mutex;
 
 use minijinja::Value;
 use num_bigint::BigInt as Digits;
+use parking_lot::Mutex;
 
 use super::bigint::BigInt;
 use super::bytes::Bytes;

@@ -3,9 +3,8 @@
 //! Their items are computed at once, up to the first error. The error is raised when iteration
 //! reaches it, so an unused generator raises nothing, as in Python.
 
-use std::sync::{Mutex, PoisonError};
-
 use minijinja::Value;
+use parking_lot::Mutex;
 
 use crate::error::{Error, Fallible};
 
@@ -35,7 +34,7 @@ pub(super) struct Rest {
 
 impl Generator {
     pub(crate) fn next(&self) -> Option<Fallible<Value>> {
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = self.rest.lock();
         match rest.items.next() {
             Some(item) => Some(Ok(item)),
             None => rest.error.take().map(Err),

@@ -1,9 +1,9 @@
 //! The state of the `loop` variable of a `for` block.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use minijinja::Value;
+use parking_lot::Mutex;
 
 use super::items::Items;
 

@@ -4,9 +4,10 @@
 //! them at its end. So a chain of them is never dropped recursively.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use minijinja::Value;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::budget;
 use crate::error::{Fallible, fail};
@@ -69,8 +70,8 @@ impl Namespace {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Value, Value)>> {
-        self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<(Value, Value)>> {
+        self.attributes.lock()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The rounds of a loop: its items, and the attributes and methods of `loop`.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use minijinja::Value;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::create::list;
 use super::equal::equal_items;
@@ -32,7 +32,7 @@ impl Loop {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Returns the items if the loop is over a list or tuple and has no `if`. Then only the index

@@ -43,39 +43,13 @@ impl Format {
     }
 }
 
-/// Contiguous rows of a matrix in the layout of a file, little-endian.
+/// Contiguous rows of a matrix, little-endian: the layout of a file, with the rows in the model's
+/// order.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
     pub format: Format,
     pub columns: usize,
     pub bytes: &'a [u8],
-    pub order: RowOrder,
-}
-
-/// The order of the source rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowOrder {
-    AsIs,
-    /// Within each head, the source alternates between the first and the second half of the rows.
-    /// GGUF stores query and key projections of Llama-like architectures in this order. A packed
-    /// matrix has the first half first, as [`Kernels::rotate`](crate::Kernels::rotate) requires.
-    Interleaved {
-        heads: usize,
-    },
-}
-
-impl RowOrder {
-    /// Returns the index of the source row of a matrix row.
-    pub(super) fn source(self, row: usize, rows: usize) -> usize {
-        match self {
-            Self::AsIs => row,
-            Self::Interleaved { heads } => {
-                let size = rows / heads;
-                let (head, within) = (row / size, row % size);
-                head * size + within % (size / 2) * 2 + within / (size / 2)
-            }
-        }
-    }
 }
 
 /// The format of a packed matrix.

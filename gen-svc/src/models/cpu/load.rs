@@ -1,6 +1,6 @@
 //! Packs stored tensors for the kernels.
 
-use tandem_kernels::{BlockFormat, Format, Kernels, KvFormat, Matrix, RowOrder, Rows, Target};
+use tandem_kernels::{BlockFormat, Format, Kernels, KvFormat, Matrix, Rows, Target};
 use tandem_model_files::artifacts::gguf::GgmlType;
 
 use super::parts::{Linear, RmsNorm};
@@ -121,7 +121,7 @@ impl<'a> Loader<'a> {
     fn pack(&self, stored: &Stored<'_>, columns: usize, rows: std::ops::Range<usize>) -> Result<Matrix, Error> {
         let format = format(stored)?;
         let bytes: Vec<u8> = stored.rows().skip(rows.start).take(rows.len()).flatten().copied().collect();
-        let source = Rows { format, columns, bytes: &bytes, order: RowOrder::AsIs };
+        let source = Rows { format, columns, bytes: &bytes };
         Ok(self.kernels.pack(&source, self.precision.target(format))?)
     }
 

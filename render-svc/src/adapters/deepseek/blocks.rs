@@ -44,9 +44,8 @@ pub(super) fn expanded<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item
 pub(super) fn expanded_around_tools<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
     let is_list =
         |message: &Value| role(message) == "tool" && blocks(message).iter().all(|block| kind(block) == Some("text"));
-    let items = each(path, messages).map(|(path, message)| match is_list(message) {
-        true => check(&path, message).map(|item| vec![item]),
-        false => expand(&path, message),
+    let items = each(path, messages).map(|(path, message)| {
+        if is_list(message) { check(&path, message).map(|item| vec![item]) } else { expand(&path, message) }
     });
     Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }

@@ -86,10 +86,7 @@ impl<'a> Turn<'a> {
 
     /// Returns an error about the position of the message.
     pub(super) fn misplaced(&self, problem: impl Into<String>) -> Invalid {
-        match self.is_block {
-            true => Invalid::new(self.path, problem),
-            false => self.invalid("role", problem),
-        }
+        if self.is_block { Invalid::new(self.path, problem) } else { self.invalid("role", problem) }
     }
 
     pub(super) fn unknown_role(&self) -> Invalid {

@@ -136,10 +136,8 @@ impl Prompt {
     /// the blocks, the results come last.
     fn body(&mut self, turn: Turn<'_>) -> Progress {
         let is_model = turn.shown_role() == "model";
-        let (results, late_results) = match turn.has_inline_calls() {
-            true => (Vec::new(), turn.results),
-            false => (turn.results, Vec::new()),
-        };
+        let (results, late_results) =
+            if turn.has_inline_calls() { (Vec::new(), turn.results) } else { (turn.results, Vec::new()) };
         let mut progress = Progress::default();
         for call in &turn.calls {
             self.call(call, &mut progress);

@@ -44,10 +44,7 @@ fn object(field: &str, json: &str) -> Result<Object, Invalid> {
 }
 
 fn not_empty(field: &str, text: String) -> Result<Value, Invalid> {
-    match text.is_empty() {
-        true => Err(Invalid::new(field, "must not be empty")),
-        false => Ok(Value::String(text)),
-    }
+    if text.is_empty() { Err(Invalid::new(field, "must not be empty")) } else { Ok(Value::String(text)) }
 }
 
 fn message(message: chat::Message) -> Result<Value, Invalid> {

@@ -12,7 +12,7 @@ use tandem_common::pb::generate::v1::{FinishReason, Finished, Summary};
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
-use tandem_tests::{default_library, serve_library_on};
+use tandem_tests::{default_catalog, serve_catalog_with_generator};
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -106,7 +106,7 @@ fn one_token_each(attempts: u32) -> Vec<Attempt> {
 async fn run(attempts: Vec<Attempt>) -> (Result<Answer, Status>, Vec<Resumed>) {
     let resumed = Arc::default();
     let script = Script { attempts: Mutex::new(attempts.into()), resumed: Arc::clone(&resumed) };
-    let service = serve_library_on(default_library(), Some(script), ServeArgs::default()).await;
+    let service = serve_catalog_with_generator(default_catalog(), Some(script), ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await;
     let resumed = resumed.lock().expect("no panic").clone();
