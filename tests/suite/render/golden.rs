@@ -81,7 +81,7 @@ fn model(files: &Value) -> Result<ModelTable, String> {
 }
 
 /// Compares the answer to a case's request with the case. A request without model files pins the
-/// adapter. With model files, the adapter must be the one that is selected for the model.
+/// adapter. A model of the case's own files must select the adapter.
 fn check(family: &str, case: &Case) -> Result<(), String> {
     let mut request = case.request.clone();
     let files = request.as_object_mut().ok_or("the request is no object")?.remove("model");
