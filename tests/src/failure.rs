@@ -24,7 +24,9 @@ pub fn failed(status: &Status) -> Failed {
         assert!(details.resource_info().is_some(), "{status:?}");
     }
     if reason.retry_class() == RetryClass::Later {
-        assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()), "{status:?}");
+        let delay = details.retry_info().and_then(|retry| retry.retry_delay).unwrap_or_else(|| panic!("{status:?}"));
+        let pushback = status.metadata().get("grpc-retry-pushback-ms").and_then(|value| value.to_str().ok());
+        assert_eq!(pushback, Some(delay.as_millis().to_string().as_str()), "{status:?}");
     }
     let violations = details.bad_request().map(|bad| &bad.field_violations);
     let field = violations.and_then(|violations| violations.first()).map(|violation| violation.field.clone());

@@ -6,3 +6,4 @@ mod limits;
 mod load;
 mod security;
 mod transport;
+mod web;

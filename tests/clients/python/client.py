@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import grpc
+from google.protobuf import descriptor_pool
 from google.protobuf import any_pb2  # noqa: F401  (registers the type of error details)
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -138,9 +139,20 @@ def check_errors(render_channel, generate_channel):
     )
 
 
+def shape(message):
+    fields = {(field.name, field.number, field.type) for field in message.fields}
+    return fields, {nested.name: shape(nested) for nested in message.nested_types}
+
+
 def check_discovery(channel, services):
-    listed = set(ProtoReflectionDescriptorDatabase(channel).get_services())
+    database = ProtoReflectionDescriptorDatabase(channel)
+    listed = set(database.get_services())
     assert services <= listed, listed
+    served = descriptor_pool.DescriptorPool(database)
+    for name in ("ErrorInfo", "BadRequest", "RetryInfo", "ResourceInfo"):
+        known = error_details_pb2.DESCRIPTOR.message_types_by_name[name]
+        assert shape(served.FindMessageTypeByName(known.full_name)) == shape(known), name
+    assert shape(served.FindMessageTypeByName("google.rpc.Status")) == shape(status_pb2.Status.DESCRIPTOR)
     health = health_pb2_grpc.HealthStub(channel)
     for service in ["", *services]:
         status = health.Check(health_pb2.HealthCheckRequest(service=service)).status

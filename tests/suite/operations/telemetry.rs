@@ -380,7 +380,7 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
     let unknown = collector.spans().into_iter().find(|(_, span)| span.name == "_OTHER").expect("an unknown method");
     assert_eq!(unknown.1.status.expect("a status").code(), StatusCode::Error);
 
-    let mut exposed = String::new();
+    let (mut exposed, mut request_ids) = (String::new(), Vec::new());
     for (name, process) in [("gen-svc", &mut generation), ("render-svc", &mut rendering)] {
         let metrics = scrape(process.metrics.as_deref().expect("metrics"), None).await;
         assert_eq!(metrics.0, http::StatusCode::OK);
@@ -388,8 +388,8 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
         exposed.push_str(&metrics.1);
         assert_eq!(process.terminate(), Some(0));
         let log = fs::read_to_string(logs.path().join(name)).expect("a log");
-        let lines: Vec<serde_json::Value> =
-            log.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+        let lines: Vec<serde_json::Value> = log.lines().map(object_with_unique_keys).collect();
+        request_ids.push(logged_request_id(&lines));
         assert!(lines.iter().any(|line| line["trace_id"] == TRACE && line["span_id"].is_string()), "{name}");
         assert!(!log.contains(SECRET), "{name} logs it: {log}");
         if name == "render-svc" {
@@ -399,6 +399,7 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
             assert!(said.iter().all(|part| warning.contains(part)), "{warning}");
         }
     }
+    assert_eq!(request_ids[0], request_ids[1], "the request id crosses the hop");
     let counted = exposed.lines().find(|line| line.starts_with("tandem_render_warnings_total{"));
     assert!(counted.is_some_and(|line| line.contains("TEMPLATE_ARG_UNKNOWN")), "{counted:?}");
     for file in ["dashboard.json", "alerts.yaml"] {
@@ -407,6 +408,23 @@ async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
         assert!(unknown.is_empty(), "{file} shows unknown metrics: {unknown:?}");
     }
     assert!(!collector.bytes().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()), "a caller's text");
+}
+
+/// Parses a log line. Panics if a key occurs twice, which strict collectors reject.
+fn object_with_unique_keys(line: &str) -> serde_json::Value {
+    let serde_json::Value::Object(object) = serde_json::from_str(line).expect("an object") else { panic!("{line}") };
+    // The printed object has each key once, so a line with a key twice is longer.
+    let length = |object| serde_json::Value::to_string(&object).len();
+    let object = serde_json::Value::Object(object);
+    assert_eq!(length(object.clone()), line.len(), "a key occurs twice: {line}");
+    object
+}
+
+/// Returns the request id in the line of the call that ran in the trace.
+fn logged_request_id(lines: &[serde_json::Value]) -> String {
+    let is_call = |line: &&serde_json::Value| line["trace_id"] == TRACE && line["message"] == "call";
+    let call = lines.iter().find(is_call).expect("the line of a call");
+    call["request_id"].as_str().expect("a request id").to_owned()
 }
 
 /// Finds words in a text that look like the services' metrics, without labels.
@@ -443,7 +461,7 @@ fn value(metrics: &str, start: &str) -> f64 {
 async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened() {
     let folder = TempDir::new().expect("a folder");
     let tokens = folder.path().join("tokens");
-    fs::write(&tokens, "let-me-in\n").expect("a file");
+    fs::write(&tokens, "let-me-in name=tester\n").expect("a file");
     let [generation, _rendering] = services(&["--token-file", &tokens.display().to_string()], None, folder.path());
     let metrics = generation.metrics.as_deref().expect("metrics");
     let mut silent = TcpStream::connect(metrics).await.expect("it listens");
@@ -480,7 +498,27 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
     let called =
         format!(r#"rpc_server_call_duration_seconds_count{{rpc_method="{GENERATE}",rpc_response_status_code="OK""#);
     assert_eq!(value(&text, &called), 1.0);
+    assert!(text.lines().any(|line| line.starts_with(&called) && line.contains(r#"tandem_caller="tester""#)), "{text}");
+    let log = fs::read_to_string(folder.path().join("gen-svc")).expect("a log");
+    assert!(log.lines().any(|line| line.contains(r#""caller":"tester""#) && line.contains(GENERATE)), "{log}");
     // An unauthenticated connection that stays silent is closed.
     let ended = tokio::time::timeout(A_WHILE, silent.read(&mut [0])).await.expect("the connection ends");
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreachable_collector_causes_one_warning_a_minute() {
+    let folder = TempDir::new().expect("a folder");
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a free port").local_addr().expect("an address");
+    let [_generation, rendering] = services(&[], Some(closed), folder.path());
+    let warnings = || {
+        let log = fs::read_to_string(folder.path().join("render-svc")).expect("a log");
+        log.lines().filter(|line| line.contains("telemetry is not exported")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    until("the first warning", || !warnings().is_empty()).await;
+    // Many exports fail within three seconds: metrics are exported every 200 ms.
+    run(&rendering.address, task()).await.expect("an answer");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
+    assert!(warning.contains("WARN") && warning.contains(&closed.to_string()), "{warning}");
 }

@@ -1,0 +1,163 @@
+//! What is not plain gRPC over HTTP/2: gRPC-Web, browsers' preflight requests, foreign formats, and
+//! the metadata of every response.
+
+use prost::Message as _;
+use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
+use tandem_common::serve::ServeArgs;
+use tandem_tests::{ModelFolder, Running, render_service_as};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const TOKENIZE: &str = "/tandem.render.v1.RenderService/Tokenize";
+const GRPC_WEB: &str = "content-type: application/grpc-web+proto\r\n";
+/// An origin that the service under test allows.
+const ORIGIN: &str = "https://chat.example.com";
+
+async fn serve() -> Running {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
+    let allowed_origins = vec![ORIGIN.parse().expect("a header value")];
+    render_service_as(&[model.path()], ServeArgs { allowed_origins, ..ServeArgs::default() }).await
+}
+
+/// A response over HTTP/1.1: its status line and headers in lower case, and its body.
+struct Response {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// Returns the frames of a gRPC-Web response with their flags.
+    fn frames(&self) -> Vec<(u8, &[u8])> {
+        let (mut rest, mut frames) = (self.body.as_slice(), Vec::new());
+        while let Some((head, tail)) = rest.split_at_checked(5) {
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+            frames.push((head[0], &tail[..length]));
+            rest = &tail[length..];
+        }
+        frames
+    }
+}
+
+/// Sends a request over HTTP/1.1, without a library between the test and the wire.
+async fn send(service: &Running, method: &str, path: &str, headers: &str, body: &[u8]) -> Response {
+    let mut stream = TcpStream::connect(service.address).await.expect("it connects");
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
+    stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).await.expect("received");
+    let end = received.windows(4).position(|window| window == b"\r\n\r\n").expect("the end of the headers");
+    let head = String::from_utf8(received[..end].to_vec()).expect("UTF-8").to_lowercase();
+    let mut body = received[end + 4..].to_vec();
+    if head.contains("transfer-encoding: chunked") {
+        body = joined(&body);
+    }
+    Response { head, body }
+}
+
+/// Joins the chunks of a body with `transfer-encoding: chunked`.
+fn joined(mut chunked: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(end) = chunked.windows(2).position(|window| window == b"\r\n") {
+        let length = usize::from_str_radix(std::str::from_utf8(&chunked[..end]).expect("UTF-8"), 16).expect("a length");
+        body.extend(&chunked[end + 2..end + 2 + length]);
+        chunked = &chunked[end + 2 + length + 2..];
+    }
+    body
+}
+
+/// Returns a request message as one gRPC frame.
+fn frame(text: &str) -> Vec<u8> {
+    let message = TokenizeRequest { text: text.to_owned(), ..TokenizeRequest::default() }.encode_to_vec();
+    [&[0], (message.len() as u32).to_be_bytes().as_slice(), &message].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_web_over_http1_returns_message_and_trailers() {
+    let service = serve().await;
+    let response = send(&service, "POST", TOKENIZE, GRPC_WEB, &frame("ab")).await;
+    assert!(response.head.starts_with("http/1.1 200"), "{}", response.head);
+    assert_eq!(response.header("content-type"), Some("application/grpc-web+proto"));
+    let [(0, message), (0x80, trailers)] = response.frames()[..] else { panic!("{:?}", response.frames()) };
+    let answer = TokenizeResponse::decode(message).expect("a message");
+    assert_eq!(answer.token_ids.len(), 2);
+    assert!(std::str::from_utf8(trailers).expect("UTF-8").contains("grpc-status:0"), "{trailers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_web_errors_have_their_details() {
+    let service = serve().await;
+    let response = send(&service, "POST", "/tandem.render.v1.RenderService/None", GRPC_WEB, &frame("a")).await;
+    let trailers = response.frames().iter().map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect();
+    let status = [response.head.clone(), trailers].concat();
+    assert!(status.contains("grpc-status: 12") || status.contains("grpc-status:12"), "{status}");
+    assert!(status.contains("grpc-status-details-bin"), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_pages_of_allowed_origins_may_call() {
+    let service = serve().await;
+    let preflight = |origin: &str| {
+        format!("origin: {origin}\r\naccess-control-request-method: POST\r\naccess-control-request-headers: x-grpc-web\r\n")
+    };
+    let allowed = send(&service, "OPTIONS", TOKENIZE, &preflight(ORIGIN), b"").await;
+    assert_eq!(allowed.header("access-control-allow-origin"), Some(ORIGIN), "{}", allowed.head);
+    assert!(allowed.header("access-control-allow-headers").is_some_and(|names| names.contains("x-grpc-web")));
+    let other = send(&service, "OPTIONS", TOKENIZE, &preflight("https://other.example.com"), b"").await;
+    assert_eq!(other.header("access-control-allow-origin"), None, "{}", other.head);
+    let called = send(&service, "POST", TOKENIZE, &format!("origin: {ORIGIN}\r\n{GRPC_WEB}"), &frame("a")).await;
+    assert_eq!(called.header("access-control-allow-origin"), Some(ORIGIN), "{}", called.head);
+    assert!(called.header("access-control-expose-headers").is_some_and(|names| names.contains("grpc-status-details-bin")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_requests_get_an_http_error() {
+    let service = serve().await;
+    for format in ["application/json", "application/grpc+json", "application/connect+proto", "text/plain"] {
+        let response = send(&service, "POST", TOKENIZE, &format!("content-type: {format}\r\n"), b"{}").await;
+        assert!(response.head.starts_with("http/1.1 415"), "{format}: {}", response.head);
+    }
+    let response = send(&service, "POST", TOKENIZE, "", b"").await;
+    assert!(response.head.starts_with("http/1.1 415"), "{}", response.head);
+    let response = send(&service, "GET", "/", "", b"").await;
+    assert!(response.head.starts_with("http/1.1 405"), "{}", response.head);
+    assert_eq!(response.header("allow"), Some("post"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_frames_are_malformed_messages() {
+    let service = serve().await;
+    let whole = frame("ab");
+    let broken = [&whole[..3], &whole[..whole.len() - 1], &[7, 0, 0, 0, 0], &[1, 0, 0, 0, 0], b""];
+    for body in broken {
+        let response = send(&service, "POST", TOKENIZE, GRPC_WEB, body).await;
+        let frames = response.frames();
+        let trailers = frames.last().map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default();
+        let status = response.header("grpc-status").map(str::to_owned).unwrap_or(trailers);
+        assert!(status == "3" || status.contains("grpc-status:3"), "{body:?}: {} {status}", response.head);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_response_has_a_request_id() {
+    let service = serve().await;
+    let given = format!("{GRPC_WEB}x-request-id: order-17.b\r\n");
+    let response = send(&service, "POST", TOKENIZE, &given, &frame("a")).await;
+    assert_eq!(response.header("x-request-id"), Some("order-17.b"), "{}", response.head);
+    let mut ids = Vec::new();
+    for unusable in ["", "x-request-id: a b\r\n", "x-request-id: {\"a\":1}\r\n"] {
+        let response = send(&service, "POST", TOKENIZE, &format!("{GRPC_WEB}{unusable}"), &frame("a")).await;
+        ids.push(response.header("x-request-id").expect("an id").to_owned());
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 3, "each call has its own id: {ids:?}");
+    assert!(ids.iter().all(|id| id.len() == 32), "{ids:?}");
+    let failed = send(&service, "POST", "/tandem.render.v1.RenderService/None", GRPC_WEB, &frame("a")).await;
+    assert!(failed.header("x-request-id").is_some(), "{}", failed.head);
+}
