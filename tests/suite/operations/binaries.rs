@@ -1,5 +1,6 @@
 //! The programs from an operator's view: start, output and stop.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -166,7 +167,7 @@ fn help_names_every_command_and_setting() {
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let check = |help: String, words: &[&str]| words.iter().for_each(|word| assert!(help.contains(word), "{word}"));
-    check(help("render-svc", &[]), &["serve", "render"]);
+    check(help("render-svc", &[]), &["serve", "render", "check"]);
     check(
         help("render-svc", &["serve"]),
         &["--models", "--config", "SIGHUP", "--generate", "--listen", "TANDEM_MODELS", "--drain-seconds"],
@@ -193,4 +194,72 @@ fn a_service_that_cannot_start_says_why() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     fails("render-svc", &["--models", path(&model), "--listen", &address], &address);
+}
+
+/// Runs `check` of a program. Returns the exit code and both outputs.
+fn check(name: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(binary(name)).arg("check").args(arguments).output().expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).expect("UTF-8"))
+}
+
+#[test]
+fn check_exits_with_the_health_of_a_service() {
+    let model = default_model();
+    let mut render = start("render-svc", &["--models", path(&model)]);
+    let (address, service) = (render.address.clone(), "tandem.render.v1.RenderService");
+    for name in ["render-svc", "gen-svc"] {
+        assert_eq!(check(name, &[&address]), (Some(0), "SERVING\n".to_owned()));
+        assert_eq!(check(name, &[&format!("http://{address}"), "--service", service]).0, Some(0));
+        let (code, text) = check(name, &[&address, "--service", "no.such.Service"]);
+        assert!(code == Some(1) && text.contains("NOT_FOUND"), "{code:?} {text}");
+    }
+    render.kill();
+    let (code, text) = check("render-svc", &[&address]);
+    assert!(code == Some(1) && text.contains(&address) && text.contains("refused"), "{code:?} {text}");
+    assert_eq!(check("render-svc", &["no-port"]).0, Some(2));
+}
+
+/// Gets a page over HTTP/1.1. Returns the status code.
+fn get(address: &str, page: &str) -> u16 {
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {page} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("received");
+    response.split(' ').nth(1).expect("a status").parse().expect("a number")
+}
+
+#[test]
+fn probes_are_readable_without_tls_and_token() {
+    let (folder, model) = (TempDir::new().expect("a folder"), default_model());
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "secret\n").expect("a file");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").to_string();
+    let mut service =
+        start("render-svc", &["--models", path(&model), "--token-file", path(&tokens), "--health-listen", &free]);
+    let pages = ["/livez", "/readyz", "/", "/metrics"].map(|page| get(&free, page));
+    assert_eq!(pages, [200, 200, 404, 404]);
+    assert_eq!(service.terminate(), Some(0));
+}
+
+#[test]
+fn probes_tell_loading_from_ready() {
+    let (model, free) = (default_model(), std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let address = free.local_addr().expect("an address").to_string();
+    drop(free);
+    let mut command = Command::new(binary("gen-svc"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--health-listen", &address, "--model", path(&model)]);
+    let mut service = Service::spawn("gen-svc", command.stderr(Stdio::null())).expect("it starts");
+    let limit = Instant::now() + Duration::from_secs(120);
+    let mut statuses = Vec::new();
+    while statuses.last() != Some(&(200, 200)) {
+        assert!(Instant::now() < limit, "{statuses:?}");
+        if std::net::TcpStream::connect(&address).is_ok() {
+            statuses.push((get(&address, "/livez"), get(&address, "/readyz")));
+        }
+    }
+    statuses.dedup();
+    assert_eq!(statuses, [(200, 503), (200, 200)]);
+    service.signal(Signal::TERM).expect("it is signalled");
+    assert_eq!(service.wait().expect("it ends").code(), Some(0));
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use gen_svc::engine::Config;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use render_svc::args::GenerationArgs;
+use tandem_common::call::Credentials;
+use tandem_common::check::{Check, CheckError};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::Stop;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -14,6 +16,7 @@ use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
+use tandem_common::status::chain;
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
 use tandem_tests::{
@@ -201,6 +204,45 @@ async fn callers_need_a_certificate_of_the_right_authority_that_has_not_expired(
     assert!(!gets_through(&service, tls()).await, "no certificate");
     assert!(!gets_through(&service, tls().identity(theirs.identity(2999))).await, "another authority");
     assert!(!gets_through(&service, tls().identity(ours.identity(2019))).await, "expired");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_reaches_a_service_with_client_certificates() {
+    let (authority, files) = (Authority::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    let service = serve_secured(SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() }).await;
+    let identity = Some([files.path("certificate"), files.path("key")]);
+    let check = Check {
+        address: format!("https://{}", service.address).parse().expect("an address"),
+        server_name: Some("localhost".to_owned()),
+        service: String::new(),
+        credentials: Credentials { ca: Some(files.path("ca")), identity, token_file: None },
+        timeout: Duration::from_secs(20),
+    };
+    check.run().await.expect("it is SERVING");
+    let unknown = Check { service: "no.such.Service".to_owned(), ..check.clone() }.run().await;
+    assert!(matches!(unknown, Err(CheckError::Rejected { .. })), "{unknown:?}");
+    let anonymous = Check { credentials: Credentials { identity: None, ..check.credentials.clone() }, ..check };
+    let refused = anonymous.run().await;
+    assert!(matches!(refused, Err(CheckError::Connect { .. } | CheckError::Rejected { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn tls_errors_name_the_file() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let [certificate, key] = authority.sign(2999);
+    let cases = [
+        ([key.clone(), key.clone()], "certificate"),
+        ([certificate.clone(), certificate.clone()], "key"),
+        ([certificate.clone(), authority.sign(2999)[1].clone()], "key"),
+    ];
+    for (contents, name) in cases {
+        files.write(contents);
+        let error = Security::open(&files.args()).expect_err("should fail");
+        let text = chain(&error);
+        assert!(text.contains(&files.path(name).display().to_string()), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
