@@ -115,10 +115,10 @@ impl ModelCatalog {
         if let Some((id, entry)) = known.filter(|(_, entry)| entry.stamp == stamp) {
             return (Change::Kept, id.to_owned(), entry.clone());
         }
-        let id = settings.id.clone().unwrap_or_else(|| default_id(&path));
+        let id = settings.ids.id.clone().unwrap_or_else(|| default_id(&path));
         let loaded = ServedModel::load_with(&path, &settings, &self.registry);
         let entry =
-            |model, problem| CatalogEntry { path: path.clone(), aliases: settings.aliases, stamp, model, problem };
+            |model, problem| CatalogEntry { path: path.clone(), aliases: settings.ids.aliases, stamp, model, problem };
         match loaded {
             Ok(served) => {
                 log_loaded(&id, &served);

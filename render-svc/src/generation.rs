@@ -1,6 +1,9 @@
 //! The generation service behind the [`Generator`](crate::task::generator::Generator) port:
 //! discovery, health and routing of its replicas, and the calls to them.
 //!
+//! Each replica is asked for its model when it appears and when it restarts. A task goes only to
+//! replicas of its model.
+//!
 //! Tasks with the same prompt prefix prefer the same replica, because its cache may contain the
 //! prefix. A replica with clearly more than its share of tasks is skipped. A replica that fails is
 //! avoided until its next successful health check.
@@ -14,7 +17,8 @@ mod pool;
 mod replica;
 mod replicas;
 mod routing;
+mod served_model;
 
 pub use client::GenerationClient;
-pub use pool::Config;
+pub use pool::{Availability, Config};
 pub use replicas::HealthCounts;

@@ -23,6 +23,8 @@ use crate::error::Error;
 pub struct Model {
     /// The name that requests use.
     pub id: String,
+    /// The ids under which the generation service may serve it.
+    pub generation_ids: Arc<[String]>,
     /// The contents of its files.
     pub artifacts: Artifacts,
     /// Its chat templates, compiled; empty if one of them does not compile.
@@ -37,6 +39,28 @@ pub struct Model {
     pub capabilities: Capabilities,
     /// The last two parts of its path, as given and with links followed.
     repositories: Vec<String>,
+}
+
+/// The configured names of a model.
+#[derive(Debug, Clone, Default)]
+pub struct ModelIds {
+    /// The id of requests. Default: the name of the file or folder.
+    pub id: Option<String>,
+    /// Other ids of requests.
+    pub aliases: Vec<String>,
+    /// The id at the generation service. Default: any of the others, or the name of the file or
+    /// folder.
+    pub generate_id: Option<String>,
+}
+
+impl ModelIds {
+    fn generation_ids(&self, path: &Path) -> Arc<[String]> {
+        let default = default_id(path);
+        match &self.generate_id {
+            Some(id) => [id.clone()].into(),
+            None => self.id.iter().chain(&self.aliases).chain([&default]).cloned().collect(),
+        }
+    }
 }
 
 /// The reason why the files of a model could not be loaded.
@@ -64,7 +88,7 @@ impl Model {
     /// # Errors
     /// Its files cannot be read.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        Self::load_as(path, None, None)
+        Self::load_as(path, ModelIds::default(), None)
     }
 
     /// Loads the model at `path` with the given id and capabilities. The default id is the file's
@@ -72,7 +96,7 @@ impl Model {
     ///
     /// # Errors
     /// Its files cannot be read.
-    pub fn load_as(path: &Path, id: Option<String>, capabilities: Option<Capabilities>) -> Result<Self, LoadError> {
+    pub fn load_as(path: &Path, ids: ModelIds, capabilities: Option<Capabilities>) -> Result<Self, LoadError> {
         let artifacts = Artifacts::load(path)?;
         let failed = |(name, source)| LoadError::Template { path: path.to_owned(), name, source };
         let (templates, template_error) = match Templates::compile(&artifacts) {
@@ -83,7 +107,8 @@ impl Model {
         let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
         let inferred = || inferred_capabilities(&artifacts, &templates, &special_tokens);
         Ok(Self {
-            id: id.unwrap_or_else(|| default_id(path)),
+            generation_ids: ids.generation_ids(path),
+            id: ids.id.unwrap_or_else(|| default_id(path)),
             capabilities: capabilities.unwrap_or_else(inferred),
             tokenizer: artifacts.tokenizer().map_err(Arc::new),
             repositories: repositories(&artifacts.path),

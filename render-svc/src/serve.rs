@@ -19,11 +19,16 @@ use crate::args::Serve;
 use crate::catalog::{ModelCatalog, ReloadOutcome};
 use crate::command::CommandError;
 use crate::executor::Executor;
-use crate::generation::GenerationClient;
+use crate::generation::{Availability, GenerationClient};
 use crate::grpc::RenderApi;
 use crate::grpc::task::TaskApi;
 use crate::task::TaskRunner;
 use crate::task::generator::Generator;
+use crate::task::model_names::ModelNames;
+
+/// The full names of the services.
+pub const SERVICE_NAMES: [&str; 3] =
+    [render_service_server::SERVICE_NAME, registry_service_server::SERVICE_NAME, task_service_server::SERVICE_NAME];
 
 /// Listens, loads the models, prints the address, and serves until SIGTERM.
 ///
@@ -38,20 +43,24 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
         writeln!(stdout, "render-svc metrics listening on {metrics}")?;
     }
     let generation = args.generation.config().map(|config| GenerationClient::connect(&config)).transpose()?;
+    let availability = generation.as_ref().map(GenerationClient::availability);
     let runner = TaskRunner::new(generation);
+    let health = Health::new(SERVICE_NAMES);
     let (sources, later) = (args.sources.into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
-    let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, Arc::clone(&later), shutdown));
+    let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, health.clone(), Arc::clone(&later), shutdown));
     let catalog = tokio::select! {
         ended = &mut serving => return Ok(ended?),
         loaded = loading => Arc::new(loaded??),
     };
     let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
+    let reports = tokio::spawn(report_availability(health, availability, Arc::clone(&catalog)));
     // The routes are set only here, so that setting them cannot fail.
     let _ = later.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
     writeln!(stdout, "render-svc listening on {address}")?;
     serving.await?;
     reloads.abort();
+    reports.abort();
     Ok(())
 }
 
@@ -78,13 +87,29 @@ async fn reload_on(mut hangups: Signal, catalog: Arc<ModelCatalog>) {
 pub async fn serve(
     SecureListener { listener, security }: SecureListener,
     args: &ServeArgs,
+    health: Health,
     routes: DeferredRoutes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let names =
-        [render_service_server::SERVICE_NAME, registry_service_server::SERVICE_NAME, task_service_server::SERVICE_NAME];
-    let endpoint = Endpoint { listener, security, names: names.to_vec(), routes };
-    serve::serve(vec![endpoint], args, Health::new(names), shutdown).await
+    let endpoint = Endpoint { listener, security, names: SERVICE_NAMES.to_vec(), routes };
+    serve::serve(vec![endpoint], args, health, shutdown).await
+}
+
+/// Reports TaskService as NOT_SERVING while no task can run: without a generation service, or while
+/// no healthy replica serves any of the models.
+pub async fn report_availability(health: Health, availability: Option<Availability>, catalog: Arc<ModelCatalog>) {
+    let Some(mut availability) = availability else {
+        return health.set_available(task_service_server::SERVICE_NAME, false).await;
+    };
+    loop {
+        let is_available = {
+            let models = catalog.models();
+            let names = models.loaded().filter_map(|served| ModelNames::of(&served.model, models.generation_ids()));
+            names.into_iter().any(|names| availability.serves(&names))
+        };
+        health.set_available(task_service_server::SERVICE_NAME, is_available).await;
+        availability.changed().await;
+    }
 }
 
 /// Returns the services over this executor and this runner of tasks.

@@ -5,6 +5,7 @@
 //! already delivered.
 
 pub mod generator;
+pub mod model_names;
 pub mod output;
 mod replay;
 pub mod request;
@@ -123,13 +124,10 @@ impl<G: Generator> TaskRun<G> {
                 self.phase = Phase::Closing;
                 Ok(Some(event))
             }
-            Step::Interrupted(finished) => {
-                let error = Error::GenerationUnavailable { message: "the replica ended the output early".to_owned() };
-                // If no replica resumes the output, this one's summary follows.
-                if self.resume(FailureClass::Interrupted, error).await.is_err() {
-                    self.output.finish(finished);
-                }
-                Ok(None)
+            Step::Interrupted => {
+                let message = "the replica ended the output early, and no other replica continued it".to_owned();
+                let error = Error::GenerationUnavailable { message };
+                self.resume(FailureClass::Interrupted, error).await.map(|()| None)
             }
         }
     }

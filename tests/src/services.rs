@@ -13,7 +13,7 @@ use render_svc::generation::GenerationClient;
 use render_svc::limits::Limits;
 use render_svc::task::TaskRunner;
 use render_svc::task::generator::Generator;
-use tandem_common::serve::{DeferredRoutes, SecureListener, Security, ServeArgs, ServeError};
+use tandem_common::serve::{DeferredRoutes, Health, SecureListener, Security, ServeArgs, ServeError};
 use tokio::net::TcpListener;
 use tokio::sync::{SetOnce, oneshot};
 use tokio::task::JoinHandle;
@@ -156,7 +156,8 @@ pub async fn serve_catalog_with_generator(
         let executor = Executor::new(catalog, Limits::default());
         let routes = render_svc::serve::routes(executor, runner, args.max_message_bytes);
         let routes = DeferredRoutes::new(SetOnce::from(routes));
-        render_svc::serve::serve(SecureListener { listener, security }, &args, routes, stopped).await
+        let health = Health::new(render_svc::serve::SERVICE_NAMES);
+        render_svc::serve::serve(SecureListener { listener, security }, &args, health, routes, stopped).await
     })
     .await
 }

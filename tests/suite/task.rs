@@ -2,4 +2,5 @@
 
 mod envoy;
 mod failover;
+mod models;
 mod run_task;

@@ -1,9 +1,11 @@
 //! The standard health service, `grpc.health.v1`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Request;
+use parking_lot::Mutex;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
@@ -17,6 +19,8 @@ const MAX_MESSAGE_BYTES: usize = 1 << 10;
 pub struct Health {
     names: Vec<&'static str>,
     reporter: HealthReporter,
+    /// Services that report NOT_SERVING even while the process serves.
+    unavailable: Arc<Mutex<HashSet<&'static str>>>,
     is_ready: Arc<AtomicBool>,
     is_live: Arc<AtomicBool>,
 }
@@ -28,18 +32,35 @@ impl Health {
         Self {
             names: names.into_iter().collect(),
             reporter: HealthReporter::new(),
+            unavailable: Arc::default(),
             is_ready: Arc::default(),
             is_live: Arc::new(AtomicBool::new(true)),
         }
     }
 
-    /// Reports SERVING or NOT_SERVING, for every service and for the process as a whole.
+    /// Reports SERVING or NOT_SERVING, for the process as a whole and for every service that is
+    /// available.
     pub async fn set(&self, serving: bool) {
         self.is_ready.store(serving, Ordering::Relaxed);
-        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in self.names.iter().copied().chain([""]) {
-            self.reporter.set_service_status(name, status).await;
+            self.report(name).await;
         }
+    }
+
+    /// Sets whether one service can be used while the process serves. At first every service can.
+    pub async fn set_available(&self, name: &'static str, is_available: bool) {
+        if is_available {
+            self.unavailable.lock().remove(name);
+        } else {
+            self.unavailable.lock().insert(name);
+        }
+        self.report(name).await;
+    }
+
+    async fn report(&self, name: &'static str) {
+        let is_serving = self.is_ready() && !self.unavailable.lock().contains(name);
+        let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.reporter.set_service_status(name, status).await;
     }
 
     /// Sets whether the process can recover without a restart, which is true at first.

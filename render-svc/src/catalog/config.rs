@@ -9,14 +9,13 @@ use serde::Deserialize;
 
 use super::error::CatalogError;
 use crate::capabilities::Capabilities;
+use crate::model::ModelIds;
 
 /// The settings of a model that its files do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The name that requests use. Default: the file's name without `.gguf`, or the folder's name.
-    pub id: Option<String>,
-    /// Other ids that requests may use.
-    pub aliases: Vec<String>,
+    /// The names of requests, and of the generation service.
+    pub ids: ModelIds,
     /// The adapter that renders for the model, instead of the first adapter that matches.
     pub adapter: Option<String>,
     /// The capabilities of the model's template, instead of the inferred capabilities.
@@ -39,6 +38,7 @@ struct ConfigRow {
     id: Option<String>,
     #[serde(default)]
     aliases: Vec<String>,
+    generate_id: Option<String>,
     adapter: Option<String>,
     capabilities: Option<CapabilityNames>,
 }
@@ -58,9 +58,9 @@ impl TryFrom<Vec<String>> for CapabilityNames {
 
 impl ConfigRow {
     fn settings(self, folder: &Path) -> (PathBuf, Settings) {
-        let Self { path, id, aliases, adapter, capabilities } = self;
+        let Self { path, id, aliases, generate_id, adapter, capabilities } = self;
         let capabilities = capabilities.map(|CapabilityNames(capabilities)| capabilities);
-        (folder.join(path), Settings { id, aliases, adapter, capabilities })
+        (folder.join(path), Settings { ids: ModelIds { id, aliases, generate_id }, adapter, capabilities })
     }
 }
 
@@ -95,7 +95,8 @@ impl Config {
             if !seen.insert(key(path)) {
                 return Some(format!("{} is listed twice", path.display()));
             }
-            if settings.id.iter().chain(&settings.aliases).any(String::is_empty) {
+            let ModelIds { id, aliases, generate_id } = &settings.ids;
+            if id.iter().chain(aliases).chain(generate_id).any(String::is_empty) {
                 return Some(format!("{}: an id or alias must not be empty", path.display()));
             }
         }

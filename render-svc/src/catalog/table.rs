@@ -1,6 +1,6 @@
 //! The table of a server's models, by id and alias.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub struct ModelTable {
     by_id: BTreeMap<String, CatalogEntry>,
     /// Ids by alias.
     aliases: BTreeMap<String, String>,
+    /// The ids of all models at the generation service.
+    generation_ids: Arc<HashSet<String>>,
 }
 
 /// A model, or the reason why it could not be loaded.
@@ -37,9 +39,10 @@ impl From<ServedModel> for ModelTable {
     /// Creates a table of one model.
     fn from(served: ServedModel) -> Self {
         let (path, id) = (served.model.artifacts.path.clone(), served.model.id.clone());
+        let generation_ids = Arc::new(served.model.generation_ids.iter().cloned().collect());
         let model = Ok(Arc::new(served));
         let entry = CatalogEntry { path, aliases: Vec::new(), stamp: Stamp::default(), problem: None, model };
-        Self { by_id: BTreeMap::from([(id, entry)]), aliases: BTreeMap::new() }
+        Self { by_id: BTreeMap::from([(id, entry)]), aliases: BTreeMap::new(), generation_ids }
     }
 }
 
@@ -54,6 +57,9 @@ impl ModelTable {
                 let (first, second) = (other.path.clone(), entry.path);
                 return Err(CatalogError::DuplicateId { id: name.clone(), first, second });
             }
+        }
+        if let Ok(served) = &entry.model {
+            Arc::make_mut(&mut self.generation_ids).extend(served.model.generation_ids.iter().cloned());
         }
         self.aliases.extend(entry.aliases.iter().map(|alias| (alias.clone(), id.clone())));
         self.by_id.insert(id, entry);
@@ -71,6 +77,12 @@ impl ModelTable {
             Error::ModelNotLoaded { path, cause }
         };
         entry.model.as_ref().map_err(not_loaded)
+    }
+
+    /// Returns the ids of all models at the generation service.
+    #[must_use]
+    pub fn generation_ids(&self) -> Arc<HashSet<String>> {
+        Arc::clone(&self.generation_ids)
     }
 
     /// Returns every loaded model.

@@ -11,7 +11,7 @@ use tonic::{Request, Streaming};
 
 use super::convert;
 use super::failure::{deadline_exceeded, failure, truncated, unavailable};
-use super::pool::{Config, Pool};
+use super::pool::{Availability, Config, Pool};
 use super::replica::Lease;
 use super::replicas::HealthCounts;
 use super::routing::PrefixKey;
@@ -37,13 +37,20 @@ impl GenerationClient {
     /// # Errors
     /// The credentials cannot be used.
     pub fn connect(config: &Config) -> Result<Self, CredentialsError> {
-        Ok(Self { pool: Pool::connect(config)?, token: config.credentials.token()? })
+        let token = config.credentials.token()?;
+        Ok(Self { pool: Pool::connect(config, token.clone())?, token })
     }
 
     /// Returns the number of replicas in each state of health.
     #[must_use]
     pub fn health_counts(&self) -> HealthCounts {
         self.pool.health_counts()
+    }
+
+    /// Returns whether models have healthy replicas.
+    #[must_use]
+    pub fn availability(&self) -> Availability {
+        self.pool.availability()
     }
 
     /// Calls replicas in turn, other than the `tried` ones, until one accepts the request.
@@ -56,8 +63,8 @@ impl GenerationClient {
         let key = PrefixKey::new(&request.options.cache_salt, &request.prompt);
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
-        while let Some(lease) = self.pool.pick(key, &tried, deadline).await {
-            let call = self.call(convert::request(request, generated), deadline);
+        while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {
+            let call = self.call(convert::request(request, generated, lease.replica().model().id()), deadline);
             let status = match lease.client().generate(call).await {
                 Ok(response) => return Ok(GenerationCall { lease, stream: response.into_inner(), deadline }),
                 Err(status) => status,
@@ -74,7 +81,7 @@ impl GenerationClient {
         Err(match last {
             Some(error) => error,
             None if is_late => Error::DeadlineExceeded,
-            None => unavailable("no healthy generation replica"),
+            None => unavailable(&self.pool.explanation(&request.model)),
         })
     }
 

@@ -9,19 +9,20 @@ use crate::task::generator::{Delta, GenerationEvent};
 use crate::task::request::{GenerationOptions, GenerationRequest};
 
 /// Returns the message that starts the output, or resumes it after the token ids `generated`.
-pub(super) fn request(request: &GenerationRequest, generated: &[u32]) -> GenerateRequest {
-    let GenerationRequest { model, tokenizer_sha256, prompt, options, deadline: _ } = request;
+/// `model_id` is the model's id at the replica, if the replica told it.
+pub(super) fn request(request: &GenerationRequest, generated: &[u32], model_id: Option<&str>) -> GenerateRequest {
+    let GenerationRequest { model, prompt, options, deadline: _ } = request;
     let GenerationOptions { sampling, stop, return_options, output_spec, grammar, priority, cache_salt } =
         options.clone();
     let resume = Resume { generated_tokens: generated.len() as u32, output_index: 0 };
     GenerateRequest {
-        model: model.clone(),
+        model: model_id.or(model.own.first().map(String::as_str)).unwrap_or_default().to_owned(),
         input: Some(Input::TokenIds(TokenIds { ids: [prompt, generated].concat() })),
         sampling: Some(sampling),
         stop,
         output_spec: Some(output_spec),
         return_options: Some(return_options),
-        expected_tokenizer_sha256: Some(tokenizer_sha256.clone()),
+        expected_tokenizer_sha256: Some(model.tokenizer_sha256.clone()),
         priority,
         cache_salt,
         grammar,
@@ -36,7 +37,7 @@ pub(super) fn event(event: Event) -> GenerationEvent {
         Event::PromptLogprobs(PromptLogprobs { tokens }) => GenerationEvent::PromptLogprobs(tokens),
         Event::Delta(delta) => GenerationEvent::Delta(self::delta(delta)),
         Event::Finished(finished) if finished.reason() == FinishReason::Cancelled => {
-            GenerationEvent::Interrupted(finished)
+            GenerationEvent::Interrupted
         }
         Event::Finished(finished) => GenerationEvent::Finished(finished),
         Event::Summary(summary) => GenerationEvent::Summary(summary),

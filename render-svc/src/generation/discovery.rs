@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tandem_common::call::{Credentials, CredentialsError};
+use tandem_common::call::{BearerToken, Credentials, CredentialsError};
 use tandem_common::status::chain;
 use tonic::transport::Uri;
 
@@ -13,12 +13,13 @@ use super::replica::Replica;
 use super::replicas::Replicas;
 
 /// Time between two lookups of a name.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A configured address: one replica, or a name that resolves to several.
 pub(super) struct Target {
     pub(super) uri: Uri,
     pub(super) credentials: Credentials,
+    pub(super) token: Option<BearerToken>,
     pub(super) replicas: Arc<Replicas>,
 }
 
@@ -70,7 +71,7 @@ impl Target {
             match known.get(&address) {
                 Some(replica) => replica.renew(endpoint, changed),
                 None => {
-                    replicas.push(Replica::new(self.uri.clone(), address, endpoint, changed));
+                    replicas.push(Replica::new(self.uri.clone(), address, endpoint, self.token.clone(), changed));
                     added += 1;
                 }
             }

@@ -21,6 +21,10 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
     let Some(reason) = Reason::from_name(&info.reason) else {
         return GenerationError { class: FailureClass::Permanent, error: Error::Generation(Box::new(status)) };
     };
+    if matches!(reason, Reason::ModelNotFound | Reason::TokenizerMismatch) {
+        // The replica has another model since it was asked. The next health check asks again.
+        return GenerationError { class: FailureClass::ReplicaDown, error: unavailable(status.message()) };
+    }
     let error = match reason {
         // These are this service's credentials, not the caller's.
         Reason::CredentialsMissing | Reason::CredentialsInvalid => unavailable(status.message()),

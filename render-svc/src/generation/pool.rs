@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tandem_common::call::{Credentials, CredentialsError};
+use tandem_common::call::{BearerToken, Credentials, CredentialsError};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::transport::Uri;
@@ -15,6 +16,8 @@ use super::metrics;
 use super::replica::Lease;
 use super::replicas::{HealthCounts, Replicas};
 use super::routing::{PrefixKey, choose};
+use super::served_model::{explanation, serving};
+use crate::task::model_names::ModelNames;
 
 /// A placeholder address, to check credentials before the replicas are known.
 const ANY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -43,7 +46,7 @@ impl Pool {
     ///
     /// # Errors
     /// The credentials cannot be used.
-    pub(super) fn connect(config: &Config) -> Result<Self, CredentialsError> {
+    pub(super) fn connect(config: &Config, token: Option<BearerToken>) -> Result<Self, CredentialsError> {
         let Config { targets, patience, credentials } = config;
         for uri in targets {
             credentials.endpoint(uri, ANY_ADDRESS)?;
@@ -51,8 +54,8 @@ impl Pool {
         let replicas = Arc::new(Replicas::new());
         metrics::observe(&replicas);
         let follow = |uri: &Uri| {
-            let (credentials, replicas) = (credentials.clone(), Arc::clone(&replicas));
-            tokio::spawn(Target { uri: uri.clone(), credentials, replicas }.follow())
+            let (credentials, token, replicas) = (credentials.clone(), token.clone(), Arc::clone(&replicas));
+            tokio::spawn(Target { uri: uri.clone(), credentials, token, replicas }.follow())
         };
         // A repeated address is one target.
         let discovery = targets.iter().collect::<HashSet<_>>().into_iter().map(follow).collect();
@@ -64,24 +67,63 @@ impl Pool {
         self.replicas.health_counts()
     }
 
-    /// Leases a replica for a prompt, other than the `tried` ones. Waits for a healthy one, but no
-    /// longer than the configured patience and the deadline. Returns None if none is found.
-    pub(super) async fn pick(&self, key: PrefixKey, tried: &HashSet<u64>, deadline: Option<Instant>) -> Option<Lease> {
+    /// Leases a replica of the model for a prompt, other than the `tried` ones. Waits for a healthy
+    /// one, but no longer than the configured patience and the deadline. Returns None if none is
+    /// found.
+    pub(super) async fn pick(
+        &self,
+        model: &ModelNames,
+        key: PrefixKey,
+        tried: &HashSet<u64>,
+        deadline: Option<Instant>,
+    ) -> Option<Lease> {
         let until = Instant::now() + self.patience;
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         let mut changed = self.replicas.changed().subscribe();
         loop {
             changed.mark_unchanged();
             let replicas = self.replicas.snapshot();
-            if let Some(replica) = choose(&replicas, key, tried) {
+            let serving = serving(&replicas, model);
+            if let Some(replica) = choose(&serving, key, tried) {
                 return Some(Lease::new(replica));
             }
-            // If every replica was tried, waiting cannot help.
-            let is_exhausted = !replicas.is_empty() && replicas.iter().all(|replica| tried.contains(&replica.id()));
+            // If every replica was tried or serves another model, waiting cannot help.
+            let is_exhausted = !replicas.is_empty() && serving.iter().all(|replica| tried.contains(&replica.id()));
             if is_exhausted || tokio::time::timeout_at(until, changed.changed()).await.is_err() {
                 return None;
             }
         }
+    }
+
+    /// Returns why no replica can serve the model, for the caller.
+    pub(super) fn explanation(&self, model: &ModelNames) -> String {
+        explanation(&self.replicas.snapshot(), model)
+    }
+
+    /// Returns the availability of the replicas.
+    pub(super) fn availability(&self) -> Availability {
+        Availability { changed: self.replicas.changed().subscribe(), replicas: Arc::clone(&self.replicas) }
+    }
+}
+
+/// Whether models have healthy replicas, now and after each change.
+#[derive(Debug)]
+pub struct Availability {
+    replicas: Arc<Replicas>,
+    changed: watch::Receiver<()>,
+}
+
+impl Availability {
+    /// Returns true if a healthy replica serves the model.
+    #[must_use]
+    pub fn serves(&self, model: &ModelNames) -> bool {
+        serving(&self.replicas.snapshot(), model).iter().any(|replica| replica.is_healthy())
+    }
+
+    /// Waits for a change of the replicas.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as `replicas`.
+        let _ = self.changed.changed().await;
     }
 }
 

@@ -2,26 +2,32 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tandem_common::call::BearerToken;
+use tandem_common::pb::generate::v1::GetModelRequest;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
 use tandem_common::telemetry::{Traced, traced};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+
+use super::served_model::ReplicaModel;
 
 /// Timeout for a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two HTTP/2 pings on a connection, and the timeout of each.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Timeout of the question for a replica's model.
+const MODEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest pause between two health checks of an unhealthy replica.
 const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause between two health checks of an unhealthy replica.
@@ -36,8 +42,14 @@ pub(super) struct Replica {
     client: RwLock<GenerateServiceClient<Traced>>,
     tasks: AtomicUsize,
     health: AtomicU8,
+    /// The model that it serves, as of its last successful health check.
+    model: RwLock<Arc<ReplicaModel>>,
+    /// The reason of its last failed health check.
+    problem: Mutex<String>,
+    has_warned_of_skew: AtomicBool,
     /// Notified after a failed call, to check the health again.
     suspected: Arc<Notify>,
+    token: Option<BearerToken>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -54,8 +66,14 @@ impl Replica {
     /// Creates a replica that connects at its first call, and watches its health until it is
     /// dropped.
     ///
-    /// `changed` is signalled after each change of its health.
-    pub(super) fn new(target: Uri, address: SocketAddr, endpoint: Endpoint, changed: watch::Sender<()>) -> Arc<Self> {
+    /// `changed` is signalled after each change of its health or model.
+    pub(super) fn new(
+        target: Uri,
+        address: SocketAddr,
+        endpoint: Endpoint,
+        token: Option<BearerToken>,
+        changed: watch::Sender<()>,
+    ) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (target.host(), address).hash(&mut hasher);
         let channel = connect(endpoint);
@@ -64,6 +82,10 @@ impl Replica {
             client: RwLock::new(client(&channel)),
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
+            model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
+            problem: Mutex::new("not asked yet".to_owned()),
+            has_warned_of_skew: AtomicBool::new(false),
+            token,
             suspected: Arc::default(),
             watcher: Mutex::new(None),
             target,
@@ -82,8 +104,14 @@ impl Replica {
 
     /// Watches the health over `channel`, in place of the previous watcher.
     fn watch(self: &Arc<Self>, channel: Channel, changed: watch::Sender<()>) {
-        let (replica, client) = (Arc::downgrade(self), HealthClient::new(channel));
-        let watcher = Watcher { replica, client, suspected: Arc::clone(&self.suspected), changed };
+        let watcher = Watcher {
+            replica: Arc::downgrade(self),
+            health: HealthClient::new(channel.clone()),
+            models: GenerateServiceClient::new(channel),
+            token: self.token.clone(),
+            suspected: Arc::clone(&self.suspected),
+            changed,
+        };
         let mut current = self.watcher.lock();
         if let Some(previous) = current.replace(tokio::spawn(watcher.run())) {
             previous.abort();
@@ -120,6 +148,34 @@ impl Replica {
         self.health.load(Ordering::Relaxed) == Health::Unknown as u8
     }
 
+    /// Returns the model that it serves.
+    pub(super) fn model(&self) -> Arc<ReplicaModel> {
+        Arc::clone(&self.model.read())
+    }
+
+    /// Returns the reason of its last failed health check.
+    pub(super) fn problem(&self) -> String {
+        self.problem.lock().clone()
+    }
+
+    /// Warns, once for each model of the replica, that its tokenizer differs from this service's.
+    pub(super) fn warn_of_skew(&self) {
+        if !self.has_warned_of_skew.swap(true, Ordering::Relaxed) {
+            tracing::warn!(replica = %self.address, model = ?self.model(), "tokenizer differs; replica gets no tasks");
+        }
+    }
+
+    /// Sets the model. Returns true if it changes.
+    fn set_model(&self, model: ReplicaModel) -> bool {
+        let mut current = self.model.write();
+        if **current == model {
+            return false;
+        }
+        *current = Arc::new(model);
+        self.has_warned_of_skew.store(false, Ordering::Relaxed);
+        true
+    }
+
     /// Sets the health. Returns true if it changes.
     fn set_health(&self, health: Health) -> bool {
         self.health.swap(health as u8, Ordering::Relaxed) != health as u8
@@ -143,10 +199,12 @@ fn client(channel: &Channel) -> GenerateServiceClient<Traced> {
     GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX)
 }
 
-/// Watches the health of one replica.
+/// Watches the health of one replica, and asks for its model.
 struct Watcher {
     replica: Weak<Replica>,
-    client: HealthClient<Channel>,
+    health: HealthClient<Channel>,
+    models: GenerateServiceClient<Channel>,
+    token: Option<BearerToken>,
     suspected: Arc<Notify>,
     changed: watch::Sender<()>,
 }
@@ -158,9 +216,14 @@ impl Watcher {
         loop {
             let ended = self.listen(&mut pause).await;
             // A server without a health service is healthy while it answers.
-            let is_answered = ended.code() == Code::Unimplemented;
-            let health = if is_answered { Health::Healthy } else { Health::Unhealthy };
-            if !self.record(health, ended.message()) {
+            let is_recorded = match ended.code() {
+                Code::Unimplemented => match self.ask_for_model().await {
+                    Ok(model) => self.record_healthy(model),
+                    Err(status) => self.record_unhealthy(&status),
+                },
+                _ => self.record_unhealthy(&ended),
+            };
+            if !is_recorded {
                 return;
             }
             tokio::time::sleep(pause).await;
@@ -171,7 +234,7 @@ impl Watcher {
     /// Follows one health watch call. Returns why it ended.
     async fn listen(&mut self, pause: &mut Duration) -> Status {
         let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
-        let mut changes = match self.client.watch(request).await {
+        let mut changes = match self.health.watch(request).await {
             Ok(changes) => changes.into_inner(),
             Err(status) => return status,
         };
@@ -187,21 +250,69 @@ impl Watcher {
                 Ok(None) => return Status::unavailable("health watch ended"),
                 Err(status) => return status,
             }
-            if !self.record(Health::Healthy, "health check reports SERVING") {
+            // A replica is used only once its model is known.
+            let model = match self.ask_for_model().await {
+                Ok(model) => model,
+                Err(status) => return status,
+            };
+            if !self.record_healthy(model) {
                 return Status::cancelled("the replica was removed");
             }
         }
     }
 
-    /// Records the health and signals a change. Returns false if the replica was dropped.
-    fn record(&self, health: Health, reason: &str) -> bool {
+    /// Asks the replica which model it serves.
+    async fn ask_for_model(&mut self) -> Result<ReplicaModel, Status> {
+        let mut request = Request::new(GetModelRequest::default());
+        request.set_timeout(MODEL_TIMEOUT);
+        if let Some(token) = &self.token {
+            token.add_to(request.metadata_mut());
+        }
+        match self.models.get_model(request).await {
+            Ok(response) => Ok(response.into_inner().model.map_or(ReplicaModel::Any, ReplicaModel::from)),
+            Err(status) if status.code() == Code::Unimplemented => Ok(ReplicaModel::Any),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Records that the replica serves `model`, and signals a change. Returns false if the replica
+    /// was dropped.
+    fn record_healthy(&self, model: ReplicaModel) -> bool {
         let Some(replica) = self.replica.upgrade() else { return false };
-        if replica.set_health(health) {
-            tracing::info!(replica = %replica.address, ?health, reason, "replica health changed");
+        // The model comes first: a healthy replica is used at once.
+        let has_new_model = replica.set_model(model);
+        if replica.set_health(Health::Healthy) || has_new_model {
+            tracing::info!(replica = %replica.address, model = ?replica.model(), "replica is healthy");
             self.changed.send_replace(());
         }
         true
     }
+
+    /// Records why the replica cannot be used, and signals a change. Returns false if the replica
+    /// was dropped.
+    fn record_unhealthy(&self, status: &Status) -> bool {
+        let Some(replica) = self.replica.upgrade() else { return false };
+        let problem = causes(status);
+        let is_new = std::mem::replace(&mut *replica.problem.lock(), problem.clone()) != problem;
+        let has_changed = replica.set_health(Health::Unhealthy);
+        if has_changed || is_new {
+            tracing::warn!(replica = %replica.address, problem, "replica is unhealthy");
+        }
+        if has_changed {
+            self.changed.send_replace(());
+        }
+        true
+    }
+}
+
+/// Returns the message of a status, and its causes: a transport's message alone does not say
+/// whether the connection or the TLS handshake failed.
+fn causes(status: &Status) -> String {
+    let first = std::error::Error::source(status);
+    let causes = std::iter::successors(first, |cause| cause.source()).map(ToString::to_string);
+    let mut parts: Vec<_> = std::iter::once(status.message().to_owned()).chain(causes).collect();
+    parts.dedup();
+    parts.join(": ")
 }
 
 /// A task's use of a replica, included in [`Replica::tasks`] until it is dropped.
@@ -225,7 +336,7 @@ impl Lease {
         &self.0
     }
 
-    /// Taint the replica as unhealthy after a failed call, until its next successful health check.
+    /// Marks the replica as unhealthy after a failed call, until its next successful health check.
     pub(super) fn mark_failed(&self) {
         self.0.set_health(Health::Unhealthy);
         self.0.suspected.notify_one();

@@ -33,15 +33,11 @@ impl PrefixKey {
     }
 }
 
-/// Returns the replica with the highest affinity (rendezvous hashing) among the healthy ones that
-/// have at most a quarter more tasks than their share. If none is healthy, replicas of unknown
-/// health are candidates.
+/// Returns the replica with the highest affinity (rendezvous hashing) among the healthy, untried ones
+/// that have at most a quarter more tasks than their share.
 pub(super) fn choose(replicas: &[Arc<Replica>], key: PrefixKey, tried: &HashSet<u64>) -> Option<Arc<Replica>> {
-    let untried = || replicas.iter().filter(|replica| !tried.contains(&replica.id()));
-    let mut candidates: Vec<_> = untried().filter(|replica| replica.is_healthy()).collect();
-    if candidates.is_empty() {
-        candidates = untried().filter(|replica| replica.is_unknown()).collect();
-    }
+    let is_usable = |replica: &&Arc<Replica>| replica.is_healthy() && !tried.contains(&replica.id());
+    let mut candidates: Vec<_> = replicas.iter().filter(is_usable).collect();
     let total: usize = candidates.iter().map(|replica| replica.tasks()).sum();
     let limit = ((total + 1) * 5).div_ceil(4 * candidates.len().max(1));
     candidates.retain(|replica| replica.tasks() < limit);

@@ -41,7 +41,8 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let rendered = self.render.executor.render(request, cost, |rendered| rendered).await?;
         let options = parameters.options(&rendered.output_spec);
         let first = convert::rendered(&rendered, options.output_spec.clone());
-        let run = self.runner.run(Task { rendered, options, deadline }).await?;
+        let known_ids = self.render.executor.catalog().models().generation_ids();
+        let run = self.runner.run(Task { rendered, known_ids, options, deadline }).await?;
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(first)).chain(responses(run)))))
     }
 }

@@ -63,7 +63,7 @@ pub enum GenerationEvent {
     Finished(Finished),
     /// The replica ended the output early, for example because it drains. Another attempt may
     /// complete it.
-    Interrupted(Finished),
+    Interrupted,
     /// Usage and timings.
     Summary(Summary),
 }

@@ -36,7 +36,7 @@ pub(super) enum Step {
     Skip,
     Emit(TaskEvent),
     End(TaskEvent),
-    Interrupted(Finished),
+    Interrupted,
 }
 
 /// The output so far.
@@ -78,20 +78,15 @@ impl TaskOutput {
         self.cursor.restart();
     }
 
-    /// Records how the output ended.
-    pub(super) fn finish(&mut self, finished: Finished) {
-        self.finish = Some(finished);
-    }
-
     /// Adds an event of the current replica.
     pub(super) fn advance(&mut self, event: GenerationEvent) -> Step {
         match event {
             GenerationEvent::Accepted(accepted) => self.accepted(accepted),
             GenerationEvent::PromptLogprobs(tokens) => self.prompt_logprobs(tokens),
             GenerationEvent::Delta(delta) => self.delta(delta),
-            GenerationEvent::Interrupted(finished) => Step::Interrupted(finished),
+            GenerationEvent::Interrupted => Step::Interrupted,
             GenerationEvent::Finished(finished) => {
-                self.finish(finished);
+                self.finish = Some(finished);
                 Step::Skip
             }
             GenerationEvent::Summary(summary) => Step::End(TaskEvent::Finished(self.answer(summary))),

@@ -1,11 +1,14 @@
 //! The requests of tasks to the generation service.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tandem_common::pb::generate::v1::{Grammar, OutputSpec, ReturnOptions, Sampling, Stop};
 use tandem_common::random::random_u64;
 use tandem_model_files::tokenizer::Encoding;
 
+use super::model_names::ModelNames;
 use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::render::{Output, Rendered};
@@ -15,6 +18,8 @@ use crate::render::{Output, Rendered};
 pub struct Task {
     /// The conversation, rendered with token ids.
     pub rendered: Rendered,
+    /// The ids of all models of this service at the generation service.
+    pub known_ids: Arc<HashSet<String>>,
     /// Generation parameters.
     pub options: GenerationOptions,
     /// When the caller stops waiting.
@@ -24,10 +29,8 @@ pub struct Task {
 /// A prompt and how to generate its output.
 #[derive(Debug, Clone)]
 pub struct GenerationRequest {
-    /// The model's id.
-    pub model: String,
-    /// Digest of the tokenizer that made the prompt, as lower-case hex.
-    pub tokenizer_sha256: String,
+    /// The model, as replicas may know it.
+    pub model: ModelNames,
     /// The prompt's token ids.
     pub prompt: Vec<u32>,
     /// Generation parameters.
@@ -66,7 +69,7 @@ impl TryFrom<Task> for GenerationRequest {
     /// More than one output is requested, the conversation has images, or the model has no
     /// tokenizer.
     fn try_from(task: Task) -> Result<Self, Error> {
-        let Task { rendered, mut options, deadline } = task;
+        let Task { rendered, known_ids, mut options, deadline } = task;
         if options.sampling.n.is_some_and(|n| n > 1) {
             return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
         }
@@ -76,6 +79,7 @@ impl TryFrom<Task> for GenerationRequest {
         options.sampling.seed.get_or_insert_with(random_u64);
         options.return_options.token_ids = true;
         let tokenizer_sha256 = rendered.model.tokenizer()?.sha256().to_owned();
-        Ok(Self { model: rendered.model.id.clone(), tokenizer_sha256, prompt, options, deadline })
+        let model = ModelNames { own: Arc::clone(&rendered.model.generation_ids), all: known_ids, tokenizer_sha256 };
+        Ok(Self { model, prompt, options, deadline })
     }
 }

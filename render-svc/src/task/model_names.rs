@@ -1,0 +1,41 @@
+//! The names under which the generation service may know the model of a task.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::model::Model;
+
+/// A model as replicas may know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelNames {
+    /// The ids of this model: the configured `generate_id`; without it the id, the aliases, and the
+    /// name of its file or folder, which is the default id of the generation service.
+    pub own: Arc<[String]>,
+    /// The ids of all models of this service. A replica with the id of another model never gets the
+    /// task, even if its tokenizer is the same.
+    pub all: Arc<HashSet<String>>,
+    /// Digest of the tokenizer that made the prompt, as lower-case hex.
+    pub tokenizer_sha256: String,
+}
+
+impl ModelNames {
+    /// Returns the names of a model, or None for a model without a tokenizer, which no task can use.
+    /// `all` has the ids of all models of this service.
+    #[must_use]
+    pub fn of(model: &Model, all: Arc<HashSet<String>>) -> Option<Self> {
+        let tokenizer_sha256 = model.tokenizer.as_ref().ok()?.sha256().to_owned();
+        Some(Self { own: Arc::clone(&model.generation_ids), all, tokenizer_sha256 })
+    }
+
+    /// Returns true if it is one of the model's ids.
+    #[must_use]
+    pub fn is_own(&self, id: &str) -> bool {
+        self.own.iter().any(|name| name == id)
+    }
+
+    /// Returns true if it is an id of another model.
+    #[must_use]
+    pub fn is_of_another(&self, id: &str) -> bool {
+        !self.is_own(id) && self.all.contains(id)
+    }
+}

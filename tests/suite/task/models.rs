@@ -1,0 +1,223 @@
+//! Several models behind one render service: a task goes only to replicas of its model.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use render_svc::adapters::Registry;
+use render_svc::args::GenerationArgs;
+use render_svc::catalog::{ModelCatalog, Sources};
+use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
+use tandem_common::pb::generate::v1::{self as generate, FinishReason};
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Running, serve_catalog_with_generation};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Response, Status};
+
+/// A replica that answers each request for its model with the model's id.
+#[derive(Debug, Clone)]
+struct Replica {
+    id: &'static str,
+    tokenizer_sha256: String,
+}
+
+#[tonic::async_trait]
+impl GenerateService for Replica {
+    type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
+
+    async fn generate(
+        &self,
+        request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        let request = request.into_inner();
+        if (request.model.as_str(), request.expected_tokenizer_sha256()) != (self.id, &self.tokenizer_sha256) {
+            return Err(Status::not_found(format!("{} is not {}", request.model, self.id)));
+        }
+        let delta = generate::Delta { text: self.id.to_owned(), token_ids: vec![1], ..generate::Delta::default() };
+        let finished = generate::Finished { reason: FinishReason::Stop.into(), ..generate::Finished::default() };
+        let events = [Event::Delta(delta), Event::Finished(finished), Event::Summary(generate::Summary::default())];
+        let events = events.map(|event| Ok(generate::GenerateResponse { event: Some(event) }));
+        Ok(Response::new(tokio_stream::iter(events.to_vec())))
+    }
+
+    async fn get_model(
+        &self,
+        _request: Request<generate::GetModelRequest>,
+    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        let (id, tokenizer_sha256) = (self.id.to_owned(), self.tokenizer_sha256.clone());
+        let model = Some(generate::ModelInfo { id, tokenizer_sha256, ..generate::ModelInfo::default() });
+        Ok(Response::new(generate::GetModelResponse { model }))
+    }
+}
+
+/// Two model folders with the same tokenizer, and replicas of the generation service.
+struct Fleet {
+    folder: TempDir,
+    models: [ModelFolder; 2],
+    tokenizer_sha256: String,
+    addresses: Vec<String>,
+    servers: Vec<JoinHandle<()>>,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let models = ["alpha", "beta"]
+            .map(|name| ModelFolder::new(name).with_template("{{ messages[0].content }}").with_tokenizer());
+        let model = render_svc::model::Model::load(&models[0].path()).expect("it loads");
+        let tokenizer_sha256 = model.tokenizer().expect("a tokenizer").sha256().to_owned();
+        let folder = TempDir::new().expect("a folder");
+        Self { folder, models, tokenizer_sha256, addresses: Vec::new(), servers: Vec::new() }
+    }
+
+    async fn add(&mut self, id: &'static str) {
+        let tokenizer_sha256 = self.tokenizer_sha256.clone();
+        self.add_replica(Replica { id, tokenizer_sha256 }, "127.0.0.1:0").await;
+    }
+
+    async fn add_replica(&mut self, replica: Replica, address: &str) {
+        let listener = TcpListener::bind(address).await.expect("a free port");
+        self.addresses.push(format!("http://{}", listener.local_addr().expect("an address")));
+        let server = Server::builder().add_service(GenerateServiceServer::new(replica));
+        self.servers.push(tokio::spawn(async move {
+            server.serve_with_incoming(TcpIncoming::from(listener)).await.expect("it serves");
+        }));
+    }
+
+    /// Starts a render service in front of the replicas. `settings` are lines of the second model's
+    /// configuration.
+    async fn serve(&self, settings: &str) -> (Running, TaskServiceClient<Channel>) {
+        let [first, second] = self.models.each_ref().map(|model| model.path().display().to_string());
+        let text = format!("[[models]]\npath = \"{first}\"\n[[models]]\npath = \"{second}\"\n{settings}");
+        let config = self.folder.path().join("models.toml");
+        std::fs::write(&config, text).expect("a file");
+        let sources = Sources { models: Vec::new(), config: Some(config) };
+        let catalog = Arc::new(ModelCatalog::open(sources, Registry::default()).expect("the models load"));
+        let generate = self.addresses.iter().map(|address| address.parse().expect("an address")).collect();
+        let args = GenerationArgs { generate, generate_patience_seconds: 2, ..GenerationArgs::default() };
+        let service = serve_catalog_with_generation(catalog, args, ServeArgs::default()).await;
+        let client = TaskServiceClient::new(service.channel().await);
+        (service, client)
+    }
+}
+
+/// Runs a task. Returns the answer's text.
+async fn ask(mut client: TaskServiceClient<Channel>, model: &str) -> Result<String, Status> {
+    let content = Some(chat::message::Content::Text("hello".to_owned()));
+    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let request = RunTaskRequest {
+        model: model.to_owned(),
+        conversation: Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() }),
+        ..RunTaskRequest::default()
+    };
+    let mut stream = client.run_task(request).await?.into_inner();
+    let mut text = String::new();
+    while let Some(response) = stream.message().await? {
+        if let Some(TaskEvent::Delta(delta)) = response.event {
+            text.push_str(&delta.text);
+        }
+    }
+    Ok(text)
+}
+
+#[track_caller]
+fn is_unavailable(answer: Result<String, Status>, model: &str) {
+    let status = answer.expect_err("no replica of the model");
+    assert_eq!(failed(&status).reason, "GENERATION_UNAVAILABLE");
+    assert!(status.message().contains(model), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_two_models_go_to_their_replicas() {
+    let mut fleet = Fleet::new();
+    for id in ["alpha", "beta", "beta", "alpha"] {
+        fleet.add(id).await;
+    }
+    let (_service, client) = fleet.serve("").await;
+    for number in 0..100 {
+        let model = ["alpha", "beta"][number % 2];
+        assert_eq!(ask(client.clone(), model).await.expect("an answer"), model, "task {number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failover_stays_within_the_model() {
+    let mut fleet = Fleet::new();
+    fleet.add("alpha").await;
+    fleet.add("beta").await;
+    let (_service, client) = fleet.serve("").await;
+    assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
+    fleet.servers[0].abort();
+    for _ in 0..3 {
+        is_unavailable(ask(client.clone(), "alpha").await, "");
+        assert_eq!(ask(client.clone(), "beta").await.expect("an answer"), "beta");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_without_a_replica_is_named_with_the_served_models() {
+    let mut fleet = Fleet::new();
+    fleet.add("alpha").await;
+    let (_service, client) = fleet.serve("").await;
+    let start = Instant::now();
+    let answer = ask(client.clone(), "beta").await;
+    assert!(answer.as_ref().is_err_and(|status| status.message().contains(r#"replicas serve "alpha""#)), "{answer:?}");
+    is_unavailable(answer, r#""beta""#);
+    assert!(start.elapsed() < Duration::from_secs(60), "it does not hang");
+    assert_eq!(ask(client, "alpha").await.expect("an answer"), "alpha");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_is_found_by_file_name_alias_and_generate_id() {
+    let cases = [
+        ("id = \"mine\"\naliases = [\"default\"]", "beta"),
+        ("id = \"mine\"\naliases = [\"default\"]", "default"),
+        ("id = \"mine\"\ngenerate_id = \"elsewhere-7b\"", "elsewhere-7b"),
+        // No other model has this id, and all replicas with the tokenizer serve it.
+        ("id = \"mine\"", "quantized"),
+    ];
+    for (settings, id) in cases {
+        let mut fleet = Fleet::new();
+        fleet.add(id).await;
+        let (_service, client) = fleet.serve(settings).await;
+        assert_eq!(ask(client, "mine").await.expect("an answer"), id, "{settings}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_with_another_tokenizer_gets_no_task() {
+    let mut fleet = Fleet::new();
+    fleet.add_replica(Replica { id: "alpha", tokenizer_sha256: "0".repeat(64) }, "127.0.0.1:0").await;
+    let (_service, client) = fleet.serve("").await;
+    is_unavailable(ask(client, "alpha").await, "another tokenizer");
+    fleet.add("alpha").await;
+    let (_service, client) = fleet.serve("").await;
+    for _ in 0..10 {
+        assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_is_asked_again_after_its_restart_with_another_model() {
+    let mut fleet = Fleet::new();
+    fleet.add("alpha").await;
+    let (_service, client) = fleet.serve("").await;
+    assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
+    fleet.servers.remove(0).abort();
+    let address = fleet.addresses.remove(0);
+    let replica = Replica { id: "beta", tokenizer_sha256: fleet.tokenizer_sha256.clone() };
+    fleet.add_replica(replica, address.trim_start_matches("http://")).await;
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !ask(client.clone(), "beta").await.is_ok_and(|text| text == "beta") {
+        assert!(Instant::now() < limit, "the new model is not found");
+    }
+    is_unavailable(ask(client, "alpha").await, r#""beta""#);
+}
