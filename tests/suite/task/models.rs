@@ -18,6 +18,7 @@ use tandem_tests::failure::failed;
 use tandem_tests::{ModelFolder, Running, serve_catalog_with_generation};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -65,7 +66,8 @@ struct Fleet {
     models: [ModelFolder; 2],
     tokenizer_sha256: String,
     addresses: Vec<String>,
-    servers: Vec<JoinHandle<()>>,
+    /// Dropping the sender ends the server.
+    servers: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Fleet {
@@ -87,9 +89,22 @@ impl Fleet {
         let listener = TcpListener::bind(address).await.expect("a free port");
         self.addresses.push(format!("http://{}", listener.local_addr().expect("an address")));
         let server = Server::builder().add_service(GenerateServiceServer::new(replica));
-        self.servers.push(tokio::spawn(async move {
-            server.serve_with_incoming(TcpIncoming::from(listener)).await.expect("it serves");
-        }));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let served = tokio::spawn(async move {
+            server.serve_with_incoming_shutdown(TcpIncoming::from(listener), stopped).await.expect("it serves");
+        });
+        self.servers.push((stop, served));
+    }
+
+    /// Ends the first replica, with its connections.
+    async fn end_first(&mut self) -> String {
+        let (stop, served) = self.servers.remove(0);
+        drop(stop);
+        served.await.expect("no panic");
+        self.addresses.remove(0)
     }
 
     /// Starts a render service in front of the replicas. `settings` are lines of the second model's
@@ -155,7 +170,7 @@ async fn failover_stays_within_the_model() {
     fleet.add("beta").await;
     let (_service, client) = fleet.serve("").await;
     assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
-    fleet.servers[0].abort();
+    fleet.end_first().await;
     for _ in 0..3 {
         is_unavailable(ask(client.clone(), "alpha").await, "");
         assert_eq!(ask(client.clone(), "beta").await.expect("an answer"), "beta");
@@ -211,8 +226,7 @@ async fn replica_is_asked_again_after_its_restart_with_another_model() {
     fleet.add("alpha").await;
     let (_service, client) = fleet.serve("").await;
     assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
-    fleet.servers.remove(0).abort();
-    let address = fleet.addresses.remove(0);
+    let address = fleet.end_first().await;
     let replica = Replica { id: "beta", tokenizer_sha256: fleet.tokenizer_sha256.clone() };
     fleet.add_replica(replica, address.trim_start_matches("http://")).await;
     let limit = Instant::now() + Duration::from_secs(60);
