@@ -170,12 +170,12 @@ fn a_literal_range_outside_of_the_text_is_refused() {
     #[allow(clippy::reversed_empty_ranges)] // The reversed range is the case under test.
     for literal in [vec![0..3], vec![2..1], vec![1..2, 0..1], vec![1..2]] {
         let options = EncodeOptions { literal: &literal, ..EncodeOptions::default() };
-        let error = tokenizer.encode_with("é", &options).expect_err("not a range of the text");
+        let error = tokenizer.encode_with("é", &options).expect_err("the range is not one of the text");
         assert!(matches!(error, TokenizerError::Literal { length: 2, .. }), "{error}");
     }
     let options = EncodeOptions { literal: &[3..4], ..EncodeOptions::default() };
-    let error = tokenizer.encode_with("é", &options).expect_err("not a range of the text");
-    error_texts::check("tokenizer/literal", &error.to_string());
+    let error = tokenizer.encode_with("é", &options).expect_err("the range is not one of the text");
+    error_texts::check("tokenizer/literal", error);
 }
 
 fn template(parts: &[&str]) -> Value {
