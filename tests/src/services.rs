@@ -61,7 +61,7 @@ impl Running {
     /// # Panics
     /// If the service failed.
     pub async fn ended(self) {
-        self.served.await.expect("no panic").expect("a clean end");
+        self.served.await.expect("the server does not panic").expect("the server ends without an error");
     }
 
     /// Waits until the service has failed and returns the error.
@@ -69,7 +69,7 @@ impl Running {
     /// # Panics
     /// If the service did not fail.
     pub async fn failure(self) -> ServeError {
-        self.served.await.expect("no panic").expect_err("should fail")
+        self.served.await.expect("the server does not panic").expect_err("the server fails")
     }
 
     /// Drains the service.
@@ -78,7 +78,7 @@ impl Running {
     /// If the service failed.
     pub async fn stop(mut self) {
         self.stop.take();
-        self.served.await.expect("no panic").expect("a clean end");
+        self.served.await.expect("the server does not panic").expect("the server ends without an error");
     }
 }
 
@@ -130,7 +130,8 @@ async fn serve_library_as(library: Arc<ModelCatalog>, generation: Option<SocketA
 /// # Panics
 /// If the credentials cannot be used.
 pub async fn serve_library_before(library: Arc<ModelCatalog>, generation: GenerationArgs, args: ServeArgs) -> Running {
-    let client = generation.config().map(|config| GenerationClient::connect(&config).expect("credentials"));
+    let client =
+        generation.config().map(|config| GenerationClient::connect(&config).expect("the credentials can be used"));
     serve_library_on(library, client, args).await
 }
 
