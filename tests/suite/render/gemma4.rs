@@ -52,7 +52,6 @@ fn prompt(models: &ModelTable, request: &str) -> (String, Vec<Attachment>) {
     }
 }
 
-#[track_caller]
 /// Returns the message of an error with this reason and field.
 #[track_caller]
 fn refused(request: &str, reason: &str, field: &str) -> String {
