@@ -3,6 +3,7 @@
 mod architectures;
 pub(crate) mod batching;
 mod config;
+mod errors;
 mod packed_weights;
 mod sentencepiece;
 mod steps;
