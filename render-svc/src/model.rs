@@ -42,7 +42,7 @@ pub struct Model {
 }
 
 /// The configured names of a model.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelIds {
     /// The id of requests. Default: the name of the file or folder.
     pub id: Option<String>,
