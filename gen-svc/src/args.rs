@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, RangedU64ValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use tandem_common::check::CheckArgs;
 use tandem_common::serve::ServeArgs;
@@ -141,6 +141,23 @@ pub struct EngineArgs {
     /// Tokens that a prompt may have [default: the model's context]
     #[arg(long, env = "TANDEM_MAX_PROMPT_TOKENS", value_name = "TOKENS")]
     pub max_prompt_tokens: Option<usize>,
+    /// Tokens that an output may have. A request for more gets this many [default: the model's
+    /// context]
+    #[arg(
+        long,
+        env = "TANDEM_MAX_OUTPUT_TOKENS",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
+        value_name = "TOKENS"
+    )]
+    pub max_output_tokens: Option<usize>,
+    /// Tokens of an output whose request sets no max_new_tokens [default: --max-output-tokens]
+    #[arg(
+        long,
+        env = "TANDEM_DEFAULT_OUTPUT_TOKENS",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
+        value_name = "TOKENS"
+    )]
+    pub default_output_tokens: Option<usize>,
     /// KV cache size in MiB, for running requests and prefix reuse. When full, the newest request
     /// is preempted [default: a quarter of the free memory, 4096 on a GPU, at most enough for
     /// --max-running]
@@ -176,6 +193,8 @@ impl From<EngineArgs> for Config {
             max_queue: args.max_queue,
             max_running: args.max_running,
             max_prompt_tokens: args.max_prompt_tokens,
+            max_output_tokens: args.max_output_tokens,
+            default_output_tokens: args.default_output_tokens,
             prefill_chunk: args.prefill_chunk,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),

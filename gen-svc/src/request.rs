@@ -166,7 +166,7 @@ impl GenerateRequest {
         let spec = self.output_spec.completed(model);
         self.stop.check_with(self.grammar.as_ref())?;
         let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
-        let limits = self.stop.resolve_defaults(&spec, model.context_length - ids.len() + before);
+        let limits = self.stop.resolve_defaults(&spec, model, model.context_length - ids.len() + before);
         check(before < limits.max_new_tokens, "resume.generated_tokens", || {
             format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
         })?;

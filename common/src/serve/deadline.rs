@@ -14,14 +14,19 @@ use crate::status::{Failure, Reason};
 /// timeout, at most by this.
 const MAX_MARGIN: Duration = Duration::from_millis(10);
 
-/// Returns the time when the caller stops waiting, or None without a `grpc-timeout` or with a
-/// malformed one.
+/// A stream ends this much earlier than its caller's deadline, so that its last event, with the finish
+/// reason and the usage, still arrives: a tenth of the timeout, at most this.
+const MAX_STREAM_MARGIN: Duration = Duration::from_millis(100);
+
+/// Returns the time by which a stream must end, shortly before the caller stops waiting. None
+/// without a `grpc-timeout` or with a malformed one.
 ///
 /// Format: at most eight digits and a unit (H, M, S, m, u, n), as in the gRPC over HTTP/2
 /// specification.
 #[must_use]
 pub fn deadline(metadata: &MetadataMap) -> Option<Instant> {
-    Instant::now().checked_add(timeout(metadata.as_ref())?)
+    let timeout = timeout(metadata.as_ref())?;
+    Instant::now().checked_add(timeout - MAX_STREAM_MARGIN.min(timeout / 10))
 }
 
 fn timeout(headers: &HeaderMap) -> Option<Duration> {

@@ -31,6 +31,10 @@ pub struct Config {
     pub max_running: usize,
     /// Tokens that a prompt may have. None: as many as the context.
     pub max_prompt_tokens: Option<usize>,
+    /// Tokens that an output may have. None: as many as the context.
+    pub max_output_tokens: Option<usize>,
+    /// Tokens of an output whose request sets no maximum. None: `max_output_tokens`.
+    pub default_output_tokens: Option<usize>,
     /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
     /// The size of the KV cache in bytes. None: a share of the free memory.
@@ -54,6 +58,8 @@ impl Default for Config {
             max_queue: 256,
             max_running: 64,
             max_prompt_tokens: None,
+            max_output_tokens: None,
+            default_output_tokens: None,
             prefill_chunk: 512,
             kv_memory: None,
             event_buffer: 64,

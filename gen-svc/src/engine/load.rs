@@ -1,13 +1,15 @@
 //! Loads the configured model.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use tandem_kernels::IsaLevel;
 use tandem_model_files::artifacts::Artifacts;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::{self, BackendNames};
 use super::config::Config;
 use super::memory;
+use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::grammar::Grammars;
 use crate::models::{self, Backend, Model};
@@ -29,16 +31,44 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
     let model = models::load(&file, decoder, backend)?;
+    memory::require_context(config, &model.shape())?;
     let served = served_model(&artifacts, config, model.as_ref(), backend)?;
+    log_loaded(&served, config, model.as_ref(), threads, start.elapsed())?;
+    Ok((served, model))
+}
+
+/// Logs every setting in force, defaults included.
+fn log_loaded(
+    served: &ServedModel,
+    config: &Config,
+    model: &dyn Model,
+    threads: usize,
+    took: Duration,
+) -> Result<(), Error> {
+    let (shape, limits) = (model.shape(), config.limits());
+    let blocks = u64::from(memory::blocks(config, &shape)?);
     tracing::info!(
         model = served.id,
+        architecture = served.architecture,
+        device = served.device,
         dtype = served.dtype,
         quantization = served.quantization,
-        device = served.device,
-        seconds = start.elapsed().as_secs_f64(),
+        threads,
+        kernels = ?IsaLevel::detect(),
+        context = shape.context,
+        kv_tokens = blocks * BLOCK as u64,
+        kv_mib = (blocks * shape.block_bytes) >> 20,
+        max_running = limits.max_running,
+        max_queue = limits.max_queue,
+        max_prompt_tokens = served.max_prompt_tokens.min(shape.context),
+        max_output_tokens = served.max_output_tokens.min(shape.context),
+        default_output_tokens = served.default_output_tokens.min(served.max_output_tokens).min(shape.context),
+        prefill_chunk = limits.prefill_chunk,
+        version = env!("CARGO_PKG_VERSION"),
+        seconds = took.as_secs_f64(),
         "model loaded"
     );
-    Ok((served, model))
+    Ok(())
 }
 
 fn served_model(
@@ -55,6 +85,8 @@ fn served_model(
         architecture: artifacts.architecture.clone().unwrap_or_default(),
         context_length: shape.context,
         max_prompt_tokens: config.max_prompt_tokens.unwrap_or(usize::MAX),
+        max_output_tokens: config.max_output_tokens.unwrap_or(usize::MAX),
+        default_output_tokens: config.default_output_tokens.unwrap_or(usize::MAX),
         vocabulary_size: shape.vocabulary,
         dtype: dtype.to_owned(),
         quantization: quantization.to_owned(),

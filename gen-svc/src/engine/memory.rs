@@ -1,6 +1,7 @@
 //! The memory of the weights and of the KV cache.
 
 use std::fs;
+use std::path::Path;
 
 use super::config::{Config, DeviceChoice};
 use crate::cache::BLOCK;
@@ -9,6 +10,8 @@ use crate::models::ModelShape;
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
+/// A server for a shorter context is of no use: a system prompt alone can be as long.
+const MIN_CONTEXT: usize = 256;
 /// The default size of the KV cache on a GPU, whose free memory libtorch does not report.
 const DEFAULT_GPU_KV_BYTES: u64 = 4 << 30;
 
@@ -27,6 +30,21 @@ pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> 
         0 => Err(Error::KvMemory { bytes, least: shape.block_bytes }),
         blocks => Ok(blocks as u32),
     }
+}
+
+/// Fails if the KV cache has less room than [`MIN_CONTEXT`] tokens of one output need.
+///
+/// # Errors
+/// [`Error::KvMemory`].
+pub(super) fn require_context(config: &Config, shape: &ModelShape) -> Result<(), Error> {
+    // A model with a smaller context needs no more blocks than that.
+    let least = shape.context.min(MIN_CONTEXT).div_ceil(BLOCK);
+    let blocks = blocks(config, shape)?;
+    if (blocks as usize) < least {
+        let bytes = u64::from(blocks) * shape.block_bytes;
+        return Err(Error::KvMemory { bytes, least: least as u64 * shape.block_bytes });
+    }
+    Ok(())
 }
 
 /// Fails if the weights take more bytes than the CPU's free memory. That of a GPU is unknown.
@@ -50,8 +68,44 @@ fn free_bytes() -> Option<u64> {
     Some(control_group_bytes().map_or(system, |group| group.min(system)))
 }
 
-/// Returns the bytes that the control group leaves, if it has a limit.
+/// Returns the bytes that the control groups leave, if one has a limit.
 fn control_group_bytes() -> Option<u64> {
-    let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
-    Some(read("memory.max")?.saturating_sub(read("memory.current")?))
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    left_in_control_groups(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// Returns the least memory that a control group leaves, in bytes. `root` is where control groups are
+/// mounted, and `groups` has the lines of `/proc/self/cgroup`: `0::PATH` for version 2, and
+/// `ID:CONTROLLERS:PATH` for version 1. Inside a container the group itself may be mounted at the
+/// root, whatever its path, so all its ancestors count too.
+pub fn left_in_control_groups(root: &Path, groups: &str) -> Option<u64> {
+    let left = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (root, limit, usage) = match controllers {
+            "" => (root.to_owned(), "memory.max", "memory.current"),
+            names if names.split(',').any(|name| name == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => return None,
+        };
+        let folder = root.join(path.trim_start_matches('/'));
+        let groups = folder.ancestors().take_while(|folder| folder.starts_with(&root));
+        groups.filter_map(|group| Some(number(&group.join(limit))?.saturating_sub(used(group, usage)))).min()
+    });
+    left.min()
+}
+
+/// Returns the bytes that a group uses, without the pages of files that the system can drop.
+fn used(group: &Path, usage: &str) -> u64 {
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    // Version 1 names the sum over the group's children with the prefix `total_`.
+    let value = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    let droppable: u64 = value("total_inactive_file").or_else(|| value("inactive_file")).unwrap_or_default();
+    number(&group.join(usage)).unwrap_or_default().saturating_sub(droppable)
+}
+
+/// Reads a number. The text `max` of a group without a limit is none.
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }

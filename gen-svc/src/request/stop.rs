@@ -1,6 +1,7 @@
 //! The options of a request that end an output.
 
 use super::limits::Limits;
+use super::model::ServedModel;
 use super::output_spec::OutputSpec;
 use super::validate::{MAX_STOP_TOKEN_IDS, STOP_STRINGS, check, check_count, check_ids, check_strings};
 use crate::error::Error;
@@ -40,11 +41,14 @@ impl StopOptions {
         check(grammar.is_none() || !self.ignore_eos, "stop.ignore_eos", free)
     }
 
-    /// Completes the options from the output spec. `left` is the rest of the context.
-    pub(super) fn resolve_defaults(self, spec: &OutputSpec, left: usize) -> Limits {
+    /// Completes the options from the output spec and the server's limits. `left` is the rest of the
+    /// context.
+    pub(super) fn resolve_defaults(self, spec: &OutputSpec, model: &ServedModel, left: usize) -> Limits {
+        let requested = self.max_new_tokens.map_or(model.default_output_tokens, |most| most as usize);
+        let max_new_tokens = requested.min(model.max_output_tokens).min(left);
         let mut limits = Limits {
-            min_new_tokens: self.min_new_tokens as usize,
-            max_new_tokens: self.max_new_tokens.map_or(left, |most| left.min(most as usize)),
+            min_new_tokens: (self.min_new_tokens as usize).min(max_new_tokens),
+            max_new_tokens,
             stop_strings: self.stop_strings,
             stop_token_ids: self.stop_token_ids,
             ignore_eos: self.ignore_eos,

@@ -101,6 +101,20 @@ def check_task(channel, case):
     assert finished.usage.prompt_tokens == len(case["prompt_ids"])
 
 
+def check_deadlines(render_channel, generate_channel, case):
+    """An answer that the client's own deadline cuts still ends with its finish reason."""
+    generate, task = module("generate"), module("task")
+    stop = generate.Stop(max_new_tokens=8000, ignore_eos=True)
+    stub = module("generate", "pb2_grpc").GenerateServiceStub(generate_channel)
+    events = list(stub.Generate(generate.GenerateRequest(prompt="Once", stop=stop), timeout=3))
+    finished = next(event.finished for event in events if event.WhichOneof("event") == "finished")
+    assert finished.reason == generate.FINISH_REASON_DEADLINE, finished
+    stub = module("task", "pb2_grpc").TaskServiceStub(render_channel)
+    request = task.RunTaskRequest(conversation=conversation(case["messages"]), stop=stop)
+    events = list(stub.RunTask(request, timeout=3))
+    assert events[-1].finished.finish.reason == generate.FINISH_REASON_DEADLINE, events[-1]
+
+
 def details(error):
     trailers = dict(error.trailing_metadata())
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
@@ -172,6 +186,7 @@ def main(proto, render_address, generate_address, case_file):
         output_spec = check_render(render, case).output_spec
         check_generate(generate, case, output_spec)
         check_task(render, case)
+        check_deadlines(render, generate, case)
         check_errors(render, generate)
     print("all checks passed")
 

@@ -33,6 +33,8 @@ pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<
         architecture: "mock".to_owned(),
         context_length: CONTEXT,
         max_prompt_tokens: CONTEXT,
+        max_output_tokens: CONTEXT,
+        default_output_tokens: CONTEXT,
         vocabulary_size: vocabulary,
         dtype: "f32".to_owned(),
         quantization: "none".to_owned(),
