@@ -1,16 +1,18 @@
 //! The errors of this service, and the failure that a caller sees for each.
 
+mod config;
+
 use std::time::Duration;
 
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_model_files::artifacts::ArtifactsError;
-use tandem_model_files::artifacts::gguf::GgufError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
+use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
 
-use crate::models::config::ConfigError;
+pub use config::ConfigError;
 
 /// The delay after which a rejected caller should retry.
 const RETRY_DELAY: Duration = Duration::from_millis(500);

@@ -18,8 +18,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::artifacts::gguf::Gguf;
 use crate::digest::hex_sha256;
+use crate::gguf::Gguf;
 pub use added::AddedToken;
 use affixes::Affixes;
 use bytes::ByteTable;

@@ -1,7 +1,7 @@
 //! Decodes GGML block formats to f32, to the bit as the reference reader: each product and sum is
 //! rounded, in the same order.
 
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 
 /// Decodes one block.
 type Decode = fn(block: &[u8], out: &mut [f32]);

@@ -1,6 +1,6 @@
 //! Loads stored tensors into libtorch.
 
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 use tch::{Kind, Tensor};
 
 use crate::error::Error;
