@@ -1,7 +1,7 @@
 //! The blocks of one sequence.
 
-/// Positions, and so tokens, in a block.
-pub const BLOCK: usize = 16;
+/// Positions, and so tokens, in a block. The kernels' KV cache fixes the number.
+pub const BLOCK: usize = tandem_kernels::POSITIONS;
 
 /// The number of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
