@@ -2,8 +2,6 @@
 
 mod config;
 
-use std::time::Duration;
-
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
@@ -13,9 +11,6 @@ use tch::TchError;
 use tonic::{Code, Status};
 
 pub use config::ConfigError;
-
-/// The delay after which a rejected caller should retry.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// An error of this service. Callers see the first group, operators the second, when a model is
 /// loaded.
@@ -217,8 +212,8 @@ pub enum Error {
         /// The bytes of one block.
         least: u64,
     },
-    /// The engine's thread could not be started.
-    #[error("engine thread cannot be started")]
+    /// The engine's thread, or the thread that compiles a grammar, could not be started.
+    #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
 }
 
@@ -275,11 +270,6 @@ impl Error {
                 Failure::new(reason, self.to_string()).with_field(*field)
             }
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
-            Self::QueueFull { .. }
-            | Self::GrammarQueueFull { .. }
-            | Self::Loading
-            | Self::Draining
-            | Self::LoadCancelled => Failure::new(reason, self.to_string()).retry_after(RETRY_DELAY),
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),
             _ => Failure::new(reason, self.to_string()),
         }

@@ -73,11 +73,11 @@ pub enum Error {
         known: Vec<String>,
     },
     /// With LITERAL, the prompt contains control tokens, and the service cannot determine which of
-    /// them come from the caller. With marks on its letters the conversation renders to another
-    /// prompt or fails, or it contains every letter that could be a mark.
+    /// them come from the caller. With tainted text the conversation renders to another prompt or
+    /// fails, or it contains characters of every taint.
     #[error(
-        "cannot determine which control tokens of the prompt come from the conversation: it renders differently with its \
-         letters marked"
+        "cannot determine which control tokens of the prompt come from the conversation: it renders differently with \
+         tainted text"
     )]
     ControlTokensUnclear,
     /// The results of a batch take too much memory.
@@ -198,9 +198,7 @@ impl From<&Error> for Failure {
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
-            Error::GenerationUnavailable { .. } => {
-                Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
-            }
+            Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).with_context("messages"),
             Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).with_field("conversation"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
