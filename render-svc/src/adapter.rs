@@ -161,9 +161,9 @@ pub struct Input<'a> {
     pub now: LocalTime,
     /// Limits of the rendering.
     pub limits: Limits,
-    /// The taint of the conversation's letters, if they are tainted. An adapter must treat tainted
-    /// and untainted letters alike.
-    pub marks: Option<Taint>,
+    /// The taint of the conversation's text, if it is tainted. An adapter must treat tainted and
+    /// untainted text alike.
+    pub taint: Option<Taint>,
 }
 
 /// The output of an adapter.

@@ -58,10 +58,10 @@ impl Limits {
         }
     }
 
-    /// Returns the limits of a chat template. Letters with marks take more bytes.
+    /// Returns the limits of a chat template. Tainted characters take more bytes.
     #[must_use]
-    pub fn template(&self, has_marks: bool) -> tandem_template::Limits {
-        let widest = if has_marks { char::MAX.len_utf8() as u64 } else { 1 };
+    pub fn template(&self, has_taint: bool) -> tandem_template::Limits {
+        let widest = if has_taint { char::MAX.len_utf8() as u64 } else { 1 };
         tandem_template::Limits {
             steps: self.max_template_steps,
             bytes: self.max_template_bytes,

@@ -105,7 +105,7 @@ fn render_prompt(
         dialect: options.dialect,
         now: options.now,
         limits: *limits,
-        marks: None,
+        taint: None,
     };
     let output = run_adapter(resolved, &input).map_err(|error| origins.error(error))?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
@@ -148,9 +148,9 @@ fn users_control_tokens(
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
     let adapter = resolved.adapter();
-    let again = |conversation: &Conversation, marks| {
-        let _scope = TaintScope::start(Some(marks));
-        let output = (adapter.render)(resolved.model, &Input { conversation, marks: Some(marks), ..*input })?;
+    let again = |conversation: &Conversation, taint| {
+        let _scope = TaintScope::start(Some(taint));
+        let output = (adapter.render)(resolved.model, &Input { conversation, taint: Some(taint), ..*input })?;
         Ok(output.prompt)
     };
     let finder = resolved.adapter.format.control_tokens()?;

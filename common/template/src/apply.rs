@@ -154,9 +154,9 @@ fn mark_final(messages: &mut Messages<'_>, source: &str) -> Result<String, Rende
 }
 
 fn mark(text: &mut String) -> String {
-    let unmarked = text.clone();
+    let original = text.clone();
     text.push_str(CONTINUE_TAG);
-    unmarked
+    original
 }
 
 fn mark_last_block(blocks: &mut [Json]) -> Result<String, RenderError> {

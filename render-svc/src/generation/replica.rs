@@ -225,7 +225,7 @@ impl Lease {
         &self.0
     }
 
-    /// Taint the replica as unhealthy after a failed call, until its next successful health check.
+    /// Marks the replica as unhealthy after a failed call, until its next successful health check.
     pub(super) fn mark_failed(&self) {
         self.0.set_health(Health::Unhealthy);
         self.0.suspected.notify_one();
