@@ -153,7 +153,8 @@ pub struct Input<'a> {
     pub add_generation_prompt: bool,
     /// True if the last message has no end of turn, so that the model continues it.
     pub continue_final_message: bool,
-    /// The chat template to render with. None selects the model's default for the conversation.
+    /// The chat template to render with, chosen once per request. None for an adapter that renders
+    /// without one; `tokenizer-template` then renders with the model's default for the conversation.
     pub template: Option<&'a NamedTemplate>,
     /// The JSON shape of the request's conversation.
     pub dialect: Dialect,

@@ -39,16 +39,16 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     }
     let generation = args.generation.config().map(|config| GenerationClient::connect(&config)).transpose()?;
     let runner = TaskRunner::new(generation);
-    let (sources, later) = (args.sources.into(), DeferredRoutes::default());
+    let (sources, deferred) = (args.sources.into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
-    let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, Arc::clone(&later), shutdown));
+    let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, Arc::clone(&deferred), shutdown));
     let catalog = tokio::select! {
         ended = &mut serving => return Ok(ended?),
         loaded = loading => Arc::new(loaded??),
     };
     let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
     // The routes are set only here, so that setting them cannot fail.
-    let _ = later.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
+    let _ = deferred.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
     writeln!(stdout, "render-svc listening on {address}")?;
     serving.await?;
     reloads.abort();
