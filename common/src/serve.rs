@@ -1,5 +1,5 @@
-//! A gRPC server: protection, limits, health, reflection, typed transport errors, the metrics page,
-//! and drain on shutdown.
+//! A gRPC server: TLS and tokens, limits, health, reflection, typed transport errors, the metrics
+//! page, and drain on shutdown.
 
 mod args;
 mod body_timeout;
@@ -49,19 +49,19 @@ pub use not_ready::DeferredRoutes;
 pub use security::Security;
 pub use shutdown::shutdown_signal;
 
-/// The limit of a call's headers.
+/// The maximum size of a call's headers in bytes.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// The time between two HTTP/2 pings on a connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// The time for the client's response to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A socket and the gRPC services behind it.
+/// A socket and its gRPC services.
 #[derive(Debug)]
 pub struct Endpoint {
     /// The socket.
     pub listener: TcpListener,
-    /// Its protection.
+    /// TLS and tokens of its connections.
     pub security: Security,
     /// The services' full names.
     pub names: Vec<&'static str>,
@@ -72,8 +72,8 @@ pub struct Endpoint {
 /// Serves all endpoints until `shutdown`, then drains.
 ///
 /// Health is SERVING once the routes of all endpoints are set. Calls to an endpoint without routes
-/// are rejected. Each endpoint has its own limits. On shutdown health turns NOT_SERVING, new calls
-/// are rejected, and calls in progress have [`ServeArgs::drain_seconds`] to finish.
+/// are rejected. Each endpoint has separate limits. On shutdown, health reports NOT_SERVING and new
+/// calls are rejected. Calls in progress have [`ServeArgs::drain_seconds`] to finish.
 ///
 /// # Errors
 /// Fails with [`ServeError`] if a server could not be built or failed.
@@ -169,8 +169,8 @@ fn server(
     Ok(async move { Ok(router.serve_with_incoming_shutdown(incoming, close).await?) })
 }
 
-/// Raises the limit of open files, which bounds the connections, to the maximum that the operating
-/// system allows.
+/// Raises the limit of open files to the maximum that the operating system allows. This limit
+/// bounds the number of connections.
 fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

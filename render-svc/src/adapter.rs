@@ -23,8 +23,8 @@ pub struct Adapter {
     pub render: fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>,
     /// The kind of the adapter.
     pub kind: Kind,
-    /// Returns true if the adapter cannot render the conversation's images. The response then has
-    /// HF messages instead of a prompt.
+    /// Returns true if the adapter cannot render the conversation's images. Unless the adapter is
+    /// pinned, the response then has HF messages instead of a prompt.
     pub stops_at_images: fn(&Conversation) -> bool,
     /// Texts that the adapter writes and that may be tokens without being special, such as
     /// `<think>`. Texts that the model's own templates write need not be listed.

@@ -1,4 +1,4 @@
-//! The `render` command: JSON requests in, prompts out, without a server.
+//! The `render` command: renders JSON requests to prompts without a server.
 
 pub mod json;
 
@@ -26,7 +26,7 @@ use crate::render::{Output, Rendered, render};
 pub struct Config {
     /// File of requests; `-` is standard input.
     pub input: PathBuf,
-    /// True for one request per line, each answered with one line of JSON.
+    /// True if each line is a request. Each line is answered with one line of JSON.
     pub is_jsonl: bool,
     /// The capabilities for requests that contain none.
     pub capabilities: Option<Capabilities>,
@@ -34,7 +34,7 @@ pub struct Config {
     pub sources: Sources,
 }
 
-/// Runs the command. Without `--jsonl` the prompt itself is written, byte for byte, or a line of
+/// Runs the command. Without `--jsonl`, it writes the exact bytes of the prompt, or one line of
 /// JSON for HF messages.
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub struct Config {
 /// request fails.
 pub fn run(config: Config, out: impl Write) -> Result<(), CommandError> {
     match render_all(config, out) {
-        // The reader of the output closed it.
+        // The reader of the output closed the pipe.
         Err(CommandError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }

@@ -1,4 +1,4 @@
-//! The time that templates see: from the request, or the service's clock in UTC.
+//! The current time in templates: from the request, or from the service's clock in UTC.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -16,7 +16,7 @@ pub fn now() -> LocalTime {
 /// Parses a time such as `2025-07-04T09:05:03`.
 ///
 /// # Errors
-/// The text is no such time. The error names the field `render_time`.
+/// The text does not have this form. The error names the field `render_time`.
 pub fn parse(text: &str) -> Result<LocalTime, Invalid> {
     let invalid = || Invalid::new("render_time", "must be a time such as 2025-07-04T09:05:03");
     // The parser also accepts years of other calendars, and time zones, which it ignores.

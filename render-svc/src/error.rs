@@ -13,7 +13,7 @@ use crate::conversation::Invalid;
 /// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No model of that id.
+    /// No model has the requested id.
     #[error("there is no model {model:?}; {}", known_models(known))]
     ModelNotFound {
         /// The requested name.
@@ -21,7 +21,7 @@ pub enum Error {
         /// The known names.
         known: Vec<String>,
     },
-    /// The request names no model and there are several, or none.
+    /// The request names no model, and the service has several models or none.
     #[error("the request names no model; {}", known_models(known))]
     ModelNotNamed {
         /// The known names.
@@ -35,7 +35,7 @@ pub enum Error {
         /// The reason.
         cause: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// No adapter of that name.
+    /// No adapter has the requested name.
     #[error("there is no adapter {adapter:?}; there are {}", known.join(", "))]
     AdapterNotFound {
         /// The requested name.
@@ -53,7 +53,7 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// A part of the request has a wrong shape.
+    /// A field of the request is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// A block refers to an attachment that is not declared.
@@ -64,7 +64,7 @@ pub enum Error {
         /// The id.
         id: String,
     },
-    /// The model has no template of the requested name, or no default one.
+    /// The model has no template of the requested name, or no default template.
     #[error("the model has no chat template {template:?}; {}", known_templates(known))]
     TemplateNotFound {
         /// The requested name.
@@ -73,14 +73,14 @@ pub enum Error {
         known: Vec<String>,
     },
     /// With LITERAL, the prompt contains control tokens, and the service cannot determine which of
-    /// them come from the caller. With tainted text the conversation renders to another prompt or
-    /// fails, or it contains characters of every taint.
+    /// them come from the caller. The tainted conversation renders to another prompt or fails, or
+    /// the conversation contains tainted characters of every taint.
     #[error(
         "cannot determine which control tokens of the prompt come from the conversation: it renders differently with \
          tainted text"
     )]
     ControlTokensUnclear,
-    /// The results of a batch take too much memory.
+    /// The results of a batch need too much memory.
     #[error("the results of the batch exceed {limit} bytes; earlier results are included")]
     BatchResultsTooLarge {
         /// Maximum bytes.
@@ -110,7 +110,7 @@ pub enum Error {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// A token id that the model does not have.
+    /// A token id is not in the model's vocabulary.
     #[error("{id} is no token of this model")]
     UnknownTokenId {
         /// Its position in the request.
@@ -127,7 +127,7 @@ pub enum Error {
     /// No replica of the generation service answered.
     #[error("the generation service is unavailable: {message}")]
     GenerationUnavailable {
-        /// The transport's message, or why no replica was called.
+        /// The transport's message, or the reason why no replica was called.
         message: String,
     },
     /// The prompt has too many bytes.
@@ -210,18 +210,18 @@ impl From<&Error> for Failure {
     }
 }
 
-/// Returns the text without the folders of a model's path, which callers must not see.
+/// Returns the text without the folders of a model's path. Callers must not receive these folders.
 #[must_use]
 pub fn without_folder(text: &str, model: &Path) -> String {
     let paths = [Some(model.to_owned()), std::path::absolute(model).ok(), model.canonicalize().ok()];
     let mut folders: Vec<String> = paths.iter().flatten().filter_map(|path| folder_of(path)).collect();
-    // The longest comes first, because one may be the end of another.
+    // The longest folder comes first, because a folder may be the end of another folder.
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     folders.iter().fold(text.to_owned(), |text, folder| text.replace(folder.as_str(), ""))
 }
 
-/// Returns the parent folder of a path, with a slash at its end. None for the current folder and
-/// for no folder.
+/// Returns the parent folder of a path, with a slash at its end. None for a path in the current
+/// folder, and for a path without a folder.
 fn folder_of(path: &Path) -> Option<String> {
     let folder = path.parent()?.display().to_string();
     match folder.as_str() {
@@ -242,7 +242,7 @@ fn known_templates(known: &[String]) -> String {
     if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) }
 }
 
-/// Returns the failure of a template, which the conversation caused.
+/// Returns the error for a template that failed because of the conversation.
 fn template_failure(cause: &RenderError) -> Failure {
     let (reason, field) = match cause {
         RenderError::Raised { .. } => (Reason::TemplateRaised, "messages"),

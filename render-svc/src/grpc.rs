@@ -1,5 +1,5 @@
-//! The gRPC surface. A handler converts the request, calls the domain and converts the answer; it
-//! decides nothing.
+//! The gRPC services. A handler converts the request, calls the domain and converts the answer. It
+//! contains no domain logic.
 
 mod convert;
 mod registry;

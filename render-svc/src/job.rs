@@ -1,4 +1,4 @@
-//! A render request as the domain sees it, whatever transport it came by.
+//! A render request as a domain type, independent of the transport.
 
 use tandem_template::LocalTime;
 
@@ -6,31 +6,32 @@ use crate::adapter::Dialect;
 use crate::capabilities::Capabilities;
 use crate::conversation::Conversation;
 
-/// A conversation to render, and how.
+/// A conversation and the options for rendering it.
 #[derive(Debug, Clone)]
 pub struct RenderJob {
     /// The model's id; empty for the only model.
     pub model: String,
     /// The conversation.
     pub conversation: Conversation,
-    /// How to render it.
+    /// The options for rendering.
     pub options: RenderOptions,
-    /// Tokenize the prompt as well. [`ControlTokenPolicy::Literal`] always does.
+    /// True if the prompt is also tokenized. [`ControlTokenPolicy::Literal`] always tokenizes it.
     pub return_token_ids: bool,
-    /// Return the position of each token in the prompt.
+    /// True if the position of each token in the prompt is returned.
     pub return_offsets: bool,
 }
 
-/// How to render.
+/// The options for rendering.
 #[derive(Debug, Clone)]
 pub struct RenderOptions {
-    /// Default: true, unless the final message is continued.
+    /// True if the prompt ends with the start of the assistant's turn. The default is true, unless
+    /// the final message is continued.
     pub add_generation_prompt: Option<bool>,
-    /// Leave the last message open.
+    /// True if the last message has no end of turn, so that the model continues it.
     pub continue_final_message: bool,
     /// Pins an adapter by name.
     pub adapter: Option<String>,
-    /// The time that templates see.
+    /// The current time in templates.
     pub now: LocalTime,
     /// How messages are rewritten before rendering.
     pub normalization: Normalization,
@@ -38,9 +39,9 @@ pub struct RenderOptions {
     pub template: Option<String>,
     /// The meaning of control tokens in the conversation's text.
     pub control_tokens: ControlTokenPolicy,
-    /// The template's capabilities, in place of the model's.
+    /// Capabilities of the template that replace the inferred capabilities.
     pub capabilities: Option<Capabilities>,
-    /// The shape in which the conversation came.
+    /// The JSON shape of the request's conversation.
     pub dialect: Dialect,
 }
 
@@ -50,17 +51,17 @@ pub enum ControlTokenPolicy {
     /// The control token, as in transformers.
     #[default]
     Tokens,
-    /// Its letters and nothing else.
+    /// Plain text.
     Literal,
 }
 
-/// How messages are rewritten before a template sees them.
+/// The rewriting of messages before rendering.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Normalization {
-    /// To the capabilities of the model's template: lists of text blocks become text, consecutive
-    /// system messages become one, and the model's capabilities are met.
+    /// Messages are rewritten to fit the capabilities of the model's template. Lists of text blocks
+    /// become text, and consecutive system messages become one message.
     #[default]
     Capability,
-    /// Not at all: the template sees exactly what transformers would give it.
+    /// Messages are not rewritten. The template gets the same messages as in transformers.
     None,
 }

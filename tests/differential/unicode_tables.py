@@ -18,7 +18,7 @@ def emit(name,doc,r):
         if len(line)+len(item)>118: print(line); line="   "
         line+=item
     print(line); print("];\n")
-print(f'''//! Tables of Unicode {unicodedata.unidata_version}, as Python {sys.version_info[0]}.{sys.version_info[1]} has it: ranges of code points, both ends included.
+print(f'''//! Tables of Unicode {unicodedata.unidata_version}, the version of Python {sys.version_info[0]}.{sys.version_info[1]}. They are ranges of code points, both ends included.
 //!
 //! Made by `tests/differential/unicode_tables.py`.
 ''')
@@ -28,7 +28,7 @@ emit("DIGIT","`str.isdigit`.",ranges(str.isdigit))
 emit("NUMERIC","`str.isnumeric`.",ranges(str.isnumeric))
 emit("TITLE","Characters in title case, such as \u01c5.",ranges(lambda c: unicodedata.category(c)=='Lt'))
 d=[c for c in range(0x110000) if not 0xd800<=c<=0xdfff and chr(c).isdecimal() and unicodedata.decimal(chr(c))==0]
-print("/// The zeros of every script's decimal digits; the other nine follow.\npub(super) const ZEROS: &[u32] = &[")
+print("/// The digit zero of every script. Its digits one to nine have the next nine code points.\npub(super) const ZEROS: &[u32] = &[")
 line="   "
 for a in d:
     item=f" 0x{a:x},"

@@ -2,7 +2,7 @@
 //!
 //! A node is a file; inline modules belong to their file. An edge runs from a file that names an
 //! item to the file that defines the item: re-exports are followed to the definition. `mod x;`
-//! alone is no edge. [`joined`] turns the graph of files into the graph of top-level modules.
+//! alone is not an edge. [`joined`] turns the graph of files into the graph of top-level modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use syn::{Item, UseTree};
 /// A module's path inside its crate; the root is empty.
 type ModulePath = Vec<String>;
 
-/// Edges between files, each with the names that the first file takes from the second.
+/// Edges between files, each with the names that the first file imports from the second.
 pub type Edges = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
 /// The declarations of one module.
@@ -41,7 +41,7 @@ struct Crate {
 /// Reads a crate from its root file (`lib.rs` or `main.rs`) and returns its import graph.
 ///
 /// # Panics
-/// A file of the crate cannot be read or is not Rust.
+/// Panics if a file of the crate cannot be read or is not Rust.
 #[must_use]
 pub fn edges(root: &Path) -> Edges {
     let mut all = Crate::default();
@@ -82,7 +82,7 @@ pub fn joined(edges: &Edges, folder: &Path) -> Edges {
     joined
 }
 
-/// Returns every group of files that import each other in a circle.
+/// Returns every group of files that import each other, directly or through others.
 #[must_use]
 pub fn cycles(edges: &Edges) -> Vec<Vec<PathBuf>> {
     let reach: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> =

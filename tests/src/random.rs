@@ -1,4 +1,4 @@
-//! Pseudorandom numbers, the same for the same seed.
+//! Pseudorandom numbers. The same seed produces the same numbers.
 
 /// Returns one number of SplitMix64 for a counter. The goldens' Python scripts compute the same
 /// numbers. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
@@ -18,7 +18,7 @@ const SCRAMBLE_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Random(pub u64);
 
 impl Random {
-    /// Returns any 64 bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         let bits = scramble(self.0);
         self.0 = self.0.wrapping_add(SCRAMBLE_STEP);

@@ -1,4 +1,4 @@
-//! Safetensors files made in memory, and folders of files.
+//! Creates safetensors files in memory, and folders with files.
 
 use tempfile::TempDir;
 
@@ -11,7 +11,7 @@ pub fn file(header: &str, data: &[u8]) -> Vec<u8> {
 /// Makes a temporary folder with these files.
 ///
 /// # Panics
-/// If the folder cannot be written.
+/// Panics if the folder cannot be written.
 #[must_use]
 pub fn folder(files: &[(&str, Vec<u8>)]) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! Tokenizers made by tests, and the comparison of both encoders.
+//! Creates tokenizers for tests, and compares the classic and the fast encoder.
 
 use std::ops::Range;
 
@@ -94,8 +94,8 @@ pub fn byte_level(longer: &[&[u8]], added: &[(&str, bool)]) -> Tokenizer {
     Tokenizer::from_json(&json_tokenizer(bpe(&tokens), decoder, &added), &[]).expect("a valid tokenizer.json")
 }
 
-/// Spells bytes in the byte-level alphabet: printable Latin-1 as itself, the other bytes in order
-/// from U+0100.
+/// Spells bytes in the byte-level alphabet. Printable Latin-1 bytes are spelled as themselves, and
+/// the other bytes as U+0100 onwards, in order.
 pub fn spelled(bytes: &[u8]) -> String {
     let printable = |byte: u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let others: Vec<u8> = (0..=255).filter(|&byte| !printable(byte)).collect();

@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 
 use crate::random::random_u64;
 
-/// Limits, drain and protection of a server.
+/// The limits, the drain time and the security settings of a server.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
     /// Maximum size of a request message in bytes, images included
@@ -55,8 +55,8 @@ pub struct ServeArgs {
 
     /// Maximum connection age in seconds, plus up to 10 % jitter [default: unlimited]
     ///
-    /// Running calls finish, then clients reconnect. A call that arrives at that moment is not
-    /// processed; clients with retries repeat it.
+    /// Running calls finish, then clients reconnect. A call that arrives while the connection
+    /// closes is not processed. Clients with retries repeat it.
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTION_AGE_SECONDS",
@@ -68,8 +68,8 @@ pub struct ServeArgs {
 
     /// Shutdown grace period in seconds. Keep it below the orchestrator's own (Kubernetes: 30)
     ///
-    /// Calls in progress may finish within it after SIGTERM. A second SIGINT ends the process at
-    /// once.
+    /// After SIGTERM, calls in progress may finish within this period. A second SIGINT ends the
+    /// process at once.
     #[arg(
         long,
         env = "TANDEM_DRAIN_SECONDS",
@@ -79,7 +79,7 @@ pub struct ServeArgs {
     )]
     pub drain_seconds: u64,
 
-    /// The protection of connections.
+    /// TLS and tokens of connections.
     #[command(flatten)]
     pub security: SecurityArgs,
 }
@@ -96,8 +96,8 @@ impl ServeArgs {
         security: SecurityArgs::DEFAULT,
     };
 
-    /// Returns the maximum connection age with jitter: without it all clients would reconnect at
-    /// once.
+    /// Returns the maximum connection age with jitter. Without jitter, all clients would reconnect
+    /// at once.
     pub(super) fn max_connection_age(&self) -> Option<Duration> {
         let jitter = random_u64() as f64 / u64::MAX as f64;
         self.max_connection_age_seconds.map(|seconds| Duration::from_secs(seconds).mul_f64(1.0 + 0.1 * jitter))
@@ -115,8 +115,8 @@ impl Default for ServeArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
-    /// PEM file of the TLS certificate, followed by its chain. Reloaded when it changes, as all
-    /// files of this section
+    /// PEM file of the TLS certificate, followed by its chain. Reloaded when it changes, like all
+    /// TLS and token files
     #[arg(long, env = "TANDEM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
@@ -124,7 +124,8 @@ pub struct SecurityArgs {
     #[arg(long, env = "TANDEM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// PEM file of certificate authorities. Clients must have a certificate that one of them signed
+    /// PEM file of certificate authorities. Clients must have a certificate signed by one of these
+    /// authorities
     #[arg(long, env = "TANDEM_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
 
@@ -142,7 +143,7 @@ pub struct SecurityArgs {
 }
 
 impl SecurityArgs {
-    /// No protection.
+    /// Neither TLS nor tokens.
     const DEFAULT: Self =
         Self { tls_cert: None, tls_key: None, tls_client_ca: None, token_file: None, insecure: false };
 }

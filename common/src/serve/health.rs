@@ -5,8 +5,8 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// A health check contains one service name. It needs no credentials, so its size is limited more
-/// than others'.
+/// The maximum size of a health check, which contains one service name. It needs no credentials, so
+/// its limit is lower than the limit of other requests.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// The health of this process: one status for all its services, NOT_SERVING until it is set.
@@ -45,13 +45,13 @@ impl Health {
     }
 }
 
-/// Returns true if the request is a health check. Health checks need no credentials and have their
-/// own call limit.
+/// Returns true if the request is a health check. Health checks need no credentials and have a
+/// separate call limit.
 pub(super) fn is_health<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with("/grpc.health.v1.Health/")
 }
 
-/// Returns true if the request is for one of gRPC's own services: health or reflection.
+/// Returns true if the request is for one of gRPC's standard services: health or reflection.
 pub(super) fn is_grpc_service<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with("/grpc.")
 }

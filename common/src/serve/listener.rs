@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use super::error::ServeError;
 use super::security::Security;
 
-/// A listening socket and the protection of its connections.
+/// A listening socket, and TLS and tokens for its connections.
 #[derive(Debug)]
 pub struct SecureListener {
     /// The socket.

@@ -1,10 +1,11 @@
 //! The budget of one render: computing steps, memory, output and recursion.
 //!
 //! A render stays on one thread from start to end, so the meter is a thread-local that
-//! [`Meter::start`] resets. Steps measure time: every operation and loop round costs some, and long
-//! texts cost by length. Bytes measure memory: every new value is charged. Lists, dicts and long
-//! texts, which templates build piece by piece, are credited when they are dropped. So a long
-//! conversation does not exhaust the budget by the sum of its pieces.
+//! [`Meter::start`] resets. Steps measure time. Every operation and every loop round costs steps,
+//! and operations on long texts cost steps by length. Bytes measure memory: every new value is
+//! charged. Lists, dicts and long texts, which templates build piece by piece, are credited when
+//! they are dropped. A long conversation therefore does not exhaust the budget, even if the sum of
+//! all pieces exceeds it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -24,12 +25,12 @@ const BYTES_PER_STEP: usize = 32;
 const LIMB_PRODUCTS_PER_STEP: u64 = 16;
 /// The cost in bytes of a value inside a list or dict.
 pub(crate) const VALUE_BYTES: usize = 32;
-/// The steps of a macro call besides its body.
+/// The cost of a macro call in steps, without its body.
 const CALL_STEPS: usize = 20;
 /// Steps and bytes that every byte of the conversation adds to the budget.
 const STEPS_PER_INPUT_BYTE: u64 = 16;
 const BYTES_PER_INPUT_BYTE: u64 = 8;
-/// The deepest nesting of macro calls; CPython's recursion limit is about the same.
+/// The maximum nesting of macro calls, about the same as CPython's recursion limit.
 const MAX_CALLS: u32 = 200;
 
 thread_local! {
@@ -109,8 +110,7 @@ pub(crate) fn alloc(bytes: usize) -> Fallible<()> {
     }
 }
 
-/// Fails if `bytes` bytes do not fit that are soon dropped again. Charges only the time to fill
-/// them.
+/// Fails if the budget has no room for `bytes` temporary bytes. Charges only the time to fill them.
 pub(crate) fn room(bytes: usize) -> Fallible<()> {
     alloc(bytes)?;
     BYTES.set(BYTES.get().saturating_add(bytes as u64));
@@ -132,7 +132,7 @@ pub(crate) fn free_values(len: usize) {
     BYTES.set(BYTES.get().saturating_add(len as u64 * VALUE_BYTES as u64));
 }
 
-/// Adds the share of `bytes` bytes of input.
+/// Adds the steps and bytes that `bytes` bytes of input allow.
 pub(crate) fn grant(bytes: usize) {
     STEPS.set(STEPS.get().saturating_add(bytes as u64 * STEPS_PER_INPUT_BYTE));
     BYTES.set(BYTES.get().saturating_add(bytes as u64 * BYTES_PER_INPUT_BYTE));
@@ -178,7 +178,7 @@ pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
     result
 }
 
-/// The stack that any one operation on the deepest value needs, in a debug build.
+/// The stack that one operation on the most deeply nested value needs, in a debug build.
 const STACK_RED_ZONE: usize = 1024 * 1024;
 const STACK_SEGMENT: usize = 4 * 1024 * 1024;
 
@@ -190,12 +190,12 @@ pub(crate) fn with_compiler_stack<T>(call: impl FnOnce() -> T) -> T {
     stacker::grow(COMPILER_STACK, call)
 }
 
-/// Runs `call` with enough stack for any one operation on any value.
+/// Runs `call` with enough stack for one operation on any value.
 pub(crate) fn with_stack<T>(call: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_RED_ZONE, STACK_SEGMENT, call)
 }
 
-/// The large texts that are charged now.
+/// The large texts that are currently charged.
 #[derive(Debug)]
 struct LargeTexts {
     texts: Vec<(Weak<str>, u64)>,

@@ -1,9 +1,9 @@
-//! The meaning of names: Jinja2's rules for scopes, applied before any code is generated.
+//! Resolves names to variables by Jinja2's rules for scopes, before any code is generated.
 //!
 //! A scope (template, loop body, macro, `with`, ...) owns the names that it assigns. Such a name
 //! starts with the value that it has in the surrounding scope. A name that no scope assigns is
-//! looked up in the context. Every variable has a separate place in its function, so code never
-//! mixes up two variables of the same name.
+//! looked up in the context. Every variable has a separate place in its function, so two variables
+//! of the same name are never confused.
 
 mod mentions;
 
@@ -18,19 +18,19 @@ pub(crate) use mentions::{has_scoped_block, line_of, mentions};
 pub(crate) type Slot = usize;
 /// A scope: an index into [`Scopes`].
 pub(crate) type ScopeId = usize;
-/// The template's code or one macro: code with its own variables at run time.
+/// A function: the template's code or one macro. A function has separate variables at run time.
 pub(crate) type FunctionId = usize;
 
 /// The first value of a variable when its scope is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// The code that enters the scope sets it.
+    /// The code that enters the scope sets the value.
     Given,
     /// From the context, by its name.
     Context,
     /// From a variable of a surrounding scope.
     Copy(Slot),
-    /// None.
+    /// The variable has no value.
     Undefined,
 }
 
@@ -39,7 +39,7 @@ struct Variable {
     name: Name,
     function: FunctionId,
     local: Local,
-    /// The scope of the name; none if the variable is hidden or of the context.
+    /// The scope of the name. None if the variable has no name or belongs to the context.
     scope: Option<ScopeId>,
     start: Start,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Scopes {
 /// The place of a name's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the context, at this place; every function sees it.
+    /// In the context, at this index. Every function can read it.
     Context(u32),
     /// In a variable of a function.
     Variable(Slot, FunctionId),
@@ -95,7 +95,7 @@ impl Scopes {
         &self.context_names
     }
 
-    /// The number of variables of a function.
+    /// Returns the number of variables of a function.
     pub(crate) fn count_of(&self, function: FunctionId) -> usize {
         self.locals.get(function).map_or(0, |count| *count as usize)
     }
@@ -110,12 +110,12 @@ impl Scopes {
         local
     }
 
-    /// The place of a variable in its own function.
+    /// Returns the place of a variable in its function.
     pub(crate) fn local(&self, slot: Slot) -> Local {
         self.info(slot).local
     }
 
-    /// The name of a variable.
+    /// Returns the name of a variable.
     pub(crate) fn name(&self, slot: Slot) -> &str {
         &self.info(slot).name
     }
@@ -143,7 +143,7 @@ impl Scopes {
         slot
     }
 
-    /// Finds the variable of a name in a scope or in those around it.
+    /// Finds the variable of a name in a scope or in the surrounding scopes.
     fn find(&self, scope: Option<ScopeId>, name: &str) -> Option<(ScopeId, Slot)> {
         let mut next = scope;
         while let Some(scope) = next {
@@ -182,7 +182,8 @@ impl Scopes {
         }
     }
 
-    /// A name that only some branches of an `if` assign keeps its outer value in the others.
+    /// Sets the start of each name that only some branches of an `if` assign. The name keeps its
+    /// outer value in the other branches.
     fn join_branches(&mut self, scope: ScopeId, log_start: usize) {
         for at in log_start..self.scopes[scope].assigned_log.len() {
             let name = self.scopes[scope].assigned_log[at].clone();
@@ -213,8 +214,8 @@ impl Scopes {
         }
     }
 
-    /// Returns the place of a variable. One that is never assigned needs no copy of the context's
-    /// value.
+    /// Returns the place of a variable. A variable that is never assigned needs no copy of the
+    /// context's value.
     fn kept_at(&mut self, slot: Slot) -> Place {
         let Variable { name, function, scope, start, .. } = self.info(slot);
         let assigned = scope.is_none_or(|scope| self.scopes[scope].assigned.contains(name));
@@ -230,12 +231,12 @@ impl Scopes {
         Place::Variable(slot, self.info(slot).function)
     }
 
-    /// The variable that an assignment in this scope sets.
+    /// Returns the variable that an assignment in this scope sets.
     pub(crate) fn assigned_slot(&self, scope: ScopeId, name: &Name) -> Option<Slot> {
         self.find(Some(scope), name).map(|(_, slot)| slot)
     }
 
-    /// Returns the first values of a scope's variables; `None` unsets one.
+    /// Returns the places of the first values of a scope's variables. `None` unsets the variable.
     pub(crate) fn starts(&mut self, scope: ScopeId) -> Vec<(Slot, Option<Place>)> {
         let mut places = Vec::new();
         for slot in self.scopes[scope].variables.clone() {

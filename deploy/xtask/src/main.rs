@@ -1,4 +1,5 @@
-//! `cargo xtask`: sets Tandem up, runs it, tests it, measures it. The project's only task runner.
+//! `cargo xtask`, the project's only task runner: sets Tandem up, runs it, tests it and measures
+//! it.
 
 #![allow(clippy::print_stdout, reason = "a command-line tool writes its results to stdout")]
 

@@ -1,5 +1,5 @@
-//! `cargo xtask setup`: the files that a build and a first answer need, fetched once into
-//! `.tandem/`.
+//! `cargo xtask setup`: fetches the files that a build and the first generation need into
+//! `.tandem/`, once.
 
 pub(crate) mod envoy;
 mod libtorch;
@@ -36,14 +36,14 @@ use python::Python;
 /// Needs Python 3.9 or newer with pip, and Linux with glibc on x86-64 or ARM. On other platforms,
 /// or to use an installed libtorch, set LIBTORCH to its folder; set-up then installs no libtorch.
 ///
-/// The other commands run this first.
+/// The other commands run this set-up first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Install libtorch with CUDA 13: 3 GB to fetch, 7 GB of disk during the set-up and 4 GB after
     /// it, x86-64 only.
     ///
-    /// Replaces a CPU-only libtorch. To restore that, remove `.tandem/libtorch` and run set-up
-    /// again.
+    /// Replaces a CPU-only libtorch. To restore the CPU-only libtorch, remove `.tandem/libtorch`
+    /// and run set-up again.
     #[arg(long)]
     cuda: bool,
 }
@@ -56,13 +56,13 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets up the missing parts. Any flavour of libtorch suffices.
+/// Sets up the missing parts. An installed libtorch is kept, with or without CUDA.
 pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     prepare(layout, Wanted::AnyLibtorch)
 }
 
-/// Sets up the missing parts while `build` runs, which does not need them. Does not run `build` if
-/// nothing is missing.
+/// Sets up the missing parts while `build` runs. The build must not need them. If nothing is
+/// missing, does not run `build`.
 pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
     if is_complete(layout, Wanted::AnyLibtorch) {
         return Ok(());
@@ -99,8 +99,8 @@ fn prepare(layout: &Layout, wanted: Wanted) -> Result<()> {
     Ok(())
 }
 
-/// Returns the lock for the set-up, or nothing if the set-up is complete, possibly through another
-/// process.
+/// Returns the lock for the set-up, or None if the set-up is complete. Another process may have
+/// completed it.
 fn unless_complete(layout: &Layout, wanted: Wanted) -> Result<Option<File>> {
     if is_complete(layout, wanted) {
         return Ok(None);

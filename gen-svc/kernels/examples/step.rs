@@ -1,9 +1,9 @@
-//! Runs the steps of a complete decoder over synthetic weights: shows how the kernels combine, and
-//! measures them together.
+//! Runs the steps of a complete decoder with synthetic weights. It is an example of combining the
+//! kernels, and measures them together.
 //!
 //! `cargo run --release -p tandem-kernels --example step [int4|bf16|f32]` on an idle machine. The
 //! sizes are those of the default model: 30 layers, width 576, 9 query and 3 key heads of 64,
-//! feed-forward width 1,536, 49,152 words.
+//! feed-forward width 1,536, 49,152 tokens in the vocabulary.
 
 #![allow(clippy::print_stdout)] // prints its measurements
 
@@ -21,7 +21,7 @@ const KV_HEADS: usize = 3;
 const HEAD: usize = 64;
 const MIDDLE: usize = 1_536;
 const WORDS: usize = 49_152;
-/// The most positions of a sequence.
+/// The maximum number of positions of a sequence.
 const CONTEXT: usize = 1_024;
 
 struct Weights {
@@ -62,7 +62,7 @@ impl Decoder {
         })
     }
 
-    /// Returns the most likely word after each run.
+    /// Returns the most likely token after each run.
     fn step(&mut self, ids: &[u32], runs: &[Run<'_>]) -> Result<Vec<usize>, Error> {
         let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e5_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
         self.angles.fill(&frequencies, 1.0, runs.iter().flat_map(|run| run.past..run.past + run.length));
@@ -139,7 +139,7 @@ impl Weights {
     }
 }
 
-/// Packs a matrix of small numbers that differ.
+/// Packs a matrix of small, different numbers.
 fn matrix(kernels: &Kernels, rows: usize, columns: usize, target: Target) -> Result<Matrix, Error> {
     let value = |i: usize| ((i.wrapping_mul(0x9e37_79b9) >> 8) % 201) as f32 / 2_000.0 - 0.05;
     let bytes: Vec<u8> = (0..rows * columns).flat_map(|i| value(i).to_le_bytes()).collect();

@@ -1,9 +1,9 @@
 //! The blocks of one sequence.
 
-/// Positions, and so tokens, in a block. The kernels' KV cache fixes the number.
+/// Number of positions in a block. Each position is one token. The kernels' KV cache fixes it.
 pub const BLOCK: usize = tandem_kernels::POSITIONS;
 
-/// The number of a block.
+/// The index of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
@@ -11,7 +11,7 @@ pub struct BlockId(pub u32);
 #[derive(Debug, Default)]
 pub struct BlockTable {
     pub(super) blocks: Vec<BlockId>,
-    /// The first blocks that are in the prefix cache.
+    /// The number of first blocks that are in the prefix cache.
     pub(super) committed: usize,
 }
 
@@ -22,13 +22,13 @@ impl BlockTable {
         &self.blocks
     }
 
-    /// Returns the positions that the blocks have room for.
+    /// Returns the number of positions in the blocks.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.blocks.len() * BLOCK
     }
 
-    /// Returns how many more blocks `positions` need.
+    /// Returns the number of additional blocks that `positions` need.
     #[must_use]
     pub fn missing_blocks(&self, positions: usize) -> usize {
         positions.div_ceil(BLOCK).saturating_sub(self.blocks.len())

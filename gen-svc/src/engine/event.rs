@@ -1,5 +1,5 @@
-//! The events of a request, in order: `Accepted`, any number of `Delta`, `Finished` for each
-//! output, `Summary`; or `Refused` alone.
+//! The events of a request. Their order is `Accepted`, any number of `PromptLogprobs` and then of
+//! `Delta`, one `Finished` for each output, and `Summary`. A rejected request has only `Refused`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::sampling::Sampling;
 pub enum Event {
     /// The request is rejected. No other event is sent.
     Refused(Error),
-    /// The request runs. This is the first event.
+    /// The request has left the queue. This is the first event.
     Accepted(Accepted),
     /// Log-probabilities of the next prompt tokens, if requested. All come before the first delta.
     PromptLogprobs(Vec<Token>),
@@ -25,7 +25,7 @@ pub enum Event {
     Summary(Summary),
 }
 
-/// A request with all defaults filled in.
+/// A request with all defaults applied.
 #[derive(Debug, Clone)]
 pub struct Accepted {
     /// All sampling parameters.
@@ -100,18 +100,18 @@ pub struct Summary {
     pub completion_tokens: usize,
     /// The times of the request's phases.
     pub timings: Timings,
-    /// The seed, which reproduces the outputs.
+    /// The seed. A request with this seed reproduces the outputs.
     pub seed: u64,
 }
 
 /// The finish reason of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An eos id, stop id, stop string, or the end of the grammar.
+    /// The output reached an eos id, a stop id, a stop string, or the end of the grammar.
     Stop,
-    /// `max_new_tokens`, or the end of the context.
+    /// The output reached `max_new_tokens` or the end of the context.
     Length,
-    /// Cancelled by a shutdown, or because the caller did not read.
+    /// A shutdown cancelled the output, or the caller did not read it.
     Cancelled,
     /// The deadline passed.
     Deadline,

@@ -1,7 +1,7 @@
 //! The error of a setting in a model's config. It imports no other module, so that `models` can raise
 //! it and [`super::Error`] can contain it.
 
-/// A setting of a config that the model cannot have.
+/// The error of a setting that is missing, malformed or not supported.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A required setting is missing.

@@ -166,7 +166,8 @@ impl From<pb::ExtractionRules> for Rules {
     }
 }
 
-/// Returns the messages of an event: two for an end with text, an error for a rejection.
+/// Returns the messages of an event: two for the end of an output with text, and an error for a
+/// rejection.
 pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error> {
     let events = match event {
         Event::Refused(error) => return Err(error),
@@ -209,7 +210,7 @@ impl From<Limits> for pb::Stop {
     }
 }
 
-/// Returns one message for each segment. The last has the tokens.
+/// Returns one message for each segment. The last message has the tokens.
 fn deltas(delta: Delta) -> Vec<PbEvent> {
     let Delta { output, segments, token_ids, tokens } = delta;
     let message = |TextSegment { reasoning, text, bytes }| pb::Delta {

@@ -1,5 +1,5 @@
-//! A model's config as typed, bounded settings, under the names of `config.json`. As in
-//! transformers, a null setting is missing.
+//! A model's config as typed settings with checked ranges, under the names of `config.json`. As in
+//! transformers, a null setting counts as missing.
 
 use std::fmt::Display;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::decoder::Activation;
 pub(super) use crate::error::ConfigError;
 
-/// The largest size of a model.
+/// The maximum of each size in a config.
 const MAX_SIZE: usize = 1 << 24;
 
 /// A config, or a section of one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Config<'a> {
-    /// The section of the language model, which takes precedence.
+    /// The section of the language model. It takes precedence over the whole config.
     inner: &'a Value,
     outer: &'a Value,
 }
@@ -40,7 +40,7 @@ impl<'a> Config<'a> {
         self.find(name).is_some()
     }
 
-    /// Returns a size: a whole number from 1.
+    /// Returns a size: a whole number, at least 1.
     pub(super) fn size(&self, name: &'static str) -> Result<usize, ConfigError> {
         self.find_size(name)?.ok_or(ConfigError::Missing { name })
     }
@@ -53,7 +53,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Returns an optional whole number from 0.
+    /// Returns an optional whole number, at least 0.
     pub(super) fn find_whole(&self, name: &'static str) -> Result<Option<usize>, ConfigError> {
         let Some(value) = self.find(name) else { return Ok(None) };
         let number = whole(value).ok_or_else(|| wrong(name, "a whole number", value))?;
@@ -143,7 +143,7 @@ impl<'a> Config<'a> {
         floats.ok_or_else(|| wrong(name, format!("{count} positive numbers"), format!("a list of {}", list.len())))
     }
 
-    /// Returns the activation of gates.
+    /// Returns the activation function of the feed-forward gate.
     pub(super) fn activation(&self, name: &'static str, default: &'static str) -> Result<Activation, ConfigError> {
         match self.find_text(name)?.unwrap_or(default) {
             "silu" | "swish" => Ok(Activation::Silu),

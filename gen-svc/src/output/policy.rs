@@ -2,7 +2,7 @@
 
 use super::reasoning::Markers;
 
-/// How to read an output.
+/// The rules for reading an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputPolicy {
     /// Ids that end the output: eos ids and the request's stop ids. They leave no text, unless they

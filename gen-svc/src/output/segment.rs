@@ -1,6 +1,6 @@
 //! Segments of an output's text.
 
-/// Text that is either all reasoning or not reasoning.
+/// Text that is either completely reasoning or completely not reasoning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextSegment {
     /// True if the text is reasoning.

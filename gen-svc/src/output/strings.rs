@@ -1,11 +1,13 @@
-//! Finds any of several strings in bytes that come one by one.
+//! Finds any of several strings in a stream of bytes.
 //!
-//! The strings form an Aho-Corasick automaton: a trie in which every node links to the longest
-//! other node whose text is a suffix of its text. The current node gives the string that ends at
-//! the last byte, and the number of last bytes that are the start of a string. So each byte costs
-//! constant time on average, for any number of strings.
+//! The strings form an Aho-Corasick automaton. This is a trie in which every node links to the
+//! longest other node whose text is a suffix of the node's text. The current node determines the
+//! string that ends at the last byte. It also determines the number of last bytes that are the
+//! start of a string. Each byte therefore costs constant time on average, for any number of
+//! strings.
 //!
-//! In UTF-8, no character's bytes are part of another's. So a string in the bytes is in the text.
+//! In UTF-8, the bytes of a character are never part of another character's bytes. A string that is
+//! found in the bytes is therefore in the text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,16 +28,17 @@ pub struct StringSet {
 struct Node {
     parent: u32,
     byte: u8,
-    /// Length of the text that leads here, in bytes.
+    /// Length of the node's text in bytes.
     depth: usize,
     /// The longest other node that this node's text ends with.
     fallback: u32,
-    /// The longest string that ends here, as an index.
+    /// The index of the longest string that ends at this node.
     found: Option<usize>,
 }
 
 impl StringSet {
-    /// Creates a set of `strings`. Empty strings never match; of equal strings the first matches.
+    /// Creates a set of `strings`. Empty strings never match; of several equal strings, the first
+    /// matches.
     #[must_use]
     pub fn new(strings: &[String]) -> Self {
         let mut set = Self { strings: strings.to_vec(), nodes: vec![Node::default()], children: HashMap::new() };
@@ -111,26 +114,26 @@ pub struct Match<'a> {
 }
 
 impl Search {
-    /// A search in which no byte has come yet.
+    /// Creates a search before the first byte.
     #[must_use]
     pub fn new(set: &Arc<StringSet>) -> Self {
         Self { set: Arc::clone(set), node: ROOT }
     }
 
-    /// Takes the next byte. Returns the longest string that ends with it, if any does.
+    /// Reads the next byte. Returns the longest string that ends with this byte, or None.
     pub fn push(&mut self, byte: u8) -> Option<Match<'_>> {
         self.node = self.set.next(self.node, byte);
         let index = self.set.nodes[self.node as usize].found?;
         Some(Match { index, string: &self.set.strings[index] })
     }
 
-    /// Returns how many of the last bytes are the start of a string: the most that there are.
+    /// Returns the largest number of last bytes that are the start of a string.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.set.nodes[self.node as usize].depth
     }
 
-    /// Forgets all bytes that have come.
+    /// Discards all bytes that were read.
     pub fn restart(&mut self) {
         self.node = ROOT;
     }

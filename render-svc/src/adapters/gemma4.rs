@@ -2,10 +2,11 @@
 //! newest version.
 //!
 //! The adapter also renders input that the template does not support. Typed `tool_use` and
-//! `tool_result` blocks are written in their place, and a result joins the model turn with its
-//! call. Media blocks leave a marker in any message, and their data is an attachment. Input that
-//! the template drops silently, such as an unknown block or a number as content, is an error here;
-//! a tool result without a call is a warning. A tool may be declared without its `function` object.
+//! `tool_result` blocks are written at their position, and a tool result is written in the model
+//! turn of its call. A media block in any message becomes a marker, and its data becomes an
+//! attachment. Input that the template ignores, such as an unknown block or a number as content, is
+//! an error here. A tool result without a call causes a warning. A tool may be declared without its
+//! `function` object.
 
 mod attachments;
 mod declarations;
@@ -43,7 +44,7 @@ pub(super) const GEMMA4: Adapter = Adapter {
     )
 };
 
-/// Fields that only this encoder looks up, in schemas and in messages.
+/// Fields in schemas and messages that only this encoder reads.
 const FIELDS: &[&str] = &["nullable", "items", "enum", "response", "tool_responses"];
 
 const MARKUP: &[&str] = &[
@@ -68,7 +69,7 @@ const MARKUP: &[&str] = &[
 /// family.
 const TURN_TOKENS: [&str; 2] = ["<|turn>", "<turn|>"];
 
-/// The empty thought in the source of templates: with an escaped line break, or a real one.
+/// The empty thought in the source of templates: with an escaped or a literal line break.
 const EMPTY_THOUGHT_SOURCES: [&str; 2] = ["<|channel>thought\\n<channel|>", "<|channel>thought\n<channel|>"];
 
 /// The template_args that the adapter reads.
@@ -115,9 +116,9 @@ fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {
     }
 }
 
-/// Returns true if the prompt contains an empty thought when thinking is off. The model's own
-/// template decides; without one, all variants but E2B and E4B do. Those two have per-layer
-/// embeddings, and would start to reason in their answer.
+/// Returns true if the prompt contains an empty thought when thinking is off. If the model has a
+/// template, the template decides. Without a template, this is true for all variants except E2B and
+/// E4B, which have per-layer embeddings and would start to reason in their answer.
 fn shows_empty_thought(model: &Model) -> bool {
     match own_template(model) {
         Some(source) => EMPTY_THOUGHT_SOURCES.iter().any(|spelling| source.contains(spelling)),
@@ -144,8 +145,8 @@ fn warnings(conversation: &Conversation) -> Vec<Warning> {
     warnings
 }
 
-/// The text that transformers appends to the text to continue, to find its end in the prompt.
-/// Templates may trim its last space.
+/// The text that transformers appends to the final message, to find the end of this message in the
+/// prompt. Templates may trim its last space.
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// Returns the prompt up to the end of the final message's text.

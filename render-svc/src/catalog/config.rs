@@ -1,5 +1,5 @@
-//! The configuration of models: a TOML file that lists models with settings that their own files do
-//! not contain.
+//! The configuration of models: a TOML file. It lists models with settings that the models' files
+//! do not contain.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,20 +10,20 @@ use serde::Deserialize;
 use super::error::CatalogError;
 use crate::capabilities::Capabilities;
 
-/// Settings of a model beside its own files.
+/// The settings of a model that its files do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The name that requests use. Default: the file's name without `.gguf`, or the folder's name.
     pub id: Option<String>,
     /// Other ids that requests may use.
     pub aliases: Vec<String>,
-    /// The adapter that renders for it, instead of the first one that matches.
+    /// The adapter that renders for the model, instead of the first adapter that matches.
     pub adapter: Option<String>,
-    /// What its template supports, in place of the inferred capabilities.
+    /// The capabilities of the model's template, instead of the inferred capabilities.
     pub capabilities: Option<Capabilities>,
 }
 
-/// The file: a list of `[[models]]`, each a path and settings.
+/// The file: a list of `[[models]]`. Each entry has a path and settings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -43,7 +43,7 @@ struct ConfigRow {
     capabilities: Option<CapabilityNames>,
 }
 
-/// Such as `["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]`.
+/// The names of capabilities, such as `["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]`.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 struct CapabilityNames(Capabilities);
@@ -107,7 +107,8 @@ impl Config {
         self.listed.iter().map(|(path, _)| path.as_path())
     }
 
-    /// Returns the settings of the model at `path`; the default if it is not listed.
+    /// Returns the settings of the model at `path`, or the default settings if the model is not
+    /// listed.
     pub(super) fn settings(&self, path: &Path) -> Settings {
         let path = key(path);
         let found = self.listed.iter().find(|(listed, _)| key(listed) == path);

@@ -1,4 +1,4 @@
-//! Media blocks: images, sound and video, read from every common shape into one.
+//! Media blocks: images, audio and video. They are read from every common JSON shape into one type.
 //!
 //! A block has its kind in `type`. Its data is under `base64`, under `url` or `path`, or under a
 //! key with the name of its type, as in OpenAI's `{"type": "image_url", "image_url": {"url":
@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 pub enum MediaKind {
     /// One image.
     Image,
-    /// Sound.
+    /// Audio.
     Audio,
-    /// Moving images.
+    /// Video.
     Video,
 }
 
@@ -45,7 +45,7 @@ const fn type_names() -> [&'static str; TYPES.len()] {
     names
 }
 
-/// Fields of media blocks that hold data or refer to it.
+/// Fields of media blocks with data or its location.
 pub const FIELDS: &[&str] =
     &["attachment_id", "base64", "data", "url", "path", "image", "image_url", "audio", "input_audio", "video"];
 
@@ -79,7 +79,8 @@ pub fn kind(block: &Value) -> Option<MediaKind> {
 pub struct Media<'a> {
     /// The data or its location.
     pub source: Source<'a>,
-    /// Such as `image/png`: from the block's `mime_type`, else from its data URL or `format`.
+    /// The media type, such as `image/png`. It is read from the block's `mime_type`, else from its
+    /// data URL or `format`.
     pub mime_type: Option<Cow<'a, str>>,
     kind: MediaKind,
     /// The key with the data or its location.
@@ -103,7 +104,7 @@ impl<'a> Media<'a> {
     /// Reads a block of this kind.
     ///
     /// # Errors
-    /// The key whose value is not a string.
+    /// Fails with the key whose value is not a string.
     pub fn read(block: &'a Value, kind: MediaKind) -> Result<Self, &'static str> {
         let declared = block.get("mime_type").and_then(Value::as_str).map(Cow::Borrowed);
         let mut given = kind.keys().filter_map(|key| Some((key, block.get(key).filter(|value| !value.is_null())?)));

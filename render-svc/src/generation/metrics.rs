@@ -7,7 +7,7 @@ use tandem_common::telemetry::meter;
 
 use super::replicas::{HealthCounts, Replicas};
 
-/// Registers gauges that report the replicas for as long as they exist.
+/// Registers the gauges of the replicas. They report until the set of replicas is dropped.
 pub(super) fn observe(replicas: &Arc<Replicas>) {
     observe_health(Arc::downgrade(replicas));
     observe_tasks(Arc::downgrade(replicas));
@@ -33,7 +33,7 @@ fn observe_tasks(replicas: Weak<Replicas>) {
     meter()
         .u64_observable_gauge("tandem.task.running")
         .with_unit("{task}")
-        .with_description("Tasks that the generation service is answering.")
+        .with_description("Tasks that run on the generation service.")
         .with_callback(move |observer| {
             if let Some(replicas) = replicas.upgrade() {
                 observer.observe(replicas.tasks() as u64, &[]);

@@ -11,7 +11,7 @@ use super::replica::Replica;
 #[derive(Debug)]
 pub(super) struct Replicas {
     list: RwLock<Vec<Arc<Replica>>>,
-    /// Changes when a replica is added, removed, or changes its health.
+    /// Notifies when a replica is added or removed, or when its health changes.
     changed: watch::Sender<()>,
 }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 
-/// The tokens that a model can generate. A tokenizer may have others, which were added without
-/// enlarging the output layer.
+/// The tokens that a model can generate. A tokenizer may have further tokens, which were added
+/// without enlarging the output layer.
 pub(super) struct Vocabulary<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     /// Size of the output layer; None if the config does not contain it.

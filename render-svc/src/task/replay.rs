@@ -5,17 +5,17 @@
 
 use super::generator::Delta;
 
-/// How far an output was delivered, and how much of it the current replica repeats.
+/// The delivered length of an output, and the length that the current replica must repeat.
 #[derive(Debug, Default)]
 pub(super) struct ReplayCursor {
     /// Everything before the last delivered token. A resumed output starts here.
     before_last_token: Position,
     /// Everything up to and including the last delivered token. A token's text may be spread over
-    /// several deltas, the last of which has its id.
+    /// several deltas. The last of these has the token's id.
     after_last_token: Position,
     /// Everything delivered.
     delivered: Position,
-    /// Output that the current replica still has to repeat.
+    /// Output that the current replica must still repeat.
     replayed: Position,
 }
 
@@ -43,7 +43,7 @@ impl Position {
 }
 
 impl ReplayCursor {
-    /// Returns the number of token ids that a resumed output starts after.
+    /// Returns the number of token ids before the start of a resumed output.
     pub(super) fn resume_at(&self) -> usize {
         self.before_last_token.token_ids
     }

@@ -1,4 +1,4 @@
-//! The `render` command: the same pipeline from JSON.
+//! The `render` command, which runs the service's pipeline on JSON requests.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! The output spec of Render: the tokens that end an answer, the tokens that pass, and the
-//! reasoning markers.
+//! The output spec of Render: the tokens that end an answer, the special tokens whose text is part
+//! of it, and the reasoning markers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -166,10 +166,10 @@ fn bracketed(literals: &str) -> BTreeSet<&str> {
     found
 }
 
-/// For every template of the corpus, prompts without tools contain each passed marker equally
-/// often, however long the conversation is. So a passed marker is never a role marker, the end of a
-/// turn or the end of text. The count is above zero only if a template explains calls. Prints the
-/// table.
+/// For every template of the corpus, the number of each passed marker in a prompt without tools
+/// does not depend on the length of the conversation. A passed marker is therefore never a role
+/// marker, the end of a turn or the end of text. The number is above zero only if a template
+/// explains tool calls. Prints the table.
 #[test]
 fn what_passes_is_written_for_tool_calls_alone() {
     let Some(corpus) = corpus() else { return };

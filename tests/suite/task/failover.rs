@@ -104,7 +104,7 @@ pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
     }
 }
 
-/// All events of a caller's answer, joined.
+/// A caller's answer, joined from all its events.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     order: String,
@@ -141,8 +141,8 @@ impl Answer {
     }
 }
 
-/// Runs a task and returns its answer. `progress` is the number of bytes received. An answer that
-/// breaks off is ABORTED.
+/// Runs a task and returns its answer. `progress` is the number of bytes received. If the stream
+/// fails after the first event, the returned status is ABORTED.
 pub(crate) async fn ask(
     mut client: TaskServiceClient<Channel>,
     task: RunTaskRequest,
@@ -221,8 +221,8 @@ async fn thirty_two_answers_go_on_through_fifty_kills() {
     survive(32, 50, 400).await;
 }
 
-/// Calls one of several render services, with a client's balancing: a call that no service took is
-/// retried at the next.
+/// Calls one of several render services, as a balancing client does: it retries a call that no
+/// service accepted at the next service.
 async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest) -> Answer {
     for attempt in 0..200 {
         let client = TaskServiceClient::new(services[(first + attempt) % services.len()].clone());
@@ -235,8 +235,8 @@ async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest)
     panic!("no service took the call");
 }
 
-/// Returns true if no service took a call: no service listened, the connection closed too early, or
-/// the service was not ready.
+/// Returns true if no service accepted a call: no service listened, the connection closed too
+/// early, or the service was not ready.
 fn is_not_taken(status: &Status) -> bool {
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.as_str());
@@ -330,7 +330,7 @@ impl GenerateService for OnceOtherwise {
     }
 }
 
-/// Starts a render service with this replica as its only one.
+/// Starts a render service with this replica as its only replica.
 async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Running, TaskServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];

@@ -1,4 +1,4 @@
-//! RunTask with the real model, and from a client that is not Rust.
+//! RunTask with the real model, and from a Python client.
 
 use std::io::Write as _;
 use std::path::PathBuf;

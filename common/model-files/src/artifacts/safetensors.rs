@@ -1,9 +1,9 @@
-//! Memory-mapped safetensors files: tensors by name, in the file's own bytes. Format:
+//! Memory-mapped safetensors files. A tensor is found by name, and its data is not copied. Format:
 //! <https://github.com/huggingface/safetensors>.
 //!
 //! A file is untrusted. Every length, offset and shape is checked against the file's size before
-//! any allocation. The reader is not the safetensors crate's, which silently keeps the last of two
-//! tensors with the same name and rejects unknown dtypes.
+//! any allocation. The safetensors crate is not used: it silently keeps the last of two tensors
+//! with the same name, and it rejects unknown dtypes.
 
 mod checkpoint;
 mod error;

@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use super::error::GgufError;
 
-/// The limit of nested arrays. Known files have at most two levels.
+/// The maximum nesting depth of arrays. Known files have at most two levels.
 const MAX_DEPTH: u32 = 4;
 
 /// A metadata value.
@@ -24,7 +24,8 @@ pub enum Value {
     Array(Array),
 }
 
-/// A metadata array. Its elements share one type, so they need about as many bytes as in the file.
+/// A metadata array. Its elements have one type, so they need about as many bytes in memory as in
+/// the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Array {
     U8(Vec<u8>),

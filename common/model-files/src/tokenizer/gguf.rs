@@ -1,9 +1,9 @@
 //! Encoders from GGUF headers, by tokenizer model: `gpt2` is byte-level BPE, `llama` is
 //! SentencePiece.
 //!
-//! The digest is a SHA-256 over lists, which depend on the tokenizer model. A list is its element
-//! count followed by its elements; a string is its byte length followed by its bytes; every number
-//! is eight bytes, little-endian.
+//! The digest is a SHA-256 of lists. The tokenizer model determines the lists. A list is its
+//! element count followed by its elements; a string is its byte length followed by its bytes; every
+//! number is eight bytes, little-endian.
 
 mod byte_level;
 mod merges;

@@ -1,4 +1,4 @@
-//! `in`, and whether CPython keeps one object for equal values.
+//! Python's `in`, and the values for which CPython keeps one object.
 
 use minijinja::Value;
 
@@ -10,7 +10,7 @@ use crate::value::{
 };
 use crate::{budget, taint};
 
-/// Returns true if CPython keeps one object for all values equal to this one.
+/// Returns true if CPython keeps one object for all values that equal this value.
 pub(crate) fn is_kept_once(value: &Value) -> bool {
     match py_value(value) {
         PyValue::None | PyValue::Bool(_) | PyValue::Undefined(_) => true,
@@ -21,7 +21,7 @@ pub(crate) fn is_kept_once(value: &Value) -> bool {
     }
 }
 
-/// Python's `item in container`.
+/// Returns the result of Python's `item in container`.
 pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
     match py_value(container) {
         PyValue::Str(text) => match py_value(item) {
@@ -51,7 +51,7 @@ fn bytes_contain(bytes: &Bytes, item: &Value) -> Fallible<bool> {
     }
 }
 
-/// `item in view`, for views that are sets.
+/// Returns the result of `item in view` for views that are sets.
 pub(crate) fn view_contains(view: &View, item: &Value) -> Fallible<bool> {
     if view.kind() == ViewKind::Keys {
         return Ok(view.dict().get(item)?.is_some());

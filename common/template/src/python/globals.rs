@@ -13,7 +13,7 @@ use crate::value::{
 };
 use crate::{budget, clock, taint};
 
-/// The largest range of the sandbox.
+/// The maximum length of `range(...)`, as in Jinja2's sandbox.
 const MAX_RANGE: usize = 100_000;
 
 /// Returns the global of this name.
@@ -71,7 +71,7 @@ fn namespace(args: &Args<'_>) -> Fallible<Value> {
     Namespace::value(dict(&distinct).map(|dict| dict.entries().to_vec()).unwrap_or_default())
 }
 
-/// Returns the entries of `dict(...)`: of a mapping or pairs, then the keywords.
+/// Returns the entries of `dict(...)`: first of the mapping or the pairs, then of the keywords.
 fn entries(function: &str, args: &Args<'_>) -> Fallible<Vec<(Value, Value)>> {
     let mut entries = match args.positional.as_ref() {
         [] => Vec::new(),
@@ -131,7 +131,7 @@ fn cycler(args: &Args<'_>) -> Fallible<Value> {
     Counter::value(CounterKind::Cycler, items.to_vec())
 }
 
-/// Fails if text is requested: Jinja2 returns random text, but a prompt must not be random.
+/// Fails if text is requested. Jinja2 would return random text, but a prompt must not be random.
 fn lipsum(args: &Args<'_>) -> Fallible<Value> {
     let [paragraphs, html, _, _] = args.bind("lipsum", ["n", "html", "min", "max"])?;
     if paragraphs.map_or(Ok(1), |paragraphs| int_arg(&paragraphs))? > 0 {

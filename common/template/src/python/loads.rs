@@ -12,7 +12,7 @@ use crate::taint::{self, Taint};
 pub enum Json {
     /// A string, decoded.
     Text(String),
-    /// Any other scalar, as `json.dumps` writes it.
+    /// A scalar that is not a string, as `json.dumps` writes it.
     Scalar(String),
     /// `[…]`
     List(Vec<Json>),
@@ -60,17 +60,17 @@ fn tainted(entries: Vec<(String, Json)>, taint: Taint) -> Vec<(String, Json)> {
 pub enum LoadsError {
     /// The text is not JSON; Python refuses it too.
     NotJson,
-    /// The text is JSON of another value than an object.
+    /// The text is valid JSON, but not an object.
     NotAnObject,
-    /// Half of a surrogate pair, which Python accepts but UTF-8 cannot encode.
+    /// The text has half of a surrogate pair. Python accepts it, but UTF-8 cannot encode it.
     LoneSurrogate,
-    /// More levels than [`MAX_JSON_DEPTH`].
+    /// The JSON has more levels than [`MAX_JSON_DEPTH`].
     TooDeep,
 }
 
-/// The deepest nesting of JSON that is loaded. Python fails at about 1,000 levels.
+/// The maximum nesting of JSON. Python fails at about 1,000 levels.
 pub const MAX_JSON_DEPTH: usize = 500;
-/// Python loads no longer integers.
+/// Python rejects integers with more digits.
 const MAX_INTEGER_DIGITS: usize = 4300;
 
 /// Loads the JSON text of an object. If the text has tainted characters, all of the result is
@@ -223,7 +223,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads what follows `\u`: one unit of UTF-16, or the first of two.
+    /// Reads the digits after `\u`. They are one unit of UTF-16, or the first of two units.
     fn unicode(&mut self) -> Read<char> {
         let unit = self.unit()?;
         if let Some(c) = char::from_u32(unit.into()) {

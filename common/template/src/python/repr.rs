@@ -11,7 +11,7 @@ use crate::value::{
 };
 use crate::{budget, taint, unicode};
 
-/// Python's `str(value)`.
+/// Returns the result of Python's `str(value)`.
 pub(crate) fn to_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallible<String> {
     match py_value(value) {
         PyValue::Str(text) => {
@@ -38,7 +38,7 @@ pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
     }
 }
 
-/// Python's `repr(value)`.
+/// Returns the result of Python's `repr(value)`.
 pub(crate) fn repr(value: &Value) -> Fallible<String> {
     let mut out = TextBuffer::new();
     write(&mut out, value, 0)?;
@@ -48,7 +48,7 @@ pub(crate) fn repr(value: &Value) -> Fallible<String> {
 /// Represents an address in memory, which differs from run to run in Python.
 const ADDRESS: &str = "0x7f0000000000";
 
-/// The deepest nesting that is printed; a namespace may contain itself.
+/// The maximum nesting that is printed. A limit is needed, because a namespace may contain itself.
 const MAX_DEPTH: u16 = value::MAX_NESTING + 1;
 
 fn write(out: &mut TextBuffer, value: &Value, depth: u16) -> Fallible<()> {
@@ -204,8 +204,8 @@ pub(crate) fn write_quoted(out: &mut TextBuffer, text: &str) -> Fallible<()> {
     out.push(quote)
 }
 
-/// Returns the quotes around a text: single ones, unless that would need an escape and double ones
-/// would not.
+/// Returns the quotes around a text: single quotes, unless they would need an escape and double
+/// quotes would not.
 pub(super) fn quote_for(text: &str) -> &'static str {
     if text.contains('\'') && !text.contains('"') { "\"" } else { "'" }
 }

@@ -10,7 +10,7 @@ use crate::python::convert::int_arg;
 use crate::unicode::is_space;
 use crate::{budget, taint, unicode};
 
-/// The first character in title case, all others in lower case.
+/// Returns the text with the first character in title case and all other characters in lower case.
 pub(crate) fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     let Some(first) = chars.next() else {
@@ -23,7 +23,7 @@ pub(crate) fn capitalize(text: &str) -> String {
     unicode::title_case(first) + rest
 }
 
-/// Every run of cased characters begins in title case.
+/// Returns the text with title case at the start of every run of cased characters.
 pub(crate) fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_word = false;
@@ -40,7 +40,7 @@ pub(crate) fn title(text: &str) -> String {
     out
 }
 
-/// A sigma behind a letter and before none has another form.
+/// Returns true if the sigma at `at` ends a word. Its lower case is then another character.
 fn is_final_sigma(text: &str, at: usize) -> bool {
     let before = text[..at].chars().next_back().is_some_and(unicode::is_cased);
     let after = text[at..].chars().nth(1).is_some_and(unicode::is_cased);
@@ -105,7 +105,7 @@ pub(crate) fn is_identifier(text: &str) -> bool {
     starts && chars.all(|c| c == '_' || unicode::is_alpha(c) || unicode::decimal(c).is_some())
 }
 
-/// Removes the given characters, or white space, at the ends.
+/// Removes the given characters, or white space, from both ends of the text.
 pub(crate) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
     let chars = chars.map(|chars| CharSet::of(&taint::strip(chars)));
     let drops = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
@@ -251,8 +251,8 @@ pub(crate) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) ->
     }
 }
 
-/// Returns the text between two positions, and the start in characters. Returns nothing if the
-/// start is beyond the end.
+/// Returns the text between two positions, and the start in characters. Returns None if the start
+/// is beyond the end.
 pub(crate) fn window<'t>(
     text: &'t str,
     start: Option<&Value>,
@@ -278,7 +278,7 @@ pub(crate) fn window<'t>(
     Ok(Some((start, &text[byte(start)..byte(stop)])))
 }
 
-/// The position of a text in a wider field.
+/// The alignment of a text in a wider field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
@@ -286,7 +286,7 @@ pub(crate) enum Side {
     Center,
 }
 
-/// The text in a field of `width` characters.
+/// Returns the text padded to `width` characters.
 pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallible<String> {
     let len = text.chars().count();
     let width = usize::try_from(width).unwrap_or(0);
@@ -295,7 +295,7 @@ pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallibl
     let before = match side {
         Side::Left => 0,
         Side::Right => padding,
-        // CPython puts the odd space to the left if the width is odd.
+        // CPython adds the odd fill character on the left if the width is odd.
         Side::Center => padding / 2 + (padding & width & 1),
     };
     let mut out = String::with_capacity(text.len() + padding * fill.len_utf8());

@@ -1,6 +1,6 @@
 //! The uses of special names (`loop`, `caller`, ...) in code.
 //!
-//! Jinja2 decides by the first occurrence in a fixed order: a use has an effect unless an
+//! Jinja2 reads the occurrences of a name in a fixed order. A use has an effect unless an
 //! assignment precedes it.
 
 use std::ops::ControlFlow;
@@ -98,7 +98,8 @@ fn in_expr(expr: &Expr, name: &str) -> Found {
     found
 }
 
-/// Returns true if the statements contain a scoped block, whose uses are not searched.
+/// Returns true if the statements contain a scoped block. Uses inside such a block are not
+/// searched.
 pub(crate) fn has_scoped_block(body: &[Stmt]) -> bool {
     body.iter()
         .any(|stmt| matches!(stmt.kind, StmtKind::Block(_, _, true)) || stmt.bodies().into_iter().any(has_scoped_block))

@@ -1,4 +1,5 @@
-//! Tables of Unicode 14.0.0, as Python 3.11 has it: ranges of code points, both ends included.
+//! Tables of Unicode 14.0.0, the version of Python 3.11. They are ranges of code points, both ends
+//! included.
 //!
 //! Made by `tests/differential/unicode_tables.py`.
 
@@ -314,7 +315,7 @@ pub(super) const TITLE: &[(u32, u32)] = &[
     (0x1fa8, 0x1faf), (0x1fbc, 0x1fbc), (0x1fcc, 0x1fcc), (0x1ffc, 0x1ffc),
 ];
 
-/// The zeros of every script's decimal digits; the other nine follow.
+/// The digit zero of every script. Its digits one to nine have the next nine code points.
 pub(super) const ZEROS: &[u32] = &[
     0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0,
     0xf20, 0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50, 0xa620,

@@ -56,7 +56,7 @@ impl Iterator for Items {
     }
 }
 
-/// Python's `iter(value)`.
+/// Returns the result of Python's `iter(value)`.
 pub(crate) fn iterate(value: &Value) -> Fallible<Items> {
     if is_iterable(value) {
         Ok(Items::new(value.clone()))
@@ -65,7 +65,7 @@ pub(crate) fn iterate(value: &Value) -> Fallible<Items> {
     }
 }
 
-/// Python's `list(value)`, charged to the budget.
+/// Returns the result of Python's `list(value)`, and charges it to the budget.
 pub(crate) fn to_vec(value: &Value) -> Fallible<Vec<Value>> {
     let mut items = Vec::new();
     for item in iterate(value)? {

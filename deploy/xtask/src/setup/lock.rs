@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use crate::files::make_folder;
 use crate::layout::Layout;
 
-/// Keeps two commands from setting up at once. The lock ends with the file handle, even if the
-/// process is killed.
+/// Prevents two set-ups at the same time. The lock is released when the file handle is closed, even
+/// if the process is killed.
 pub(super) fn lock(layout: &Layout) -> Result<File> {
     let folder = layout.tandem();
     make_folder(&folder)?;

@@ -1,4 +1,4 @@
-//! The system's Python, which runs pip and the script that unpacks.
+//! The system's Python, which runs pip and the unpacking script.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(super) enum Failure {
     Disk(String),
     /// The package does not have the expected content.
     Unexpected(String),
-    /// The package has this SHA-256, which is not the pinned one.
+    /// The package has this SHA-256 instead of the pinned SHA-256.
     Hash(String),
 }
 

@@ -37,7 +37,7 @@ impl Kernel for Merge<'_> {
     }
 }
 
-/// The softmax state of one row over the ranges so far. The weighted values are in the output.
+/// The softmax state of one row after the merged ranges. The weighted values are in the output.
 struct Totals {
     greatest: f32,
     sum: f32,

@@ -1,5 +1,5 @@
 //! AVX2 with FMA and F16C. Products of bytes are added in pairs to 16 bits, and the pairs to 32
-//! bits before they can overflow. Sixteen lanes take two registers.
+//! bits before they can overflow. Sixteen lanes need two registers.
 
 use std::arch::x86_64::*;
 use std::array::from_fn;

@@ -1,5 +1,5 @@
 //! AVX-512 with VNNI. One instruction adds four products of bytes to 32 bits, for two runs of codes
-//! at once. Sixteen lanes take one register.
+//! at once. Sixteen lanes fit into one register.
 
 use std::arch::x86_64::*;
 

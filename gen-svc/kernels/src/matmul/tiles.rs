@@ -1,4 +1,4 @@
-//! Products of panels of small integers and many rows of small integers, by the tile unit.
+//! Products of panels of small integers and many rows of small integers, computed by the tile unit.
 //!
 //! Two panels, 16 rows of weights, are unpacked to bytes and to scales of 16 lanes, some columns at
 //! a time, and multiplied by 16 tokens at a time. Sums within 32 columns are exact in any order.
@@ -21,13 +21,13 @@ use crate::quantize::Tile;
 
 /// Blocks of 32 columns that are unpacked at a time.
 const UNPACKED_BLOCKS: usize = 24;
-/// Products that are computed before the sums of the previous round are used.
+/// The number of products that are computed before the sums of the previous round are used.
 const STEPS_PER_ROUND: usize = 6;
-/// Prefetch distance from the blocks of tokens in use, in blocks.
+/// Prefetch distance in blocks, from the current blocks of tokens.
 const PREFETCH_BLOCKS: usize = 6;
 
-/// Unpacked blocks of 16 rows. Every field is a multiple of a cache line, so all are aligned to
-/// one.
+/// Unpacked blocks of 16 rows. The size of every field is a multiple of a cache line, so every
+/// field is aligned to a cache line.
 #[repr(C, align(64))]
 struct Unpacked {
     codes: [Codes; UNPACKED_BLOCKS],
@@ -55,7 +55,7 @@ thread_local! {
     }));
 }
 
-/// Computes a call.
+/// Computes the products of a call.
 pub(super) fn compute<K: StaticFormat>(amx: Amx, call: Call<'_>) {
     SCRATCH.with_borrow_mut(|scratch| amx.run(Tiles::<K> { amx, call, scratch, format: PhantomData }));
 }

@@ -1,4 +1,5 @@
-//! The positions of a row's numbers in a panel: written from a file's bytes, and read back.
+//! The positions of a row's numbers in a panel. Rows are written from a file's bytes, and can be
+//! read back.
 
 use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, pairs};
 use super::format::Format;
@@ -50,7 +51,8 @@ fn read_elements<const SIZE: usize>(panel: &[u8], row: usize, out: &mut [f32], v
     }
 }
 
-/// Returns the byte of a row's column among a unit's codes, and the index of its lowest bit.
+/// Returns the index of the byte in a unit's codes that has the code of a row's column, and the
+/// index of the code's lowest bit.
 fn place(spec: &Spec, row: usize, column: usize) -> (usize, u32) {
     let within = LANES / 2 * row + column % 4;
     match spec.codes {

@@ -1,5 +1,5 @@
-//! Granite: Llama with factors on embeddings, scores, branches and logits. Reference:
-//! transformers, `models/granite/modeling_granite.py`.
+//! Granite: Llama with constant factors for embeddings, attention scores, residual branches and
+//! logits. Reference: transformers, `models/granite/modeling_granite.py`.
 
 use super::llama;
 use crate::models::architecture::Architecture;

@@ -1,4 +1,4 @@
-//! The header of a GGUF file, by the keys of its architecture.
+//! The settings in a GGUF header, under the keys of its architecture.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl GgufHeader {
         &self.gguf
     }
 
-    /// Returns an optional setting, by its key after the architecture's name.
+    /// Returns an optional setting. `key` is the part of its key after the architecture's name.
     ///
     /// # Errors
     /// The value has another type.

@@ -1,4 +1,4 @@
-//! The services: render-svc in front of a mock of gen-svc, each as a child process.
+//! The services, each as a child process: render-svc, and the mock of gen-svc that it calls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -28,12 +28,12 @@ pub(super) struct Services {
 pub(super) struct CpuTimes {
     pub(super) render: Duration,
     pub(super) generate: Duration,
-    /// The process of the clients, which is this one.
+    /// This process, which runs the clients.
     pub(super) clients: Duration,
 }
 
 impl Services {
-    /// Starts both. A step of the mock takes `step_ms` milliseconds.
+    /// Starts both services. A step of the mock takes `step_ms` milliseconds.
     pub(super) async fn start(args: &Gateway, step_ms: u64) -> Result<Self> {
         let model = Model::write()?;
         let mut command = Command::new(&args.gen_svc_mock);

@@ -14,7 +14,7 @@ use crate::stats::digits;
 const BYTES: usize = 512 << 20;
 const PASSES: usize = 5;
 
-/// The best measured bandwidth, in bytes per second.
+/// The measured bandwidths, in bytes per second.
 #[derive(Debug, Default)]
 pub(super) struct Bandwidth(Vec<f64>);
 
@@ -31,7 +31,8 @@ impl Bandwidth {
         self.0.extend((0..PASSES).map(pass).max_by(f64::total_cmp));
     }
 
-    /// Prints the bandwidth, and the share of batch 1, whose rate is the first column of `decoded`.
+    /// Prints the best bandwidth, and the share of it that decode at batch 1 uses. The rate of
+    /// batch 1 is the first column of `decoded`.
     pub(super) fn report(&self, systems: &[System], decoded: Option<&Table>) {
         let best = self.0.iter().copied().fold(0.0, f64::max);
         let all: Vec<String> = self.0.iter().map(|&speed| digits(speed / 1e9)).collect();

@@ -1,4 +1,4 @@
-//! The state that all parts share.
+//! The state that all parts of the benchmark share.
 
 use super::args::Generate;
 use super::bandwidth::Bandwidth;

@@ -16,7 +16,7 @@ pub(crate) struct Set {
     pub(crate) cases: Vec<Case>,
 }
 
-/// A model with a template only.
+/// A model that has only a template.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) template: String,
@@ -28,7 +28,7 @@ pub(crate) struct Model {
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) model: usize,
-    /// The JSON of the command line, without the model.
+    /// The JSON request as for the command `render`, without the model.
     pub(crate) request: String,
 }
 

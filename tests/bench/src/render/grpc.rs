@@ -13,7 +13,7 @@ pub(crate) fn message(role: &str, text: impl Into<String>) -> Message {
     Message { role: role.to_owned(), content: Some(message::Content::Text(text.into())), ..Message::default() }
 }
 
-/// Nine messages, about 2 kB.
+/// Returns a conversation of eight messages, about 2 kB.
 fn conversation(seed: usize) -> Conversation {
     let mut messages = vec![message("system", "You are a helpful assistant. Answer briefly and name your sources.")];
     for turn in 0..4 {

@@ -1,4 +1,4 @@
-//! The same models in GGUF, as llama.cpp's converter (`convert_hf_to_gguf.py`) writes them. The
+//! The golden models in GGUF, as llama.cpp's converter (`convert_hf_to_gguf.py`) writes them. The
 //! converter changes names, the order of rows and the weights of norms.
 
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::{Case, write};
 
-/// The numbers of metadata types.
+/// The ids of metadata types in GGUF.
 const U32: u32 = 4;
 const I32: u32 = 5;
 const F32: u32 = 6;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// A golden model's GGUF file, where it differs from other architectures.
+/// The facts about a golden model's GGUF file in which it differs from other architectures.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GgufFacts {
@@ -26,9 +26,9 @@ pub(super) struct GgufFacts {
     interleaved: bool,
     /// Names of modules in a layer.
     modules: BTreeMap<String, String>,
-    /// Keys of whole numbers, by setting.
+    /// GGUF keys of integer settings, by the setting's name.
     integers: BTreeMap<String, String>,
-    /// Keys of other numbers, by setting.
+    /// GGUF keys of float settings, by the setting's name.
     floats: BTreeMap<String, String>,
     /// The number that is added to the weights of norms.
     norm_offset: f32,
@@ -52,7 +52,7 @@ const NAMES: &[(&str, &str)] = &[
     ("post_attention_layernorm", "ffn_norm"),
 ];
 
-/// Whole numbers: the key, and the name in `config.json`.
+/// Integer settings: the GGUF key, and the name in `config.json`.
 const SIZES: &[(&str, &str)] = &[
     ("embedding_length", "hidden_size"),
     ("feed_forward_length", "intermediate_size"),
@@ -66,7 +66,7 @@ const SIZES: &[(&str, &str)] = &[
     ("rope.scaling.original_context_length", "original_max_position_embeddings"),
 ];
 
-/// Other numbers: the key, and the name in `config.json`.
+/// Float settings: the GGUF key, and the name in `config.json`.
 const NUMBERS: &[(&str, &str)] =
     &[("attention.layer_norm_rms_epsilon", "rms_norm_eps"), ("rope.freq_base", "rope_theta")];
 
@@ -115,7 +115,7 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 impl Case {
-    /// Returns the facts of the case's GGUF file. Panics if the case has none.
+    /// Returns the facts about the case's GGUF file. Panics if the case has no GGUF file.
     fn facts(&self) -> &GgufFacts {
         self.gguf.as_ref().expect("a case with a GGUF file")
     }
@@ -185,7 +185,7 @@ impl Case {
         file.entry("tokenizer.ggml.token_type", ARRAY, &[head, kinds].concat());
     }
 
-    /// Adds a tensor with the converter's changes.
+    /// Adds a tensor, changed as the converter changes it.
     fn add(&self, file: &mut File, name: &str) {
         let (module, kind) = name.rsplit_once('.').expect("a kind");
         let layer = module.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
@@ -206,7 +206,7 @@ impl Case {
         file.tensors.push((format!("{prefix}{stored}.{kind}"), self.tensors[name].clone(), values));
     }
 
-    /// Adds the matrices of all experts as one tensor, at the first expert's matrix.
+    /// Adds the matrices of all experts as one tensor when `name` is the first expert's matrix.
     fn add_experts(&self, file: &mut File, name: &str, prefix: &str, rest: &str) {
         let Some(part) = rest.strip_prefix("0.").and_then(|part| part.strip_suffix("_proj")) else { return };
         let count = self.number("num_experts") as usize;
@@ -244,7 +244,7 @@ impl Case {
     }
 }
 
-/// Puts row i + D/2 of each head next to row i.
+/// Reorders rows so that row i + D/2 of each head follows row i.
 fn interleaved_rows(values: &[f32], rows: usize, head: usize) -> Vec<f32> {
     let columns = values.len() / rows;
     let source = |row: usize| row / head * head + row % head / 2 + row % 2 * (head / 2);
