@@ -1,5 +1,5 @@
-//! What an adapter is: the rule that selects it for a model, the facts about its prompts, and the
-//! function that renders them.
+//! The type of an adapter: the rule that selects it for a model, the facts about its prompts, and
+//! the function that renders them.
 
 use tandem_template::{ArgumentsShape, LocalTime, Taint};
 
@@ -154,7 +154,8 @@ pub struct Input<'a> {
     /// True if the last message has no end of turn, so that the model continues it.
     pub continue_final_message: bool,
     /// The chat template to render with, chosen once per request. None for an adapter that renders
-    /// without one; `tokenizer-template` then renders with the model's default for the conversation.
+    /// without one; `tokenizer-template` then renders with the model's default for the
+    /// conversation.
     pub template: Option<&'a NamedTemplate>,
     /// The JSON shape of the request's conversation.
     pub dialect: Dialect,

@@ -31,7 +31,7 @@ pub struct Model {
     pub special_tokens: Object,
     /// Its tokenizer, or the reason why it has none. Rendering needs none.
     pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
-    /// What its template supports.
+    /// The features that its template supports.
     pub capabilities: Capabilities,
     /// The last two parts of its path, as given and with links followed.
     repositories: Vec<String>,

@@ -164,7 +164,7 @@ fn too_deep(line: u32) -> CompileError {
 }
 
 impl ExprKind {
-    /// The height of the highest part.
+    /// Returns the height of the highest part.
     fn depth(&self) -> u16 {
         match self {
             Self::Const(_) | Self::Name(_) => 0,

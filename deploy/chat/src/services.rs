@@ -60,7 +60,7 @@ impl Services {
         Ok(services)
     }
 
-    /// The address of render-svc.
+    /// Returns the address of render-svc.
     pub(crate) fn address(&self) -> &str {
         self.render.service.address()
     }

@@ -57,7 +57,7 @@ impl Awaited {
 }
 
 impl Reasoning {
-    /// The state after a prompt, and the search for the next marker that is text, which the
+    /// Returns the state after a prompt, and the search for the next marker that is text, which the
     /// prompt's last bytes may have begun.
     ///
     /// Only the tokens after the last control token that is no marker are read, as if the output

@@ -22,7 +22,7 @@ const LONG_NAME: usize = 64;
 /// The number of a template's blocks that are searched in the time of one step.
 const BLOCKS_PER_STEP: usize = 4;
 
-/// `value.name`: an attribute, else an item of that name, else undefined.
+/// Evaluates `value.name`: an attribute, else an item of that name, else undefined.
 pub(crate) fn attribute(interpreter: &mut dyn Interpreter, value: &Value, name: &Value) -> Fallible<Value> {
     let Some(text) = name.as_str() else {
         return item(interpreter, value, name);
@@ -46,8 +46,8 @@ pub(crate) fn is_special(name: &str) -> bool {
     name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || method_names::is_method(name)
 }
 
-/// `value.name` for a name that is not special; nothing if there is none. Items of dicts are not
-/// copied.
+/// Evaluates `value.name` for a name that is not special; nothing if there is none. Items of dicts
+/// are not copied.
 pub(crate) fn key<'v>(
     interpreter: &mut dyn Interpreter,
     value: &'v Value,
@@ -65,7 +65,7 @@ pub(crate) fn key<'v>(
     }
 }
 
-/// `value[key]`: an item, else an attribute of that name, else undefined.
+/// Evaluates `value[key]`: an item, else an attribute of that name, else undefined.
 pub(crate) fn item(interpreter: &mut dyn Interpreter, value: &Value, key: &Value) -> Fallible<Value> {
     if let Some(found) = subscript(value, key)? {
         return Ok(found);
@@ -210,7 +210,7 @@ fn macro_attribute(object: &Macro, name: &str) -> Fallible<Option<Value>> {
     }))
 }
 
-/// `value[start:stop:step]`; a missing bound is `None`.
+/// Evaluates `value[start:stop:step]`; a missing bound is `None`.
 pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
     match py_value(value) {
         PyValue::Undefined(undefined) => Err(undefined.error()),

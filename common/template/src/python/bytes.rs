@@ -138,7 +138,7 @@ fn unknown_handler(name: &str) -> Error {
     fail(format!("the error handler '{name}' is not supported"))
 }
 
-/// `text.encode(encoding, errors)`.
+/// Evaluates `text.encode(encoding, errors)`.
 pub(crate) fn encode(content: &str, args: &Args<'_>) -> Fallible<Value> {
     let [encoding, errors] = args.bind("encode", ["encoding", "errors"])?;
     let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
@@ -177,7 +177,7 @@ fn unencodable(c: char, errors: &str) -> Fallible<String> {
     }
 }
 
-/// `bytes.decode(encoding, errors)`. A character is tainted if one of its bytes is.
+/// Evaluates `bytes.decode(encoding, errors)`. A character is tainted if one of its bytes is.
 pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [encoding, errors] = args.bind("decode", ["encoding", "errors"])?;
     let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);

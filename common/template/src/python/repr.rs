@@ -26,7 +26,7 @@ pub(crate) fn to_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallib
     }
 }
 
-/// Python's `str(value)` in code where no loop can be printed.
+/// Returns Python's `str(value)` in code where no loop can be printed.
 pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
     match py_value(value) {
         PyValue::Str(text) => {

@@ -43,14 +43,14 @@ impl Bytes {
     }
 }
 
-/// The character that represents a byte.
+/// Returns the character that represents a byte.
 pub(crate) fn letter_of(byte: u8) -> char {
     let is_plain = byte.is_ascii() && !(0x1c..=0x1f).contains(&byte);
     let code = if is_plain { byte.into() } else { PRIVATE + u32::from(byte) };
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The byte that a character represents, tainted or not.
+/// Returns the byte that a character represents, tainted or not.
 pub(crate) fn byte_of(letter: char) -> u8 {
     (u32::from(taint::strip_char(letter)) & 0xff) as u8
 }

@@ -85,7 +85,7 @@ pub(crate) fn tuple(items: Vec<Value>) -> Fallible<Value> {
     Seq::value(SeqKind::Tuple, items)
 }
 
-/// Python's `None`.
+/// Returns Python's `None`.
 pub(crate) fn none() -> Value {
     Value::from(())
 }

@@ -65,7 +65,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A copy of the attributes.
+    /// Returns a copy of the attributes.
     pub(crate) fn attributes(&self) -> Vec<(Value, Value)> {
         self.lock().clone()
     }

@@ -110,8 +110,8 @@ fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     list(lines.into_iter().map(|line| Bytes::value(line.to_owned())).collect::<Fallible<_>>()?)
 }
 
-/// `bytes.hex(separator, bytes_per_group)`. Groups are counted from the right, or from the left if
-/// the number is negative.
+/// Evaluates `bytes.hex(separator, bytes_per_group)`. Groups are counted from the right, or from
+/// the left if the number is negative.
 fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [separator, group] = args.bind("hex", ["sep", "bytes_per_sep"])?;
     let group = group.map_or(Ok(1), |group| int_arg(&group))?;
