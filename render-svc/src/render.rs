@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
-use tandem_model_files::tokenizer::{Around, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding};
 use tandem_template::taint::TaintScope;
 
 use crate::adapter::{AdapterOutput, Attachment, Input};
@@ -163,8 +163,8 @@ fn tokenize(
     literal: &[Range<usize>],
     offsets: bool,
 ) -> Result<Encoding, Error> {
-    let around = if resolved.adapter().leaves_bos_to_tokenizer { Around::Before } else { Around::Nothing };
-    let options = EncodeOptions { around, literal, offsets };
+    let affixes = if resolved.adapter().leaves_bos_to_tokenizer { AffixPolicy::Leading } else { AffixPolicy::None };
+    let options = EncodeOptions { affixes, literal, offsets };
     let encode = || Ok(resolved.model.tokenizer()?.encode_with(text, &options)?);
     Span::current().part("tokenize", || []).in_scope(encode)
 }

@@ -62,8 +62,8 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
 pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
     match (py_value(left), py_value(right)) {
         (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
-            budget::room(left.letters().len() + right.letters().len())?;
-            Bytes::value([left.letters(), right.letters()].concat())
+            budget::room(left.as_text().len() + right.as_text().len())?;
+            Bytes::value([left.as_text(), right.as_text()].concat())
         }
         (PyValue::Str(left_text), PyValue::Str(right_text)) => add_texts(left, left_text, right, right_text),
         (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
@@ -153,9 +153,9 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             Ok(value)
         }
         PyValue::Object(PyObject::Bytes(bytes)) => {
-            let size = bytes.letters().len().saturating_mul(times);
+            let size = bytes.as_text().len().saturating_mul(times);
             budget::room(size)?;
-            Bytes::value(bytes.letters().repeat(if size == 0 { 0 } else { times }))
+            Bytes::value(bytes.as_text().repeat(if size == 0 { 0 } else { times }))
         }
         PyValue::Object(PyObject::Seq(seq)) => {
             let size = seq.items().len().saturating_mul(times);
@@ -183,8 +183,8 @@ pub(crate) fn divide(left: &Value, right: &Value) -> Fallible<Value> {
 
 /// Returns the float nearest to the exact quotient of two integers.
 fn divide_ints(left: &Digits, right: &Digits) -> Fallible<f64> {
-    const EXACT: u64 = 53;
-    if left.bits() <= EXACT && right.bits() <= EXACT {
+    const EXACT_BITS: u64 = 53;
+    if left.bits() <= EXACT_BITS && right.bits() <= EXACT_BITS {
         return Ok(digits_to_f64(left) / digits_to_f64(right));
     }
     budget::product(left.bits().max(right.bits()), right.bits())?;
