@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::files::repository;
 
-/// One golden of the default model: transformers' output, from `goldens/make_smollm2.py`.
+/// One golden of the default model: transformers' output, from `golden/make_smollm2.py`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Golden {
     /// The case's name.
@@ -21,13 +21,13 @@ pub struct Golden {
     pub greedy_ids: Vec<u32>,
 }
 
-/// Returns every golden of `goldens/smollm2.json`.
+/// Returns every golden of `golden/smollm2.json`.
 ///
 /// # Panics
 /// If the file is missing or has another format than the script writes.
 #[must_use]
 pub fn goldens() -> Vec<Golden> {
-    let path = repository().join("tests/goldens/smollm2.json");
+    let path = repository().join("tests/golden/smollm2.json");
     let text = std::fs::read_to_string(path).expect("the goldens");
     let mut file: Value = serde_json::from_str(&text).expect("JSON");
     serde_json::from_value(file["cases"].take()).expect("cases")

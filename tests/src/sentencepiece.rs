@@ -49,7 +49,7 @@ pub struct Goldens {
 }
 
 pub static GOLDENS: LazyLock<Goldens> = LazyLock::new(|| {
-    let text = std::fs::read_to_string(repository().join("tests/goldens/sentencepiece.json")).expect("the goldens");
+    let text = std::fs::read_to_string(repository().join("tests/golden/sentencepiece.json")).expect("the goldens");
     serde_json::from_str(&text).expect("JSON")
 });
 

@@ -11,7 +11,7 @@ use crate::gguf_file::File;
 
 /// Returns the goldens of the default model, made with transformers.
 pub fn goldens() -> Value {
-    serde_json::from_str(include_str!("../goldens/smollm2.json")).expect("a golden file")
+    serde_json::from_str(include_str!("../golden/smollm2.json")).expect("a golden file")
 }
 
 /// Reads a list of ids of a golden file.

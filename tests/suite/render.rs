@@ -11,6 +11,7 @@ mod corpus;
 mod deepseek;
 mod formats;
 mod gemma4;
+mod golden;
 mod new_family;
 mod output_spec;
 mod rewriting;

@@ -1,5 +1,5 @@
 //! Every architecture compared with transformers. Both sides compute the weights of tiny models
-//! from a seed (`goldens/make_architectures.py`). The models are loaded as real ones are.
+//! from a seed (`golden/make_architectures.py`). The models are loaded as real ones are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ struct Case {
 }
 
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
-    let text = std::fs::read_to_string(repository().join("tests/goldens/architectures.json")).expect("the goldens");
+    let text = std::fs::read_to_string(repository().join("tests/golden/architectures.json")).expect("the goldens");
     let mut file: Value = serde_json::from_str(&text).expect("JSON");
     serde_json::from_value(file["cases"].take()).expect("cases")
 });
@@ -152,7 +152,7 @@ fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 fn every_architecture_has_a_golden_model() {
     let golden: Vec<_> = CASES.iter().map(|case| case.older_config["model_type"].as_str().expect("a name")).collect();
     for name in architectures::names().filter(|name| *name != "gemma3") {
-        assert!(golden.contains(&name), "goldens/make_architectures.py has no case for {name}");
+        assert!(golden.contains(&name), "golden/make_architectures.py has no case for {name}");
     }
 }
 
@@ -406,7 +406,7 @@ fn prompts_in_chunks_get_transformers_tokens() {
     }
 }
 
-/// Writes the files to the folder TANDEM_KEEP, if set: `goldens/check_architectures.py` compares
+/// Writes the files to the folder TANDEM_KEEP, if set: `golden/check_architectures.py` compares
 /// them with llama.cpp.
 #[test]
 fn gguf_files_say_the_same() {

@@ -1,4 +1,5 @@
-//! The DeepSeek families: prompts equal to the official encoders' prompts, and rejected requests.
+//! The DeepSeek families: prompts that are equal to each other, parts of prompts, and rejected
+//! requests. Whole prompts are in `tests/golden`.
 
 use std::path::Path;
 
@@ -11,7 +12,6 @@ use render_svc::limits::Limits;
 use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
-use tandem_model_files::digest::hex_sha256;
 use tandem_tests::{AdapterRequest, ModelFolder};
 
 const V32: &str = "deepseek_v32";
@@ -37,12 +37,6 @@ fn prompt(architecture: &str, request: &Value) -> String {
 #[track_caller]
 fn check(architecture: &str, request: Value, expected: &str) {
     assert_eq!(prompt(architecture, &request), expected, "{request}");
-}
-
-/// Checks a prompt by its digest, for prompts with the official encoders' long texts.
-#[track_caller]
-fn check_sha256(architecture: &str, request: Value, expected: &str) {
-    assert_eq!(hex_sha256(prompt(architecture, &request).as_bytes()), expected, "{request}");
 }
 
 #[track_caller]
@@ -103,108 +97,11 @@ fn with_args(messages: Value, args: Value) -> Value {
 }
 
 #[test]
-fn v32_turns() {
-    let system = json!({"role": "system", "content": "Be brief."});
-    check(V32, json!({"messages": [user("Why?")]}), "<｜begin▁of▁sentence｜><｜User｜>Why?<｜Assistant｜></think>");
-    check(
-        V32,
-        thinking(json!([system, user("One?"), answer("1", "r1"), user("Two?")])),
-        "<｜begin▁of▁sentence｜>Be brief.<｜User｜>One?<｜Assistant｜></think>1<｜end▁of▁sentence｜>\
-         <｜User｜>Two?<｜Assistant｜><think>",
-    );
-    check(
-        V32,
-        thinking(json!([user("One?"), answer("1", "r1")])),
-        "<｜begin▁of▁sentence｜><｜User｜>One?<｜Assistant｜><think>r1</think>1<｜end▁of▁sentence｜>",
-    );
-    check(
-        V32,
-        thinking(json!([{"role": "developer", "content": "Sum up."}])),
-        "<｜begin▁of▁sentence｜><｜User｜>\n\n# The user's message is: Sum up.<｜Assistant｜><think>",
-    );
-    check(
-        V32,
-        with_args(json!([user("Why?")]), json!({"add_default_bos_token": false})),
-        "<｜User｜>Why?<｜Assistant｜></think>",
-    );
-}
-
-const OSLO: &str = r#"<｜DSML｜invoke name="weather">
-<｜DSML｜parameter name="city" string="true">Oslo</｜DSML｜parameter>
-<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>
-</｜DSML｜invoke>"#;
-const ROME: &str = r#"<｜DSML｜invoke name="weather">
-<｜DSML｜parameter name="city" string="true">Rome</｜DSML｜parameter>
-</｜DSML｜invoke>"#;
-
-#[test]
-fn v32_results_of_one_messages_calls_are_one_block() {
-    let asked = [user("Where is it warm?"), calls("Let me look.", "", 2)];
-    let said = format!(
-        "<｜begin▁of▁sentence｜><｜User｜>Where is it warm?<｜Assistant｜></think>Let me look.\n\n<｜DSML｜function_calls>\n\
-         {OSLO}\n{ROME}\n</｜DSML｜function_calls><｜end▁of▁sentence｜>\n\n<function_results>\n<result>-3</result>"
-    );
-    let one = json!([asked[0], asked[1], result("a", "-3")]);
-    let both = json!([asked[0], asked[1], result("a", "-3"), result("b", "21")]);
-    check(V32, chat(one), &said);
-    check(V32, chat(both), &format!("{said}\n<result>21</result>\n</function_results>\n\n</think>"));
-}
-
-#[test]
-fn v32_reasoning_between_calls_stays() {
-    check(
-        V32,
-        thinking(json!([user("Warm?"), calls("", "r1", 1), result("a", "-3"), answer("Cold.", "r2")])),
-        &format!(
-            "<｜begin▁of▁sentence｜><｜User｜>Warm?<｜Assistant｜><think>r1</think>\n\n<｜DSML｜function_calls>\n{OSLO}\n\
-             </｜DSML｜function_calls><｜end▁of▁sentence｜>\n\n<function_results>\n<result>-3</result>\n</function_results>\n\n\
-             <think>r2</think>Cold.<｜end▁of▁sentence｜>"
-        ),
-    );
-}
-
-#[test]
-fn v32_the_context_is_seen_and_not_written() {
-    let context = json!([user("Cold?"), calls("", "r", 1)]);
-    let args = json!({"thinking_mode": "thinking", "context": context});
-    let expected = "\n\n<function_results>\n<result>-3</result>\n</function_results>\n\n<think>";
-    check(V32, with_args(json!([result("a", "-3")]), args), expected);
-}
-
-#[test]
-fn v32_prints_what_python_prints() {
-    check(V32, chat(json!([user("")])), "<｜begin▁of▁sentence｜><｜User｜><｜Assistant｜></think>");
-    check(
-        V32,
-        chat(json!([{"role": "user", "content": null}])),
-        "<｜begin▁of▁sentence｜><｜User｜>None<｜Assistant｜></think>",
-    );
+fn v32_a_result_that_is_a_list_is_printed_as_python_does() {
     let blocks = json!([{"type": "text", "text": "it's\u{200b}"}, {"type": "image"}]);
     let printed = prompt(V32, &chat(json!([user("Go."), calls("", "", 1), result("a", blocks)])));
     let expected = r#"<result>[{'type': 'text', 'text': "it's\u200b"}, {'type': 'image'}]</result>"#;
     assert!(printed.contains(expected), "{printed}");
-}
-
-#[test]
-fn v32_response_formats() {
-    let schema = r#"{"é": [1e-7, 1.0, 12345678901234567890, null]}"#;
-    let schema: Value = serde_json::from_str(schema).expect("JSON");
-    let written = "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n\
-                   {\"é\": [1e-07, 1.0, 12345678901234567890, null]}";
-    let system = json!({"role": "system", "content": "Be brief.", "response_format": schema});
-    let developer = json!({"role": "developer", "content": "Sum up.", "response_format": schema});
-    check(
-        V32,
-        chat(json!([system, user("Go.")])),
-        &format!("<｜begin▁of▁sentence｜>Be brief.{written}<｜User｜>Go.<｜Assistant｜></think>"),
-    );
-    check(
-        V32,
-        chat(json!([developer])),
-        &format!(
-            "<｜begin▁of▁sentence｜><｜User｜>{written}\n\n# The user's message is: Sum up.<｜Assistant｜></think>"
-        ),
-    );
 }
 
 /// Returns the parameters in the prompt of a call with these arguments, as `name=value`; strings in
@@ -313,19 +210,6 @@ fn v32_text_blocks_are_joined_in_every_role() {
     };
     let joined = prompt(V32, &chat(conversation(&|first, second| json!(format!("{first}{second}")))));
     check(V32, chat(conversation(&|first, second| blocks(first, second))), &joined);
-    check(
-        V32,
-        chat(json!([{"role": "user", "content": []}])),
-        "<｜begin▁of▁sentence｜><｜User｜><｜Assistant｜></think>",
-    );
-}
-
-#[test]
-fn v32_text_blocks_of_the_context_are_joined() {
-    let context = json!([{"role": "user", "content": blocks("Co", "ld?")}, calls("", "r", 1)]);
-    let args = json!({"thinking_mode": "thinking", "context": context});
-    let expected = "\n\n<function_results>\n<result>-3</result>\n</function_results>\n\n<think>";
-    check(V32, with_args(json!([result("a", blocks("-", "3"))]), args), expected);
 }
 
 #[test]
@@ -555,99 +439,18 @@ fn arguments_that_no_prompt_can_hold_are_refused() {
 }
 
 #[test]
-fn v4_turns() {
-    let system = json!({"role": "system", "content": "Be brief."});
-    let reminder = json!({"role": "latest_reminder", "content": "Today is Monday."});
-    check(V4, json!({"messages": [user("Why?")]}), "<｜begin▁of▁sentence｜><｜User｜>Why?<｜Assistant｜></think>");
-    check(
-        V4,
-        thinking(json!([system, user("One?"), answer("1", "r1"), user("Two?")])),
-        "<｜begin▁of▁sentence｜>Be brief.<｜User｜>One?<｜Assistant｜></think>1<｜end▁of▁sentence｜>\
-         <｜User｜>Two?<｜Assistant｜><think>",
-    );
-    check(
-        V4,
-        with_args(
-            json!([reminder, user("One?"), answer("1", "r1"), user("Two?")]),
-            json!({"thinking_mode": "thinking", "drop_thinking": false}),
-        ),
-        "<｜begin▁of▁sentence｜><｜latest_reminder｜>Today is Monday.<｜User｜>One?<｜Assistant｜><think>r1</think>1\
-         <｜end▁of▁sentence｜><｜User｜>Two?<｜Assistant｜><think>",
-    );
-    check(
-        V4,
-        thinking(json!([{"role": "developer", "content": "Sum up."}])),
-        "<｜begin▁of▁sentence｜><｜User｜>Sum up.<｜Assistant｜><think>",
-    );
-    check(
-        V4,
-        thinking(json!([{"role": "developer", "content": "Sum up."}, answer("Sum.", ""), user("More?")])),
-        "<｜begin▁of▁sentence｜>Sum.<｜end▁of▁sentence｜><｜User｜>More?<｜Assistant｜><think>",
-    );
-    check(
-        V4,
-        thinking(
-            json!([user("Go."), {"role": "assistant", "content": "Once upon", "reasoning_content": "r", "wo_eos": true}]),
-        ),
-        "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜><think>r</think>Once upon",
-    );
+fn v4_an_unknown_task_is_refused() {
+    let nap = json!({"role": "user", "content": "Do it.", "task": "nap"});
+    refuses(V4, chat(json!([nap])), "messages[0].task");
 }
 
 #[test]
-fn v4_results_join_the_users_turn_in_the_order_of_the_calls() {
-    let blocks = json!([{"type": "text", "text": "-3"}, {"type": "image"}, {"type": "text", "text": "snow"}]);
-    let asked = [user("Where is it warm?"), calls("Let me look.", "", 2)];
-    let messages = json!([asked[0], asked[1], result("b", "21"), result("a", blocks), user("Well?")]);
-    check(
-        V4,
-        chat(messages),
-        &format!(
-            "<｜begin▁of▁sentence｜><｜User｜>Where is it warm?<｜Assistant｜></think>Let me look.\n\n<｜DSML｜tool_calls>\n\
-             {OSLO}\n{ROME}\n</｜DSML｜tool_calls><｜end▁of▁sentence｜><｜User｜><tool_result>-3\n\n[Unsupported image]\n\n\
-             snow</tool_result>\n\n<tool_result>21</tool_result>\n\nWell?<｜Assistant｜></think>"
-        ),
-    );
-}
-
-#[test]
-fn v4_tasks() {
-    let task = |task: &str| json!({"role": "user", "content": "Do it.", "task": task});
-    check(V4, chat(json!([task("title")])), "<｜begin▁of▁sentence｜><｜User｜>Do it.<｜title｜>");
-    check(
-        V4,
-        thinking(json!([task("action"), answer("done", "r"), user("Next?")])),
-        "<｜begin▁of▁sentence｜><｜User｜>Do it.<｜Assistant｜><think><｜action｜>done<｜end▁of▁sentence｜>\
-         <｜User｜>Next?<｜Assistant｜><think>",
-    );
-    refuses(V4, chat(json!([task("nap")])), "messages[0].task");
-}
-
-#[test]
-fn v4_reasoning_effort() {
+fn v4_an_unknown_reasoning_effort_is_refused() {
     let asked = |mode: &str, effort: Value| {
         with_args(json!([user("Go.")]), json!({"thinking_mode": mode, "reasoning_effort": effort}))
     };
-    check(V4, asked("thinking", json!("low")), "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜><think>");
-    check(V4, asked("thinking", json!(null)), "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜><think>");
-    check(V4, asked("chat", json!("max")), "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜></think>");
-    let high = "0f44011a6324d2ed305c70b5ce50cba4c6931e4cec7f6ee20ef11b8ef6ce2f62";
-    let max = "beb19536d48e85ca900652e2d2aa65b87d6380d1173f9b6c333da4995ed13283";
-    check_sha256(V4, asked("thinking", json!("high")), high);
-    check_sha256(V4, asked("thinking", json!("max")), max);
     refuses(V4, asked("chat", json!("medium")), "template_args.reasoning_effort");
     refuses(V4, asked("thinking", json!(75)), "template_args.reasoning_effort");
-}
-
-#[test]
-fn tools_are_declared_by_the_first_system_message() {
-    let messages = json!([{"role": "system", "content": "Be brief."}, user("Warm?")]);
-    let v32 = "fca05c7841cff70f6ecbbc4253a1fabffea78ca2bb14b268c40e0d7f132cde9b";
-    let v4 = "53b7cac3ffcac7d507a7424121e8ed67df7cf13b3c513b7bbca5153fb91d9dd9";
-    check_sha256(V32, with_tools(chat(messages.clone())), v32);
-    check_sha256(V4, with_tools(chat(messages.clone())), v4);
-    let mut declared = chat(messages);
-    declared["messages"][0]["tools"] = with_tools(json!({}))["tools"].take();
-    check_sha256(V32, declared, v32);
 }
 
 #[test]
@@ -665,13 +468,11 @@ fn tools_without_a_system_message_get_one() {
         let prompt = prompt(architecture, &with_tools(json!({"messages": [user("Warm?")]})));
         assert!(prompt.starts_with("<｜begin▁of▁sentence｜>\n\n## Tools\n\n"), "{prompt}");
         assert!(prompt.ends_with("<｜User｜>Warm?<｜Assistant｜></think>"), "{prompt}");
-        let none = json!({"messages": [user("Warm?")], "tools": []});
-        check(architecture, none, "<｜begin▁of▁sentence｜><｜User｜>Warm?<｜Assistant｜></think>");
     }
 }
 
 #[test]
-fn switches_for_thinking() {
+fn switches_for_thinking_make_the_prompt_of_the_mode() {
     let on = [
         json!({"thinking": true}),
         json!({"enable_thinking": true}),
@@ -692,26 +493,18 @@ fn switches_for_thinking() {
         json!({"thinking": false, "enable_thinking": true}),
         json!({"thinking_mode": "chat", "thinking": true}),
     ];
-    for (args, mark) in on.map(|args| (args, "<think>")).into_iter().chain(off.map(|args| (args, "</think>"))) {
+    let asked = json!([user("Why?")]);
+    let (thinking, chat) = (thinking(asked.clone()), chat(asked.clone()));
+    for (args, mode) in on.map(|args| (args, &thinking)).into_iter().chain(off.map(|args| (args, &chat))) {
         for architecture in [V32, V4] {
-            let expected = format!("<｜begin▁of▁sentence｜><｜User｜>Why?<｜Assistant｜>{mark}");
-            check(architecture, with_args(json!([user("Why?")]), args.clone()), &expected);
+            check(architecture, with_args(asked.clone(), args.clone()), &prompt(architecture, mode));
         }
     }
 }
 
 #[test]
-fn a_turn_is_left_open_or_not_begun_on_demand() {
+fn a_question_cannot_be_continued() {
     for architecture in [V32, V4] {
-        let mut request = chat(json!([user("Go."), {"role": "assistant", "content": "Once upon"}]));
-        request["continue_final_message"] = json!(true);
-        let expected = "<｜begin▁of▁sentence｜><｜User｜>Go.<｜Assistant｜></think>Once upon";
-        check(architecture, request, expected);
-        let mut request = thinking(json!([user("One?"), answer("1", "r"), user("Two?")]));
-        request["add_generation_prompt"] = json!(false);
-        let expected =
-            "<｜begin▁of▁sentence｜><｜User｜>One?<｜Assistant｜></think>1<｜end▁of▁sentence｜><｜User｜>Two?";
-        check(architecture, request, expected);
         let open_question = json!({"messages": [user("Go.")], "continue_final_message": true});
         refuses(architecture, open_question, "continue_final_message");
     }

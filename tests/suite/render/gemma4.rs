@@ -1,16 +1,15 @@
-//! The `gemma-4` adapter. The prompts of the first part were rendered with the official chat
-//! template for the same conversations.
+//! The `gemma-4` adapter: warnings, attachments, rejected requests, and the corpus. Whole prompts
+//! are in `tests/golden`.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use render_svc::adapter::{Attachment, MediaSource};
+use render_svc::adapter::Attachment;
 use render_svc::catalog::{ModelTable, ServedModel};
 use render_svc::cli::json;
 use render_svc::clock;
-use render_svc::conversation::media::MediaKind;
 use render_svc::limits::Limits;
 use render_svc::render::{Output, Rendered, render};
 use serde_json::{Value, json};
@@ -54,300 +53,12 @@ fn prompt(models: &ModelTable, request: &str) -> (String, Vec<Attachment>) {
 }
 
 #[track_caller]
-fn check(request: &str, expected: &str) {
-    assert_eq!(prompt(&GEMMA4, request).0, expected);
-}
-
-#[track_caller]
 fn check_refused(request: &str, reason: &str, field: &str, message: &str) {
     let answer = json::answer(try_rendered(&GEMMA4, request));
     let error = &answer["error"];
     assert_eq!(
         (&error["reason"], &error["field"], &error["message"]),
         (&json!(reason), &json!(field), &json!(message))
-    );
-}
-
-#[test]
-fn words_are_trimmed_and_the_assistant_is_the_model() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "system", "content": " Be brief. "},
-                {"role": "user", "content": " Hi \n"},
-                {"role": "assistant", "content": "\nHello "},
-                {"role": "user", "content": "Bye"}
-            ]
-        }"#,
-        "<bos><|turn>system\nBe brief.<turn|>\n<|turn>user\nHi<turn|>\n\
-         <|turn>model\nHello<turn|>\n<|turn>user\nBye<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{"messages": [{"role": "developer", "content": "Rules."}, {"role": "user", "content": "Hi"}]}"#,
-        "<bos><|turn>system\nRules.<turn|>\n<|turn>user\nHi<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "system", "content": "Now in French."},
-                {"role": "critic", "content": "Hm"}
-            ]
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>system\nNow in French.<turn|>\n\
-         <|turn>critic\nHm<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": "Hello"}
-            ],
-            "add_generation_prompt": false
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nHello<turn|>\n",
-    );
-    check(
-        r#"{"messages": [{"role": "system", "content": "Only this."}]}"#,
-        "<bos><|turn>system\nOnly this.<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user"},
-                {"role": "assistant", "content": null},
-                {"role": "user", "content": "x"}
-            ]
-        }"#,
-        "<bos><|turn>user\n<turn|>\n<|turn>model\n<turn|>\n<|turn>user\nx<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn adjacent_assistant_messages_are_one_turn() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": "One."},
-                {"role": "assistant", "content": "Two."},
-                {"role": "user", "content": "x"}
-            ]
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nOne.\nTwo.<turn|>\n\
-         <|turn>user\nx<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn blocks_are_trimmed_one_by_one() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "system", "content": [{"type": "text", "text": " a "}, {"type": "text", "text": "b"}]},
-                {"role": "user", "content": [{"type": "text", "text": " one "}, {"type": "text", "text": "two"}]}
-            ]
-        }"#,
-        "<bos><|turn>system\na b <turn|>\n<|turn>user\nonetwo<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn thinking_opens_with_its_token_and_leaves_no_empty_thought() {
-    check(
-        r#"{"messages": [{"role": "user", "content": "Hi"}], "template_args": {"enable_thinking": true}}"#,
-        "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nHi<turn|>\n\
-         <|turn>model\n",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "system", "content": "S"},
-                {"role": "user", "content": "Hi"}
-            ],
-            "template_args": {"enable_thinking": true}
-        }"#,
-        "<bos><|turn>system\n<|think|>\nS<turn|>\n<|turn>user\nHi<turn|>\n\
-         <|turn>model\n",
-    );
-    check(
-        r#"{"messages": [{"role": "user", "content": "Hi"}], "template_args": {"enable_thinking": null}}"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn thoughts_stay_after_the_last_user_message_or_when_preserved_with_their_calls() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": "Yes", "reasoning_content": "So."},
-                {"role": "user", "content": "And?"},
-                {"role": "assistant", "content": "No", "reasoning_content": "But."}
-            ],
-            "add_generation_prompt": false
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nYes<turn|>\n\
-         <|turn>user\nAnd?<turn|>\n\
-         <|turn>model\n<|channel>thought\nBut.\n<channel|>No<turn|>\n",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": "", "reasoning": "Call.", "tool_calls": [{"type": "function",
-                    "function": {"name": "f", "arguments": {}}}]},
-                {"role": "tool", "content": "1"},
-                {"role": "assistant", "content": "One"},
-                {"role": "user", "content": "?"}
-            ],
-            "template_args": {"preserve_thinking": true}
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n\
-         <|turn>model\n<|channel>thought\nCall.\n<channel|><|tool_call>call:f{}<tool_call|>\
-         <|tool_response>response:f{value:<|\"|>1<|\"|>}<tool_response|>\nOne<turn|>\n\
-         <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": "<|channel>thought\nhidden<channel|>Shown"}
-            ]
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nShown<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn a_result_joins_the_turn_that_asked_for_it() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
-                    "function": {"name": "weather", "arguments": {"city": "Bonn"}}}]},
-                {"role": "tool", "content": "22", "tool_call_id": "a"}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
-         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
-                    "function": {"name": "weather", "arguments": {"city": "Bonn"}}}]},
-                {"role": "tool", "content": "22", "tool_call_id": "a"}
-            ],
-            "template_args": {"enable_thinking": true}
-        }"#,
-        "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
-         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|><|channel>thought\n",
-    );
-}
-
-#[test]
-fn results_are_paired_with_calls_by_id() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
-                    "function": {"name": "weather", "arguments": {}}}, {"id": "b", "type": "function",
-                    "function": {"name": "clock", "arguments": {}}}]},
-                {"role": "tool", "content": "noon", "tool_call_id": "b"},
-                {"role": "tool", "content": "22", "tool_call_id": "a"},
-                {"role": "assistant", "content": "At noon 22."},
-                {"role": "user", "content": "Thanks"}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{}<tool_call|><|tool_call>call:clock{}<tool_call|>\
-         <|tool_response>response:clock{value:<|\"|>noon<|\"|>}<tool_response|>\
-         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|>\nAt noon 22.<turn|>\n\
-         <|turn>user\nThanks<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
-                    "function": {"name": "weather", "arguments": {}}}]},
-                {"role": "tool", "content": "22", "tool_call_id": "z", "name": "other"},
-                {"role": "tool", "content": null, "tool_call_id": "y"},
-                {"role": "user", "content": "?"}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{}<tool_call|>\
-         <|tool_response>response:other{value:<|\"|>22<|\"|>}<tool_response|>\
-         <|tool_response>response:unknown{value:null}<tool_response|><turn|>\n\
-         <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn media_in_a_result_follow_it() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "Wait.", "tool_calls": [{"type": "function",
-                    "function": {"name": "weather", "arguments": {}}}]},
-                {"role": "tool", "content": [{"type": "text", "text": "2"}, {"type": "image"},
-                    {"type": "text", "text": "2"}]}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{}<tool_call|>\
-         <|tool_response>response:weather{value:<|\"|>22<|\"|>}<tool_response|><|image|>Wait.<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn a_call_without_a_result_leaves_the_turn_open() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
-                    "function": {"name": "weather", "arguments": null}}]}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{}<tool_call|><|tool_response>",
-    );
-}
-
-#[test]
-fn responses_may_stand_in_the_assistants_message() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": "It is 22.", "tool_calls": [{"type": "function",
-                    "function": {"name": "weather", "arguments": {}}}], "tool_responses": [{"name": "weather",
-                    "response": {"t": 22, "Sky": "clear"}}, {"response": [1, "a"]}]},
-                {"role": "user", "content": "?"}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\n<|tool_call>call:weather{}<tool_call|>\
-         <|tool_response>response:weather{Sky:<|\"|>clear<|\"|>,t:22}<tool_response|>\
-         <|tool_response>response:unknown{value:[1,<|\"|>a<|\"|>]}<tool_response|>It is 22.<turn|>\n\
-         <|turn>user\n?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
     );
 }
 
@@ -361,7 +72,7 @@ fn check_results_warned_of(request: &str, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_result_of_no_call_is_left_out_with_a_warning() {
+fn a_result_of_no_call_is_warned_of() {
     let request = r#"{
         "messages": [
             {"role": "user", "content": "Hi"},
@@ -369,11 +80,6 @@ fn a_result_of_no_call_is_left_out_with_a_warning() {
             {"role": "user", "content": "x"}
         ]
     }"#;
-    check(
-        request,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>user\nx<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
     let ignored = "the tool's result answers no call: not shown";
     check_results_warned_of(request, &[("messages[1]", ignored)]);
     let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
@@ -400,134 +106,6 @@ fn a_result_of_another_id_is_shown_with_a_warning() {
     check_results_warned_of(&typed, &[("messages[1].content[0]", &shown("unknown"))]);
     check_results_warned_of(&request(r#"{"role": "tool", "tool_call_id": "a", "content": "1"}"#), &[]);
     check_results_warned_of(&request(r#"{"role": "tool", "name": "f", "content": "1"}"#), &[]);
-}
-
-#[test]
-fn values_are_written_in_gemmas_notation() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "go"},
-                {"role": "assistant", "content": "", "tool_calls": [{"type": "function",
-                    "function": {"name": "f", "arguments": {"b": true, "B": null, "a": [1,
-                    2.5, "x", {"k": false}], "n": -0.0, "e": 1e+16, "s": 1e-07, "i": 123456789012345678901234567890,
-                    "o": {}}}}]}
-            ],
-            "add_generation_prompt": false
-        }"#,
-        "<bos><|turn>user\ngo<turn|>\n\
-         <|turn>model\n<|tool_call>call:f{a:[1,2.5,<|\"|>x<|\"|>,{k:false}],b:true,B:null,e:1e+16,\
-         i:123456789012345678901234567890,n:-0.0,o:{},s:1e-07}<tool_call|><|tool_response>",
-    );
-}
-
-#[test]
-fn tools_are_declared_in_the_system_turn() {
-    check(
-        r#"{
-            "messages": [{"role": "user", "content": "Hi"}],
-            "tools": [
-                {"type": "function", "function": {"name": "ping"}},
-                {"type": "function", "function": {"name": "add", "description": "Adds",
-                    "parameters": {"type": "object", "properties": {"b": {"type": "number",
-                    "description": "second"}, "A": {"type": ["integer", "null"]}, "unit": {"type": "string",
-                    "enum": ["m", "ft"], "nullable": true}}, "required": ["A", "b"]}}}
-            ]
-        }"#,
-        "<bos><|turn>system\n<|tool>declaration:ping{description:<|\"|><|\"|>}<tool|>\
-         <|tool>declaration:add{description:<|\"|>Adds<|\"|>,\
-         parameters:{properties:{A:{type:<|\"|>['INTEGER', 'NULL']<|\"|>},b:{description:<|\"|>second<|\"|>,\
-         type:<|\"|>NUMBER<|\"|>},unit:{enum:[<|\"|>m<|\"|>,<|\"|>ft<|\"|>],nullable:true,\
-         type:<|\"|>STRING<|\"|>}},required:[<|\"|>A<|\"|>,<|\"|>b<|\"|>],\
-         type:<|\"|>OBJECT<|\"|>}}<tool|><turn|>\n<|turn>user\nHi<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "system", "content": "S"},
-                {"role": "user", "content": "Hi"}
-            ],
-            "tools": [
-                {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object",
-                    "properties": {"list": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}},
-                    "required": ["x"], "minItems": 1, "title": null}}, "many": {"type": "array",
-                    "items": {"type": ["string", "null"]}}, "deep": {"type": "object", "description": "in",
-                    "properties": {"y": {"type": "boolean"}}, "required": ["y"]}, "free": {"type": "object",
-                    "additionalProperties": false, "title": "T"}, "any": {}}}, "response": {"type": "object",
-                    "description": "out"}}}
-            ]
-        }"#,
-        "<bos><|turn>system\nS<|tool>declaration:f{description:<|\"|>d<|\"|>,\
-         parameters:{properties:{any:{type:<|\"|><|\"|>},deep:{description:<|\"|>in<|\"|>,\
-         properties:{y:{type:<|\"|>BOOLEAN<|\"|>}},required:[<|\"|>y<|\"|>],type:<|\"|>OBJECT<|\"|>},\
-         free:{properties:{additionalProperties:{type:<|\"|><|\"|>},title:{type:<|\"|><|\"|>}},\
-         type:<|\"|>OBJECT<|\"|>},list:{items:{minItems:1,properties:{x:{type:<|\"|>STRING<|\"|>}},\
-         required:[<|\"|>x<|\"|>],type:<|\"|>OBJECT<|\"|>},type:<|\"|>ARRAY<|\"|>},\
-         many:{items:{type:[<|\"|>STRING<|\"|>,<|\"|>NULL<|\"|>]},type:<|\"|>ARRAY<|\"|>}},\
-         type:<|\"|>OBJECT<|\"|>},response:{description:<|\"|>out<|\"|>,\
-         type:<|\"|>OBJECT<|\"|>}}<tool|><turn|>\n<|turn>user\nHi<turn|>\n\
-         <|turn>model\n<|channel>thought\n<channel|>",
-    );
-}
-
-#[test]
-fn the_final_message_is_continued() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": "Once upon "}
-            ],
-            "continue_final_message": true
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nOnce upon",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": [{"type": "text", "text": "Once"}, {"type": "image"}]}
-            ],
-            "continue_final_message": true
-        }"#,
-        "<bos><|turn>user\nHi<turn|>\n<|turn>model\nOnce",
-    );
-}
-
-#[test]
-fn typed_calls_and_results_are_written_where_they_stand() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "user", "content": "Weather?"},
-                {"role": "assistant", "content": [
-                    {"type": "text", "text": "Let me look."},
-                    {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Bonn"}}
-                ]},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "22 degrees"}]}
-            ]
-        }"#,
-        "<bos><|turn>user\nWeather?<turn|>\n\
-         <|turn>model\nLet me look.<|tool_call>call:weather{city:<|\"|>Bonn<|\"|>}<tool_call|>\
-         <|tool_response>response:weather{value:<|\"|>22 degrees<|\"|>}<tool_response|>",
-    );
-    check(
-        r#"{
-            "messages": [
-                {"role": "assistant", "content": [
-                    {"type": "tool_use", "id": "a", "name": "clock", "input": {}},
-                    {"type": "tool_result", "tool_use_id": "a", "content": {"hour": 12}},
-                    {"type": "text", "text": "It is noon."}
-                ]},
-                {"role": "user", "content": "Thanks"}
-            ],
-            "add_generation_prompt": false
-        }"#,
-        "<bos><|turn>model\n<|tool_call>call:clock{}<tool_call|>\
-         <|tool_response>response:clock{hour:12}<tool_response|>It is noon.<turn|>\n\
-         <|turn>user\nThanks<turn|>\n",
-    );
 }
 
 /// Renders the same exchange in both forms that clients use.
@@ -565,70 +143,9 @@ fn typed_calls_make_the_prompt_of_tool_calls() {
 }
 
 #[test]
-fn a_typed_result_that_is_an_object_as_text_is_written_as_an_object() {
-    check(
-        r#"{
-            "messages": [
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "{\"b\": 1.0, \"A\": \"x\"}"}]}
-            ]
-        }"#,
-        "<bos><|turn>model\n<|tool_call>call:f{}<tool_call|>\
-         <|tool_response>response:f{A:<|\"|>x<|\"|>,b:1.0}<tool_response|>",
-    );
-}
-
-#[test]
-fn a_typed_result_without_its_call_stays_in_its_turn() {
+fn a_typed_result_without_its_call_is_warned_of() {
     let message = r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": "lost"}]}"#;
-    check(
-        &format!(r#"{{"messages": [{message}], "add_generation_prompt": false}}"#),
-        "<bos><|turn>user\n<|tool_response>response:unknown{value:<|\"|>lost<|\"|>}<tool_response|><turn|>\n",
-    );
     assert_eq!(rendered(&GEMMA4, &format!(r#"{{"messages": [{message}]}}"#)).warnings.len(), 1);
-    let tools = r#"[{"type": "function", "function": {"name": "only"}}]"#;
-    check(
-        &format!(r#"{{"messages": [{message}], "tools": {tools}, "add_generation_prompt": false}}"#),
-        "<bos><|turn>system\n<|tool>declaration:only{description:<|\"|><|\"|>}<tool|><turn|>\n\
-         <|turn>user\n<|tool_response>response:only{value:<|\"|>lost<|\"|>}<tool_response|><turn|>\n",
-    );
-}
-
-#[test]
-fn media_leave_markers_and_travel_in_their_order() {
-    let request = r#"{
-        "messages": [
-            {"role": "user", "content": [
-                {"type": "image", "attachment_id": "cat"},
-                {"type": "text", "text": "this and"},
-                {"type": "audio", "base64": "QUJD"}
-            ]},
-            {"role": "assistant", "content": [{"type": "video", "video": "b.mp4"}], "tool_calls": [
-                {"id": "a", "function": {"name": "f", "arguments": {}}}
-            ]},
-            {"role": "tool", "tool_call_id": "a", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]},
-            {"role": "user", "content": [{"type": "image"}]}
-        ],
-        "template_args": {"attachments": [{"id": "cat", "type": "image", "base64": "QQ=="}]},
-        "add_generation_prompt": false
-    }"#;
-    let (text, attachments) = prompt(&GEMMA4, request);
-    assert_eq!(
-        text,
-        "<bos><|turn>user\n<|image|>this and<|audio|><turn|>\n\
-         <|turn>model\n<|tool_call>call:f{}<tool_call|>\
-         <|tool_response>response:f{value:<|\"|><|\"|>}<tool_response|><|image|><|video|><turn|>\n\
-         <|turn>user\n<|image|><turn|>\n"
-    );
-    let expected = [
-        (MediaKind::Image, "messages[0].content[0]", MediaSource::Declared("cat".to_owned())),
-        (MediaKind::Audio, "messages[0].content[2]", MediaSource::Base64("QUJD".to_owned())),
-        (MediaKind::Image, "messages[2].content[0]", MediaSource::Location("http://x/y".to_owned())),
-        (MediaKind::Video, "messages[1].content[0]", MediaSource::Location("b.mp4".to_owned())),
-        (MediaKind::Image, "messages[3].content[0]", MediaSource::Elsewhere),
-    ];
-    let found = attachments.into_iter().map(|Attachment { kind, path, source, .. }| (kind, path, source));
-    assert_eq!(found.collect::<Vec<_>>(), expected.map(|(kind, path, source)| (kind, path.to_owned(), source)));
 }
 
 /// Checks the paths of the attachments in the order of their markers.
@@ -730,17 +247,6 @@ async fn the_service_says_where_markers_are_and_which_results_answer_no_call() {
         source: Some(pb::attachment::Source::Base64("QUJD".to_owned())),
     };
     assert_eq!(attachments, [expected]);
-}
-
-#[test]
-fn media_behind_the_text_that_is_continued_do_not_travel() {
-    let request = r#"{
-        "messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Look"}, {"type": "audio"}]}],
-        "continue_final_message": true
-    }"#;
-    let (text, attachments) = prompt(&GEMMA4, request);
-    assert_eq!(text, "<bos><|turn>user\n<|image|>Look");
-    assert_eq!(attachments.iter().map(|a| a.path.as_str()).collect::<Vec<_>>(), ["messages[0].content[0]"]);
 }
 
 /// Returns a request of two messages. The second message contains this block.
@@ -862,29 +368,6 @@ fn what_the_prompt_has_no_place_for_is_warned_of() {
 }
 
 const HI: &str = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
-
-/// Returns the generation prompt of a model of these files.
-#[track_caller]
-fn generation_prompt(files: &[(&str, Value)]) -> String {
-    let text = prompt(&model(files), HI).0;
-    text.strip_prefix("<bos><|turn>user\nHi<turn|>\n").expect("the user's turn").to_owned()
-}
-
-#[test]
-fn only_the_larger_variants_are_fed_an_empty_thought() {
-    let (small, large) = ("<|turn>model\n", "<|turn>model\n<|channel>thought\n<channel|>");
-    let config = |width: u32| json!({"model_type": "gemma4", "text_config": {"hidden_size_per_layer_input": width}});
-    assert_eq!(generation_prompt(&[("config.json", config(256))]), small);
-    assert_eq!(generation_prompt(&[("config.json", config(0))]), large);
-    let template =
-        |prompt: &str| json!({"chat_template": format!("<|turn>{{{{ messages[0].content }}}}<turn|>{prompt}")});
-    assert_eq!(generation_prompt(&[("tokenizer_config.json", template(""))]), small);
-    assert_eq!(generation_prompt(&[("tokenizer_config.json", template("<|channel>thought\n<channel|>"))]), large);
-    let escaped = template("{{ '<|channel>thought\\n<channel|>' }}");
-    assert_eq!(generation_prompt(&[("tokenizer_config.json", escaped)]), large);
-    let files = [("tokenizer_config.json", template("<|channel>thought\n<channel|>")), ("config.json", config(256))];
-    assert_eq!(generation_prompt(&files), large, "the template has priority");
-}
 
 #[test]
 fn a_model_is_recognised_by_its_type_or_by_its_templates_tokens() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tandem_tests::repository;
 
-const SKIPPED_FOLDERS: [&str; 5] = ["target", ".tandem", ".git", "corpus", "golden"];
+const SKIPPED_FOLDERS: [&str; 4] = ["target", ".tandem", ".git", "corpus"];
 const EXTENSIONS: [&str; 7] = ["rs", "proto", "md", "py", "yaml", "yml", "toml"];
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {

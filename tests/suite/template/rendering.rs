@@ -1531,7 +1531,6 @@ const GROWING_WORK: &[(&str, &str, usize)] = &[
     ("{% set s = 'a' * 100 %}{% set t = 'b' * N %}", "{% set x = s.translate({97: t}) %}", 1000),
     ("{% set s = '&' * N %}", "{% set x = s|striptags %}", 1000),
     ("{% set s = [1e300] * N %}", "{% set x = s.count(10 ** 400) %}", 10_000),
-    ("{% set f = 0.5 ** N %}", "{% for i in range(100) %}{% set x = f.as_integer_ratio() %}{% endfor %}", 100),
 ];
 
 /// Returns the steps that a template takes: the lowest limit with which it renders, at most the

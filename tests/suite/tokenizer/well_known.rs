@@ -43,7 +43,7 @@ fn ranges(value: &Value) -> Vec<Range<usize>> {
 
 /// Calls `check` for every string of the project with transformers' result.
 fn for_each_own(check: impl Fn(&str, &Tokenizer, &str, &Value)) {
-    let goldens = json(&repository().join("tests/goldens/tokenizers.json"));
+    let goldens = json(&repository().join("tests/golden/tokenizers.json"));
     let strings: Vec<String> = serde_json::from_value(goldens["strings"].clone()).expect("strings");
     for name in NAMES {
         let cases = goldens["tokenizers"][name].as_array().expect("cases");
