@@ -86,7 +86,7 @@ impl GenerateService for Silent {
         &self,
         _request: Request<generate::GetModelRequest>,
     ) -> Result<Response<generate::GetModelResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not called"))
     }
 }
 

@@ -326,7 +326,7 @@ impl GenerateService for OnceOtherwise {
         &self,
         _request: Request<generate::GetModelRequest>,
     ) -> Result<Response<generate::GetModelResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not called"))
     }
 }
 
@@ -353,7 +353,7 @@ impl Health for Ill {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
     async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not called"))
     }
 
     async fn watch(&self, _request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
