@@ -1,7 +1,7 @@
 //! The budget of one render: computing steps, memory, output and recursion.
 //!
 //! A render stays on one thread from start to end, so the meter is a thread-local that
-//! [`Meter::start`] resets. Steps measure time. Every operation and every loop round costs steps,
+//! [`Meter::start`] resets. As a parameter it would be passed to nearly every operation. Steps measure time. Every operation and every loop round costs steps,
 //! and operations on long texts cost steps by length. Bytes measure memory: every new value is
 //! charged. Lists, dicts and long texts, which templates build piece by piece, are credited when
 //! they are dropped. A long conversation therefore does not exhaust the budget, even if the sum of

@@ -26,13 +26,13 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-type Served = (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>);
+type Clients = (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>);
 
-async fn serve() -> Served {
+async fn serve() -> Clients {
     clients_of(Generation::start().await).await
 }
 
-async fn clients_of(service: Generation) -> Served {
+async fn clients_of(service: Generation) -> Clients {
     let control = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
     let control = ControlServiceClient::new(control.connect().await.expect("it answers"));
     let generate = GenerateServiceClient::new(service.running.channel().await);
@@ -147,10 +147,10 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     // The health service reports the failure soon.
     let mut health = HealthClient::new(service.running.channel().await);
     let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
-    let told = async {
+    let reported = async {
         while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("the failure is reported");
+    tokio::time::timeout(Duration::from_secs(20), reported).await.expect("the failure is reported");
     drop(changes);
     drop(answer);
     control.drain(pb::DrainRequest {}).await.expect("an answer");

@@ -35,6 +35,7 @@ pub(crate) fn text_like(like: &Value, content: String) -> Fallible<Value> {
 /// The buffer for joined texts is kept up to this size.
 const MAX_SCRATCH_BYTES: usize = 64 * 1024;
 
+// Kept between renders, so that a join allocates only its result.
 thread_local! {
     static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
 }
