@@ -4,6 +4,8 @@ use tandem_common::status::{Reason, RetryClass};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
+use crate::error_texts;
+
 /// The fields of a failure that a client reads.
 #[derive(Debug)]
 pub struct Failed {
@@ -31,8 +33,18 @@ pub fn failed(status: &Status) -> Failed {
     Failed { code: status.code(), reason: info.reason.clone(), field }
 }
 
+/// Checks a failed call: its code, reason and field, and its message against the golden text of a
+/// case.
 #[track_caller]
-pub fn is_failed<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, reason: &str, field: Option<&str>) {
-    let Failed { code: c, reason: r, field: f } = failed(&result.expect_err("should fail"));
+pub fn is_failed<T: std::fmt::Debug>(
+    case: &str,
+    result: Result<T, Status>,
+    code: Code,
+    reason: &str,
+    field: Option<&str>,
+) {
+    let status = result.expect_err("the call fails");
+    let Failed { code: c, reason: r, field: f } = failed(&status);
     assert_eq!((c, r.as_str(), f.as_deref()), (code, reason, field));
+    error_texts::check(case, status.message());
 }

@@ -71,7 +71,7 @@ pub fn binary(name: &str) -> PathBuf {
 
 /// Returns the folder of this build's binaries: `target/PROFILE`.
 fn profile_folder() -> PathBuf {
-    let test = std::env::current_exe().expect("a path");
+    let test = std::env::current_exe().expect("the test program has a path");
     test.ancestors().nth(2).expect("the test is in target/PROFILE/deps").to_path_buf()
 }
 
@@ -81,7 +81,7 @@ fn profile_folder() -> PathBuf {
 /// If the folder cannot be made.
 #[must_use]
 pub fn scratch() -> PathBuf {
-    let folder = profile_folder().parent().expect("target").join("tmp");
+    let folder = profile_folder().parent().expect("the profile's folder is in target").join("tmp");
     std::fs::create_dir_all(&folder).expect("target can be written");
     folder
 }

@@ -28,7 +28,7 @@ pub struct Golden {
 #[must_use]
 pub fn goldens() -> Vec<Golden> {
     let path = repository().join("tests/golden/smollm2.json");
-    let text = std::fs::read_to_string(path).expect("the goldens");
-    let mut file: Value = serde_json::from_str(&text).expect("JSON");
-    serde_json::from_value(file["cases"].take()).expect("cases")
+    let text = std::fs::read_to_string(path).expect("the goldens are readable");
+    let mut file: Value = serde_json::from_str(&text).expect("the goldens are JSON");
+    serde_json::from_value(file["cases"].take()).expect("the goldens have the script's format")
 }

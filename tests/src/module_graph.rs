@@ -45,7 +45,7 @@ struct Crate {
 #[must_use]
 pub fn edges(root: &Path) -> Edges {
     let mut all = Crate::default();
-    all.read_file(root, root.parent().expect("a folder"), Vec::new());
+    all.read_file(root, root.parent().expect("a crate's root file is in a folder"), Vec::new());
     let mut edges = Edges::new();
     for (path, module) in &all.modules {
         let imported = module.imports.values().chain(&module.globs);

@@ -35,7 +35,7 @@ impl Process {
     #[must_use]
     pub fn start_in(address: &str, command: &[impl AsRef<str>], variables: &[(&str, &str)], log: Stdio) -> Self {
         let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
-        let (name, arguments) = command.split_first().expect("a program");
+        let (name, arguments) = command.split_first().expect("the command names a program");
         let mut program = Command::new(binary(name));
         program.args(["serve", "--drain-seconds", "60", "--listen", address]).args(arguments);
         program.envs(variables.iter().copied()).stderr(log);
@@ -65,7 +65,7 @@ impl Process {
     /// # Panics
     /// If the wait fails.
     pub fn wait(&mut self) -> ExitStatus {
-        self.service.wait().expect("it ends")
+        self.service.wait().expect("the process ends")
     }
 
     /// Ends the service with SIGTERM, and returns the exit code.
@@ -89,9 +89,9 @@ impl Process {
     /// If the service has ended.
     #[must_use]
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.service.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") << 10
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.service.id())).expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the status has the line VmRSS");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("VmRSS is a number") << 10
     }
 }
 

@@ -29,7 +29,7 @@ impl AdapterRequest {
         let continue_final_message = request.get("continue_final_message").is_some();
         Self {
             conversation: Conversation {
-                messages: request["messages"].as_array().expect("messages").clone(),
+                messages: request["messages"].as_array().expect("the request has a list of messages").clone(),
                 tools: request.get("tools").cloned(),
                 documents: request.get("documents").cloned(),
                 template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),

@@ -16,7 +16,7 @@ pub fn file(header: &str, data: &[u8]) -> Vec<u8> {
 pub fn folder(files: &[(&str, Vec<u8>)]) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");
     for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), bytes).expect("a file");
+        std::fs::write(folder.path().join(name), bytes).expect("the temporary folder is writable");
     }
     folder
 }

@@ -49,14 +49,15 @@ pub struct Goldens {
 }
 
 pub static GOLDENS: LazyLock<Goldens> = LazyLock::new(|| {
-    let text = std::fs::read_to_string(repository().join("tests/golden/sentencepiece.json")).expect("the goldens");
-    serde_json::from_str(&text).expect("JSON")
+    let text = std::fs::read_to_string(repository().join("tests/golden/sentencepiece.json"))
+        .expect("the goldens are readable");
+    serde_json::from_str(&text).expect("the goldens are JSON")
 });
 
 impl Vocabulary {
     /// Sets a token by its id.
     pub fn put(&mut self, id: &Value, token: &str, kind: i32) {
-        let id = id.as_u64().expect("an id") as usize;
+        let id = id.as_u64().expect("an id is a number") as usize;
         self.tokens[id] = token.to_owned();
         self.types[id] = kind;
         if kind == USER_DEFINED {
@@ -65,7 +66,12 @@ impl Vocabulary {
     }
 
     pub fn named(name: &str) -> Self {
-        GOLDENS.vocabularies.iter().find(|vocabulary| vocabulary.name == name).expect("a golden").clone()
+        GOLDENS
+            .vocabularies
+            .iter()
+            .find(|vocabulary| vocabulary.name == name)
+            .expect("the vocabulary has goldens")
+            .clone()
     }
 
     pub fn file(&self) -> File {

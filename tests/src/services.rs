@@ -61,7 +61,7 @@ impl Running {
     /// # Panics
     /// If the service failed.
     pub async fn ended(self) {
-        self.served.await.expect("no panic").expect("a clean end");
+        self.served.await.expect("the server does not panic").expect("the server ends without an error");
     }
 
     /// Waits until the service has failed and returns the error.
@@ -69,7 +69,7 @@ impl Running {
     /// # Panics
     /// If the service did not fail.
     pub async fn failure(self) -> ServeError {
-        self.served.await.expect("no panic").expect_err("should fail")
+        self.served.await.expect("the server does not panic").expect_err("the server fails")
     }
 
     /// Drains the service.
@@ -78,7 +78,7 @@ impl Running {
     /// If the service failed.
     pub async fn stop(mut self) {
         self.stop.take();
-        self.served.await.expect("no panic").expect("a clean end");
+        self.served.await.expect("the server does not panic").expect("the server ends without an error");
     }
 }
 
@@ -134,7 +134,8 @@ pub async fn serve_catalog_with_generation(
     generation: GenerationArgs,
     args: ServeArgs,
 ) -> Running {
-    let client = generation.config().map(|config| GenerationClient::connect(&config).expect("credentials"));
+    let client =
+        generation.config().map(|config| GenerationClient::connect(&config).expect("the credentials can be used"));
     serve_catalog_with_generator(catalog, client, args).await
 }
 

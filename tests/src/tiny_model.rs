@@ -25,7 +25,9 @@ pub fn byte_tokenizer(added: &[(&str, bool)]) -> Value {
 fn byte_vocabulary() -> Map<String, Value> {
     let mut others = '\u{100}'..;
     let is_printable = |byte: u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
-    let spelled = |byte: u8| if is_printable(byte) { char::from(byte) } else { others.next().expect("enough") };
+    let spelled = |byte: u8| {
+        if is_printable(byte) { char::from(byte) } else { others.next().expect("there is a letter for every byte") }
+    };
     let spelled: Vec<char> = (0..=255).map(spelled).collect();
     spelled.iter().enumerate().map(|(id, char)| (char.to_string(), id.into())).collect()
 }
@@ -84,7 +86,7 @@ impl ModelFolder {
         let single = json!([special("<s>"), {"Sequence": {"id": "A", "type_id": 0}}, special("</s>")]);
         let ids = |token: &str, id: u32| json!({"id": token, "ids": [id], "tokens": [token]});
         let special_tokens = json!({"<s>": ids("<s>", 256), "</s>": ids("</s>", 257)});
-        let tokenizer = model.tokenizer.as_mut().expect("set above");
+        let tokenizer = model.tokenizer.as_mut().expect("the model has a tokenizer");
         tokenizer["post_processor"] =
             json!({"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": special_tokens});
         model
@@ -128,14 +130,16 @@ impl ModelFolder {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let path = self.parent.path().join(&self.name);
-        std::fs::create_dir_all(&path).expect("a folder");
-        std::fs::write(path.join("tokenizer_config.json"), self.config.to_string()).expect("a file");
+        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
+        std::fs::write(path.join("tokenizer_config.json"), self.config.to_string())
+            .expect("the temporary folder is writable");
         if let Some(architecture) = &self.architecture {
             let config = json!({"model_type": architecture});
-            std::fs::write(path.join("config.json"), config.to_string()).expect("a file");
+            std::fs::write(path.join("config.json"), config.to_string()).expect("the temporary folder is writable");
         }
         if let Some(tokenizer) = &self.tokenizer {
-            std::fs::write(path.join("tokenizer.json"), tokenizer.to_string()).expect("a file");
+            std::fs::write(path.join("tokenizer.json"), tokenizer.to_string())
+                .expect("the temporary folder is writable");
         }
         path
     }

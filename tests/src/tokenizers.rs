@@ -11,7 +11,7 @@ use crate::gguf_file::File;
 
 /// Returns the goldens of the default model, made with transformers.
 pub fn goldens() -> Value {
-    serde_json::from_str(include_str!("../golden/smollm2.json")).expect("a golden file")
+    serde_json::from_str(include_str!("../golden/smollm2.json")).expect("the goldens are JSON")
 }
 
 /// Reads a list of ids of a golden file.
@@ -32,23 +32,23 @@ pub fn built(file: &File) -> Tokenizer {
 #[track_caller]
 pub fn refused(file: &File, case: &str) {
     let error = Tokenizer::from_gguf(&file.open().expect("a valid file")).expect_err(case);
-    error_texts::check(case, &error.to_string());
+    error_texts::check(case, error);
 }
 
 pub fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode(text, false).expect("text")
+    tokenizer.encode(text, false).expect("the text can be encoded")
 }
 
 /// Returns the classic encoder's ids. Only the classic encoder reports offsets.
 pub fn classic(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
     let options = EncodeOptions { literal, offsets: true, ..EncodeOptions::default() };
-    tokenizer.encode_with(text, &options).expect("text").ids
+    tokenizer.encode_with(text, &options).expect("the text can be encoded").ids
 }
 
 /// Returns the ids of a text in which these ranges are literal.
 pub fn literal_ids(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
     let options = EncodeOptions { literal, ..EncodeOptions::default() };
-    tokenizer.encode_with(text, &options).expect("text").ids
+    tokenizer.encode_with(text, &options).expect("the text can be encoded").ids
 }
 
 /// Generates a text with its literal ranges in ascending order.

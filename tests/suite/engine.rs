@@ -3,6 +3,7 @@
 mod architectures;
 mod batching;
 mod config;
+mod errors;
 mod packed_weights;
 mod sentencepiece;
 mod steps;

@@ -49,7 +49,7 @@ impl Generation {
     /// If the model does not load.
     pub async fn start_as(config: Config, args: ServeArgs) -> Self {
         let load = || Engine::start(config).expect("the model loads");
-        let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("no panic");
+        let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("the load does not panic");
         Self::serving(engine, args).await
     }
 
@@ -58,7 +58,10 @@ impl Generation {
     /// # Panics
     /// If no port is free.
     pub async fn serving(engine: Engine, args: ServeArgs) -> Self {
-        let tokenizer = Artifacts::load(&default_model()).expect("artifacts").tokenizer().expect("a tokenizer");
+        let tokenizer = Artifacts::load(&default_model())
+            .expect("the default model is readable")
+            .tokenizer()
+            .expect("the default model has a tokenizer");
         let served = engine.clone();
         let control_listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let control = control_listener.local_addr().expect("an address");

@@ -13,7 +13,7 @@ use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
-use tandem_tests::{default_model, scramble};
+use tandem_tests::{default_model, error_texts, scramble};
 use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
 use tokio::sync::mpsc::Receiver;
 
@@ -320,14 +320,17 @@ fn a_caller_that_leaves_gives_its_memory_back_within_a_step() {
 fn memory_that_holds_less_than_the_context_limits_it() {
     let (engine, _) = engine(10, |_| {});
     assert_eq!(engine.model().context_length, 160);
-    let long = request(&prompt(1, 160), 1).prepare(engine.model()).expect_err("no room");
+    let long = request(&prompt(1, 160), 1).prepare(engine.model()).expect_err("the prompt fills the context");
     assert!(matches!(long, Error::PromptTooLong { tokens: 160, context: 160, .. }), "{long:?}");
+    error_texts::check("generate/prompt-too-long", long);
     assert_eq!(finish(submit(&engine, request(&prompt(1, 150), 100))).outputs[0].len(), 10);
     let mut config = Config::new(default_model());
     config.kv_memory = Some(10);
     let model = Box::new(Echo::default());
     let none = Engine::start_with(config, |_| Ok((served_model(), model as Box<dyn Model>)));
-    assert!(matches!(none.expect_err("not one block"), Error::KvMemory { bytes: 10, least: 64 }));
+    let error = none.expect_err("the memory has no room for one block");
+    assert!(matches!(error, Error::KvMemory { bytes: 10, least: 64 }), "{error:?}");
+    error_texts::check("load/kv-memory", error);
 }
 
 #[test]
@@ -357,28 +360,47 @@ fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
 #[test]
 fn requests_out_of_range_name_their_field() {
     let (engine, _) = engine(64, |_| {});
-    let ask = |request: GenerateRequest| request.prepare(engine.model()).expect_err("out of range").to_string();
+    let ask = |request: GenerateRequest| request.prepare(engine.model()).expect_err("a value is out of range");
     let good = request(&[1], 1);
     let sampling = |change: fn(&mut SamplingOptions)| {
         let mut request = good.clone();
         change(&mut request.sampling);
         ask(request)
     };
-    assert_eq!(sampling(|s| s.n = Some(0)), "sampling.n: must be 1 to 16, is 0");
-    assert_eq!(sampling(|s| s.n = Some(17)), "sampling.n: must be 1 to 16, is 17");
-    assert_eq!(sampling(|s| s.typical_p = Some(0.0)), "sampling.typical_p: must be above 0 and at most 1, is 0");
-    assert_eq!(sampling(|s| s.presence_penalty = Some(2.5)), "sampling.presence_penalty: must be -2 to 2, is 2.5");
-    assert_eq!(sampling(|s| s.frequency_penalty = Some(-3.0)), "sampling.frequency_penalty: must be -2 to 2, is -3");
-    assert_eq!(sampling(|s| s.logit_bias = vec![(64, 1.0)]), "sampling.logit_bias[64]: must name a token below 64");
-    let infinite = sampling(|s| s.logit_bias = vec![(3, f32::INFINITY)]);
-    assert_eq!(infinite, "sampling.logit_bias[3]: must be -100 to 100, is inf");
     let mut stop = good.clone();
     stop.stop.min_new_tokens = 2;
-    assert_eq!(ask(stop), "stop.min_new_tokens: must be at most max_new_tokens, 1, is 2");
     let logprobs = GenerateRequest { returns: Returns { logprobs: Some(21), ..Returns::default() }, ..good.clone() };
-    assert_eq!(ask(logprobs), "return_options.logprobs: must be 0 to 20, is 21");
-    let salt = "s".repeat(1025);
-    assert_eq!(ask(GenerateRequest { cache_salt: salt, ..good }), "cache_salt: must have at most 1024 bytes, has 1025");
+    let salt = GenerateRequest { cache_salt: "s".repeat(1025), ..good.clone() };
+    let errors = [
+        sampling(|s| s.n = Some(0)),
+        sampling(|s| s.n = Some(17)),
+        sampling(|s| s.typical_p = Some(0.0)),
+        sampling(|s| s.presence_penalty = Some(2.5)),
+        sampling(|s| s.frequency_penalty = Some(-3.0)),
+        sampling(|s| s.logit_bias = vec![(64, 1.0)]),
+        sampling(|s| s.logit_bias = vec![(3, f32::INFINITY)]),
+        ask(stop),
+        ask(logprobs),
+        ask(salt),
+    ];
+    let field = |error: &Error| match error {
+        Error::Invalid { field, .. } => field.clone(),
+        other => panic!("{other:?}"),
+    };
+    let fields = [
+        "sampling.n",
+        "sampling.n",
+        "sampling.typical_p",
+        "sampling.presence_penalty",
+        "sampling.frequency_penalty",
+        "sampling.logit_bias[64]",
+        "sampling.logit_bias[3]",
+        "stop.min_new_tokens",
+        "return_options.logprobs",
+        "cache_salt",
+    ];
+    assert_eq!(errors.each_ref().map(field), fields);
+    error_texts::check_rows("generate/out-of-range", errors);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_tests::default_artifacts;
-use tandem_tests::failure::failed;
-use tandem_tests::{Golden, goldens};
+use tandem_tests::failure::{failed, is_failed};
+use tandem_tests::{Golden, error_texts, goldens};
 use tandem_tests_full::Generation;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -225,11 +225,15 @@ async fn bad_requests_name_their_field_and_the_service_lives_on() {
         (greedy("", 1), "prompt"),
         (pb::GenerateRequest { input: None, ..greedy("", 1) }, "input"),
     ];
+    let mut messages = Vec::new();
     for (request, field) in cases {
-        let failure = failed(&ask(&mut client, request).await.expect_err(field));
+        let status = ask(&mut client, request).await.expect_err(field);
+        let failure = failed(&status);
         let expected = (Code::InvalidArgument, "INVALID_REQUEST", Some(field));
         assert_eq!((failure.code, failure.reason.as_str(), failure.field.as_deref()), expected);
+        messages.push(status.message().to_owned());
     }
+    error_texts::check_rows("generate/bad-request", messages);
     ask(&mut client, greedy("Hi", 1)).await.expect("lives on");
 }
 
@@ -240,7 +244,7 @@ async fn requests_that_cannot_be_served_say_why() {
         let status = ask(&mut client, request).await.expect_err(reason);
         let failure = failed(&status);
         assert_eq!((failure.code, failure.reason.as_str()), (code, reason));
-        status.message().to_owned()
+        error_texts::check(&format!("generate/{reason}"), status.message());
     };
     let unknown = pb::GenerateRequest { model: "x".to_owned(), ..greedy("Hi", 1) };
     check(unknown, Code::NotFound, "MODEL_NOT_FOUND").await;
@@ -248,8 +252,7 @@ async fn requests_that_cannot_be_served_say_why() {
     check(skewed, Code::FailedPrecondition, "TOKENIZER_MISMATCH").await;
     let long =
         pb::GenerateRequest { input: Some(Input::TokenIds(pb::TokenIds { ids: vec![1; 9000] })), ..greedy("", 1) };
-    let message = check(long, Code::InvalidArgument, "PROMPT_TOO_LONG").await;
-    assert!(message.contains("9000") && message.contains("8192"), "{message}");
+    check(long, Code::InvalidArgument, "PROMPT_TOO_LONG").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -338,7 +341,8 @@ async fn reasoning_is_separated_by_its_markers_and_left_out_of_extracted_text() 
 
     let spec = request.output_spec.as_mut().expect("set");
     spec.reasoning = Some(marker_ids(&[5], &[4, 5]));
-    assert_eq!(refused(&mut client, request).await, "output_spec.reasoning.end_token_ids[1]", "a start is no end");
+    let start_as_end = refused(&mut client, request).await;
+    check_refused("generate/start-as-end", [start_as_end], ["output_spec.reasoning.end_token_ids[1]"]);
 }
 
 fn marker_ids(start: &[u32], end: &[u32]) -> pb::ReasoningMarkers {
@@ -462,9 +466,13 @@ async fn an_output_spec_out_of_range_names_its_field() {
         (reasoning(marker_strings(&[], &["a"; 17])), "reasoning.end_strings"),
         (reasoning(marker_strings(&["a", "b"], &["c", "b"])), "reasoning.end_strings[1]"),
     ];
+    let mut messages = Vec::new();
     for (request, field) in cases {
-        assert_eq!(refused(&mut client, request).await, format!("output_spec.{field}"));
+        let (found, message) = refused(&mut client, request).await;
+        assert_eq!(found, format!("output_spec.{field}"));
+        messages.push(message);
     }
+    error_texts::check_rows("generate/output-spec", messages);
     let most = ["a"; 16];
     ask(&mut client, reasoning(marker_strings(&most, &[&just]))).await.expect("as many and as long as allowed");
 }
@@ -606,17 +614,28 @@ async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
         assert_eq!(rest.completion_tokens as usize, whole.ids.len());
     }
     let mut ended = resumed(&request, &prompt, &whole.ids, 2);
-    assert_eq!(refused(&mut client, ended.clone()).await, "resume.generated_tokens", "it has ended");
+    let has_ended = refused(&mut client, ended.clone()).await;
     ended.stop = Some(pb::Stop { max_new_tokens: Some(whole.ids.len() as u32), ..Default::default() });
-    assert_eq!(refused(&mut client, ended).await, "resume.generated_tokens", "no tokens are left");
+    let no_tokens_left = refused(&mut client, ended).await;
     let text = pb::GenerateRequest { resume: resumed(&request, &prompt, &[1], 0).resume, ..greedy("Hi", 2) };
-    assert_eq!(refused(&mut client, text).await, "resume");
-    assert_eq!(refused(&mut client, resumed(&request, &[], &[1, 2], 0)).await, "resume.generated_tokens");
-    assert_eq!(refused(&mut client, resumed(&request, &prompt, &[1], 16)).await, "resume.output_index");
+    let text = refused(&mut client, text).await;
+    let no_prompt = refused(&mut client, resumed(&request, &[], &[1, 2], 0)).await;
+    let output = refused(&mut client, resumed(&request, &prompt, &[1], 16)).await;
+    let tokens = "resume.generated_tokens";
+    let fields = [tokens, tokens, "resume", tokens, "resume.output_index"];
+    check_refused("generate/resume", [has_ended, no_tokens_left, text, no_prompt, output], fields);
 }
 
-async fn refused(client: &mut Client, request: pb::GenerateRequest) -> String {
-    failed(&ask(client, request).await.expect_err("refused")).field.expect("a field")
+/// Returns the field and the message of a rejected request.
+async fn refused(client: &mut Client, request: pb::GenerateRequest) -> (String, String) {
+    let status = ask(client, request).await.expect_err("the request is invalid");
+    (failed(&status).field.expect("an invalid request names a field"), status.message().to_owned())
+}
+
+/// Checks the field of each rejected request, and the messages.
+fn check_refused<const N: usize>(case: &str, refused: [(String, String); N], fields: [&str; N]) {
+    assert_eq!(refused.each_ref().map(|(field, _)| field.as_str()), fields);
+    error_texts::check_rows(case, refused.map(|(_, message)| message));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -631,9 +650,8 @@ async fn an_output_that_goes_on_keeps_to_its_grammar() {
         let rest = collect(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("resumes");
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
     }
-    assert_eq!(refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await, "resume.generated_tokens");
-    let ended = refused(&mut client, resumed(&request, &prompt, &whole.ids, 0)).await;
-    assert_eq!(ended, "resume.generated_tokens", "it has ended");
+    let other = refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await;
+    let has_ended = refused(&mut client, resumed(&request, &prompt, &whole.ids, 0)).await;
 
     // Every token after this one takes longer than the token before.
     let hard = pb::grammar::Kind::Lark("start: x\nx: \" a\" | x x".to_owned());
@@ -641,13 +659,14 @@ async fn an_output_that_goes_on_keeps_to_its_grammar() {
     let id = default_artifacts().tokenizer().expect("one").encode(" a", false).expect("encodes")[0];
     let mut many = resumed(&hard, &prompt, &vec![id; 3_000], 0);
     many.stop = None;
-    assert_eq!(refused(&mut client, many).await, "resume.generated_tokens", "too many");
+    let too_many = refused(&mut client, many).await;
+    check_refused("generate/resume-grammar", [other, has_ended, too_many], ["resume.generated_tokens"; 3]);
 }
 
 #[tokio::test]
 async fn messages_with_images_need_a_model_that_sees() {
     let (_service, mut client) = serve().await;
     let input = Some(Input::HfMessagesJson("[]".to_owned()));
-    let failure = failed(&ask(&mut client, pb::GenerateRequest { input, ..greedy("", 1) }).await.expect_err("blind"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED"));
+    let result = ask(&mut client, pb::GenerateRequest { input, ..greedy("", 1) }).await.map(drop);
+    is_failed("generate/images", result, Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED", None);
 }

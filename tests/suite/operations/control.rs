@@ -15,8 +15,8 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::{SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
-use tandem_tests::failure::failed;
-use tandem_tests::{Running, default_model};
+use tandem_tests::failure::{failed, is_failed};
+use tandem_tests::{Running, default_model, error_texts};
 use tandem_tests_full::Generation;
 use tandem_tests_full::served_model::served_model;
 use tokio::net::TcpListener;
@@ -100,8 +100,9 @@ async fn a_drained_server_finishes_what_runs_and_ends() {
     let mut answer = generate.generate(request(40)).await.expect("accepted").into_inner();
     answer.message().await.expect("no error").expect("accepted");
     control.drain(pb::DrainRequest {}).await.expect("an answer");
-    let refused = service.engine.reserve().expect_err("no new requests");
+    let refused = service.engine.reserve().expect_err("a draining server rejects new requests");
     assert_eq!(refused.reason(), Reason::Draining);
+    error_texts::check("control/DRAINING", refused);
     let mut reason = pb::FinishReason::Unspecified;
     while let Some(response) = answer.message().await.expect("no error") {
         if let Some(pb::generate_response::Event::Finished(finished)) = response.event {
@@ -140,8 +141,8 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
     let mut answer = generate.generate(request.clone()).await.expect("accepted").into_inner();
     while let Ok(Some(_)) = answer.message().await {}
-    let failure = failed(&generate.generate(request).await.expect_err("no further requests"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
+    let further = generate.generate(request).await;
+    is_failed("control/ENGINE_FAILED", further, Code::Internal, "ENGINE_FAILED", None);
     let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!(server.state(), pb::ServerState::Failed);
     // The health service reports the failure soon.
@@ -212,13 +213,12 @@ async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again
     let mut health = HealthClient::new(running.channel().await);
     let request_of = || HealthCheckRequest { service: grpc::SERVICE_NAME.to_owned() };
 
-    let failure = failed(&generate.generate(request(1)).await.expect_err("should be refused"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
+    is_failed("serve/LOADING", generate.generate(request(1)).await, Code::Unavailable, "LOADING", None);
     assert_eq!(health.check(request_of()).await.expect("known").into_inner().status(), ServingStatus::NotServing);
     let state = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!((state.state(), state.model), (pb::ServerState::Loading, None));
-    let failure = failed(&control.get_load(pb::GetLoadRequest {}).await.expect_err("there is none"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "LOADING"));
+    let no_load = control.get_load(pb::GetLoadRequest {}).await;
+    is_failed("control/no-load", no_load, Code::Unavailable, "LOADING", None);
 
     let mut changes = health.watch(request_of()).await.expect("known").into_inner();
     assert_eq!(changes.message().await.expect("no error").expect("a state").status(), ServingStatus::NotServing);

@@ -3,6 +3,7 @@
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_result::Outcome;
 use tandem_tests::conversations::{conversation, prompt, request, serve, text};
+use tandem_tests::error_texts;
 use tandem_tests::failure::is_failed;
 use tonic::Code;
 
@@ -37,11 +38,16 @@ async fn a_request_that_is_wrong_fails_alone_and_names_its_field() {
     let unknown = pb::RenderRequest { model: "x".to_owned(), ..good.clone() };
     let requests = vec![request(conversation(vec![text("", "a")])), unknown, good];
     let response = client.batch_render(pb::BatchRenderRequest { requests }).await.expect("renders").into_inner();
+    let mut messages = Vec::new();
     let outcomes = response.results.into_iter().map(|result| match result.outcome.expect("an outcome") {
         Outcome::Response(response) => prompt(response),
-        Outcome::Failure(failure) => format!("{} {} {}", failure.code, failure.reason, failure.field),
+        Outcome::Failure(failure) => {
+            messages.push(failure.message);
+            format!("{} {} {}", failure.code, failure.reason, failure.field)
+        }
     });
     assert_eq!(outcomes.collect::<Vec<_>>(), ["3 INVALID_REQUEST messages[0].role", "5 MODEL_NOT_FOUND model", "a"]);
+    error_texts::check_rows("render/batch", messages);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,5 +56,6 @@ async fn a_batch_may_be_empty_but_not_too_large() {
     let batch = |count| pb::BatchRenderRequest { requests: vec![pb::RenderRequest::default(); count] };
     assert_eq!(client.batch_render(batch(0)).await.expect("an empty batch").into_inner().results, []);
     assert_eq!(client.batch_render(batch(1024)).await.expect("each fails").into_inner().results.len(), 1024);
-    is_failed(client.batch_render(batch(1025)).await, Code::InvalidArgument, "INVALID_REQUEST", Some("requests"));
+    let large = client.batch_render(batch(1025)).await;
+    is_failed("render/batch-too-large", large, Code::InvalidArgument, "INVALID_REQUEST", Some("requests"));
 }

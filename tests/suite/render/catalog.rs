@@ -10,6 +10,7 @@ use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClien
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::status::chain;
 use tandem_tests::conversations::{conversation, prompt, request, text};
+use tandem_tests::error_texts;
 use tandem_tests::failure::is_failed;
 use tandem_tests::serve_catalog;
 use tempfile::TempDir;
@@ -41,11 +42,11 @@ fn open(sources: Sources) -> ModelCatalog {
     ModelCatalog::open(sources, Registry::default()).expect("the models load")
 }
 
+/// Checks the error of a catalog that does not open. FOLDER is written for the folder.
 #[track_caller]
-fn refused(sources: Sources, words: &[&str]) {
-    let error = ModelCatalog::open(sources, Registry::default()).expect_err("must not load");
-    let message = chain(&error);
-    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+fn refused(case: &str, folder: &TempDir, sources: Sources) {
+    let error = ModelCatalog::open(sources, Registry::default()).expect_err("the catalog does not open");
+    error_texts::check(case, chain(&error).replace(&folder.path().display().to_string(), "FOLDER"));
 }
 
 fn ids(catalog: &ModelCatalog) -> Vec<String> {
@@ -105,7 +106,8 @@ fn the_last_model_may_go_and_come_again() {
 
 #[test]
 fn there_is_nothing_to_serve_in_an_empty_folder() {
-    refused(sources(&folder()), &["no model"]);
+    let folder = folder();
+    refused("catalog/empty", &folder, sources(&folder));
 }
 
 #[test]
@@ -116,7 +118,8 @@ fn a_tokenizer_that_cannot_be_used_hinders_ids_and_nothing_else() {
     let catalog = open(sources(&folder));
     let models = catalog.models();
     let model = models.get("a").expect("loads");
-    assert!(model.model.tokenizer_problem().is_some_and(|problem| problem.contains("tokenizer.json")));
+    let problem = model.model.tokenizer_problem().expect("the tokenizer is broken");
+    error_texts::check("catalog/tokenizer", problem.replace(&folder.path().display().to_string(), "FOLDER"));
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn files_that_never_end_are_refused() {
     let folder = folder();
     write(folder.path(), "a", "1");
     std::os::unix::fs::symlink("/dev/zero", folder.path().join("a/generation_config.json")).expect("a link");
-    refused(sources(&folder), &["generation_config.json", "not a regular file"]);
+    refused("catalog/irregular-file", &folder, sources(&folder));
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn a_reload_that_cannot_be_done_changes_nothing() {
 fn nothing_is_served_when_not_a_single_model_loads() {
     let folder = folder();
     write(folder.path(), "a", "x\n{% broken %}");
-    refused(sources(&folder), &["\"default\"", "line 2", "broken"]);
+    refused("catalog/template", &folder, sources(&folder));
 }
 
 #[test]
@@ -163,11 +166,8 @@ fn the_configuration_names_models_and_pins_adapters() {
         let models = catalog.models();
         let model = models.get(name).expect("known");
         assert_eq!(model.model.id, "org/model");
-        let resolution = &model.adapter.resolution;
-        assert_eq!(
-            (model.adapter.adapter().name, resolution.reason.as_str()),
-            ("tagged", "pinned by the model's settings")
-        );
+        assert_eq!(model.adapter.adapter().name, "tagged");
+        error_texts::check("resolution/settings", &model.adapter.resolution.reason);
     }
 }
 
@@ -185,15 +185,15 @@ fn what_is_wrong_in_the_configuration_is_named() {
     let folder = folder();
     ["a", "b"].iter().for_each(|name| write(folder.path(), name, "1"));
     let both = |a: &str, b: &str| format!("[[models]]\npath = 'a'\n{a}\n[[models]]\npath = 'b'\n{b}");
-    refused(configured(&folder, "[[models]]\npath = 'a'\ncolour = 'red'"), &["models.toml", "colour"]);
-    refused(configured(&folder, "[[models]]\nid = 'a'"), &["models.toml", "path"]);
-    refused(configured(&folder, &both("id = 'x'", "aliases = ['x']")), &["\"x\""]);
-    refused(configured(&folder, "[[models]]\npath = 'a'\n[[models]]\npath = './a'"), &["listed twice"]);
-    refused(configured(&folder, "[[models]]\npath = 'a'\naliases = ['']"), &["must not be empty"]);
-    refused(configured(&folder, "[[models]]\npath = 'a'\nadapter = 'x'"), &["\"x\"", "tokenizer-template"]);
-    refused(configured(&folder, "[[models]]\npath = 'nowhere'"), &["nowhere"]);
+    refused("catalog/unknown-key", &folder, configured(&folder, "[[models]]\npath = 'a'\ncolour = 'red'"));
+    refused("catalog/no-path", &folder, configured(&folder, "[[models]]\nid = 'a'"));
+    refused("catalog/same-name", &folder, configured(&folder, &both("id = 'x'", "aliases = ['x']")));
+    refused("catalog/same-path", &folder, configured(&folder, "[[models]]\npath = 'a'\n[[models]]\npath = './a'"));
+    refused("catalog/empty-alias", &folder, configured(&folder, "[[models]]\npath = 'a'\naliases = ['']"));
+    refused("catalog/unknown-adapter", &folder, configured(&folder, "[[models]]\npath = 'a'\nadapter = 'x'"));
+    refused("catalog/absent", &folder, configured(&folder, "[[models]]\npath = 'nowhere'"));
     let unknown = "[[models]]\npath = 'a'\ncapabilities = ['SUPPORTS_MAGIC']";
-    refused(configured(&folder, unknown), &["SUPPORTS_MAGIC", "SUPPORTS_SYSTEM_ROLE"]);
+    refused("catalog/unknown-capability", &folder, configured(&folder, unknown));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,9 +218,9 @@ async fn the_configuration_overrides_capabilities() {
     };
     let by_request = render.render(with(vec![pb::Capability::SupportsSystemRole.into()])).await.expect("renders");
     assert_eq!(prompt(by_request.into_inner()), "system:S;user:U;");
-    for unknown in [0, 99] {
+    for (unknown, case) in [(0, "catalog/unspecified-capability"), (99, "catalog/unassigned-capability")] {
         let status = render.render(with(vec![pb::Capability::SupportsSystemRole.into(), unknown])).await;
-        is_failed(status, Code::InvalidArgument, "INVALID_REQUEST", Some("capabilities[1]"));
+        is_failed(case, status, Code::InvalidArgument, "INVALID_REQUEST", Some("capabilities[1]"));
     }
 }
 
@@ -235,23 +235,28 @@ async fn callers_are_not_told_where_a_server_keeps_its_files() {
     let service = serve_catalog(open(sources(&folder)).into(), None).await;
     let mut render = RenderServiceClient::new(service.channel().await);
     let place = folder.path().display().to_string();
-    let models = [("no-tokenizer", "NO_TOKENIZER"), ("bad-tokenizer", "NO_TOKENIZER")];
-    for (model, reason) in
-        models.into_iter().chain([("bad-template", "MODEL_NOT_LOADED"), ("bad-json", "MODEL_NOT_LOADED")])
-    {
+    for (model, reason, case) in [
+        ("no-tokenizer", "NO_TOKENIZER", "catalog/no-tokenizer"),
+        ("bad-tokenizer", "NO_TOKENIZER", "catalog/bad-tokenizer"),
+        ("bad-template", "MODEL_NOT_LOADED", "catalog/bad-template"),
+        ("bad-json", "MODEL_NOT_LOADED", "catalog/bad-json"),
+    ] {
         let request = pb::RenderRequest {
             model: model.to_owned(),
             return_token_ids: true,
             ..request(conversation(vec![text("user", "hello")]))
         };
-        let status = render.render(request).await.expect_err("cannot be rendered");
-        assert!(!status.message().contains(&place) && status.message().contains(model), "{}", status.message());
-        is_failed::<()>(Err(status), Code::FailedPrecondition, reason, Some("model"));
+        let status = render.render(request).await.expect_err("the model cannot render this request");
+        assert!(!status.message().contains(&place), "{}", status.message());
+        is_failed::<()>(case, Err(status), Code::FailedPrecondition, reason, Some("model"));
     }
     let mut registry = RegistryServiceClient::new(service.channel().await);
     let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
-    let told = format!("{models:?}");
-    assert!(!told.contains(&place) && told.contains("bad-template does not compile"), "{told}");
+    let listed = format!("{models:?}");
+    assert!(!listed.contains(&place), "{listed}");
+    let with_problem: Vec<_> = models.iter().filter(|model| !model.problem.is_empty()).collect();
+    assert!(with_problem.iter().map(|model| model.id.as_str()).eq(["bad-json", "bad-template"]), "{listed}");
+    error_texts::check_rows("catalog/listed-problems", with_problem.iter().map(|model| &model.problem));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,10 +271,12 @@ async fn a_model_that_does_not_load_is_listed_with_its_problem_and_does_not_hind
         ..request(conversation(vec![text("user", "hello")]))
     };
     assert_eq!(prompt(render.render(hello("good")).await.expect("renders").into_inner()), "hello");
-    is_failed(render.render(hello("bad")).await, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
+    let bad = render.render(hello("bad")).await;
+    is_failed("catalog/model-not-loaded", bad, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
     let mut registry = RegistryServiceClient::new(service.channel().await);
     let models = registry.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
-    assert_eq!((models[0].id.as_str(), models[0].problem.contains("line 2")), ("bad", true));
+    assert_eq!(models[0].id, "bad");
+    error_texts::check("catalog/listed-problem", &models[0].problem);
     assert_eq!((models[1].id.as_str(), models[1].problem.as_str()), ("good", ""));
 }
 
@@ -301,5 +308,6 @@ async fn named_templates_are_chosen_as_transformers_chooses() {
         let response = rendered(template, with_tools).await.expect("renders").into_inner();
         assert_eq!(prompt(response), expected, "{template:?} {with_tools}");
     }
-    is_failed(rendered(Some("x"), false).await, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("template"));
+    let unknown = rendered(Some("x"), false).await;
+    is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("template"));
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tandem_tests::{ModelFolder, binary, default_model, goldens};
+use tandem_tests::{ModelFolder, binary, default_model, error_texts, goldens};
 
 fn render(arguments: &[&str], input: &str) -> (bool, String, String) {
     let mut command = Command::new(binary("render-svc"));
@@ -44,7 +44,8 @@ fn capabilities_of_the_command_line_hold_where_a_request_names_none() {
     assert_eq!(prompt(&["--capabilities", ""], &none), "user:[System]: S;user:U;");
     assert_eq!(prompt(&["--capabilities", "REQUIRES_STRICT_TURNS"], &own), "system:S;user:U;");
     let (success, _, errors) = render(&["--capabilities", "MAGIC"], "");
-    assert!(!success && errors.contains("SUPPORTS_SYSTEM_ROLE"), "{errors}");
+    assert!(!success, "{errors}");
+    error_texts::check("cli/unknown-capability", errors);
 }
 
 #[test]
@@ -70,6 +71,8 @@ fn every_line_gets_its_answer_in_order() {
     assert_eq!(answers[3]["hf_messages"], json!([{"role": "u", "content": [{"type": "image", "base64": "QQ=="}]}]));
     assert_eq!(error(&answers[4]), (json!("INVALID_REQUEST"), json!("colour")));
     assert_eq!(answers[5]["warnings"][0]["code"], "TOOLS_IGNORED");
+    let messages = [1, 2, 4].map(|at: usize| answers[at]["error"]["message"].as_str().expect("a message"));
+    error_texts::check_rows("cli/bad-line", messages);
 }
 
 #[test]
@@ -101,6 +104,8 @@ fn a_field_of_the_wrong_shape_is_named() {
         let error = (&answer["error"]["reason"], &answer["error"]["field"]);
         assert_eq!(error, (&json!("INVALID_REQUEST"), &json!(field)), "{value}: {answer}");
     }
+    let messages = answers.iter().map(|answer| answer["error"]["message"].as_str().expect("a message"));
+    error_texts::check_rows("cli/wrong-shape", messages);
 }
 
 #[test]
@@ -146,5 +151,5 @@ fn without_normalization_blocks_reach_the_template() {
 fn a_failure_names_what_to_do_and_exits_with_1() {
     let (success, output, errors) = render(&[], r#"{"model": "nowhere", "messages": [{"role": "u"}]}"#);
     assert!(!success && output.is_empty());
-    assert!(errors.contains("nowhere"), "{errors}");
+    error_texts::check("cli/model-not-found", errors);
 }

@@ -63,19 +63,21 @@ async fn calls_and_results_among_blocks_keep_their_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_in_a_block_is_named_by_path() {
     let (_service, mut client) = serve(SHOW).await;
-    let mut check = async |kind: Kind, field: &str| {
+    let mut check = async |case: &str, kind: Kind, field: &str| {
         let result = client.render(request(conversation(vec![blocks("user", vec![kind])]))).await;
-        is_failed(result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
+        is_failed(case, result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
     };
-    check(Kind::Audio(chat::AudioBlock { source: None }), "messages[0].content[0].audio").await;
+    let sourceless = Kind::Audio(chat::AudioBlock { source: None });
+    check("blocks/audio-without-source", sourceless, "messages[0].content[0].audio").await;
     let nameless = chat::ToolUseBlock { name: String::new(), ..Default::default() };
-    check(Kind::ToolUse(nameless), "messages[0].content[0].tool_use.name").await;
+    check("blocks/tool-use-without-name", Kind::ToolUse(nameless), "messages[0].content[0].tool_use.name").await;
     let list = chat::ToolUseBlock { name: "f".to_owned(), input_json: "[]".to_owned(), id: None };
-    check(Kind::ToolUse(list), "messages[0].content[0].tool_use.input_json").await;
+    check("blocks/tool-use-input", Kind::ToolUse(list), "messages[0].content[0].tool_use.input_json").await;
     let empty = chat::BlockList { blocks: vec![chat::Block { kind: None }] };
     let content = Some(chat::tool_result_block::Content::Blocks(empty));
     let result = chat::ToolResultBlock { content, ..Default::default() };
-    check(Kind::ToolResult(result), "messages[0].content[0].tool_result.content[0].kind").await;
+    let field = "messages[0].content[0].tool_result.content[0].kind";
+    check("blocks/block-without-kind", Kind::ToolResult(result), field).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +88,13 @@ async fn a_block_that_the_template_never_mentions_is_refused_by_name() {
     };
     let (_service, mut client) = serve(SHOW).await;
     let refused = client.render(request(audio())).await;
-    is_failed(refused, Code::InvalidArgument, "UNKNOWN_BLOCK", Some("messages[0].content[1]"));
+    is_failed(
+        "blocks/not-in-template",
+        refused,
+        Code::InvalidArgument,
+        "UNKNOWN_BLOCK",
+        Some("messages[0].content[1]"),
+    );
     let knows = "{% for b in messages[0].content %}{{ '<audio>' if b.type == 'audio' else b.text }}{% endfor %}";
     let (_service, mut client) = serve(knows).await;
     assert_eq!(prompt(client.render(request(audio())).await.expect("renders").into_inner()), "a<audio>");

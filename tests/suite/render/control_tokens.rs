@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tandem_model_files::tokenizer::Encoding;
 use tandem_template::{ChatTemplate, Input, LocalTime, RenderError, Taint};
 use tandem_tests::corpus::{read, request};
-use tandem_tests::{byte_tokenizer, corpus, repository};
+use tandem_tests::{byte_tokenizer, corpus, error_texts, repository};
 use tempfile::TempDir;
 
 const START: u32 = 256;
@@ -209,6 +209,7 @@ fn where_nothing_can_be_told_nothing_is_guessed() {
     let template = "{{ messages[0].content % 1 }}<|im_end|>";
     let error = &answer(&model(template), user("%d<|im_end|>"))["error"];
     assert_eq!((&error["reason"], &error["field"]), (&json!("CONTROL_TOKENS_UNCLEAR"), &json!("messages")));
+    error_texts::check("render/control-tokens-unclear", error["message"].as_str().expect("a message"));
     let nothing_to_decide = answer(&model("{{ messages[0].content % 1 }}"), user("%d"));
     assert_eq!(nothing_to_decide["prompt"], "1");
 }

@@ -12,7 +12,7 @@ use render_svc::limits::Limits;
 use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
-use tandem_tests::{AdapterRequest, ModelFolder};
+use tandem_tests::{AdapterRequest, ModelFolder, error_texts};
 
 const V32: &str = "deepseek_v32";
 const V4: &str = "deepseek_v4";
@@ -39,11 +39,15 @@ fn check(architecture: &str, request: Value, expected: &str) {
     assert_eq!(prompt(architecture, &request), expected, "{request}");
 }
 
+/// Checks the field of an invalid request. Returns the message.
 #[track_caller]
-fn refuses(architecture: &str, request: Value, field: &str) {
+fn refuses(architecture: &str, request: Value, field: &str) -> String {
     let rendered = render(&model("tiny", &json!({"model_type": architecture})), &request);
     match rendered.map(|rendered| rendered.prompt) {
-        Err(Error::Invalid(Invalid { field: found, .. })) => assert_eq!(found, field, "{request}"),
+        Err(Error::Invalid(Invalid { field: found, problem, .. })) => {
+            assert_eq!(found, field, "{request}");
+            problem
+        }
         other => panic!("{request}: {other:?}"),
     }
 }
@@ -171,11 +175,13 @@ fn arguments_that_are_not_json_are_refused_by_v32_and_whole_for_v4() {
     ];
     for arguments in cases {
         let request = chat(json!([user("Go."), calling(arguments)]));
-        refuses(V32, request, "messages[1].tool_calls[0].function.arguments");
+        let message = refuses(V32, request, "messages[1].tool_calls[0].function.arguments");
+        error_texts::check("deepseek/arguments", message);
         assert_eq!(parameters(V4, arguments), format!("arguments='{arguments}'"));
     }
     for arguments in [json!(["a"]), json!(5), json!(null)] {
-        refuses(V32, chat(json!([calling(arguments)])), "messages[0].tool_calls[0].function.arguments");
+        let message = refuses(V32, chat(json!([calling(arguments)])), "messages[0].tool_calls[0].function.arguments");
+        error_texts::check("deepseek/arguments", message);
     }
 }
 
@@ -273,10 +279,14 @@ fn said(role: &str, content: &Value) -> Value {
     chat(json!([user("Go."), calls("", "", 1), {"role": role, "tool_call_id": "a", "content": content}]))
 }
 
+/// Checks the reason and the field of an invalid request. Returns the message.
 #[track_caller]
-fn refuses_as(architecture: &str, request: &Value, reason: Reason, field: &str) {
+fn refuses_as(architecture: &str, request: &Value, reason: Reason, field: &str) -> String {
     match render(&model("tiny", &json!({"model_type": architecture})), request).map(|rendered| rendered.prompt) {
-        Err(Error::Invalid(error)) => assert_eq!((error.reason, error.field.as_str()), (reason, field), "{request}"),
+        Err(Error::Invalid(error)) => {
+            assert_eq!((error.reason, error.field.as_str()), (reason, field), "{request}");
+            error.problem
+        }
         other => panic!("{request}: {other:?}"),
     }
 }
@@ -295,10 +305,13 @@ fn blocks_that_no_text_can_show_are_refused_by_path() {
     }
     let image = json!([{"type": "image", "base64": "QUJD"}]);
     let nested = "messages[2].content[0].content[0]";
-    refuses_as(V32, &said("user", &result(image.clone())), Reason::UnknownBlock, nested);
-    refuses_as(V32, &said("tool", &result(json!([{"type": "image"}]))), Reason::UnknownBlock, nested);
-    refuses_as(V32, &said("assistant", &result(json!("x"))), Reason::UnknownBlock, "messages[2].content[0]");
-    refuses_as(V32, &said("user", &json!([{"type": "image"}])), Reason::UnknownBlock, "messages[2].content[0]");
+    let messages = [
+        refuses_as(V32, &said("user", &result(image.clone())), Reason::UnknownBlock, nested),
+        refuses_as(V32, &said("tool", &result(json!([{"type": "image"}]))), Reason::UnknownBlock, nested),
+        refuses_as(V32, &said("assistant", &result(json!("x"))), Reason::UnknownBlock, "messages[2].content[0]"),
+        refuses_as(V32, &said("user", &json!([{"type": "image"}])), Reason::UnknownBlock, "messages[2].content[0]"),
+    ];
+    error_texts::check_rows("deepseek/unknown-block", messages);
     let context = with_args(json!([user("Go.")]), json!({"context": [{"role": "user", "content": image}]}));
     for architecture in [V32, V4] {
         refuses_as(architecture, &context, Reason::UnknownBlock, "template_args.context[0].content[0]");
@@ -328,11 +341,12 @@ fn v32_typed_calls_and_results_of_a_wrong_shape_are_refused_by_path() {
         ("user", json!([{"type": "tool_result", "content": 5}]), "content[0].content"),
         ("tool", json!([{"type": "tool_result"}, {"type": "text", "text": "x"}]), "content"),
     ];
-    for (role, content, field) in cases {
-        refuses_as(V32, &said(role, &content), Reason::InvalidRequest, &format!("messages[2].{field}"));
-    }
+    let messages = cases.map(|(role, content, field)| {
+        refuses_as(V32, &said(role, &content), Reason::InvalidRequest, &format!("messages[2].{field}"))
+    });
+    error_texts::check_rows("deepseek/typed-call", messages);
     let orphan = chat(json!([user("Go."), {"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]));
-    refuses(V32, orphan, "messages[1].content[0]");
+    error_texts::check("deepseek/result-of-no-call", refuses(V32, orphan, "messages[1].content[0]"));
 }
 
 #[test]
@@ -449,8 +463,10 @@ fn v4_an_unknown_reasoning_effort_is_refused() {
     let asked = |mode: &str, effort: Value| {
         with_args(json!([user("Go.")]), json!({"thinking_mode": mode, "reasoning_effort": effort}))
     };
-    refuses(V4, asked("chat", json!("medium")), "template_args.reasoning_effort");
-    refuses(V4, asked("thinking", json!(75)), "template_args.reasoning_effort");
+    let field = "template_args.reasoning_effort";
+    let messages =
+        [refuses(V4, asked("chat", json!("medium")), field), refuses(V4, asked("thinking", json!(75)), field)];
+    error_texts::check_rows("deepseek/reasoning-effort", messages);
 }
 
 #[test]
@@ -506,7 +522,8 @@ fn switches_for_thinking_make_the_prompt_of_the_mode() {
 fn a_question_cannot_be_continued() {
     for architecture in [V32, V4] {
         let open_question = json!({"messages": [user("Go.")], "continue_final_message": true});
-        refuses(architecture, open_question, "continue_final_message");
+        let message = refuses(architecture, open_question, "continue_final_message");
+        error_texts::check("deepseek/no-text-to-continue", message);
     }
 }
 
@@ -543,17 +560,26 @@ fn what_the_official_encoders_refuse_is_refused_by_field() {
         (with_args(json!([user("Why?")]), json!({"context": [5]})), "template_args.context[0]"),
         (json!({"messages": [user("Why?")], "tools": [{"type": "function"}]}), "tools[0].function"),
     ];
-    for (request, field) in both {
-        refuses(V32, request.clone(), field);
-        refuses(V4, request, field);
-    }
+    let of = |architecture| both.clone().map(|(request, field)| refuses(architecture, request, field));
+    error_texts::check_rows("deepseek/v32", of(V32));
+    error_texts::check_rows("deepseek/v4", of(V4));
     let orphan = [user("Why?"), result("a", "-3")];
-    refuses(V32, chat(json!(orphan)), "messages[1].role");
-    refuses(V32, chat(json!([calls("", "", 1), result("a", "1"), result("b", "2")])), "messages[2].role");
-    refuses(V32, thinking(json!([user("Why?"), answer("So.", "")])), "messages[1].reasoning_content");
-    refuses(V32, thinking(json!([{"role": "developer", "content": "x"}, user("Why?")])), "messages[0].role");
-    refuses(V4, chat(json!([{"role": "user", "content": [{"type": "text", "text": "Why?"}]}])), "messages[0].content");
-    refuses(V4, chat(json!([calls("", "", 1), result("a", json!(["text"]))])), "messages[1].content[0]");
+    let only_v32 = [
+        refuses(V32, chat(json!(orphan)), "messages[1].role"),
+        refuses(V32, chat(json!([calls("", "", 1), result("a", "1"), result("b", "2")])), "messages[2].role"),
+        refuses(V32, thinking(json!([user("Why?"), answer("So.", "")])), "messages[1].reasoning_content"),
+        refuses(V32, thinking(json!([{"role": "developer", "content": "x"}, user("Why?")])), "messages[0].role"),
+    ];
+    error_texts::check_rows("deepseek/only-v32", only_v32);
+    let only_v4 = [
+        refuses(
+            V4,
+            chat(json!([{"role": "user", "content": [{"type": "text", "text": "Why?"}]}])),
+            "messages[0].content",
+        ),
+        refuses(V4, chat(json!([calls("", "", 1), result("a", json!(["text"]))])), "messages[1].content[0]"),
+    ];
+    error_texts::check_rows("deepseek/only-v4", only_v4);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use render_svc::error::Error;
 use render_svc::model::Model;
 use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
-use tandem_tests::{AdapterRequest, ModelFolder};
+use tandem_tests::{AdapterRequest, ModelFolder, error_texts};
 
 fn render(format: &str, request: &Value) -> Result<AdapterOutput, Error> {
     let adapter = ADAPTERS.iter().find(|adapter| adapter.name == format).expect("the format");
@@ -53,12 +53,14 @@ fn what_cannot_be_written_is_refused_by_field() {
         (json!({"messages": [{"role": "user"}], "tools": [{"function": {"name": 5}}]}), "tools[0].function.name"),
         (json!({"messages": [{"role": "user"}], "tools": [{}]}), "tools[0].name"),
     ];
-    for (request, field) in cases {
-        match render("chatml", &request) {
-            Err(Error::Invalid(Invalid { field: found, .. })) => assert_eq!(found, field, "{request}"),
-            other => panic!("{request}: {other:?}"),
+    let messages = cases.map(|(request, field)| match render("chatml", &request) {
+        Err(Error::Invalid(Invalid { field: found, problem, .. })) => {
+            assert_eq!(found, field, "{request}");
+            problem
         }
-    }
+        other => panic!("{request}: {other:?}"),
+    });
+    error_texts::check_rows("formats/invalid", messages);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_response::Output as RenderOutput;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::conversations::{blocks, conversation, image_block, request, text, text_block};
-use tandem_tests::{ModelFolder, render_service};
+use tandem_tests::{ModelFolder, error_texts, render_service};
 use tempfile::TempDir;
 
 /// A model that has only a type.
@@ -52,23 +52,28 @@ fn prompt(models: &ModelTable, request: &str) -> (String, Vec<Attachment>) {
     }
 }
 
+/// Returns the message of an error with this reason and field.
 #[track_caller]
-fn check_refused(request: &str, reason: &str, field: &str, message: &str) {
+fn refused(request: &str, reason: &str, field: &str) -> String {
     let answer = json::answer(try_rendered(&GEMMA4, request));
     let error = &answer["error"];
-    assert_eq!(
-        (&error["reason"], &error["field"], &error["message"]),
-        (&json!(reason), &json!(field), &json!(message))
-    );
+    assert_eq!((&error["reason"], &error["field"]), (&json!(reason), &json!(field)), "{answer}");
+    error["message"].as_str().expect("every error has a message").to_owned()
+}
+
+#[track_caller]
+fn check_refused(case: &str, request: &str, reason: &str, field: &str) {
+    error_texts::check(case, refused(request, reason, field));
 }
 
 /// Checks the paths and texts of the warnings about results without a call.
 #[track_caller]
-fn check_results_warned_of(request: &str, expected: &[(&str, &str)]) {
+fn check_results_warned_of(request: &str, expected: &[&str]) -> Option<String> {
     let warnings = rendered(&GEMMA4, request).warnings;
     assert!(warnings.iter().all(|warning| warning.code.name() == "TOOL_RESULT_UNPAIRED"), "{warnings:?}");
-    let found: Vec<_> = warnings.iter().map(|warning| (warning.path.as_str(), warning.text.as_str())).collect();
+    let found: Vec<_> = warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(found, expected);
+    warnings.into_iter().next().map(|warning| warning.text)
 }
 
 #[test]
@@ -80,30 +85,29 @@ fn a_result_of_no_call_is_warned_of() {
             {"role": "user", "content": "x"}
         ]
     }"#;
-    let ignored = "the tool's result answers no call: not shown";
-    check_results_warned_of(request, &[("messages[1]", ignored)]);
+    let first = check_results_warned_of(request, &["messages[1]"]);
     let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
-    check_results_warned_of(blocks, &[("messages[1]", ignored)]);
+    let second = check_results_warned_of(blocks, &["messages[1]"]);
     let answered = r#"{"messages": [
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}], "tool_responses": [{"response": 1}]},
         {"role": "tool", "content": "too late"}
     ]}"#;
-    check_results_warned_of(answered, &[("messages[1]", ignored)]);
+    let third = check_results_warned_of(answered, &["messages[1]"]);
+    error_texts::check_rows("gemma4/result-of-no-call", [first, second, third].into_iter().flatten());
 }
 
 #[test]
 fn a_result_of_another_id_is_shown_with_a_warning() {
-    let shown =
-        |name: &str| format!("the tool's result has the id of no call before it: shown as a result of {name:?}");
     let calls = r#"{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {}}}]}"#;
     let request = |result: &str| format!(r#"{{"messages": [{calls}, {result}]}}"#);
     let named = request(r#"{"role": "tool", "tool_call_id": "z", "name": "other", "content": "1"}"#);
-    check_results_warned_of(&named, &[("messages[1]", &shown("other"))]);
+    let named = check_results_warned_of(&named, &["messages[1]"]);
     let nameless = request(r#"{"role": "tool", "content": "1"}"#);
-    check_results_warned_of(&nameless, &[("messages[1]", &shown("unknown"))]);
+    let nameless = check_results_warned_of(&nameless, &["messages[1]"]);
     let typed =
         request(r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": "1"}]}"#);
-    check_results_warned_of(&typed, &[("messages[1].content[0]", &shown("unknown"))]);
+    let typed = check_results_warned_of(&typed, &["messages[1].content[0]"]);
+    error_texts::check_rows("gemma4/result-of-another-id", [named, nameless, typed].into_iter().flatten());
     check_results_warned_of(&request(r#"{"role": "tool", "tool_call_id": "a", "content": "1"}"#), &[]);
     check_results_warned_of(&request(r#"{"role": "tool", "name": "f", "content": "1"}"#), &[]);
 }
@@ -260,73 +264,54 @@ fn with_block(block: &str) -> String {
 #[test]
 fn a_bad_block_is_named_with_its_place() {
     let cases = [
-        (
-            r#"{"type": "image", "attachment_id": "dog"}"#,
-            "DANGLING_ATTACHMENT",
-            ".attachment_id",
-            "there is no attachment \"dog\"",
-        ),
-        (r#"{"type": "hologram"}"#, "UNKNOWN_BLOCK", "", "blocks of type \"hologram\" cannot be rendered here"),
-        (
-            r#"{"type": "audio", "attachment_id": "cat"}"#,
-            "INVALID_REQUEST",
-            ".attachment_id",
-            "attachment \"cat\" is declared as \"image\", not as \"audio\"",
-        ),
-        (r#"{"type": "image", "base64": 1}"#, "INVALID_REQUEST", ".base64", "must be a string"),
-        (r#"{"type": "text"}"#, "INVALID_REQUEST", ".text", "must be a string"),
-        (r#""text""#, "INVALID_REQUEST", "", "must be an object with a \"type\""),
-        (r#"{"type": "tool_use", "name": "f", "input": "{}"}"#, "INVALID_REQUEST", ".input", "must be a JSON object"),
-        (
-            r#"{"type": "tool_result", "content": [{"type": "tool_use"}]}"#,
-            "UNKNOWN_BLOCK",
-            ".content[0]",
-            "blocks of type \"tool_use\" cannot be rendered here",
-        ),
+        (r#"{"type": "image", "attachment_id": "dog"}"#, "DANGLING_ATTACHMENT", ".attachment_id"),
+        (r#"{"type": "hologram"}"#, "UNKNOWN_BLOCK", ""),
+        (r#"{"type": "audio", "attachment_id": "cat"}"#, "INVALID_REQUEST", ".attachment_id"),
+        (r#"{"type": "image", "base64": 1}"#, "INVALID_REQUEST", ".base64"),
+        (r#"{"type": "text"}"#, "INVALID_REQUEST", ".text"),
+        (r#""text""#, "INVALID_REQUEST", ""),
+        (r#"{"type": "tool_use", "name": "f", "input": "{}"}"#, "INVALID_REQUEST", ".input"),
+        (r#"{"type": "tool_result", "content": [{"type": "tool_use"}]}"#, "UNKNOWN_BLOCK", ".content[0]"),
     ];
-    for (block, reason, field, message) in cases {
-        check_refused(&with_block(block), reason, &format!("messages[1].content[1]{field}"), message);
-    }
+    let messages = cases
+        .map(|(block, reason, field)| refused(&with_block(block), reason, &format!("messages[1].content[1]{field}")));
+    error_texts::check_rows("gemma4/block", messages);
 }
 
 #[test]
 fn what_the_official_template_refuses_is_refused_by_path() {
     let call = |call: &str| format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": [{call}]}}]}}"#);
     for arguments in [r#""no""#, r#""[1]""#, r#""""#, "5", "[1]"] {
-        check_refused(
+        let message = refused(
             &call(&format!(r#"{{"function": {{"name": "f", "arguments": {arguments}}}}}"#)),
             "INVALID_REQUEST",
             "messages[0].tool_calls[0].function.arguments",
+        );
+        // The official template's own message.
+        assert_eq!(
+            message,
             "chat_template: tool_calls[].function.arguments must be a JSON object (mapping), not a string. \
              Deserialize arguments before passing to the template.",
         );
     }
-    check_refused(
-        &call(r#"{"name": "f", "arguments": {}}"#),
-        "INVALID_REQUEST",
-        "messages[0].tool_calls[0].function",
-        "must be an object with a name and arguments",
-    );
-    check_refused(r#"{"messages": [{"content": "x"}]}"#, "INVALID_REQUEST", "messages[0].role", "must be a string");
-    check_refused(
-        r#"{"messages": [{"role": "user"}], "continue_final_message": true}"#,
-        "INVALID_REQUEST",
-        "messages[0].content",
-        "holds no text to continue",
-    );
+    let nameless = call(r#"{"name": "f", "arguments": {}}"#);
+    check_refused("gemma4/call", &nameless, "INVALID_REQUEST", "messages[0].tool_calls[0].function");
+    let without_role = r#"{"messages": [{"content": "x"}]}"#;
+    check_refused("gemma4/no-role", without_role, "INVALID_REQUEST", "messages[0].role");
+    let without_text = r#"{"messages": [{"role": "user"}], "continue_final_message": true}"#;
+    check_refused("gemma4/no-text-to-continue", without_text, "INVALID_REQUEST", "messages[0].content");
 }
 
 #[test]
 fn a_tool_must_have_a_name() {
     let request = |tool: &str| format!(r#"{{"messages": [{{"role": "user", "content": "Hi"}}], "tools": [{tool}]}}"#);
-    let problem = "must be a string that is not empty";
     for tool in [r#"{"description": "d"}"#, r#"{"name": null}"#, r#"{"name": ""}"#, r#"{"name": 5}"#] {
         let wrapped = request(&format!(r#"{{"function": {tool}}}"#));
-        check_refused(&wrapped, "INVALID_REQUEST", "tools[0].function.name", problem);
+        check_refused("gemma4/function-name", &wrapped, "INVALID_REQUEST", "tools[0].function.name");
     }
-    check_refused(&request(r#"{"name": ""}"#), "INVALID_REQUEST", "tools[0].name", problem);
+    check_refused("gemma4/tool-name", &request(r#"{"name": ""}"#), "INVALID_REQUEST", "tools[0].name");
     let nothing = r#"{"type": "function", "description": "d"}"#;
-    check_refused(&request(nothing), "INVALID_REQUEST", "tools[0].function", "must be an object");
+    check_refused("gemma4/function", &request(nothing), "INVALID_REQUEST", "tools[0].function");
 }
 
 #[test]
@@ -340,7 +325,7 @@ fn a_tool_may_be_given_without_its_function_object() {
     assert_eq!(flat, wrapped);
     assert!(flat.contains("response:f{"), "{flat}");
     let bad = format!(r#"{{"messages": [{result}], "tools": [{{"name": "f", "parameters": 5}}]}}"#);
-    check_refused(&bad, "INVALID_REQUEST", "tools[0].parameters", "must be an object: a JSON Schema");
+    check_refused("gemma4/parameters", &bad, "INVALID_REQUEST", "tools[0].parameters");
 }
 
 #[test]
@@ -348,7 +333,7 @@ fn a_long_tool_name_is_refused_since_every_result_repeats_it() {
     let request =
         json!({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f".repeat(257)}]}]});
     let field = "messages[0].content[0].name";
-    check_refused(&request.to_string(), "INVALID_REQUEST", field, "must be at most 256 bytes long");
+    check_refused("gemma4/long-name", &request.to_string(), "INVALID_REQUEST", field);
 }
 
 #[test]

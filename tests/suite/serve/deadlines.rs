@@ -47,7 +47,7 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
     let long = RenderRequest { conversation: conversation(&"long ".repeat(2000)), ..RenderRequest::default() };
     let mut request = Request::new(long);
     request.set_timeout(Duration::from_millis(200));
-    let status = client.clone().render(request).await.expect_err("should be late");
+    let status = client.clone().render(request).await.expect_err("the deadline passes first");
     // The status is the service's own, unless the client's timer was first and reports CANCELLED.
     match status.code() {
         Code::Cancelled => {}

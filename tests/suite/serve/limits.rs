@@ -13,7 +13,7 @@ use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceCli
 use tandem_common::pb::generate::v1::{GenerateRequest, Resume, Stop, TokenIds};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tandem_tests::failure::failed;
+use tandem_tests::failure::is_failed;
 use tandem_tests::{ModelFolder, Process, binary, default_model};
 use tandem_tests_full::Generation;
 use tonic::transport::{Channel, Endpoint};
@@ -51,10 +51,8 @@ async fn render(channel: &Channel, content: chat::message::Content) -> Result<()
     RenderServiceClient::new(channel.clone()).render(request).await.map(drop)
 }
 
-async fn is_refused(channel: &Channel, content: chat::message::Content, reason: &str, field: &str) {
-    let failure = failed(&render(channel, content).await.expect_err("should be refused"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, reason));
-    assert_eq!(failure.field.as_deref(), Some(field), "{reason}");
+async fn is_refused(case: &str, channel: &Channel, content: chat::message::Content, reason: &str, field: &str) {
+    is_failed(case, render(channel, content).await, Code::InvalidArgument, reason, Some(field));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,15 +73,17 @@ async fn each_limit_of_rendering_is_a_flag_with_an_error_of_its_own() {
     let channel = endpoint.connect().await.expect("it answers");
 
     render(&channel, text(&"a".repeat(50))).await.expect("a prompt");
-    is_refused(&channel, text(&"a".repeat(51)), "PROMPT_TOO_LARGE", "messages").await;
-    is_refused(&channel, text("spin"), "TEMPLATE_LIMIT", "messages").await;
-    is_refused(&channel, text("hoard"), "TEMPLATE_LIMIT", "messages").await;
+    is_refused("limits/prompt-bytes", &channel, text(&"a".repeat(51)), "PROMPT_TOO_LARGE", "messages").await;
+    is_refused("limits/template-steps", &channel, text("spin"), "TEMPLATE_LIMIT", "messages").await;
+    is_refused("limits/template-bytes", &channel, text("hoard"), "TEMPLATE_LIMIT", "messages").await;
     render(&channel, images(&[[100, 50], [50, 100]])).await.expect("messages");
-    is_refused(&channel, images(&[[1, 1]; 3]), "TOO_MANY_IMAGES", "messages[0].content[2]").await;
-    is_refused(&channel, images(&[[1, 1], [100, 51]]), "IMAGE_TOO_LARGE", "messages[0].content[1]").await;
-    is_refused(&channel, images(&[[u32::MAX, u32::MAX]]), "IMAGE_TOO_LARGE", "messages[0].content[0]").await;
-    let failure = failed(&render(&channel, text(&"a".repeat(2000))).await.expect_err("should be refused"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "MESSAGE_TOO_LARGE"));
+    is_refused("limits/images", &channel, images(&[[1, 1]; 3]), "TOO_MANY_IMAGES", "messages[0].content[2]").await;
+    is_refused("limits/pixels", &channel, images(&[[1, 1], [100, 51]]), "IMAGE_TOO_LARGE", "messages[0].content[1]")
+        .await;
+    let largest = images(&[[u32::MAX, u32::MAX]]);
+    is_refused("limits/most-pixels", &channel, largest, "IMAGE_TOO_LARGE", "messages[0].content[0]").await;
+    let large = render(&channel, text(&"a".repeat(2000))).await;
+    is_failed("limits/message-bytes", large, Code::ResourceExhausted, "MESSAGE_TOO_LARGE", None);
 }
 
 /// Returns the first bytes of a top-down bitmap: its height is negative (BITMAPFILEHEADER and
@@ -147,7 +147,6 @@ async fn a_prompt_has_as_many_tokens_as_the_server_takes() {
     };
     generate(8, 0).await.expect("an answer");
     generate(12, 4).await.expect("generated tokens are not prompt");
-    let failure = failed(&generate(9, 0).await.expect_err("should be refused"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, "PROMPT_OVER_LIMIT"));
-    assert_eq!(failure.field.as_deref(), Some("token_ids.ids"));
+    let long = generate(9, 0).await;
+    is_failed("limits/prompt-tokens", long, Code::InvalidArgument, "PROMPT_OVER_LIMIT", Some("token_ids.ids"));
 }

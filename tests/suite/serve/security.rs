@@ -14,6 +14,7 @@ use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
+use tandem_common::status::chain;
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
 use tandem_tests::{
@@ -54,7 +55,7 @@ async fn is_refused(channel: Channel, authorization: Option<&str>, reason: &str)
     let status = tokenize(channel, authorization).await.expect_err("should be refused");
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unauthenticated, reason), "{authorization:?}");
-    error_texts::check(&format!("serve/{}", reason.to_lowercase().replace('_', "-")), status.message());
+    error_texts::check(&format!("serve/{reason}"), status.message());
 }
 
 /// Waits until the service accepts this authorization.
@@ -211,10 +212,12 @@ async fn what_cannot_be_used_is_told_at_the_start() {
     let half = SecurityArgs { tls_key: None, ..files.args() };
     let no_tokens = SecurityArgs { token_file: Some(files.path("empty")), ..SecurityArgs::default() };
     let no_file = SecurityArgs { token_file: Some("does/not/exist".into()), ..SecurityArgs::default() };
-    for (security, case) in [(files.args(), "tls"), (half, "tls"), (no_tokens, "tokens"), (no_file, "tokens")] {
+    let mut errors = Vec::new();
+    for security in [files.args(), half, no_tokens, no_file] {
         let failed = serve_secured(security).await.failure().await;
-        error_texts::check(&format!("serve/{case}"), &failed.to_string());
+        errors.push(chain(&failed).replace(&files.path("").display().to_string(), "FOLDER/"));
     }
+    error_texts::check_rows("serve/security", errors);
 }
 
 fn open(args: &SecurityArgs) -> Security {
@@ -241,7 +244,7 @@ async fn others_can_reach_a_service_only_if_something_protects_it() {
     let everywhere = "0.0.0.0:0".parse().expect("an address");
     let refused = serve::listen(everywhere, &open(&SecurityArgs::default())).await.expect_err("should be refused");
     assert!(matches!(refused, ServeError::Unprotected { .. }), "{refused}");
-    error_texts::check("serve/unprotected", &refused.to_string());
+    error_texts::check("serve/unprotected", refused);
     serve::listen("127.0.0.1:0".parse().expect("an address"), &open(&SecurityArgs::default()))
         .await
         .expect("ours alone");
@@ -318,7 +321,7 @@ async fn one_call_too_many_is_refused_at_once_with_when_to_come_again() {
     let (mut call, status) = occupied(&service, &channel).await;
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
-    error_texts::check("serve/overloaded", status.message());
+    error_texts::check("serve/OVERLOADED", status.message());
     assert!(status.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
     let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
     health.expect("health checks need no permit");
@@ -414,7 +417,7 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
         GenerationArgs { generate_cert: None, generate_key: None, ..known },
     ];
     for args in unknown {
-        let failure = failed(&run_task(args.clone()).await.expect_err("should be refused"));
+        let failure = failed(&run_task(args.clone()).await.expect_err("the generation service rejects the call"));
         assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"), "{args:?}");
     }
 }
@@ -464,5 +467,5 @@ fn programs_refuse_to_be_reached_by_others_unprotected() {
     let ended = render.args(["serve", "--listen", "0.0.0.0:0", "--models"]).arg::<&Path>(&model.path()).output();
     let ended = ended.expect("it starts");
     assert!(!ended.status.success());
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("--insecure"));
+    error_texts::check("serve/unprotected-program", String::from_utf8_lossy(&ended.stderr));
 }

@@ -48,7 +48,7 @@ async fn lives_on(channel: Channel) {
 /// Compares the message of a failure with the golden one of its reason.
 #[track_caller]
 fn check_text(status: &Status, reason: &str) {
-    error_texts::check(&format!("serve/{}", reason.to_lowercase().replace('_', "-")), status.message());
+    error_texts::check(&format!("serve/{reason}"), status.message());
 }
 
 async fn is_refused(method: &'static str, text: Vec<u8>, code: Code, reason: &str) {

@@ -168,7 +168,7 @@ fn only_the_start_of_a_text_has_a_space_before_it() {
 fn the_error_of_a_wrong_literal_range_names_the_range_and_the_length() {
     let options = EncodeOptions { literal: &[3..4], ..EncodeOptions::default() };
     let error = File::new().tokenizer().encode_with("é", &options).expect_err("not a range of the text");
-    error_texts::check("tokenizer/literal", &error.to_string());
+    error_texts::check("tokenizer/literal", error);
 }
 
 fn template(parts: &[&str]) -> Value {

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use serde_json::Value;
 use tandem_model_files::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
 use tandem_tests::repository;
 use tandem_tests::sentencepiece::*;
@@ -291,6 +292,7 @@ fn tokens_that_are_made_of_each_other_are_bounded_in_time_and_memory() {
     assert_eq!(built(&runs(64).file()).encode(&"a".repeat(63), false).map(|ids| ids.len()).ok(), Some(2));
     let error = Tokenizer::from_gguf(&runs(2000).file().open().expect("a valid file")).expect_err("too many merges");
     assert!(matches!(error, TokenizerError::Merges { .. }), "{error}");
+    error_texts::check("sentencepiece/merges", error);
     let mut long = small();
     long.tokens[6] = "a".repeat(4 << 20);
     long.tokens[7] = "b".repeat(4 << 20);

@@ -67,7 +67,7 @@ fn every_id_of_the_default_model_has_bytes_and_seventeen_are_special() {
 #[test]
 fn an_unknown_id_is_refused_by_number() {
     let error = default_tokenizer().decode(&[1, 49_152], false).expect_err("it is not known");
-    error_texts::check("tokenizer/unknown-id", &error.to_string());
+    error_texts::check("tokenizer/unknown-id", error);
 }
 
 /// Returns the tokenizer part of a GGUF header whose vocabulary has the letters a and b, the space,
@@ -120,6 +120,7 @@ fn a_vocabulary_that_cannot_be_used_is_refused_by_name() {
     refused(&File::new(), "tokenizer/no-model");
     let error = Tokenizer::from_gguf(&header("made-up", MERGES).open().expect("valid")).expect_err("unknown");
     assert!(matches!(&error, TokenizerError::PreTokenizer { found, .. } if found == "made-up"), "{error}");
+    error_texts::check("tokenizer/pre-tokenizer", error);
     refused(&header("gpt-2", &["a b", "b a"]), "tokenizer/merge-result");
     refused(&header("gpt-2", &["ab"]), "tokenizer/merge-form");
     refused(&header("gpt-2", MERGES).u32("tokenizer.ggml.eos_token_id", 9), "tokenizer/eos-id");
@@ -208,16 +209,24 @@ fn tokens_that_the_config_names_are_special() {
 #[test]
 fn a_broken_tokenizer_json_is_an_error() {
     let refused = |json: &[u8]| Tokenizer::from_json(json, &[]).expect_err("it is broken");
-    assert!(matches!(refused(b"{"), TokenizerError::Json { .. }));
     let mut model = bpe(&["a", "b"]);
     model["merges"] = json!(["a b"]);
-    assert!(matches!(refused(&json_tokenizer(model, Value::Null, &[])), TokenizerError::Json { .. }));
-    assert!(matches!(refused(&json_tokenizer(bpe(&["a"]), json!(7), &[])), TokenizerError::Json { .. }));
+    let broken = [
+        refused(b"{"),
+        refused(&json_tokenizer(model, Value::Null, &[])),
+        refused(&json_tokenizer(bpe(&["a"]), json!(7), &[])),
+    ];
+    assert!(broken.iter().all(|error| matches!(error, TokenizerError::Json { .. })), "{broken:?}");
+    error_texts::check_rows("tokenizer/json", broken);
     let words = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
-    assert!(matches!(refused(&json_tokenizer(bpe(&["a"]), words, &[])), TokenizerError::Decoder { .. }));
+    let decoder = refused(&json_tokenizer(bpe(&["a"]), words, &[]));
+    assert!(matches!(decoder, TokenizerError::Decoder { .. }), "{decoder:?}");
+    error_texts::check("tokenizer/decoder", decoder);
     let mut far = bpe(&["a"]);
     far["vocab"]["b"] = json!(u32::MAX);
-    assert!(matches!(refused(&json_tokenizer(far, Value::Null, &[])), TokenizerError::TooLarge { .. }));
+    let large = refused(&json_tokenizer(far, Value::Null, &[]));
+    assert!(matches!(large, TokenizerError::TooLarge { .. }), "{large:?}");
+    error_texts::check("tokenizer/largest-id", large);
 }
 
 #[test]

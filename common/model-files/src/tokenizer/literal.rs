@@ -110,6 +110,7 @@ impl Forbidden {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "the ranges are the elements")]
 mod tests {
     use super::{TokenizerError, pieces};
 
