@@ -15,6 +15,7 @@ mod rendering;
 pub mod safetensors_file;
 pub mod sentencepiece;
 mod services;
+mod terminal;
 mod tiny_model;
 pub mod tokenizers;
 
@@ -26,4 +27,5 @@ pub use rendering::{AdapterRequest, answer};
 pub use services::{
     Running, default_library, render_service, render_service_as, serve_library, serve_library_before, serve_library_on,
 };
+pub use terminal::Terminal;
 pub use tiny_model::{ModelFolder, byte_tokenizer};
