@@ -109,7 +109,7 @@ async fn commands_change_the_conversation() {
     say(&mut terminal, "two", "answer 2");
     let system = pair("system", "Be brief.");
     let first = [pair("user", "one"), pair("assistant", "answer 1"), pair("user", "two")];
-    let expected = [&[system.clone()], first.as_slice()].concat();
+    let expected = [std::slice::from_ref(&system), first.as_slice()].concat();
     assert_eq!(fake.last(), expected);
 
     say(&mut terminal, "/regen", "answer 3");

@@ -49,7 +49,7 @@ impl State {
 
     fn keep(&self, model: &Path) -> (bool, String, String) {
         let (gen_svc, render_svc) = (self.gen_svc(), binary("render-svc"));
-        let path = |path: &'_ Path| path.to_str().expect("UTF-8").to_owned();
+        let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let (gen_svc, render_svc, model) = (path(&gen_svc), path(&render_svc), path(model));
         self.run(&["--gen-svc", &gen_svc, "--render-svc", &render_svc, "--default-model", &model, "--keep"])
     }
