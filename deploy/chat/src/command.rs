@@ -18,7 +18,7 @@ Keys:
 A paste is one message, however long. A long one is shown as [paste 1: …] and sent as a whole.
 ";
 
-/// A line of the user.
+/// A line of the user. `/exit` is not here: it also ends a chat without a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Message(String),
@@ -27,7 +27,6 @@ pub(crate) enum Command {
     System(Option<String>),
     Regenerate,
     Help,
-    Exit,
     Unknown(String),
 }
 
@@ -47,7 +46,6 @@ impl Command {
             ("system", text) => Self::System(Some(if text == "\"\"" { String::new() } else { text.to_owned() })),
             ("regen", "") => Self::Regenerate,
             ("help", _) => Self::Help,
-            ("exit", "") => Self::Exit,
             _ => Self::Unknown(format!("/{name}")),
         }
     }

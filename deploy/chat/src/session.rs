@@ -109,7 +109,6 @@ impl Session {
                 "there is no command {name}; there are /new, /system, /regen, /help and /exit. To send the message, \
                  type the slash twice: /{name}"
             ),
-            Command::Exit => return Ok(Some(End::Done)),
         }
         Ok(None)
     }
