@@ -117,7 +117,8 @@ impl Check {
         let Some(name) = &self.server_name else { return Ok(self.address.clone()) };
         let scheme = self.address.scheme_str().unwrap_or("https");
         let named = format!("{scheme}://{name}:{}", self.address.port_u16().unwrap_or_default());
-        let failed = |error: http::uri::InvalidUri| CheckError::Connect { address: self.address.clone(), cause: chain(&error) };
+        let failed =
+            |error: http::uri::InvalidUri| CheckError::Connect { address: self.address.clone(), cause: chain(&error) };
         named.parse().map_err(failed)
     }
 

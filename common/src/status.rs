@@ -6,7 +6,6 @@ mod errors_page;
 mod reason;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -34,7 +33,6 @@ pub struct Failure {
     /// True if the field is not put before the message.
     is_standalone: bool,
     line: Option<u32>,
-    retry_after: Option<Duration>,
     resource: Option<(&'static str, String)>,
 }
 
@@ -50,7 +48,6 @@ impl Failure {
             field: None,
             is_standalone: false,
             line: None,
-            retry_after: None,
             resource: None,
         }
     }
@@ -90,13 +87,6 @@ impl Failure {
     #[must_use]
     pub fn with_template_line(self, line: u32) -> Self {
         Self { line: Some(line), ..self }
-    }
-
-    /// Adds RetryInfo: the delay before the caller's next attempt.
-    #[must_use]
-    pub fn retry_after(mut self, delay: Duration) -> Self {
-        self.retry_after = Some(delay);
-        self
     }
 
     /// Returns the gRPC code.
@@ -153,7 +143,7 @@ impl From<Failure> for Status {
         if let Some(field) = &failure.field {
             details.add_bad_request_violation(field, &failure.message);
         }
-        if let Some(delay) = failure.retry_after {
+        if let Some(delay) = failure.reason.retry_delay() {
             details.set_retry_info(Some(delay));
         }
         if let Some((kind, name)) = &failure.resource {

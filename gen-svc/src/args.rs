@@ -172,7 +172,7 @@ pub struct EngineArgs {
         value_name = "TOKENS"
     )]
     pub prefill_chunk: usize,
-    /// Seconds after which a request is cancelled whose caller reads nothing.
+    /// Seconds without a read by the caller after which a request is cancelled.
     #[arg(
         long,
         env = "TANDEM_READER_PATIENCE_SECONDS",

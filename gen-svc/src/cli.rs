@@ -1,6 +1,7 @@
 //! `gen-svc generate`: runs requests from a file or standard input, without a server.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
 use std::path::Path;
@@ -92,20 +93,19 @@ fn write_next(running: &mut VecDeque<ScopedJoinHandle<'_, Value>>, output: &mut 
 }
 
 fn answer_line(engine: &Engine, line: &[u8]) -> Value {
-    match answer(engine, line, |_| Ok(())) {
+    match answer(engine, line, |_| Ok::<_, Infallible>(())) {
         Ok(output) => output.to_json(),
         Err(Interrupted::Failed(error)) => json::failure(&error),
-        Err(Interrupted::Output(_)) => unreachable!("the text is not written"),
     }
 }
 
-/// Why a request has no complete output.
-enum Interrupted {
+/// Why a request has no complete output. `E` is the error of writing its text.
+enum Interrupted<E> {
     Failed(Error),
-    Output(io::Error),
+    Output(E),
 }
 
-impl From<Error> for Interrupted {
+impl<E> From<Error> for Interrupted<E> {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -120,14 +120,21 @@ struct Output {
 }
 
 /// Runs one request, and passes its text to `write` during generation.
-fn answer(engine: &Engine, request: &[u8], write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
+fn answer<E>(
+    engine: &Engine,
+    request: &[u8],
+    write: impl FnMut(&str) -> Result<(), E>,
+) -> Result<Output, Interrupted<E>> {
     let returns = Returns { token_ids: true, ..Returns::default() };
     let request = GenerateRequest { returns, ..json::request(request)? };
     let prepared = request.prepare(engine.model())?;
     collect(engine.submit(prepared, None)?, write)
 }
 
-fn collect(mut events: Receiver<Event>, mut write: impl FnMut(&str) -> io::Result<()>) -> Result<Output, Interrupted> {
+fn collect<E>(
+    mut events: Receiver<Event>,
+    mut write: impl FnMut(&str) -> Result<(), E>,
+) -> Result<Output, Interrupted<E>> {
     let (mut token_ids, mut text, mut reason) = (Vec::new(), String::new(), FinishReason::Error);
     loop {
         let delta = match events.blocking_recv() {

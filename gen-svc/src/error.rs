@@ -1,19 +1,16 @@
 //! The errors of this service, and the failure that a caller sees for each.
 
-use std::time::Duration;
+mod config;
 
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_model_files::artifacts::ArtifactsError;
-use tandem_model_files::artifacts::gguf::GgufError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
+use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
 use tch::TchError;
 use tonic::{Code, Status};
 
-use crate::models::config::ConfigError;
-
-/// The delay after which a rejected caller should retry.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
+pub use config::ConfigError;
 
 /// An error of this service. Callers see the first group, operators the second, when a model is
 /// loaded.
@@ -215,8 +212,8 @@ pub enum Error {
         /// The bytes of one block.
         least: u64,
     },
-    /// The engine's thread could not be started.
-    #[error("engine thread cannot be started")]
+    /// The engine's thread, or the thread that compiles a grammar, could not be started.
+    #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
 }
 
@@ -273,11 +270,6 @@ impl Error {
                 Failure::new(reason, self.to_string()).with_field(*field)
             }
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
-            Self::QueueFull { .. }
-            | Self::GrammarQueueFull { .. }
-            | Self::Loading
-            | Self::Draining
-            | Self::LoadCancelled => Failure::new(reason, self.to_string()).retry_after(RETRY_DELAY),
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),
             _ => Failure::new(reason, self.to_string()),
         }

@@ -1,20 +1,18 @@
 //! GenerateService: converts a call to a request, and its events to responses.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::serve;
-use tandem_common::telemetry::Span;
 use tokio::sync::mpsc::Receiver;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::engine::{Engine, Event};
-use crate::error::Error;
+use crate::executor;
 use crate::request::GenerateRequest;
 
 pub mod control;
@@ -40,22 +38,8 @@ impl GenerateService for Service {
     async fn generate(&self, request: Request<pb::GenerateRequest>) -> Result<Response<Responses>, Status> {
         let deadline = serve::deadline(request.metadata());
         let request = GenerateRequest::try_from(request.into_inner())?;
-        let engine = self.engine.clone();
-        let slot = engine.reserve()?;
-        let span = Span::current();
-        let is_short = request.is_short();
-        let submit = move || {
-            let _entered = span.enter();
-            let prepared = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
-            engine.submit_to(slot, prepared, deadline)
-        };
-        let events = if is_short {
-            catch_unwind(AssertUnwindSafe(submit)).map_err(|_| Error::EngineFailed)?
-        } else {
-            // A long preparation would delay the other calls of an async thread.
-            tokio::task::spawn_blocking(submit).await.map_err(|_| Error::EngineFailed)?
-        };
-        Ok(Response::new(Responses::new(events?, self.engine.clone())))
+        let events = executor::submit(&self.engine, request, deadline).await?;
+        Ok(Response::new(Responses::new(events, self.engine.clone())))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {

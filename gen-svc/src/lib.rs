@@ -6,6 +6,7 @@ pub mod cli;
 pub mod command;
 pub mod engine;
 pub mod error;
+mod executor;
 pub mod grammar;
 pub mod grpc;
 pub mod lifecycle;

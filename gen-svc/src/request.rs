@@ -26,17 +26,17 @@ pub use output_spec::{OutputSpec, SpecialTokenClass};
 pub use stop::StopOptions;
 
 const MAX_OUTPUTS: u32 = 16;
-const MAX_BIASED: usize = 1024;
+const MAX_BIASED_TOKENS: usize = 1024;
 const MAX_LOGPROBS: u32 = 20;
 const MAX_SALT_BYTES: usize = 1024;
 /// Bytes of a text, and ids of a prompt or of classes, that are prepared in a fraction of a
 /// millisecond.
-const SHORT_TEXT: usize = 4 << 10;
-const SHORT_IDS: usize = 4 << 10;
+const MAX_SHORT_TEXT_BYTES: usize = 4 << 10;
+const MAX_SHORT_TOKEN_IDS: usize = 4 << 10;
 /// Bytes of all stop strings in the request, and in the output spec.
-const SHORT_STOPS: usize = 1 << 10;
+const MAX_SHORT_STOP_BYTES: usize = 1 << 10;
 /// Ids that end an output.
-const SHORT_ENDS: usize = 64;
+const MAX_SHORT_END_IDS: usize = 64;
 
 /// A generation request, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -194,19 +194,19 @@ impl GenerateRequest {
     #[must_use]
     pub fn is_short(&self) -> bool {
         let is_short_prompt = match &self.input {
-            Input::Text(text) => text.len() <= SHORT_TEXT,
-            Input::TokenIds(ids) => ids.len() <= SHORT_IDS,
+            Input::Text(text) => text.len() <= MAX_SHORT_TEXT_BYTES,
+            Input::TokenIds(ids) => ids.len() <= MAX_SHORT_TOKEN_IDS,
             Input::HfMessages => true,
         };
         let has_little_to_end = |strings: &[String], ids: &[u32]| {
-            strings.iter().map(String::len).sum::<usize>() <= SHORT_STOPS && ids.len() <= SHORT_ENDS
+            strings.iter().map(String::len).sum::<usize>() <= MAX_SHORT_STOP_BYTES && ids.len() <= MAX_SHORT_END_IDS
         };
         is_short_prompt
             && self.grammar.is_none()
             && self.resume.is_none()
             && has_little_to_end(&self.stop.stop_strings, &self.stop.stop_token_ids)
             && has_little_to_end(&self.output_spec.stop_strings, &self.output_spec.eos_token_ids)
-            && self.output_spec.special_ids() <= SHORT_IDS
+            && self.output_spec.special_ids() <= MAX_SHORT_TOKEN_IDS
     }
 
     /// Returns the number of ids in the input that were generated.
@@ -257,7 +257,7 @@ fn check_sampling(sampling: &SamplingOptions, vocabulary: usize) -> Result<(), E
     sampling.check_ranges()?;
     check_between("sampling.n", sampling.n.unwrap_or(1), 1, MAX_OUTPUTS)?;
     let field = "sampling.logit_bias";
-    check_count(field, sampling.logit_bias.len(), MAX_BIASED)?;
+    check_count(field, sampling.logit_bias.len(), MAX_BIASED_TOKENS)?;
     for &(id, bias) in &sampling.logit_bias {
         let entry = format!("{field}[{id}]");
         check((id as usize) < vocabulary, &entry, || format!("must name a token below {vocabulary}"))?;

@@ -1,5 +1,5 @@
-//! What an adapter is: the rule that selects it for a model, the facts about its prompts, and the
-//! function that renders them.
+//! The type of an adapter: the rule that selects it for a model, the facts about its prompts, and
+//! the function that renders them.
 
 use tandem_template::{ArgumentsShape, LocalTime, Taint};
 
@@ -153,7 +153,9 @@ pub struct Input<'a> {
     pub add_generation_prompt: bool,
     /// True if the last message has no end of turn, so that the model continues it.
     pub continue_final_message: bool,
-    /// The chat template to render with. None selects the model's default for the conversation.
+    /// The chat template to render with, chosen once per request. None for an adapter that renders
+    /// without one; `tokenizer-template` then renders with the model's default for the
+    /// conversation.
     pub template: Option<&'a NamedTemplate>,
     /// The JSON shape of the request's conversation.
     pub dialect: Dialect,
@@ -161,9 +163,9 @@ pub struct Input<'a> {
     pub now: LocalTime,
     /// Limits of the rendering.
     pub limits: Limits,
-    /// The taint of the conversation's letters, if they are tainted. An adapter must treat tainted
-    /// and untainted letters alike.
-    pub marks: Option<Taint>,
+    /// The taint of the conversation's text, if it is tainted. An adapter must treat tainted and
+    /// untainted text alike.
+    pub taint: Option<Taint>,
 }
 
 /// The output of an adapter.

@@ -112,19 +112,21 @@ pub struct GenerationArgs {
     #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = DEFAULT_PATIENCE_SECONDS, value_name = "SECONDS")]
     pub generate_patience_seconds: u64,
 
-    /// Who signs its certificate, PEM. Needed for https.
+    /// PEM file of the authorities that sign the generation service's certificate. Required for
+    /// https.
     #[arg(long, env = "TANDEM_GENERATE_CA", value_name = "FILE", requires = "generate")]
     pub generate_ca: Option<PathBuf>,
 
-    /// The certificate to show it, PEM, if it asks for one.
+    /// PEM file of the client certificate for the generation service.
     #[arg(long, env = "TANDEM_GENERATE_CERT", value_name = "FILE", requires = "generate_key")]
     pub generate_cert: Option<PathBuf>,
 
-    /// The certificate's key, PEM.
+    /// PEM file of the client certificate's key.
     #[arg(long, env = "TANDEM_GENERATE_KEY", value_name = "FILE", requires = "generate_cert")]
     pub generate_key: Option<PathBuf>,
 
-    /// The bearer token to send it: the first in the file, which is read again when it changes.
+    /// File with the bearer token for the generation service; its first token is used. Reloaded when
+    /// it changes.
     #[arg(long, env = "TANDEM_GENERATE_TOKEN_FILE", value_name = "FILE", requires = "generate")]
     pub generate_token_file: Option<PathBuf>,
 }
@@ -170,7 +172,7 @@ pub struct LimitArgs {
 
     /// Maximum bytes of values that a chat template holds at once. Every byte of the conversation
     /// adds 8. With LITERAL control tokens a conversation may be rendered a second time, with four
-    /// bytes per letter.
+    /// bytes per character.
     #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Limits::DEFAULT.max_template_bytes, value_name = "BYTES")]
     pub max_template_bytes: u64,
 

@@ -12,7 +12,8 @@ mod table;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tandem_common::status::chain;
 
 use self::config::Config;
@@ -33,7 +34,7 @@ pub use table::{CatalogEntry, ModelTable};
 pub struct ModelCatalog {
     sources: Sources,
     registry: Registry,
-    table: RwLock<Arc<ModelTable>>,
+    table: ArcSwap<ModelTable>,
     /// Serializes reloads.
     reloading: Mutex<()>,
 }
@@ -58,7 +59,7 @@ impl ModelCatalog {
     /// # Errors
     /// A source cannot be read, two models have the same id, or no model can be loaded.
     pub fn open(sources: Sources, registry: Registry) -> Result<Self, CatalogError> {
-        let catalog = Self { sources, registry, table: RwLock::default(), reloading: Mutex::default() };
+        let catalog = Self { sources, registry, table: ArcSwap::default(), reloading: Mutex::default() };
         catalog.reload()?;
         match catalog.models().entries().map(|(_, entry)| &entry.model).min_by_key(|model| model.is_err()) {
             Some(Err(problem)) => Err(CatalogError::NoneLoaded(Arc::clone(problem))),
@@ -72,7 +73,7 @@ impl ModelCatalog {
     /// Returns the current table of models.
     #[must_use]
     pub fn models(&self) -> Arc<ModelTable> {
-        Arc::clone(&self.table.read())
+        self.table.load_full()
     }
 
     /// Returns the adapters.
@@ -89,7 +90,7 @@ impl ModelCatalog {
     pub fn reload(&self) -> Result<ReloadOutcome, CatalogError> {
         let _one = self.reloading.lock();
         let (table, outcome) = self.reloaded(&self.models())?;
-        *self.table.write() = Arc::new(table);
+        self.table.store(Arc::new(table));
         Ok(outcome)
     }
 

@@ -1,17 +1,17 @@
 //! Finds the control tokens of a prompt that come from caller text, so that they are tokenized as
-//! letters.
+//! text.
 //!
 //! The prompt alone does not contain the origin of its text. The conversation is therefore rendered
-//! a second time with marks on its letters, which rendering propagates without interpreting them.
-//! Without its marks, the second rendering must equal the prompt; otherwise the request fails. A
-//! control token comes from the caller if any of its letters is marked, however the text was cut,
-//! joined or rewritten.
+//! a second time with tainted characters, which rendering propagates without interpreting them.
+//! Without the taint, the second rendering must equal the prompt; otherwise the request fails. A
+//! control token comes from the caller if any of its characters is tainted, however the text was
+//! cut, joined or rewritten.
 //!
-//! The names that an adapter's code compares with stay unmarked ([`KnownNames`]). Numbers cannot be
-//! marked: a control token that a format makes of digits is the format's own.
+//! The names that an adapter's code compares with stay untainted ([`KnownNames`]). Numbers cannot be
+//! tainted: a control token that a format makes of digits is the format's own.
 //!
-//! `sanitize_control_tokens` of transformers differs in three ways. Its prompt is the marked
-//! rendering, so marks that a template separates from their token remain in it. It marks only
+//! `sanitize_control_tokens` of transformers differs in three ways. Its prompt is the rendering
+//! with marks, so marks that a template separates from their token remain in it. It marks only
 //! control tokens that are complete in one text. It does not mark the keys of objects.
 
 use std::ops::Range;
@@ -107,7 +107,7 @@ impl ControlTokenFinder {
     /// names.
     ///
     /// # Errors
-    /// [`Error::ControlTokensUnclear`], or a limit of templates, which marked letters reach
+    /// [`Error::ControlTokensUnclear`], or a limit of templates, which tainted text reaches
     /// earlier.
     pub fn users(
         &self,
@@ -120,17 +120,17 @@ impl ControlTokenFinder {
         if found.is_empty() {
             return Ok(found);
         }
-        let marks = unused_marks(conversation).ok_or(Error::ControlTokensUnclear)?;
-        let marking = Marking { marks, names: *known_names };
-        let rendered = render(&marking.conversation(conversation), marks).map_err(|error| match error {
+        let taint = unused_taint(conversation).ok_or(Error::ControlTokensUnclear)?;
+        let tainter = Tainter { taint, names: *known_names };
+        let rendered = render(&tainter.conversation(conversation), taint).map_err(|error| match error {
             Error::Template(RenderError::Limit { .. }) => error,
             _ => Error::ControlTokensUnclear,
         })?;
-        let unmarked = Unmarked::of(&rendered, marks);
-        if unmarked.text != prompt {
+        let stripped = Stripped::of(&rendered, taint);
+        if stripped.text != prompt {
             return Err(Error::ControlTokensUnclear);
         }
-        found.retain(|range| unmarked.is_users(range));
+        found.retain(|range| stripped.is_users(range));
         Ok(found)
     }
 }
@@ -146,15 +146,15 @@ fn is_html(text: &str) -> bool {
     element.is_some_and(|element| HTML.contains(&element))
 }
 
-/// Taint the letters of a conversation.
+/// Taints the text of a conversation.
 #[derive(Debug, Clone, Copy)]
-struct Marking {
-    marks: Taint,
+struct Tainter {
+    taint: Taint,
     /// The names that stay as they are.
     names: KnownNames,
 }
 
-impl Marking {
+impl Tainter {
     fn conversation(self, conversation: &Conversation) -> Conversation {
         let Conversation { messages, tools, documents, template_args } = conversation;
         let within = self.within();
@@ -166,12 +166,12 @@ impl Marking {
         }
     }
 
-    /// Returns the marking of nested objects.
+    /// Returns the tainter of nested objects.
     fn within(self) -> Self {
         Self { names: KnownNames { fields: self.names.nested_fields, ..self.names }, ..self }
     }
 
-    /// Taint a message. Its blocks are marked as messages are.
+    /// Taints a message. Its blocks are tainted as messages are.
     fn message(self, message: &Value) -> Value {
         let Value::Object(fields) = message else { return self.value(message) };
         let field = |(key, value): (&String, &Value)| match value {
@@ -185,7 +185,7 @@ impl Marking {
 
     fn value(self, value: &Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.marks.taint_text(text)),
+            Value::String(text) => Value::String(self.taint.taint_text(text)),
             Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
             Value::Object(object) => Value::Object(self.object(object)),
             other => other.clone(),
@@ -198,7 +198,7 @@ impl Marking {
 
     fn field(self, key: &str, value: &Value) -> (String, Value) {
         if !is_in(self.names.fields, key) {
-            return (self.marks.taint_text(key), self.within().value(value));
+            return (self.taint.taint_text(key), self.within().value(value));
         }
         let is_usual = match (key, value.as_str()) {
             ("role", Some(role)) => is_in(self.names.roles, role),
@@ -213,46 +213,46 @@ fn is_in(lists: NameLists, name: &str) -> bool {
     lists.iter().any(|list| list.contains(&name))
 }
 
-/// A rendering without its marks.
+/// A rendering without its taint.
 #[derive(Debug, Default)]
-struct Unmarked {
+struct Stripped {
     text: String,
-    /// The parts with marked letters, in order.
+    /// The tainted parts, in order.
     parts: Vec<Range<usize>>,
 }
 
-impl Unmarked {
-    fn of(rendered: &str, marks: Taint) -> Self {
-        let mut unmarked = Self::default();
-        for (is_marked, stretch) in marks.runs(rendered) {
-            let start = unmarked.text.len();
-            unmarked.text.push_str(&marks.strip(stretch));
-            if is_marked {
-                unmarked.parts.push(start..unmarked.text.len());
+impl Stripped {
+    fn of(rendered: &str, taint: Taint) -> Self {
+        let mut stripped = Self::default();
+        for (is_tainted, run) in taint.runs(rendered) {
+            let start = stripped.text.len();
+            stripped.text.push_str(&taint.strip(run));
+            if is_tainted {
+                stripped.parts.push(start..stripped.text.len());
             }
         }
-        unmarked
+        stripped
     }
 
-    /// Returns true if letters of the control token at `range` were marked.
+    /// Returns true if characters of the control token at `range` were tainted.
     fn is_users(&self, range: &Range<usize>) -> bool {
         let next = self.parts.partition_point(|part| part.end <= range.start);
         self.parts.get(next).is_some_and(|part| part.start < range.end)
     }
 }
 
-/// Returns marks whose marked letters do not occur in the conversation.
-fn unused_marks(conversation: &Conversation) -> Option<Taint> {
+/// Returns a taint whose characters do not occur in the conversation.
+fn unused_taint(conversation: &Conversation) -> Option<Taint> {
     let Conversation { messages, tools, documents, template_args } = conversation;
     let values = || messages.iter().chain(tools).chain(documents).chain(template_args.values());
-    Taint::ALL.into_iter().find(|&marks| !values().any(|value| are_in(marks, value)))
+    Taint::ALL.into_iter().find(|&taint| !values().any(|value| occurs_in(taint, value)))
 }
 
-fn are_in(marks: Taint, value: &Value) -> bool {
+fn occurs_in(taint: Taint, value: &Value) -> bool {
     match value {
-        Value::String(text) => marks.is_in(text),
-        Value::Array(items) => items.iter().any(|item| are_in(marks, item)),
-        Value::Object(object) => object.iter().any(|(key, value)| marks.is_in(key) || are_in(marks, value)),
+        Value::String(text) => taint.is_in(text),
+        Value::Array(items) => items.iter().any(|item| occurs_in(taint, item)),
+        Value::Object(object) => object.iter().any(|(key, value)| taint.is_in(key) || occurs_in(taint, value)),
         _ => false,
     }
 }

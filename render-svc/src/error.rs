@@ -76,8 +76,8 @@ pub enum Error {
     /// them come from the caller. The tainted conversation renders to another prompt or fails, or
     /// the conversation contains tainted characters of every taint.
     #[error(
-        "cannot determine which control tokens of the prompt come from the conversation: it renders differently with its \
-         letters marked"
+        "cannot determine which control tokens of the prompt come from the conversation: it renders differently with \
+         tainted text"
     )]
     ControlTokensUnclear,
     /// The results of a batch need too much memory.
@@ -198,9 +198,7 @@ impl From<&Error> for Failure {
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
-            Error::GenerationUnavailable { .. } => {
-                Failure::new(Reason::GenerationUnavailable, message).retry_after(std::time::Duration::from_secs(1))
-            }
+            Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).with_context("messages"),
             Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).with_field("conversation"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),

@@ -36,6 +36,9 @@ const MAX_LOGGED_WARNINGS: usize = 8;
 /// Maximum logged bytes of a warning's path, which can contain names from the caller.
 const MAX_LOGGED_PATH_BYTES: usize = 256;
 
+/// Maximum size in bytes of a request that is expected to render in a fraction of a millisecond.
+const MAX_SHORT_REQUEST_BYTES: usize = 4 << 10;
+
 /// The expected cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
@@ -43,6 +46,15 @@ pub enum Cost {
     Short,
     /// Unknown.
     Long,
+}
+
+impl Cost {
+    /// Returns the expected cost of rendering and tokenizing a request with an encoded message of
+    /// this size. `is_plain`: neither offsets nor LITERAL control tokens are requested.
+    #[must_use]
+    pub fn of(message_bytes: usize, is_plain: bool) -> Self {
+        if is_plain && message_bytes <= MAX_SHORT_REQUEST_BYTES { Self::Short } else { Self::Long }
+    }
 }
 
 /// Renders, tokenizes and compiles for every transport.

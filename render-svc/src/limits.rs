@@ -10,8 +10,8 @@ use tandem_common::status::Reason;
 use crate::conversation::media::{Media, MediaKind, Source};
 use crate::conversation::{Conversation, Invalid, blocks, is_image};
 
-/// Letters of base64 at the start of an image in which its size is searched; a multiple of four.
-const HEADER_LETTERS: usize = 1 << 20;
+/// Characters of base64 at the start of an image in which its size is searched; a multiple of four.
+const HEADER_CHARS: usize = 1 << 20;
 
 /// The limits of one conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +58,10 @@ impl Limits {
         }
     }
 
-    /// Returns the limits of a chat template. Letters with marks take more bytes.
+    /// Returns the limits of a chat template. Tainted characters take more bytes.
     #[must_use]
-    pub fn template(&self, has_marks: bool) -> tandem_template::Limits {
-        let widest = if has_marks { char::MAX.len_utf8() as u64 } else { 1 };
+    pub fn template(&self, has_taint: bool) -> tandem_template::Limits {
+        let widest = if has_taint { char::MAX.len_utf8() as u64 } else { 1 };
         tandem_template::Limits {
             steps: self.max_template_steps,
             bytes: self.max_template_bytes,
@@ -114,10 +114,10 @@ impl Limits {
 /// contains them.
 fn size(image: &Value) -> Option<[u64; 2]> {
     let Source::Base64(base64) = Media::read(image, MediaKind::Image).ok()?.source else { return None };
-    let letters = base64.bytes().filter(|letter| !letter.is_ascii_whitespace());
-    let mut letters: Vec<u8> = letters.take(HEADER_LETTERS).collect();
-    letters.truncate(letters.len() / 4 * 4);
-    let header = STANDARD.decode(letters).ok()?;
+    let chars = base64.bytes().filter(|char| !char.is_ascii_whitespace());
+    let mut chars: Vec<u8> = chars.take(HEADER_CHARS).collect();
+    chars.truncate(chars.len() / 4 * 4);
+    let header = STANDARD.decode(chars).ok()?;
     let size = imagesize::reader_size(Cursor::new(&header)).ok()?;
     let [width, height] = [size.width as u64, size.height as u64];
     // A bitmap that is stored from the top down has a negative height.

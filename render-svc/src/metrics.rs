@@ -27,13 +27,13 @@ impl Default for RenderMetrics {
         let stages = meter()
             .f64_histogram("tandem.render.duration")
             .with_unit("s")
-            .with_description("How long a stage took: the wait for a core, the rendering, the tokenizing.")
+            .with_description("Duration of a stage: the wait for a core, the rendering, the tokenizing.")
             .with_boundaries(BOUNDS_SECONDS.to_vec())
             .build();
         let warnings = meter()
             .u64_counter("tandem.render.warnings")
             .with_unit("{warning}")
-            .with_description("Warnings that renderings came with, by code.")
+            .with_description("Warnings of renderings, by code.")
             .build();
         Self { stages, warnings }
     }

@@ -29,13 +29,11 @@ pub struct Model {
     pub artifacts: Artifacts,
     /// Its chat templates, compiled; empty if one of them does not compile.
     pub templates: Templates,
-    /// The template that does not compile, if any.
-    pub template_error: Option<LoadError>,
     /// Named special tokens and their text, as templates see them.
     pub special_tokens: Object,
     /// Its tokenizer, or the reason why it has none. Rendering needs none.
     pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
-    /// What its template supports.
+    /// The features that its template supports.
     pub capabilities: Capabilities,
     /// The last two parts of its path, as given and with links followed.
     repositories: Vec<String>,
@@ -88,15 +86,20 @@ impl Model {
     /// # Errors
     /// Its files cannot be read.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        Self::load_as(path, ModelIds::default(), None)
+        Self::load_as(path, ModelIds::default(), None).map(|(model, _)| model)
     }
 
     /// Loads the model at `path` with the given id and capabilities. The default id is the file's
-    /// name without `.gguf`, or the folder's name. By default capabilities are inferred.
+    /// name without `.gguf`, or the folder's name. By default capabilities are inferred. Also
+    /// returns the error of a template that does not compile, since some adapters read none.
     ///
     /// # Errors
     /// Its files cannot be read.
-    pub fn load_as(path: &Path, ids: ModelIds, capabilities: Option<Capabilities>) -> Result<Self, LoadError> {
+    pub fn load_as(
+        path: &Path,
+        ids: ModelIds,
+        capabilities: Option<Capabilities>,
+    ) -> Result<(Self, Option<LoadError>), LoadError> {
         let artifacts = Artifacts::load(path)?;
         let failed = |(name, source)| LoadError::Template { path: path.to_owned(), name, source };
         let (templates, template_error) = match Templates::compile(&artifacts) {
@@ -106,7 +109,7 @@ impl Model {
         let named = artifacts.special_tokens.named.iter();
         let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
         let inferred = || inferred_capabilities(&artifacts, &templates, &special_tokens);
-        Ok(Self {
+        let model = Self {
             generation_ids: ids.generation_ids(path),
             id: ids.id.unwrap_or_else(|| default_id(path)),
             capabilities: capabilities.unwrap_or_else(inferred),
@@ -114,9 +117,9 @@ impl Model {
             repositories: repositories(&artifacts.path),
             artifacts,
             templates,
-            template_error,
             special_tokens,
-        })
+        };
+        Ok((model, template_error))
     }
 
     /// Returns the model's tokenizer.

@@ -71,7 +71,7 @@ pub fn for_hf(
     rewritten(conversation, options, resolved, Blocks::Kept)
 }
 
-/// What becomes of lists that contain only text blocks.
+/// The treatment of lists that contain only text blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Blocks {
     Joined,

@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
-use tandem_model_files::tokenizer::{Around, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding};
 use tandem_template::taint::TaintScope;
 
 use crate::adapter::{AdapterOutput, Attachment, Input};
@@ -105,7 +105,7 @@ fn render_prompt(
         dialect: options.dialect,
         now: options.now,
         limits: *limits,
-        marks: None,
+        taint: None,
     };
     let output = run_adapter(resolved, &input).map_err(|error| origins.error(error))?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
@@ -148,9 +148,9 @@ fn users_control_tokens(
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
     let adapter = resolved.adapter();
-    let again = |conversation: &Conversation, marks| {
-        let _scope = TaintScope::start(Some(marks));
-        let output = (adapter.render)(resolved.model, &Input { conversation, marks: Some(marks), ..*input })?;
+    let again = |conversation: &Conversation, taint| {
+        let _scope = TaintScope::start(Some(taint));
+        let output = (adapter.render)(resolved.model, &Input { conversation, taint: Some(taint), ..*input })?;
         Ok(output.prompt)
     };
     let finder = resolved.adapter.format.control_tokens()?;
@@ -163,8 +163,8 @@ fn tokenize(
     literal: &[Range<usize>],
     offsets: bool,
 ) -> Result<Encoding, Error> {
-    let around = if resolved.adapter().leaves_bos_to_tokenizer { Around::Before } else { Around::Nothing };
-    let options = EncodeOptions { around, literal, offsets };
+    let affixes = if resolved.adapter().leaves_bos_to_tokenizer { AffixPolicy::Leading } else { AffixPolicy::None };
+    let options = EncodeOptions { affixes, literal, offsets };
     let encode = || Ok(resolved.model.tokenizer()?.encode_with(text, &options)?);
     Span::current().part("tokenize", || []).in_scope(encode)
 }

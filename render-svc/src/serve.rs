@@ -46,9 +46,10 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let availability = generation.as_ref().map(GenerationClient::availability);
     let runner = TaskRunner::new(generation);
     let health = Health::new(SERVICE_NAMES);
-    let (sources, later) = (args.sources.into(), DeferredRoutes::default());
+    let (sources, deferred) = (args.sources.into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
-    let mut serving = pin!(serve(SecureListener { listener, security }, &args.serve, health.clone(), Arc::clone(&later), shutdown));
+    let listener = SecureListener { listener, security };
+    let mut serving = pin!(serve(listener, &args.serve, health.clone(), Arc::clone(&deferred), shutdown));
     let catalog = tokio::select! {
         ended = &mut serving => return Ok(ended?),
         loaded = loading => Arc::new(loaded??),
@@ -56,7 +57,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
     let reports = tokio::spawn(report_availability(health, availability, Arc::clone(&catalog)));
     // The routes are set only here, so that setting them cannot fail.
-    let _ = later.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
+    let _ = deferred.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
     writeln!(stdout, "render-svc listening on {address}")?;
     serving.await?;
     reloads.abort();

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use tandem_model_files::tokenizer::{Around, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding};
 
 use crate::error::Error;
 use crate::job::ControlTokenPolicy;
@@ -33,8 +33,8 @@ pub fn tokenize(model: &Model, job: &TokenizeJob) -> Result<Encoding, Error> {
         ControlTokenPolicy::Literal => slice::from_ref(&whole),
         ControlTokenPolicy::Tokens => &[],
     };
-    let around = if job.add_special_tokens { Around::Both } else { Around::Nothing };
-    let options = EncodeOptions { around, literal, offsets: job.return_offsets };
+    let affixes = if job.add_special_tokens { AffixPolicy::Both } else { AffixPolicy::None };
+    let options = EncodeOptions { affixes, literal, offsets: job.return_offsets };
     Ok(model.tokenizer()?.encode_with(&job.text, &options)?)
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tandem_model_files::artifacts::gguf::{Gguf, GgufError};
+use tandem_model_files::gguf::{Gguf, GgufError};
 
 use crate::files::scratch;
 

@@ -2,7 +2,7 @@
 //!
 //! A node is a file; inline modules belong to their file. An edge runs from a file that names an
 //! item to the file that defines the item: re-exports are followed to the definition. `mod x;`
-//! alone is not an edge.
+//! alone is not an edge. [`joined`] turns the graph of files into the graph of top-level modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -59,6 +59,27 @@ pub fn edges(root: &Path) -> Edges {
         }
     }
     edges
+}
+
+/// Joins the files of each top-level module, `x.rs` and all files of `x/`, to one node. `folder` has
+/// the root file.
+///
+/// # Panics
+/// A file is outside of `folder`.
+#[must_use]
+pub fn joined(edges: &Edges, folder: &Path) -> Edges {
+    let module = |file: &PathBuf| {
+        let inside = file.strip_prefix(folder).expect("a file of the crate");
+        folder.join(inside.components().next().expect("a name")).with_extension("")
+    };
+    let mut joined = Edges::new();
+    for (file, targets) in edges {
+        for (target, names) in targets.iter().filter(|(target, _)| module(target) != module(file)) {
+            let found = joined.entry(module(file)).or_default().entry(module(target)).or_default();
+            found.extend(names.iter().cloned());
+        }
+    }
+    joined
 }
 
 /// Returns every group of files that import each other, directly or through others.

@@ -50,7 +50,7 @@ impl AdapterRequest {
             dialect: Dialect::HuggingFace,
             now: LocalTime::EPOCH,
             limits: Limits::default(),
-            marks: None,
+            taint: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The engine: steps, batching, architectures, and models' weights.
 
 mod architectures;
-pub(crate) mod batching;
+mod batching;
 mod config;
 mod errors;
 mod packed_weights;

@@ -4,20 +4,18 @@
 
 mod contents;
 mod error;
-pub mod gguf;
 mod hf;
-mod map;
 mod names;
 pub mod safetensors;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use crate::gguf::{Gguf, GgufError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 pub use contents::{Artifacts, GenerationDefaults, SpecialTokens, Templates};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
-use gguf::{Gguf, GgufError};
 use names::{FILES, TOKENIZER};
 
 impl Artifacts {

@@ -18,8 +18,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::artifacts::gguf::Gguf;
 use crate::digest::hex_sha256;
+use crate::gguf::Gguf;
 pub use added::AddedToken;
 use affixes::Affixes;
 use bytes::ByteTable;
@@ -31,15 +31,15 @@ use pending::Pending;
 /// The default size of the cache of encoded texts.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Selects the ids that are added around a text, such as a leading bos. A rendered chat prompt
+/// The ids that are added around a text, such as a leading bos. A rendered chat prompt
 /// contains them already. Ids that the text starts with are not added again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Around {
+pub enum AffixPolicy {
     /// None.
     #[default]
-    Nothing,
+    None,
     /// The ids before the text, for a text that the model continues.
-    Before,
+    Leading,
     /// The ids before and after the text.
     Both,
 }
@@ -47,8 +47,8 @@ pub enum Around {
 /// The options of encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeOptions<'a> {
-    /// Which ids to add around the text.
-    pub around: Around,
+    /// The ids to add around the text.
+    pub affixes: AffixPolicy,
     /// Ascending, disjoint byte ranges of the text in which no added token is recognized, special
     /// or not. Each range, and each span between two ranges, is encoded separately, so no token
     /// crosses a boundary. If the vocabulary itself contains the text of an added token (of at
@@ -131,10 +131,10 @@ impl Tokenizer {
     }
 
     /// Encodes `text`. Added tokens in it become their ids. `add_special_tokens` selects
-    /// [`Around::Both`].
+    /// [`AffixPolicy::Both`].
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
-        let around = if add_special_tokens { Around::Both } else { Around::Nothing };
-        let options = EncodeOptions { around, ..EncodeOptions::default() };
+        let affixes = if add_special_tokens { AffixPolicy::Both } else { AffixPolicy::None };
+        let options = EncodeOptions { affixes, ..EncodeOptions::default() };
         Ok(self.encode_with(text, &options)?.ids)
     }
 
@@ -145,10 +145,10 @@ impl Tokenizer {
         let pieces = pieces(text, options.literal)?;
         let encoding = if options.offsets { self.inner.located(&pieces)? } else { self.inner.plain(&pieces)? };
         let Affixes { before, after } = &self.inner.affixes;
-        Ok(match options.around {
-            Around::Nothing => encoding,
-            Around::Before => encoding.between(before, &[]),
-            Around::Both => encoding.between(before, after),
+        Ok(match options.affixes {
+            AffixPolicy::None => encoding,
+            AffixPolicy::Leading => encoding.between(before, &[]),
+            AffixPolicy::Both => encoding.between(before, after),
         })
     }
 

@@ -1,7 +1,6 @@
 //! The limit of concurrent calls. A call beyond it is rejected before any work.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -11,9 +10,6 @@ use tonic::body::Body;
 use super::health::is_health;
 use crate::call_layer::{BodyGuard, CallWork, on_body_end};
 use crate::status::{Failure, Reason};
-
-/// RetryInfo of rejected calls.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The limit of concurrent health checks.
 const MAX_HEALTH_CALLS: usize = 1024;
@@ -52,7 +48,7 @@ impl CallWork for CallPermit {
             Some(permit) => Ok(on_body_end(call().await?, permit)),
             None => {
                 let message = "the server has reached its limit of concurrent calls (--max-calls)";
-                let failure = Failure::new(Reason::Overloaded, message).retry_after(RETRY_DELAY);
+                let failure = Failure::new(Reason::Overloaded, message);
                 Ok(Status::from(failure).into_http())
             }
         }

@@ -4,7 +4,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::SetOnce;
@@ -15,9 +14,6 @@ use tower::{Layer, Service};
 
 use super::health::is_grpc_service;
 use crate::status::{Failure, Reason};
-
-/// RetryInfo of rejected calls.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The services of an endpoint, set once they are ready.
 pub type DeferredRoutes = Arc<SetOnce<Routes>>;
@@ -80,6 +76,6 @@ where
 }
 
 fn loading() -> Response<Body> {
-    let failure = Failure::new(Reason::Loading, "the server is loading").retry_after(RETRY_DELAY);
+    let failure = Failure::new(Reason::Loading, "the server is loading");
     Status::from(failure).into_http()
 }

@@ -1,7 +1,8 @@
-//! The table of error reasons: wire name, gRPC code, retry class and meaning. `proto/ERRORS.md` is
-//! generated from it.
+//! The table of error reasons: wire name, gRPC code, retry class with its delay, and meaning.
+//! `proto/ERRORS.md` is generated from it.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use tonic::Code;
 
@@ -22,7 +23,7 @@ pub enum RetryClass {
 pub struct UnknownReason;
 
 macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $code:ident, $retry:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $code:ident, $retry:ident $(($delay:literal ms))?;)+) => {
         /// Why a request failed. Stable: programs compare it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason {
@@ -54,6 +55,14 @@ macro_rules! reasons {
             pub fn retry_class(self) -> RetryClass {
                 match self {
                     $(Self::$name => RetryClass::$retry,)+
+                }
+            }
+
+            /// Returns the delay of RetryInfo. None unless the retry class is [`RetryClass::Later`].
+            #[must_use]
+            pub fn retry_delay(self) -> Option<Duration> {
+                match self {
+                    $(Self::$name => None$(.or(Some(Duration::from_millis($delay))))?,)+
                 }
             }
 
@@ -139,11 +148,11 @@ reasons! {
     /// The call's bearer token is unknown or has expired.
     CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never;
     /// The server has reached `--max-calls`; retry after RetryInfo.retry_delay.
-    Overloaded = "OVERLOADED", ResourceExhausted, Later;
+    Overloaded = "OVERLOADED", ResourceExhausted, Later(1000 ms);
     /// The request queue is full; retry after RetryInfo.retry_delay.
-    QueueFull = "QUEUE_FULL", ResourceExhausted, Later;
+    QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
-    GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later;
+    GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The request message has more bytes than `--max-message-bytes`.
     MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never;
     /// The batch exceeded its result limit; earlier results are included.
@@ -155,11 +164,11 @@ reasons! {
     /// The request message did not arrive within the read timeout.
     RequestTooSlow = "REQUEST_TOO_SLOW", DeadlineExceeded, Never;
     /// The server is still loading; retry after RetryInfo.retry_delay.
-    Loading = "LOADING", Unavailable, Later;
+    Loading = "LOADING", Unavailable, Later(1000 ms);
     /// The server is shutting down; retry on another replica.
-    Draining = "DRAINING", Unavailable, Later;
+    Draining = "DRAINING", Unavailable, Later(500 ms);
     /// No generation service can be reached; retry after RetryInfo.retry_delay.
-    GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable, Later;
+    GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable, Later(1000 ms);
     /// The engine has failed; the server must be restarted. Retry on another replica.
     EngineFailed = "ENGINE_FAILED", Internal, OtherReplica;
     /// The computation of the model failed.
@@ -191,6 +200,6 @@ reasons! {
     MemoryTooSmall = "MEMORY_TOO_SMALL", FailedPrecondition, Never;
     /// At start: too little memory is left for the KV cache.
     KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition, Never;
-    /// At start: the operating system did not start a thread.
+    /// The operating system did not start a thread. At start, the server exits.
     ThreadFailed = "THREAD_FAILED", Internal, Never;
 }

@@ -114,7 +114,8 @@ impl Collector {
         }
         let mut builder = SdkMeterProvider::builder().with_resource(self.resource.clone());
         if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_reader(PeriodicReader::builder(exporter!(MetricExporter, "metrics", self, endpoint)).build());
+            builder = builder
+                .with_reader(PeriodicReader::builder(exporter!(MetricExporter, "metrics", self, endpoint)).build());
         }
         if let Some(registry) = page {
             let exporter =

@@ -154,9 +154,9 @@ fn mark_final(messages: &mut Messages<'_>, source: &str) -> Result<String, Rende
 }
 
 fn mark(text: &mut String) -> String {
-    let unmarked = text.clone();
+    let original = text.clone();
     text.push_str(CONTINUE_TAG);
-    unmarked
+    original
 }
 
 fn mark_last_block(blocks: &mut [Json]) -> Result<String, RenderError> {
@@ -228,10 +228,10 @@ fn context(name: &str, messages: &Messages<'_>, input: &Input<'_>) -> Fallible<O
 }
 
 /// Up to this size, a linear search is faster than hashing.
-const SMALL: usize = 12;
+const MAX_SEARCHED_ENTRIES: usize = 12;
 
 fn lookup<'a>(map: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
-    if map.len() > SMALL {
+    if map.len() > MAX_SEARCHED_ENTRIES {
         return map.get(name);
     }
     map.iter().find(|(key, _)| *key == name).map(|(_, value)| value)

@@ -105,7 +105,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Every argument expression, in the order of evaluation.
+    /// Returns every argument expression, in the order of evaluation.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Expr> {
         let keywords = self.keywords.iter().map(|(_, value)| value);
         self.positional.iter().chain(keywords).chain(self.splat.as_deref()).chain(self.keyword_splat.as_deref())
@@ -185,7 +185,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// The default of a parameter.
+    /// Returns the default of a parameter.
     pub(crate) fn default(&self, param: usize) -> Option<&Expr> {
         let required = self.params.len() - self.defaults.len();
         self.defaults.get(param.checked_sub(required)?)
@@ -214,7 +214,7 @@ impl Stmt {
         is_such(&self.kind) || self.bodies().into_iter().flatten().any(|stmt| stmt.has(is_such))
     }
 
-    /// The statements inside this one.
+    /// Returns the statements inside this one.
     pub(crate) fn bodies(&self) -> Vec<&[Self]> {
         match &self.kind {
             StmtKind::For(node) => vec![&node.body, &node.otherwise],

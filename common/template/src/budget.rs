@@ -1,7 +1,7 @@
 //! The budget of one render: computing steps, memory, output and recursion.
 //!
 //! A render stays on one thread from start to end, so the meter is a thread-local that
-//! [`Meter::start`] resets. Steps measure time. Every operation and every loop round costs steps,
+//! [`Meter::start`] resets. As a parameter it would be passed to nearly every operation. Steps measure time. Every operation and every loop round costs steps,
 //! and operations on long texts cost steps by length. Bytes measure memory: every new value is
 //! charged. Lists, dicts and long texts, which templates build piece by piece, are credited when
 //! they are dropped. A long conversation therefore does not exhaust the budget, even if the sum of
@@ -16,9 +16,9 @@ use crate::error::{Fallible, Limit, limit};
 use crate::limits::Limits;
 
 /// Texts of at least this size are credited when they are dropped.
-const LARGE_TEXT: usize = 16 * 1024;
+const LARGE_TEXT_BYTES: usize = 16 * 1024;
 /// Bytes of large texts that may be charged before the next sweep.
-const SWEEP_EVERY: u64 = 64 * 1024 * 1024;
+const SWEEP_INTERVAL_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes that are copied or searched in the time of one step.
 const BYTES_PER_STEP: usize = 32;
 /// Products of two 64-bit digits that are computed in the time of one step.
@@ -152,7 +152,7 @@ pub(crate) fn output(bytes: usize) -> Fallible<()> {
 
 /// Tracks a charged text, so that it is credited when it is dropped.
 pub(crate) fn track(text: &Value) {
-    let Some(text) = text.as_str().filter(|text| text.len() >= LARGE_TEXT).and_then(|_| text.to_str()) else {
+    let Some(text) = text.as_str().filter(|text| text.len() >= LARGE_TEXT_BYTES).and_then(|_| text.to_str()) else {
         return;
     };
     if LARGE.with_borrow_mut(|large| large.add(&text)) {
@@ -179,20 +179,20 @@ pub(crate) fn recurse<T>(call: impl FnOnce() -> Fallible<T>) -> Fallible<T> {
 }
 
 /// The stack that one operation on the most deeply nested value needs, in a debug build.
-const STACK_RED_ZONE: usize = 1024 * 1024;
-const STACK_SEGMENT: usize = 4 * 1024 * 1024;
+const STACK_RED_ZONE_BYTES: usize = 1024 * 1024;
+const STACK_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The stack that parsing and compiling the deepest template need, in a debug build.
-const COMPILER_STACK: usize = 32 * 1024 * 1024;
+const COMPILER_STACK_BYTES: usize = 32 * 1024 * 1024;
 
 /// Runs the compiler on a separate stack.
 pub(crate) fn with_compiler_stack<T>(call: impl FnOnce() -> T) -> T {
-    stacker::grow(COMPILER_STACK, call)
+    stacker::grow(COMPILER_STACK_BYTES, call)
 }
 
 /// Runs `call` with enough stack for one operation on any value.
 pub(crate) fn with_stack<T>(call: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(STACK_RED_ZONE, STACK_SEGMENT, call)
+    stacker::maybe_grow(STACK_RED_ZONE_BYTES, STACK_SEGMENT_BYTES, call)
 }
 
 /// The large texts that are currently charged.
@@ -216,7 +216,7 @@ impl LargeTexts {
     fn add(&mut self, text: &Arc<str>) -> bool {
         self.texts.push((Arc::downgrade(text), text.len() as u64));
         self.since_sweep += text.len() as u64;
-        self.since_sweep >= SWEEP_EVERY
+        self.since_sweep >= SWEEP_INTERVAL_BYTES
     }
 
     /// Removes the texts that were dropped, and returns their size.

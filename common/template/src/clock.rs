@@ -51,6 +51,7 @@ impl LocalTime {
     }
 }
 
+// A parameter would be passed through every call of a function to one that few templates call.
 thread_local! {
     static NOW: Cell<LocalTime> = const { Cell::new(LocalTime::EPOCH) };
 }

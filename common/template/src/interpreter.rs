@@ -1,4 +1,5 @@
-//! What filters, tests, operators and methods may ask of the running template, and their types.
+//! The interface of the running template to filters, tests, operators and methods, and the types of
+//! these functions.
 //!
 //! The machine runs templates and calls these functions; some of them call template code again, as
 //! `map` and a loop's `if` do. The trait is the way back up, so that nothing below imports the

@@ -21,7 +21,7 @@
 //! - [`filters`], [`predicates`]: Jinja2's filters and tests.
 //! - [`machine`]: runs programs.
 //! - [`compiler`], [`analysis`]: syntax tree to program, and facts about a template.
-//! - [`apply`]: what transformers does around a template.
+//! - [`apply`]: the steps of transformers before and after a template.
 //!
 //! # minijinja
 //!
@@ -29,7 +29,7 @@
 //! native scalars and one dynamic object type, on which [`value`] builds Python's types. Its lexer,
 //! parser, compiler and virtual machine are not used. A prototype on minijinja's own engine
 //! rendered all templates of a large corpus as transformers does, but only by rewriting every
-//! syntax tree before compilation. What an engine for this one purpose gains:
+//! syntax tree before compilation. An engine for this one purpose adds:
 //!
 //! - Jinja2's grammar and scopes exactly, such as tuples without parentheses, unary `+` and `self`.
 //! - Python's dict keys, integers of any size, `bytes`, one-shot generators and operator errors.
@@ -117,18 +117,18 @@ impl ChatTemplate {
         self.analysis.reads(name)
     }
 
-    /// The JSON type that the template expects for the `arguments` of tool calls.
+    /// Returns the JSON type that the template expects for the `arguments` of tool calls.
     pub fn arguments(&self) -> ArgumentsShape {
         self.analysis.arguments
     }
 
-    /// Every text in the template, data and string literals, each once, separated by null
+    /// Returns every text in the template, data and string literals, each once, separated by null
     /// characters. An added token in it is a control token of the template.
     pub fn literal_text(&self) -> &str {
         &self.analysis.literal_text
     }
 
-    /// The template's source, unchanged.
+    /// Returns the template's source, unchanged.
     pub fn source(&self) -> &str {
         &self.source
     }

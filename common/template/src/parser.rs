@@ -10,7 +10,7 @@ use crate::error::CompileError;
 use crate::lexer::{Token, TokenKind, normalize, tokenize};
 
 /// The largest template in bytes.
-const MAX_SOURCE: usize = 4 * 1024 * 1024;
+const MAX_SOURCE_BYTES: usize = 4 * 1024 * 1024;
 /// The deepest nesting of expressions. CPython refuses the code that Jinja2 generates for more than
 /// 200 levels.
 const MAX_EXPR_DEPTH: u16 = 250;
@@ -19,8 +19,8 @@ const MAX_BLOCK_DEPTH: u16 = 100;
 
 /// Parses the statements of a template.
 pub(crate) fn parse(source: &str) -> Result<Vec<Stmt>, CompileError> {
-    if source.len() > MAX_SOURCE {
-        return Err(CompileError::TooComplex { line: 1, what: "the template's size in bytes", max: MAX_SOURCE });
+    if source.len() > MAX_SOURCE_BYTES {
+        return Err(CompileError::TooComplex { line: 1, what: "the template's size in bytes", max: MAX_SOURCE_BYTES });
     }
     let tokens = tokenize(&normalize(source))?;
     let mut parser = Parser::new(tokens);
@@ -164,7 +164,7 @@ fn too_deep(line: u32) -> CompileError {
 }
 
 impl ExprKind {
-    /// The height of the highest part.
+    /// Returns the height of the highest part.
     fn depth(&self) -> u16 {
         match self {
             Self::Const(_) | Self::Name(_) => 0,

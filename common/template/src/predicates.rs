@@ -1,4 +1,4 @@
-//! Jinja2's tests: what follows `is`.
+//! Jinja2's tests: the functions after `is`.
 
 use minijinja::Value;
 
@@ -66,7 +66,7 @@ pub(crate) fn find(name: &str) -> Option<Predicate> {
     Some(TESTS[at].1)
 }
 
-/// The one argument.
+/// Returns the one argument.
 fn argument(value: &Value, args: &Args<'_>, name: &str) -> Fallible<Value> {
     let [_, other] = args.after(value).bind("test", ["", name])?;
     required(other, "test", name)

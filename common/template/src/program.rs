@@ -128,7 +128,7 @@ impl Args {
         self.positional.is_empty() && self.keywords.is_empty() && self.splat.is_none() && self.keyword_splat.is_none()
     }
 
-    /// Every argument.
+    /// Returns every argument.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         let keywords = self.keywords.iter().map(|(_, value)| value);
         self.positional.iter().chain(&self.splat).chain(keywords).chain(&self.keyword_splat)

@@ -90,7 +90,7 @@ impl Scopes {
         self.scopes.len() - 1
     }
 
-    /// The names of the context, by place.
+    /// Returns the names of the context, by place.
     pub(crate) fn context_names(&self) -> &[Name] {
         &self.context_names
     }
@@ -226,7 +226,7 @@ impl Scopes {
         Place::Variable(slot, *function)
     }
 
-    /// The place of a variable.
+    /// Returns the place of a variable.
     pub(crate) fn variable(&self, slot: Slot) -> Place {
         Place::Variable(slot, self.info(slot).function)
     }

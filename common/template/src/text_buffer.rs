@@ -41,7 +41,7 @@ pub(crate) struct TextBuffer {
 }
 
 /// The size of a piece in bytes.
-const PIECE: usize = 4 * 1024 * 1024;
+const PIECE_BYTES: usize = 4 * 1024 * 1024;
 
 impl TextBuffer {
     pub(crate) fn new() -> Self {
@@ -51,8 +51,8 @@ impl TextBuffer {
     /// Appends a text; fails if the budget is exhausted.
     pub(crate) fn push(&mut self, part: &str) -> Fallible<()> {
         budget::alloc(part.len())?;
-        if self.last.len() + part.len() > PIECE && !self.last.is_empty() {
-            let next = String::with_capacity(PIECE.max(part.len()));
+        if self.last.len() + part.len() > PIECE_BYTES && !self.last.is_empty() {
+            let next = String::with_capacity(PIECE_BYTES.max(part.len()));
             self.full.push(std::mem::replace(&mut self.last, next));
         }
         self.last.push_str(part);

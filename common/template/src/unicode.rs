@@ -19,17 +19,17 @@ pub(crate) fn is_printable(c: char) -> bool {
     if c.is_ascii() { (' '..='~').contains(&c) } else { !is_in(tables::UNPRINTABLE, c) }
 }
 
-/// `str.isalpha`.
+/// Evaluates `str.isalpha`.
 pub(crate) fn is_alpha(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_alphabetic() } else { is_in(tables::ALPHA, c) }
 }
 
-/// `str.isdigit`.
+/// Evaluates `str.isdigit`.
 pub(crate) fn is_digit(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_digit() } else { is_in(tables::DIGIT, c) }
 }
 
-/// `str.isnumeric`.
+/// Evaluates `str.isnumeric`.
 pub(crate) fn is_numeric(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_digit() } else { is_in(tables::NUMERIC, c) }
 }
@@ -45,12 +45,12 @@ pub(crate) fn decimal(c: char) -> Option<char> {
     char::from_digit(code - zero, 10).filter(|_| code - zero < 10)
 }
 
-/// `str.islower` of one character.
+/// Evaluates `str.islower` of one character.
 pub(crate) fn is_lower(c: char) -> bool {
     c.is_lowercase()
 }
 
-/// `str.isupper` of one character.
+/// Evaluates `str.isupper` of one character.
 pub(crate) fn is_upper(c: char) -> bool {
     c.is_uppercase()
 }
@@ -65,7 +65,7 @@ pub(crate) fn is_cased(c: char) -> bool {
     is_lower(c) || is_upper(c) || is_title(c)
 }
 
-/// The title case of a character, which may be several characters.
+/// Returns the title case of a character, which may be several characters.
 pub(crate) fn title_case(c: char) -> String {
     match tables::TITLE_CASE.binary_search_by_key(&c, |&(from, _)| from) {
         Ok(at) => tables::TITLE_CASE[at].1.to_owned(),

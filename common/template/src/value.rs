@@ -27,7 +27,7 @@ mod sequence;
 mod undefined;
 
 pub(crate) use bigint::{BigInt, exact_int};
-pub(crate) use bytes::{Bytes, byte_of, letter_of, push_bytes};
+pub(crate) use bytes::{Bytes, byte_of, char_of, push_bytes};
 pub(crate) use callable::{Block, Builtin, Counter, CounterKind, Macro, Method, Shared};
 pub(crate) use create::{int_value, joined, list, none, safe_text, text, text_like, text_part, tuple};
 pub(crate) use dict::{Dict, View, ViewKind};

@@ -90,25 +90,25 @@ impl Service {
         Ok(true)
     }
 
-    /// The service's name.
+    /// Returns the service's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The address that the service listens on, once it is ready.
+    /// Returns the address that the service listens on, once it is ready.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The address of the metrics page, if the service has one.
+    /// Returns the address of the metrics page, if the service has one.
     #[must_use]
     pub fn metrics(&self) -> Option<&str> {
         self.metrics.as_deref()
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

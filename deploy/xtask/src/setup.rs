@@ -49,8 +49,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
-    let wanted = if args.cuda { Wanted::Cuda } else { Wanted::AnyLibtorch };
-    prepare(layout, wanted)?;
+    let required = if args.cuda { Requirement::Cuda } else { Requirement::AnyLibtorch };
+    prepare(layout, required)?;
     eprintln!("libtorch:  {}", libtorch::in_use(layout));
     eprintln!("model:     {}", model::path(layout).display());
     Ok(ExitCode::SUCCESS)
@@ -58,13 +58,13 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 
 /// Sets up the missing parts. An installed libtorch is kept, with or without CUDA.
 pub(crate) fn ensure(layout: &Layout) -> Result<()> {
-    prepare(layout, Wanted::AnyLibtorch)
+    prepare(layout, Requirement::AnyLibtorch)
 }
 
 /// Sets up the missing parts while `build` runs. The build must not need them. If nothing is
 /// missing, does not run `build`.
 pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
-    if is_complete(layout, Wanted::AnyLibtorch) {
+    if is_complete(layout, Requirement::AnyLibtorch) {
         return Ok(());
     }
     let mut build = build.spawn().context("cannot run cargo")?;
@@ -80,19 +80,19 @@ pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum Requirement {
     /// The installed libtorch, or else the CPU-only one.
     AnyLibtorch,
     Cuda,
 }
 
-fn prepare(layout: &Layout, wanted: Wanted) -> Result<()> {
-    let Some(_lock) = unless_complete(layout, wanted)? else { return Ok(()) };
+fn prepare(layout: &Layout, required: Requirement) -> Result<()> {
+    let Some(_lock) = unless_complete(layout, required)? else { return Ok(()) };
     let store = Store::new(layout.downloads(), Python::find()?);
     if !model::path(layout).exists() {
         model::install(layout, &store)?;
     }
-    if let Some(flavour) = missing_libtorch(layout, wanted) {
+    if let Some(flavour) = missing_libtorch(layout, required) {
         libtorch::install(layout, &store, flavour)?;
     }
     store.clear();
@@ -101,25 +101,25 @@ fn prepare(layout: &Layout, wanted: Wanted) -> Result<()> {
 
 /// Returns the lock for the set-up, or None if the set-up is complete. Another process may have
 /// completed it.
-fn unless_complete(layout: &Layout, wanted: Wanted) -> Result<Option<File>> {
-    if is_complete(layout, wanted) {
+fn unless_complete(layout: &Layout, required: Requirement) -> Result<Option<File>> {
+    if is_complete(layout, required) {
         return Ok(None);
     }
     let lock = lock(layout)?;
-    Ok((!is_complete(layout, wanted)).then_some(lock))
+    Ok((!is_complete(layout, required)).then_some(lock))
 }
 
-fn is_complete(layout: &Layout, wanted: Wanted) -> bool {
-    missing_libtorch(layout, wanted).is_none() && model::path(layout).exists()
+fn is_complete(layout: &Layout, required: Requirement) -> bool {
+    missing_libtorch(layout, required).is_none() && model::path(layout).exists()
 }
 
-fn missing_libtorch(layout: &Layout, wanted: Wanted) -> Option<Flavour> {
+fn missing_libtorch(layout: &Layout, required: Requirement) -> Option<Flavour> {
     if libtorch::chosen_by_user(layout).is_some() {
         return None;
     }
-    match (wanted, libtorch::installed(layout)) {
-        (Wanted::AnyLibtorch, Some(_)) | (Wanted::Cuda, Some(Flavour::Cuda)) => None,
-        (Wanted::AnyLibtorch, None) => Some(Flavour::Cpu),
-        (Wanted::Cuda, _) => Some(Flavour::Cuda),
+    match (required, libtorch::installed(layout)) {
+        (Requirement::AnyLibtorch, Some(_)) | (Requirement::Cuda, Some(Flavour::Cuda)) => None,
+        (Requirement::AnyLibtorch, None) => Some(Flavour::Cpu),
+        (Requirement::Cuda, _) => Some(Flavour::Cuda),
     }
 }

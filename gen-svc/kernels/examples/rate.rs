@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tandem_kernels::{
-    Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvShape, KvStore, Layer,
-    Linear, Matrix, POSITIONS, Product, Rows, Run, Scratch, Target,
+    Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvRun, KvShape, KvStore,
+    Layer, Linear, Matrix, POSITIONS, Product, Rows, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
@@ -146,8 +146,8 @@ fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, leng
     let products = 2 * queries.len() * (context - length / 2);
     let name = format!("{} attention {format:?} {sequences}x{length}", kernels.level().name());
     Row::new(name, bytes, products, move || {
-        let runs: Vec<Run<'_>> =
-            blocks.chunks(per_sequence).map(|blocks| Run { past: context - length, length, blocks }).collect();
+        let runs: Vec<KvRun<'_>> =
+            blocks.chunks(per_sequence).map(|blocks| KvRun { past: context - length, length, blocks }).collect();
         let (scale, queries) = (0.125, &queries);
         let call = Attention { layer: 0, heads, scale, soft_cap: None, window: None, runs: &runs, queries };
         kernels.attend(&store, &call, &mut scratch, &mut out).expect("right shapes");

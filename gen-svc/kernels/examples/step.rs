@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tandem_kernels::{
     Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
-    KvFormat, KvShape, KvStore, Layer, Linear, Matrix, Norm, POSITIONS, Product, Rows, Run, Scratch, Target, vocab,
+    KvFormat, KvRun, KvShape, KvStore, Layer, Linear, Matrix, Norm, POSITIONS, Product, Rows, Scratch, Target, vocab,
 };
 
 const LAYERS: usize = 30;
@@ -63,7 +63,7 @@ impl Decoder {
     }
 
     /// Returns the most likely token after each run.
-    fn step(&mut self, ids: &[u32], runs: &[Run<'_>]) -> Result<Vec<usize>, Error> {
+    fn step(&mut self, ids: &[u32], runs: &[KvRun<'_>]) -> Result<Vec<usize>, Error> {
         let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e5_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
         self.angles.fill(&frequencies, 1.0, runs.iter().flat_map(|run| run.past..run.past + run.length));
         let mut x = vec![0.0; ids.len() * WIDTH];
@@ -75,7 +75,7 @@ impl Decoder {
         self.best_words(runs, &x)
     }
 
-    fn attend(&mut self, layer: usize, runs: &[Run<'_>], x: &mut [f32]) -> Result<(), Error> {
+    fn attend(&mut self, layer: usize, runs: &[KvRun<'_>], x: &mut [f32]) -> Result<(), Error> {
         let (kernels, weights, tokens) = (&self.kernels, &self.layers[layer], x.len() / WIDTH);
         let mut normal = vec![0.0; x.len()];
         kernels.norm(x, norm(&weights.norms[0]), &mut normal)?;
@@ -110,7 +110,7 @@ impl Decoder {
         add(kernels, &middle, &weights.down, &mut self.integers, x)
     }
 
-    fn best_words(&mut self, runs: &[Run<'_>], x: &[f32]) -> Result<Vec<usize>, Error> {
+    fn best_words(&mut self, runs: &[KvRun<'_>], x: &[f32]) -> Result<Vec<usize>, Error> {
         let (kernels, mut rows, mut end) = (&self.kernels, Vec::new(), 0);
         for run in runs {
             end += run.length;
@@ -177,7 +177,7 @@ fn main() -> Result<(), Error> {
         [(1, 0, 512, 3), (1, 40, 1, 100), (1, 1_000, 1, 20), (8, 40, 1, 30), (8, 1_000, 1, 10), (32, 40, 1, 10)]
     {
         let ids: Vec<u32> = (0..batch * length).map(|i| (i * 7_919 % WORDS) as u32).collect();
-        let runs: Vec<Run<'_>> = blocks[..batch].iter().map(|blocks| Run { past, length, blocks }).collect();
+        let runs: Vec<KvRun<'_>> = blocks[..batch].iter().map(|blocks| KvRun { past, length, blocks }).collect();
         let mut best = f64::INFINITY;
         for _ in 0..steps {
             let start = Instant::now();

@@ -64,7 +64,7 @@ pub(crate) enum Part {
 
 /// Consecutive tokens of one sequence, and the blocks of the sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
+pub struct KvRun<'a> {
     /// Positions before the first token.
     pub past: usize,
     /// Number of tokens.
@@ -100,13 +100,13 @@ impl KvStore {
     }
 
     /// Fails if a run exceeds the store, or if the runs' total length is not `tokens`.
-    pub(crate) fn check(&self, layer: usize, runs: &[Run<'_>], tokens: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, layer: usize, runs: &[KvRun<'_>], tokens: usize) -> Result<(), Error> {
         expect_below("layer", self.shape.layers, layer)?;
         expect("tokens of all runs", tokens, runs.iter().map(|run| run.length).fold(0, usize::saturating_add))?;
         runs.iter().try_for_each(|run| self.check_run(run))
     }
 
-    fn check_run(&self, run: &Run<'_>) -> Result<(), Error> {
+    fn check_run(&self, run: &KvRun<'_>) -> Result<(), Error> {
         let positions = run.past.saturating_add(run.length);
         expect_below("position", run.blocks.len() * POSITIONS + 1, positions)?;
         run.blocks.iter().try_for_each(|block| expect_below("block", self.shape.blocks, *block as usize))
@@ -126,7 +126,7 @@ pub struct KeysValues<'a> {
 impl Kernels {
     /// Writes the keys and values of the tokens of `runs`, in the order of the runs, to the tokens'
     /// positions.
-    pub fn write(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) -> Result<(), Error> {
+    pub fn write(&self, store: &mut KvStore, runs: &[KvRun<'_>], new: KeysValues<'_>) -> Result<(), Error> {
         let shape = store.shape;
         let columns = shape.heads * shape.head_dim;
         let tokens = runs.iter().map(|run| run.length).fold(0, usize::saturating_add);
@@ -142,7 +142,7 @@ impl Kernels {
 
     /// Writes with one task per head, so that no two tasks write the same memory, even if runs
     /// share blocks.
-    fn write_as<E: WritableElement>(&self, store: &mut KvStore, runs: &[Run<'_>], new: KeysValues<'_>) {
+    fn write_as<E: WritableElement>(&self, store: &mut KvStore, runs: &[KvRun<'_>], new: KeysValues<'_>) {
         let shape = store.shape;
         let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
         let write =
@@ -157,7 +157,7 @@ pub(crate) const MIN_PARALLEL_NUMBERS: usize = 8 << 10;
 struct WriteHead<'a, E: WritableElement> {
     shape: KvShape,
     memory: &'a Disjoint<'a, E::Stored>,
-    runs: &'a [Run<'a>],
+    runs: &'a [KvRun<'a>],
     new: KeysValues<'a>,
     head: usize,
     element: PhantomData<E>,

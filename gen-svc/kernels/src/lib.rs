@@ -62,7 +62,7 @@ pub use attention::{Attention, Scratch};
 pub use error::Error;
 pub use isa::IsaLevel;
 pub use kernels::Kernels;
-pub use kv::{KeysValues, KvFormat, KvShape, KvStore, POSITIONS, Run};
+pub use kv::{KeysValues, KvFormat, KvRun, KvShape, KvStore, POSITIONS};
 pub use matmul::{Epilogue, Input, Layer, Linear, Product};
 pub use norm::Norm;
 pub use pack::{BlockFormat, Format, Matrix, Rows, Target};

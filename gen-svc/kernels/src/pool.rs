@@ -86,8 +86,8 @@ impl Team {
         }
     }
 
-    /// As [`Team::run`], but the caller alone runs the tasks if `is_serial`: waking another thread
-    /// takes some microseconds.
+    /// Runs tasks as [`Team::run`] does, but the caller alone runs the tasks if `is_serial`: waking
+    /// another thread takes some microseconds.
     pub(crate) fn run_serially_if(&self, is_serial: bool, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         if is_serial { (0..tasks).for_each(task) } else { self.run(tasks, task) }
     }
@@ -146,7 +146,7 @@ impl Shared {
         self.waiting.store(false, SeqCst);
     }
 
-    /// The loop of every thread but the caller's, until the team is dropped.
+    /// Runs the loop of every thread but the caller's, until the team is dropped.
     fn run_worker(&self) {
         let has_work = || self.unclaimed.load(SeqCst) > 0 || self.closing.load(SeqCst);
         while !self.closing.load(SeqCst) {

@@ -31,7 +31,7 @@ pub fn exp(level: IsaLevel, row: &mut [f32], max: f32, factor: f32) -> f32 {
 
 /// Appends index and value of every number that is at least `threshold`, in order.
 pub fn at_least(level: IsaLevel, row: &[f32], threshold: f32, out: &mut Vec<(u32, f32)>) {
-    for (start, part) in (0..).step_by(CHUNK).zip(row.chunks(CHUNK)) {
+    for (start, part) in (0..).step_by(CHUNK_NUMBERS).zip(row.chunks(CHUNK_NUMBERS)) {
         if max(level, part) >= threshold {
             let values = (start..).zip(part.iter().copied());
             out.extend(values.filter(|(_, value)| *value >= threshold));
@@ -40,12 +40,12 @@ pub fn at_least(level: IsaLevel, row: &[f32], threshold: f32, out: &mut Vec<(u32
 }
 
 /// Numbers that are compared with the threshold together, since few of them pass.
-const CHUNK: usize = 64;
+const CHUNK_NUMBERS: usize = 64;
 
 /// Returns the K-th largest number and ignores NaN. Negative infinity if the row has fewer numbers.
 #[must_use]
 pub fn kth(level: IsaLevel, row: &[f32], k: usize) -> f32 {
-    let greatest: Vec<f32> = row.chunks(CHUNK).map(|part| max(level, part)).collect();
+    let greatest: Vec<f32> = row.chunks(CHUNK_NUMBERS).map(|part| max(level, part)).collect();
     // A lower bound: each of the K best chunks contains a number that is at least this large.
     let least = kth_of(greatest, k).unwrap_or(f32::NEG_INFINITY);
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! The blocks of one sequence.
 
-/// Number of positions in a block. Each position is one token.
-pub const BLOCK: usize = 16;
+/// Number of positions in a block. Each position is one token. The kernels' KV cache fixes it.
+pub const BLOCK: usize = tandem_kernels::POSITIONS;
 
 /// The index of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

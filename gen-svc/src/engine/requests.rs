@@ -26,7 +26,7 @@ pub(super) struct Requests {
     arrivals: u64,
 }
 
-const OUTLIVES: &str = "a request outlives its sequences";
+const EXPECT_REQUEST: &str = "a request outlives its sequences";
 
 impl Requests {
     /// Adds a request. It stays until each of its sequences is released.
@@ -39,12 +39,12 @@ impl Requests {
 
     /// Returns the state of a request that has a sequence.
     pub(super) fn get(&self, id: RequestId) -> &RequestState {
-        self.states.get(&id).expect(OUTLIVES)
+        self.states.get(&id).expect(EXPECT_REQUEST)
     }
 
     /// Returns the state of a request that has a sequence, to be changed.
     pub(super) fn get_mut(&mut self, id: RequestId) -> &mut RequestState {
-        self.states.get_mut(&id).expect(OUTLIVES)
+        self.states.get_mut(&id).expect(EXPECT_REQUEST)
     }
 
     /// Releases one sequence of a request. The last one drops the state and with it the response

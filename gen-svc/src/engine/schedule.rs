@@ -101,7 +101,7 @@ impl Scheduler {
 
     /// Preempts a running sequence for the `at`-th waiting one: one with a slow reader, or the last
     /// if its priority is lower. The preempted sequence may be queued before the `at`-th, and then
-    /// runs first.
+    /// runs first. Returns true if a sequence was preempted.
     fn preempt_for(&mut self, at: usize) -> bool {
         if self.preempt_slow_reader() {
             return true;

@@ -19,15 +19,15 @@ use super::vocabulary;
 use crate::error::Error;
 
 /// The most grammars that are compiled at the same time.
-const AT_ONCE: usize = 2;
+const MAX_COMPILING: usize = 2;
 /// The most grammars that wait to be compiled.
-const MAX_WAITING: usize = 32;
+const MAX_QUEUED: usize = 32;
 /// The number of cached grammars.
-const KEPT: usize = 64;
-/// The stack of the compiling thread. Deep grammars recurse.
-const STACK: usize = 64 * 1024 * 1024;
+const CACHED_GRAMMARS: usize = 64;
+/// The size of the compiling thread's stack. Deep grammars recurse.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes of a problem in an error message.
-const MAX_PROBLEM: usize = 500;
+const MAX_PROBLEM_BYTES: usize = 500;
 
 /// The compiler of grammars for one model, with a cache.
 pub struct Grammars {
@@ -64,7 +64,7 @@ impl Grammars {
             vocabulary,
             eos,
             factory: OnceLock::new(),
-            kept: Cache::new(KEPT),
+            kept: Cache::new(CACHED_GRAMMARS),
             slots: Mutex::default(),
             freed: Condvar::new(),
             workers: OnceLock::new(),
@@ -112,7 +112,7 @@ impl Grammars {
         };
         // The library may recurse deeply, and panics on tokenizers that it does not support.
         let compiled = thread::scope(|scope| {
-            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
+            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
             let thread = thread.spawn_scoped(scope, compile).map_err(Error::Thread)?;
             thread.join().map_err(|_| Error::invalid(grammar.field(), "cannot be compiled"))
         })?;
@@ -135,11 +135,11 @@ impl Grammars {
 
     fn take_slot(&self) -> Result<Slot<'_>, Error> {
         let mut slots = self.slots.lock();
-        if slots.taken >= AT_ONCE && slots.waiting >= MAX_WAITING {
-            return Err(Error::GrammarQueueFull { limit: MAX_WAITING });
+        if slots.taken >= MAX_COMPILING && slots.waiting >= MAX_QUEUED {
+            return Err(Error::GrammarQueueFull { limit: MAX_QUEUED });
         }
         slots.waiting += 1;
-        self.freed.wait_while(&mut slots, |slots| slots.taken >= AT_ONCE);
+        self.freed.wait_while(&mut slots, |slots| slots.taken >= MAX_COMPILING);
         slots.waiting -= 1;
         slots.taken += 1;
         Ok(Slot(self))
@@ -193,6 +193,6 @@ fn problem(text: &str) -> String {
     }
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
-    let end = (0..=line.len().min(MAX_PROBLEM)).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
+    let end = (0..=line.len().min(MAX_PROBLEM_BYTES)).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
     format!("is refused: {}", &line[..end])
 }

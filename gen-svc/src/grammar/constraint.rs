@@ -16,7 +16,7 @@ use crate::error::Error;
 const MAX_RESUME_TIME: Duration = Duration::from_secs(2);
 
 /// Threads that compute masks while the model's threads compute a step.
-const WORKERS: usize = 2;
+const MASK_THREADS: usize = 2;
 
 /// The tokens that may follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,7 @@ enum State {
     /// The mask is computed, and the next token is not chosen yet.
     Idle(Box<Matcher>),
     /// A worker computes the next mask.
-    Away(Receiver<Done>),
+    Computing(Receiver<Done>),
     /// The library failed, and the state is lost.
     Failed,
 }
@@ -106,14 +106,14 @@ impl Constraint {
     #[must_use]
     pub fn start(grammar: &Compiled) -> Self {
         let workers = Arc::clone(&grammar.workers);
-        let state = workers.send(After::Nothing(Arc::clone(&grammar.matcher)));
+        let state = workers.send(MaskInput::Start(Arc::clone(&grammar.matcher)));
         Self { workers, state }
     }
 
     /// Adds the chosen token. A worker computes the next mask.
     pub fn advance(&mut self, token: u32) {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
-            State::Idle(matcher) => self.workers.send(After::Token(matcher, token)),
+            State::Idle(matcher) => self.workers.send(MaskInput::Token(matcher, token)),
             other => other,
         };
     }
@@ -124,7 +124,7 @@ impl Constraint {
     /// # Errors
     /// The library's message. The output cannot continue.
     pub fn mask(&mut self) -> Result<Mask, String> {
-        let State::Away(done) = std::mem::replace(&mut self.state, State::Failed) else {
+        let State::Computing(done) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err("the grammar's state is lost".to_owned());
         };
         let (matcher, mask) = done.recv().map_err(|_| "the grammar's worker is gone".to_owned())??;
@@ -140,13 +140,13 @@ pub(super) struct Workers {
 }
 
 struct Job {
-    after: After,
+    input: MaskInput,
     done: Sender<Done>,
 }
 
 /// The state that a mask is computed for.
-enum After {
-    Nothing(Arc<Mutex<Matcher>>),
+enum MaskInput {
+    Start(Arc<Mutex<Matcher>>),
     Token(Box<Matcher>, u32),
 }
 
@@ -154,7 +154,7 @@ impl Workers {
     pub(super) fn start() -> Self {
         let (jobs, queue) = mpsc::channel();
         let queue = Arc::new(Mutex::new(queue));
-        for _ in 0..WORKERS {
+        for _ in 0..MASK_THREADS {
             let queue = Arc::clone(&queue);
             let started = thread::Builder::new().name("grammar".into()).spawn(move || work(&queue));
             if let Err(error) = started {
@@ -164,10 +164,10 @@ impl Workers {
         Self { jobs }
     }
 
-    fn send(&self, after: After) -> State {
+    fn send(&self, input: MaskInput) -> State {
         let (done, answer) = mpsc::channel();
-        match self.jobs.send(Job { after, done }) {
-            Ok(()) => State::Away(answer),
+        match self.jobs.send(Job { input, done }) {
+            Ok(()) => State::Computing(answer),
             Err(_) => State::Failed,
         }
     }
@@ -176,15 +176,15 @@ impl Workers {
 fn work(queue: &Mutex<Receiver<Job>>) {
     loop {
         let job = queue.lock().recv();
-        let Ok(Job { after, done }) = job else { return };
-        let _ = done.send(follow(after)); // the output may have ended
+        let Ok(Job { input, done }) = job else { return };
+        let _ = done.send(follow(input)); // the output may have ended
     }
 }
 
-fn follow(after: After) -> Done {
-    let matcher = match after {
-        After::Nothing(matcher) => Box::new(matcher.lock().deep_clone()),
-        After::Token(mut matcher, token) => {
+fn follow(input: MaskInput) -> Done {
+    let matcher = match input {
+        MaskInput::Start(matcher) => Box::new(matcher.lock().deep_clone()),
+        MaskInput::Token(mut matcher, token) => {
             matcher.consume_token(token).map_err(|error| error.to_string())?;
             matcher
         }

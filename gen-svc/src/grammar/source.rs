@@ -3,9 +3,9 @@
 use crate::error::Error;
 
 /// The most bytes of a JSON schema, of a Lark grammar, and of all choices together.
-const MAX_TEXT: usize = 256 * 1024;
+const MAX_TEXT_BYTES: usize = 256 * 1024;
 /// The most bytes of a regular expression, and of one choice.
-const MAX_LINE: usize = 16 * 1024;
+const MAX_LINE_BYTES: usize = 16 * 1024;
 const MAX_CHOICES: usize = 1024;
 
 /// The grammar of an output, as a request states it.
@@ -40,15 +40,15 @@ impl Grammar {
     /// A text is empty or too long, or there are too many choices.
     pub fn check(&self) -> Result<(), Error> {
         match self {
-            Self::JsonSchema(text) | Self::Lark(text) => self.check_length(text.len(), MAX_TEXT),
-            Self::Regex(text) => self.check_length(text.len(), MAX_LINE),
+            Self::JsonSchema(text) | Self::Lark(text) => self.check_length(text.len(), MAX_TEXT_BYTES),
+            Self::Regex(text) => self.check_length(text.len(), MAX_LINE_BYTES),
             Self::Choice(choices) if choices.is_empty() || choices.len() > MAX_CHOICES => {
                 let problem = format!("must be 1 to {MAX_CHOICES} texts, are {}", choices.len());
                 Err(Error::invalid(self.field(), problem))
             }
             Self::Choice(choices) => {
-                choices.iter().try_for_each(|choice| self.check_length(choice.len(), MAX_LINE))?;
-                self.check_length(choices.iter().map(String::len).sum(), MAX_TEXT)
+                choices.iter().try_for_each(|choice| self.check_length(choice.len(), MAX_LINE_BYTES))?;
+                self.check_length(choices.iter().map(String::len).sum(), MAX_TEXT_BYTES)
             }
         }
     }

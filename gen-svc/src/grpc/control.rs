@@ -33,9 +33,10 @@ struct Control {
 }
 
 impl Control {
+    /// Returns the engine. Without one, the state decides the error.
     fn engine(&self) -> Result<&Engine, Error> {
-        let is_draining = self.lifecycle.state() == ServerState::Draining;
-        self.engine.get().ok_or(if is_draining { Error::Draining } else { Error::Loading })
+        let missing = || self.lifecycle.check_serving().err().unwrap_or(Error::Loading);
+        self.engine.get().ok_or_else(missing)
     }
 }
 

@@ -6,38 +6,10 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use super::decoder::Activation;
+pub(super) use crate::error::ConfigError;
 
 /// The maximum of each size in a config.
 const MAX_SIZE: usize = 1 << 24;
-
-/// The error of a setting that is missing, malformed or not supported.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// A required setting is missing.
-    #[error("missing field `{name}`")]
-    Missing {
-        /// The name in `config.json`.
-        name: &'static str,
-    },
-    /// A setting has the wrong type.
-    #[error("{name} should be {expected}, but is {found}")]
-    Wrong {
-        /// The name in `config.json`.
-        name: &'static str,
-        /// The type.
-        expected: String,
-        /// The value.
-        found: String,
-    },
-    /// A value is not supported.
-    #[error("{name} = {value} is not supported")]
-    Unsupported {
-        /// The name in `config.json`.
-        name: &'static str,
-        /// The value.
-        value: String,
-    },
-}
 
 /// A config, or a section of one.
 #[derive(Debug, Clone, Copy)]

@@ -4,9 +4,7 @@
 //!
 //! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
-use tandem_kernels::{
-    Angles, Int8Rows, Kernels, KvShape, KvStore, Linear as Factor, Matrix, Run as KvRun, Scratch, vocab,
-};
+use tandem_kernels::{Angles, Int8Rows, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, vocab};
 
 use super::decoder::{self, Decoder, LogitRule};
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};

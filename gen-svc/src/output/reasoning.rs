@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::strings::{Search, StringSet};
 
 /// The tokens of a prompt that are searched for markers that are text.
-const LOOK_BACK: usize = 4096;
+const MAX_SEARCHED_TOKENS: usize = 4096;
 
 /// The markers that enclose reasoning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Awaited {
 }
 
 impl Reasoning {
-    /// The state after a prompt, and the search for the next marker that is text, which the
+    /// Returns the state after a prompt, and the search for the next marker that is text, which the
     /// prompt's last bytes may have begun.
     ///
     /// Only the tokens after the last control token that is no marker are read, as if the output
@@ -117,7 +117,7 @@ impl Reasoning {
     }
 
     fn look_back(&self) -> usize {
-        if self.start.strings.is_empty() && self.end.strings.is_empty() { 0 } else { LOOK_BACK }
+        if self.start.strings.is_empty() && self.end.strings.is_empty() { 0 } else { MAX_SEARCHED_TOKENS }
     }
 
     /// Reads tokens of a prompt. The search is where their last bytes left it.

@@ -12,7 +12,7 @@ use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
 
 /// The most ids in all classes of special tokens.
-const MAX_SPECIAL: usize = 16 * 1024;
+const MAX_SPECIAL_TOKEN_IDS: usize = 16 * 1024;
 
 /// How to read the output. By default the model's eos ids end it, and special tokens leave no text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl OutputSpec {
         check_ids("output_spec.eos_token_ids", eos_token_ids, vocabulary)?;
         check_strings("output_spec.stop_strings", stop_strings, STOP_STRINGS)?;
         let ids = self.special_ids();
-        check(ids <= MAX_SPECIAL, "output_spec.special_token_classes", || {
-            format!("must have at most {MAX_SPECIAL} token ids in all, has {ids}")
+        check(ids <= MAX_SPECIAL_TOKEN_IDS, "output_spec.special_token_classes", || {
+            format!("must have at most {MAX_SPECIAL_TOKEN_IDS} token ids in all, has {ids}")
         })?;
         for (i, SpecialTokenClass { token_ids, passes: _ }) in special_token_classes.iter().enumerate() {
             check_ids(format_args!("output_spec.special_token_classes[{i}].token_ids"), token_ids, vocabulary)?;

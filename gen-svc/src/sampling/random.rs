@@ -7,7 +7,7 @@ pub fn uniform(seed: u64, output_index: u32, position: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
 }
 
-/// One step of SplitMix64.
+/// Computes one step of SplitMix64.
 fn scramble(state: u64) -> u64 {
     let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

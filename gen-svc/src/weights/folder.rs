@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tandem_model_files::artifacts::gguf::GgmlType;
 use tandem_model_files::artifacts::safetensors::{Checkpoint, TensorView};
+use tandem_model_files::gguf::GgmlType;
 
 use super::stored::{RowOrder, Stored, TensorSource};
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! Decodes GGML block formats to f32, to the bit as the reference reader: each product and sum is
 //! rounded, in the same order.
 
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 
 /// Decodes one block.
 type Decode = fn(block: &[u8], out: &mut [f32]);
@@ -58,7 +58,7 @@ fn bf16_block(block: &[u8], out: &mut [f32]) {
     out[0] = half::bf16::from_le_bytes([block[0], block[1]]).to_f32();
 }
 
-/// Scale, then 16 bytes: the low halves are the first 16 values.
+/// Decodes Q4_0: scale, then 16 bytes. The low halves are the first 16 values.
 fn q4_0(block: &[u8], out: &mut [f32]) {
     let scale = f16(block);
     for (i, byte) in block[2..18].iter().enumerate() {
@@ -67,7 +67,7 @@ fn q4_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Scale and minimum, then as Q4_0 but unsigned.
+/// Decodes Q4_1: scale and minimum, then as Q4_0 but unsigned.
 fn q4_1(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (f16(block), f16(&block[2..]));
     for (i, byte) in block[4..20].iter().enumerate() {
@@ -76,14 +76,14 @@ fn q4_1(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Scale, 32 fifth bits, then as Q4_0.
+/// Decodes Q5_0: scale, 32 fifth bits, then as Q4_0.
 fn q5_0(block: &[u8], out: &mut [f32]) {
     let scale = f16(block);
     let high = [block[2], block[3], block[4], block[5]];
     fifth_bits(high, &block[6..22], out, |value| scale * (value - 16.0));
 }
 
-/// Scale and minimum, 32 fifth bits, then as Q4_1.
+/// Decodes Q5_1: scale and minimum, 32 fifth bits, then as Q4_1.
 fn q5_1(block: &[u8], out: &mut [f32]) {
     let (scale, minimum) = (f16(block), f16(&block[2..]));
     let high = [block[4], block[5], block[6], block[7]];
@@ -100,7 +100,7 @@ fn fifth_bits(high: [u8; 4], low: &[u8], out: &mut [f32], value: impl Fn(f32) ->
     }
 }
 
-/// Scale, then 32 signed bytes.
+/// Decodes Q8_0: scale, then 32 signed bytes.
 fn q8_0(block: &[u8], out: &mut [f32]) {
     let scale = f16(block);
     for (value, byte) in out.iter_mut().zip(&block[2..34]) {
@@ -108,8 +108,8 @@ fn q8_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Two scales, eight 6-bit scale and minimum pairs, then 4 groups of 32 bytes: low halves, high
-/// halves.
+/// Decodes Q4_K: two scales, eight 6-bit scale and minimum pairs, then 4 groups of 32 bytes: low
+/// halves, high halves.
 fn q4_k(block: &[u8], out: &mut [f32]) {
     let pairs = k_scales(block);
     for (group, bytes) in block[16..144].chunks_exact(32).enumerate() {
@@ -123,8 +123,8 @@ fn q4_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// As Q4_K, with 32 bytes of fifth bits before the halves: bit j of each belongs to run j of 32
-/// values.
+/// Decodes Q5_K: as Q4_K, with 32 bytes of fifth bits before the halves: bit j of each belongs to
+/// run j of 32 values.
 fn q5_k(block: &[u8], out: &mut [f32]) {
     let pairs = k_scales(block);
     let (high, low) = (&block[16..48], &block[48..176]);
@@ -138,7 +138,8 @@ fn q5_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The eight (scale, minimum) pairs of a Q4_K or Q5_K block, both already times the block's own.
+/// Returns the eight (scale, minimum) pairs of a Q4_K or Q5_K block, both already times the block's
+/// own.
 fn k_scales(block: &[u8]) -> [(f32, f32); 8] {
     let (scale, minimum) = (f16(block), f16(&block[2..]));
     let packed = &block[4..16];
@@ -153,8 +154,8 @@ fn k_scales(block: &[u8]) -> [(f32, f32); 8] {
     })
 }
 
-/// 128 bytes of low halves, 64 bytes of upper bit pairs, 16 signed scales, scale. Each half block
-/// of 128 values is four runs of 32.
+/// Decodes Q6_K: 128 bytes of low halves, 64 bytes of upper bit pairs, 16 signed scales, scale.
+/// Each half block of 128 values is four runs of 32.
 fn q6_k(block: &[u8], out: &mut [f32]) {
     let (low, high, scales, scale) = (&block[..128], &block[128..192], &block[192..208], f16(&block[208..]));
     for (run, values) in out.chunks_exact_mut(32).enumerate() {

@@ -1,6 +1,6 @@
 //! Tensors in the format of their file.
 
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 
 use super::quant;
 use crate::error::Error;

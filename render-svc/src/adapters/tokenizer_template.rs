@@ -51,9 +51,9 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
             add_generation_prompt: input.add_generation_prompt,
             continue_final_message: input.continue_final_message,
             now: input.now,
-            taint: input.marks,
+            taint: input.taint,
         },
-        &input.limits.template(input.marks.is_some()),
+        &input.limits.template(input.taint.is_some()),
     )?;
     Ok(AdapterOutput { prompt: applied.text, attachments: Vec::new(), warnings: warnings::of(template, conversation) })
 }

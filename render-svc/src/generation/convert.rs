@@ -36,9 +36,7 @@ pub(super) fn event(event: Event) -> GenerationEvent {
         Event::Accepted(accepted) => GenerationEvent::Accepted(accepted),
         Event::PromptLogprobs(PromptLogprobs { tokens }) => GenerationEvent::PromptLogprobs(tokens),
         Event::Delta(delta) => GenerationEvent::Delta(self::delta(delta)),
-        Event::Finished(finished) if finished.reason() == FinishReason::Cancelled => {
-            GenerationEvent::Interrupted
-        }
+        Event::Finished(finished) if finished.reason() == FinishReason::Cancelled => GenerationEvent::Interrupted,
         Event::Finished(finished) => GenerationEvent::Finished(finished),
         Event::Summary(summary) => GenerationEvent::Summary(summary),
     }

@@ -22,7 +22,7 @@ fn observe_health(replicas: Weak<Replicas>) {
         .with_callback(move |observer| {
             let Some(replicas) = replicas.upgrade() else { return };
             let HealthCounts { healthy, unknown, unhealthy } = replicas.health_counts();
-            for (health, count) in [("well", healthy), ("unknown", unknown), ("unwell", unhealthy)] {
+            for (health, count) in [("healthy", healthy), ("unknown", unknown), ("unhealthy", unhealthy)] {
                 observer.observe(count as u64, &[KeyValue::new("health", health)]);
             }
         })

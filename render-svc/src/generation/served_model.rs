@@ -83,7 +83,9 @@ pub(super) fn explanation(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Str
     if !serving.is_empty() {
         let unhealthy: Vec<_> = serving.iter().filter(|replica| !replica.is_healthy()).collect();
         return match unhealthy.first() {
-            Some(replica) => format!("no replica of the model is healthy; {}: {}", replica.address(), replica.problem()),
+            Some(replica) => {
+                format!("no replica of the model is healthy; {}: {}", replica.address(), replica.problem())
+            }
             None => "every replica of the model was tried".to_owned(),
         };
     }

@@ -20,9 +20,6 @@ use crate::executor::Cost;
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
 use crate::tokenize::TokenizeJob;
 
-/// Maximum size in bytes of a request that is expected to render in a fraction of a millisecond.
-const MAX_SHORT_REQUEST_BYTES: usize = 4 << 10;
-
 impl TryFrom<pb::RenderRequest> for RenderJob {
     type Error = Invalid;
 
@@ -38,7 +35,7 @@ impl TryFrom<pb::RenderRequest> for RenderJob {
 pub(super) fn cost(request: &pb::RenderRequest) -> Cost {
     let control_tokens = request.options.as_ref().map_or(0, |options| options.control_tokens);
     let is_plain = !request.return_offsets && control_tokens != i32::from(pb::ControlTokens::Literal);
-    if is_plain && request.encoded_len() <= MAX_SHORT_REQUEST_BYTES { Cost::Short } else { Cost::Long }
+    Cost::of(request.encoded_len(), is_plain)
 }
 
 pub(super) fn tokenize_job(request: pb::TokenizeRequest) -> Result<TokenizeJob, Invalid> {

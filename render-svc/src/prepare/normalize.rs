@@ -36,8 +36,8 @@ impl Rewrite {
 
     /// Returns the paths of the first messages, and the number of further messages.
     fn paths(&self) -> String {
-        let named: Vec<_> = self.messages.iter().take(NAMED).map(|i| format!("messages[{i}]")).collect();
-        match self.messages.len().saturating_sub(NAMED) {
+        let named: Vec<_> = self.messages.iter().take(MAX_NAMED_MESSAGES).map(|i| format!("messages[{i}]")).collect();
+        match self.messages.len().saturating_sub(MAX_NAMED_MESSAGES) {
             0 => named.join(", "),
             more => format!("{} and {more} more", named.join(", ")),
         }
@@ -45,7 +45,7 @@ impl Rewrite {
 }
 
 /// Maximum number of messages that a warning names.
-const NAMED: usize = 8;
+const MAX_NAMED_MESSAGES: usize = 8;
 
 /// A conversation that a template supports.
 #[derive(Debug, Clone, PartialEq)]

@@ -45,7 +45,8 @@ fn rewrite_tool(tool: &mut Value) -> ToolOrigin {
     ToolOrigin { is_flat, schema: Some(schema), is_schema_outside }
 }
 
-/// Moves a schema that is beside a `function` object without parameters into that object.
+/// Moves a schema that is beside a `function` object without parameters into that object. Returns
+/// true if there is one.
 fn bring_in(tool: &mut Value) -> bool {
     let Some(tool) = tool.as_object_mut() else { return false };
     let Some(schema) = schema_of(tool) else { return false };

@@ -39,6 +39,17 @@ pub struct GenerationRequest {
     pub deadline: Option<Instant>,
 }
 
+/// Returns the output spec in force: the inferred one if the request has none. The inferred eos ids
+/// also apply if the request's output spec has none.
+#[must_use]
+pub fn output_spec_in_force(requested: Option<OutputSpec>, inferred: OutputSpec) -> OutputSpec {
+    match requested {
+        None => inferred,
+        Some(spec) if spec.eos_token_ids.is_empty() => OutputSpec { eos_token_ids: inferred.eos_token_ids, ..spec },
+        Some(spec) => spec,
+    }
+}
+
 /// Generation parameters, forwarded to the generation service. Contract messages keep their type, as
 /// in [`generator`](super::generator).
 #[derive(Debug, Clone, Default)]

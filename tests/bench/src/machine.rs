@@ -12,12 +12,12 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// "AMD EPYC, 2 cores"
+/// Returns text such as "AMD EPYC, 2 cores"
 pub(crate) fn name() -> String {
     format!("{}, {} cores", cpu("model name").as_deref().unwrap_or("unknown CPU"), cores())
 }
 
-/// "AMD EPYC, 2 cores, avx2 fma f16c; no AMX on this CPU"
+/// Returns text such as "AMD EPYC, 2 cores, avx2 fma f16c; no AMX on this CPU"
 pub(crate) fn describe() -> String {
     let flags = cpu("flags").unwrap_or_default();
     let has: Vec<&str> = flags.split(' ').collect();

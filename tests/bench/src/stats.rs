@@ -31,7 +31,7 @@ impl Times {
         self.percentile(0.5)
     }
 
-    /// "median 9.2 µs, p99 85.1 µs"
+    /// Returns text such as "median 9.2 µs, p99 85.1 µs"
     pub(crate) fn summary(&mut self) -> String {
         format!("median {}, p99 {}", show(self.median()), show(self.percentile(0.99)))
     }

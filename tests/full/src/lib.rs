@@ -1,5 +1,7 @@
 //! Helpers of the tests that need libtorch: a generation service in the test's process.
 
+pub mod served_model;
+
 use std::net::SocketAddr;
 
 use gen_svc::engine::{Config, DtypeChoice, Engine};

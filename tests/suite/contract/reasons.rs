@@ -35,6 +35,8 @@ fn the_retry_class_separates_rejections_from_failures_and_from_a_failed_replica(
     ];
     assert_eq!(of(RetryClass::Later), later);
     assert_eq!(of(RetryClass::OtherReplica), [Reason::EngineFailed]);
+    let delayed: Vec<Reason> = Reason::ALL.iter().copied().filter(|reason| reason.retry_delay().is_some()).collect();
+    assert_eq!(delayed, later, "a delay is stated for the class `later` only");
 }
 
 #[test]

@@ -2,25 +2,20 @@
 //! priorities. The model is a function of the tokens that it reads back from its blocks, so that a
 //! wrong block changes the output.
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
-use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
-use tandem_model_files::artifacts::Artifacts;
-use tandem_model_files::tokenizer::Tokenizer;
 use tandem_tests::{default_model, error_texts, scramble};
+use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
 use tokio::sync::mpsc::Receiver;
-
-const VOCABULARY: usize = 64;
-const CONTEXT: usize = 1024;
 
 /// The log of all steps: for each run, the number of earlier positions and of its tokens.
 type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
@@ -85,31 +80,8 @@ fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Eng
     change(&mut config);
     let steps = Steps::default();
     let model = Echo { steps: Arc::clone(&steps), pause, ..Echo::default() };
-    let started = Engine::start_with(config, |_| Ok((served(), Box::new(model) as Box<dyn Model>)));
+    let started = Engine::start_with(config, |_| Ok((served_model(), Box::new(model) as Box<dyn Model>)));
     (started.expect("starts").0, steps)
-}
-
-pub(crate) fn served() -> ServedModel {
-    static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
-        let artifacts = Artifacts::load(&default_model()).expect("a model");
-        artifacts.tokenizer().expect("a tokenizer")
-    });
-    ServedModel {
-        id: "echo".to_owned(),
-        architecture: "echo".to_owned(),
-        max_prompt_tokens: usize::MAX,
-        max_output_tokens: usize::MAX,
-        default_output_tokens: usize::MAX,
-        context_length: CONTEXT,
-        vocabulary_size: VOCABULARY,
-        dtype: "f32".to_owned(),
-        quantization: "none".to_owned(),
-        device: "cpu".to_owned(),
-        tokenizer: TOKENIZER.clone(),
-        eos_token_ids: Vec::new(),
-        defaults: SamplingOptions::default(),
-        grammars: Grammars::new(TOKENIZER.clone(), VOCABULARY, Vec::new()),
-    }
 }
 
 /// Returns a different prompt for each `which`.
@@ -284,7 +256,7 @@ fn a_long_prompt_stalls_nobody_and_is_not_stalled() {
     [talking, long].into_iter().for_each(|events| drop(finish(events)));
     let steps = steps.lock().expect("no panic");
     let prompts = |step: &Vec<(usize, usize)>| step.iter().filter(|run| run.1 > 1).map(|run| run.1).sum::<usize>();
-    assert!(steps.iter().all(|step| prompts(step) <= 32), "a step computes no more than a chunk of prompts");
+    assert!(steps.iter().all(|step| prompts(step) <= 32), "a step computes at most a chunk of prompts");
     let first = steps.iter().position(|step| step.iter().any(|run| run.0 == 10)).expect("it talks");
     let talks = |step: &Vec<(usize, usize)>, at: usize| step.contains(&(10 + at, 1));
     assert!((0..199).all(|at| talks(&steps[first + at], at)), "a decoding request is in every step");
@@ -355,7 +327,7 @@ fn memory_that_holds_less_than_the_context_limits_it() {
     let mut config = Config::new(default_model());
     config.kv_memory = Some(10);
     let model = Box::new(Echo::default());
-    let none = Engine::start_with(config, |_| Ok((served(), model as Box<dyn Model>)));
+    let none = Engine::start_with(config, |_| Ok((served_model(), model as Box<dyn Model>)));
     let error = none.expect_err("the memory has no room for one block");
     assert!(matches!(error, Error::KvMemory { bytes: 10, least: 64 }), "{error:?}");
     error_texts::check("load/kv-memory", error);
@@ -367,7 +339,7 @@ fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
         let id = id as u32;
         let set = || MarkerSet { token_ids: vec![id], ..MarkerSet::default() };
         let class = SpecialTokenClass { token_ids: vec![id], passes: true };
-        let model = ServedModel { vocabulary_size, ..served() };
+        let model = ServedModel { vocabulary_size, ..served_model() };
         let spec = |spec| GenerateRequest { output_spec: spec, ..request(&[1], 1) }.prepare(&model).map(|_| ());
         let markers = |start, end| OutputSpec { reasoning: Markers { start, end }, ..OutputSpec::default() };
         [
@@ -377,7 +349,7 @@ fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
             spec(markers(MarkerSet::default(), set())),
         ]
     };
-    let tokens = served().tokenizer.vocab_size();
+    let tokens = served_model().tokenizer.vocab_size();
     // A padded output layer has ids that are not in the tokenizer.
     for (layer, id) in [(VOCABULARY, VOCABULARY - 1), (tokens + 8, tokens + 7)] {
         assert!(asked(layer, id).iter().all(Result::is_ok), "{:?}", asked(layer, id));

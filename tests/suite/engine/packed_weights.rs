@@ -5,7 +5,7 @@ use gen_svc::error::Error;
 use gen_svc::weights::quant::dequantize;
 use gen_svc::weights::{RowOrder, Stored};
 use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, Rows, Target};
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 
 const BLOCKS: [(GgmlType, BlockFormat); 8] = [
     (GgmlType::Q4_0, BlockFormat::Q4_0),

@@ -266,25 +266,25 @@ fn any_marked() -> impl Strategy<Value = u32> {
     prop_oneof![6 => any_id(), 1 => Just(PASSED), 1 => Just(SPECIAL), 2 => Just(256), 1 => Just(END)]
 }
 
-/// Returns the stretches between markers, each with its reasoning flag.
-fn stretches(markers: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
+/// Returns the spans between markers, each with its reasoning flag.
+fn spans(markers: &Markers, mut inside: bool, ids: &[u32]) -> Vec<(bool, Vec<u32>)> {
     let (start, end) = (&markers.start.token_ids, &markers.end.token_ids);
-    let mut stretches = vec![(inside, Vec::new())];
+    let mut spans = vec![(inside, Vec::new())];
     for id in ids {
         if !inside && start.contains(id) {
             inside = true;
-            stretches.push((inside, Vec::new()));
+            spans.push((inside, Vec::new()));
         }
-        stretches.last_mut().expect("one").1.push(*id);
+        spans.last_mut().expect("one").1.push(*id);
         if inside && end.contains(id) {
             inside = false;
-            stretches.push((inside, Vec::new()));
+            spans.push((inside, Vec::new()));
         }
     }
-    stretches
+    spans
 }
 
-/// Reads each stretch as a separate output.
+/// Reads each span as a separate output.
 fn reference_segments(
     tokenizer: &Tokenizer,
     policy: &OutputPolicy,
@@ -293,9 +293,9 @@ fn reference_segments(
 ) -> (Vec<TextSegment>, Option<Matched>) {
     let control = prompt.iter().rposition(|&id| tokenizer.is_special(id) && id != PASSED && id != SPECIAL);
     let turn = &prompt[control.map_or(0, |at| at + 1)..];
-    let inside = stretches(&policy.reasoning, false, turn).pop().is_some_and(|(inside, _)| inside);
+    let inside = spans(&policy.reasoning, false, turn).pop().is_some_and(|(inside, _)| inside);
     let mut segments = Vec::new();
-    for (reasoning, ids) in stretches(&policy.reasoning, inside, ids) {
+    for (reasoning, ids) in spans(&policy.reasoning, inside, ids) {
         let (text, stopped) = reference(tokenizer, policy, &ids);
         let mut bytes = shown(tokenizer, policy, &ids).0;
         if let Some(Matched::StopString(stop)) = &stopped {
@@ -463,7 +463,7 @@ struct Naive<'a> {
     policy: &'a OutputPolicy,
     inside: bool,
     /// The bytes since the last change.
-    stretch: Vec<u8>,
+    span: Vec<u8>,
     /// The number of bytes that belong to the prompt.
     prior: usize,
     /// The number of bytes that belong to a marker, and are not searched.
@@ -482,13 +482,13 @@ impl<'a> Naive<'a> {
         for &id in &prompt[control.map_or(0, |at| at + 1)..] {
             let _ = naive.push(id);
         }
-        let Naive { inside, stretch, searched_from, .. } = naive;
-        Self { inside, searched_from, prior: stretch.len(), stretch, ..Naive::start(tokenizer, policy) }
+        let Naive { inside, span, searched_from, .. } = naive;
+        Self { inside, searched_from, prior: span.len(), span, ..Naive::start(tokenizer, policy) }
     }
 
     fn start(tokenizer: &'a Tokenizer, policy: &'a OutputPolicy) -> Self {
-        let (stretch, segments) = (Vec::new(), Vec::new());
-        Naive { tokenizer, policy, inside: false, stretch, prior: 0, searched_from: 0, segments }
+        let (span, segments) = (Vec::new(), Vec::new());
+        Naive { tokenizer, policy, inside: false, span, prior: 0, searched_from: 0, segments }
     }
 
     fn awaited(&self) -> &'a MarkerSet {
@@ -497,7 +497,7 @@ impl<'a> Naive<'a> {
 
     fn push(&mut self, id: u32) -> Option<Matched> {
         if !self.inside && self.awaited().token_ids.contains(&id) {
-            self.change(self.stretch.len());
+            self.change(self.span.len());
         }
         for byte in shown(self.tokenizer, self.policy, &[id]).0 {
             if let Some(stop) = self.push_byte(byte) {
@@ -505,39 +505,39 @@ impl<'a> Naive<'a> {
             }
         }
         if self.inside && self.awaited().token_ids.contains(&id) {
-            self.change(self.stretch.len());
+            self.change(self.span.len());
         }
         self.policy.end_token_ids.contains(&id).then_some(Matched::StopToken(id))
     }
 
     fn push_byte(&mut self, byte: u8) -> Option<String> {
-        self.stretch.push(byte);
+        self.span.push(byte);
         let longest = |strings: &[String], from: usize| {
-            let ends = |string: &&String| !string.is_empty() && self.stretch[from..].ends_with(string.as_bytes());
+            let ends = |string: &&String| !string.is_empty() && self.span[from..].ends_with(string.as_bytes());
             strings.iter().filter(ends).max_by_key(|string| string.len()).cloned()
         };
         let stop = longest(&self.policy.stop_strings, self.searched_from.max(self.prior));
         let marker = longest(&self.awaited().strings, self.searched_from);
         match (stop, marker) {
             (Some(stop), _) => {
-                self.stretch.truncate(self.stretch.len() - stop.len());
+                self.span.truncate(self.span.len() - stop.len());
                 return Some(stop);
             }
-            (None, Some(_)) if self.inside => self.change(self.stretch.len()),
-            (None, Some(marker)) => self.change(self.stretch.len() - marker.len()),
+            (None, Some(_)) if self.inside => self.change(self.span.len()),
+            (None, Some(marker)) => self.change(self.span.len() - marker.len()),
             (None, None) => {}
         }
         None
     }
 
-    /// Ends a stretch before its byte `at`. The marker at `at` is not searched.
+    /// Ends a span before its byte `at`. The marker at `at` is not searched.
     fn change(&mut self, at: usize) {
-        let marker = self.stretch.split_off(at.max(self.prior));
+        let marker = self.span.split_off(at.max(self.prior));
         self.end_stretch();
-        (self.searched_from, self.stretch, self.inside) = (marker.len(), marker, !self.inside);
+        (self.searched_from, self.span, self.inside) = (marker.len(), marker, !self.inside);
     }
 
-    /// Ends the last stretch and returns all segments.
+    /// Ends the last span and returns all segments.
     fn end(mut self) -> Vec<TextSegment> {
         self.end_stretch();
         self.segments
@@ -545,9 +545,9 @@ impl<'a> Naive<'a> {
 
     /// Returns all segments that can no longer change.
     fn settled(mut self) -> Vec<TextSegment> {
-        let stops = held(&self.stretch[self.searched_from.max(self.prior)..], &self.policy.stop_strings);
-        let held = stops.max(held(&self.stretch[self.searched_from..], &self.awaited().strings));
-        let mut bytes = self.stretch.split_off(self.prior);
+        let stops = held(&self.span[self.searched_from.max(self.prior)..], &self.policy.stop_strings);
+        let held = stops.max(held(&self.span[self.searched_from..], &self.awaited().strings));
+        let mut bytes = self.span.split_off(self.prior);
         bytes.truncate(bytes.len().saturating_sub(held));
         let (text, bytes) = Utf8Stream::default().push(bytes);
         push_segment(&mut self.segments, TextSegment { reasoning: self.inside, text, bytes });
@@ -555,7 +555,7 @@ impl<'a> Naive<'a> {
     }
 
     fn end_stretch(&mut self) {
-        let bytes = self.stretch.split_off(self.prior);
+        let bytes = self.span.split_off(self.prior);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         push_segment(&mut self.segments, TextSegment { reasoning: self.inside, text, bytes });
         self.prior = 0;

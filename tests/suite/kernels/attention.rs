@@ -2,7 +2,7 @@
 
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
-    Attention, Error, IsaLevel, Kernels, KeysValues, KvFormat, KvShape, KvStore, POSITIONS, Run, Scratch,
+    Attention, Error, IsaLevel, Kernels, KeysValues, KvFormat, KvRun, KvShape, KvStore, POSITIONS, Scratch,
 };
 
 /// The parameters of a layer: query heads, key heads, head dimension, and the masks and caps.
@@ -51,8 +51,8 @@ impl Sequence {
         Self { length, blocks, queries, keys, values }
     }
 
-    fn run(&self, past: usize, length: usize) -> Run<'_> {
-        Run { past, length, blocks: &self.blocks }
+    fn run(&self, past: usize, length: usize) -> KvRun<'_> {
+        KvRun { past, length, blocks: &self.blocks }
     }
 }
 
@@ -68,7 +68,7 @@ fn store(rules: Rules, blocks: usize) -> KvStore {
 
 /// Writes and attends with parts of sequences: (sequence, past, length).
 fn step(kernels: &Kernels, rules: Rules, store: &mut KvStore, parts: &[(&Sequence, usize, usize)]) -> Vec<f32> {
-    let runs: Vec<Run<'_>> = parts.iter().map(|(sequence, past, length)| sequence.run(*past, *length)).collect();
+    let runs: Vec<KvRun<'_>> = parts.iter().map(|(sequence, past, length)| sequence.run(*past, *length)).collect();
     let gather = |of: fn(&Sequence) -> &[f32]| -> Vec<f32> {
         parts
             .iter()
@@ -228,7 +228,7 @@ fn calls_that_do_not_fit_are_refused() {
     let mut store = KvStore::new(shape).expect("memory");
     let numbers = [0.0; 16];
     let mut write = |layer, past, length, blocks: &[u32]| {
-        let run = Run { past, length, blocks };
+        let run = KvRun { past, length, blocks };
         kernels.write(&mut store, &[run], KeysValues { layer, keys: &numbers, values: &numbers })
     };
     assert_eq!(write(0, 31, 1, &[0, 1]), Ok(()));
@@ -237,11 +237,11 @@ fn calls_that_do_not_fit_are_refused() {
     assert_eq!(write(0, 16, 1, &[0]), Err(Error::Range { subject: "position", limit: 17, found: 17 }));
     assert!(write(0, usize::MAX, 1, &[0]).is_err());
     assert!(write(0, 0, 2, &[0]).is_err());
-    let attend = |heads, runs: &[Run<'_>], window, out: usize| {
+    let attend = |heads, runs: &[KvRun<'_>], window, out: usize| {
         let attention = Attention { layer: 0, heads, scale: 1.0, soft_cap: None, window, runs, queries: &[0.0; 32] };
         kernels.attend(&store, &attention, &mut Scratch::default(), &mut vec![0.0; out])
     };
-    let run = [Run { past: 0, length: 1, blocks: &[0] }];
+    let run = [KvRun { past: 0, length: 1, blocks: &[0] }];
     assert_eq!(attend(4, &run, None, 32), Ok(()));
     assert!(attend(3, &run, None, 32).is_err());
     assert!(attend(0, &run, None, 32).is_err());

@@ -1,6 +1,6 @@
 //! The GGUF reader: the contents of a valid file, and errors for invalid files.
 
-use tandem_model_files::artifacts::gguf::{Array, GgmlType, Gguf, GgufError, Value};
+use tandem_model_files::gguf::{Array, GgmlType, Gguf, GgufError, Value};
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::{ARRAY, BOOL, File, I32, STRING, U8, U64, array, open, string};
 

@@ -238,7 +238,8 @@ fn probes_are_readable_without_tls_and_token() {
     let (folder, model) = (TempDir::new().expect("a folder"), default_model());
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, "secret\n").expect("a file");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").to_string();
+    let free =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").to_string();
     let mut service =
         start("render-svc", &["--models", path(&model), "--token-file", path(&tokens), "--health-listen", &free]);
     let pages = ["/livez", "/readyz", "/", "/metrics"].map(|page| get(&free, page));

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::engine::batching::served;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
 use gen_svc::grpc;
@@ -19,6 +18,7 @@ use tandem_common::status::Reason;
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::{Running, default_model, error_texts};
 use tandem_tests_full::Generation;
+use tandem_tests_full::served_model::served_model;
 use tokio::net::TcpListener;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -26,13 +26,13 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-type Served = (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>);
+type Clients = (Generation, ControlServiceClient<Channel>, GenerateServiceClient<Channel>);
 
-async fn serve() -> Served {
+async fn serve() -> Clients {
     clients_of(Generation::start().await).await
 }
 
-async fn clients_of(service: Generation) -> Served {
+async fn clients_of(service: Generation) -> Clients {
     let control = Endpoint::from_shared(format!("http://{}", service.control)).expect("an address");
     let control = ControlServiceClient::new(control.connect().await.expect("it answers"));
     let generate = GenerateServiceClient::new(service.running.channel().await);
@@ -133,7 +133,7 @@ impl Model for Broken {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_engine_broke_says_so_and_still_ends() {
-    let load = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
+    let load = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
     let (service, mut control, mut generate) =
         clients_of(Generation::serving(engine, ServeArgs::default()).await).await;
@@ -148,10 +148,10 @@ async fn a_server_whose_engine_broke_says_so_and_still_ends() {
     // The health service reports the failure soon.
     let mut health = HealthClient::new(service.running.channel().await);
     let mut changes = health.watch(HealthCheckRequest::default()).await.expect("known").into_inner();
-    let told = async {
+    let reported = async {
         while changes.message().await.expect("no error").expect("a state").status() != ServingStatus::NotServing {}
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("the failure is reported");
+    tokio::time::timeout(Duration::from_secs(20), reported).await.expect("the failure is reported");
     drop(changes);
     drop(answer);
     control.drain(pb::DrainRequest {}).await.expect("an answer");
@@ -197,7 +197,7 @@ async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing()
     let cancelled = load(&server).await;
     assert!(matches!(cancelled, Err(Error::LoadCancelled)), "{cancelled:?}");
     // A load that finishes before it notices the drain.
-    let late = |_: &Config| Ok((served(), Box::new(Broken) as Box<dyn Model>));
+    let late = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");
     assert_eq!(server.lifecycle().state(), ServerState::Draining);
     assert_eq!(engine.reserve().expect_err("no new requests").reason(), Reason::Draining);

@@ -150,7 +150,7 @@ async fn connect(address: &str) -> Client {
 async fn act(seed: u64, address: String, solo: Solo, tokens: u32, until: Instant) -> Tally {
     let mut random = Random(seed);
     let mut client = connect(&address).await;
-    let (mut tally, mut told) = (Tally::default(), 0);
+    let (mut tally, mut received) = (Tally::default(), 0);
     while Instant::now() < until {
         let (kind, manner) = (random.below(solo.len() as u64), Manner::any(&mut random, tokens));
         let priority = random.below(3) as i32 - 1;
@@ -162,7 +162,7 @@ async fn act(seed: u64, address: String, solo: Solo, tokens: u32, until: Instant
         assert!(how != "FINISH_REASON_LENGTH" || ids == expected, "kind {kind}: {} tokens of {most}", ids.len());
         *tally.ends.entry(how).or_default() += 1;
         tally.compared += ids.len() as u64;
-        told += ids.len() as u64;
+        received += ids.len() as u64;
         if matches!(manner, Manner::Disconnects(_)) {
             client = connect(&address).await;
         }
@@ -170,7 +170,7 @@ async fn act(seed: u64, address: String, solo: Solo, tokens: u32, until: Instant
             tokio::time::sleep(Duration::from_millis(50 + random.below(200))).await;
         }
     }
-    tally.tokens.push(told);
+    tally.tokens.push(received);
     tally
 }
 

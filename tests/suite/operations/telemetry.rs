@@ -309,7 +309,7 @@ async fn what_takes_longer_waits_for_a_core() {
         assert!(format!("{rendered:?}").contains(text.trim_end()), "{rendered:?}");
         let count = |name: &str| collector.spans().iter().filter(|(_, span)| span.name == name).count();
         let calls = ["short", &long, "spin"].iter().position(|it| *it == text).expect("one of them") + 1;
-        until("the call is told of", || count("tandem.render.v1.RenderService/Render") == calls).await;
+        until("the call is counted", || count("tandem.render.v1.RenderService/Render") == calls).await;
         assert_eq!(count("wait"), waits, "{text}");
     }
 }

@@ -455,7 +455,7 @@ fn arguments_that_no_prompt_can_hold_are_refused() {
 #[test]
 fn v4_an_unknown_task_is_refused() {
     let nap = json!({"role": "user", "content": "Do it.", "task": "nap"});
-    refuses(V4, chat(json!([nap])), "messages[0].task");
+    error_texts::check("deepseek/task", refuses(V4, chat(json!([nap])), "messages[0].task"));
 }
 
 #[test]

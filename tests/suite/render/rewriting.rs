@@ -308,7 +308,7 @@ fn a_path_names_a_repository() {
     };
     assert_eq!(adapter("deepseek-ai/DeepSeek-V3.2"), "deepseek-v3.2");
     assert_eq!(adapter("hub/DeepSeek-AI/deepseek-v3.2"), "deepseek-v3.2");
-    assert_eq!(adapter("somebody/DeepSeek-V3.2"), "chatml");
+    assert_eq!(adapter("example/DeepSeek-V3.2"), "chatml");
     // Both the path as given and the path after its links are resolved select the adapter.
     let folder = TempDir::new().expect("a folder");
     let (blob, named) = (folder.path().join("store/abc"), folder.path().join("deepseek-ai/DeepSeek-V3.2"));

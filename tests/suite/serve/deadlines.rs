@@ -61,7 +61,7 @@ async fn a_deadline_counts_while_a_render_waits_for_a_core() {
 /// answer and then sends nothing.
 #[derive(Debug, Clone, Default)]
 struct Silent {
-    told: Arc<Mutex<Option<String>>>,
+    timeout: Arc<Mutex<Option<String>>>,
     refuses: bool,
 }
 
@@ -74,7 +74,7 @@ impl GenerateService for Silent {
         request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
         let timeout = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
-        *self.told.lock().expect("no panic") = timeout.map(ToOwned::to_owned);
+        *self.timeout.lock().expect("no panic") = timeout.map(ToOwned::to_owned);
         if self.refuses {
             Err(Status::invalid_argument("that is all"))
         } else {
@@ -86,7 +86,7 @@ impl GenerateService for Silent {
         &self,
         _request: Request<generate::GetModelRequest>,
     ) -> Result<Response<generate::GetModelResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not called"))
     }
 }
 
@@ -131,13 +131,13 @@ async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service
     let run = async |client: &mut TaskServiceClient<_>, timeout: Option<Duration>| {
         let status = client.run_task(task(timeout)).await.expect_err("should be refused");
         assert_ne!(status.code(), Code::DeadlineExceeded, "{status}");
-        silent.told.lock().expect("no panic").take()
+        silent.timeout.lock().expect("no panic").take()
     };
-    let told = run(&mut client, Some(Duration::from_secs(50))).await.expect("a deadline");
+    let timeout = run(&mut client, Some(Duration::from_secs(50))).await.expect("a deadline");
     // A timeout has at most eight digits and a unit: 50 s in nanoseconds does not fit, in
     // microseconds it does.
-    let left: u64 = told.strip_suffix('u').expect("microseconds").parse().expect("a number");
-    assert!((1..50_000_000).contains(&left), "{told}");
+    let left: u64 = timeout.strip_suffix('u').expect("microseconds").parse().expect("a number");
+    assert!((1..50_000_000).contains(&left), "{timeout}");
     assert_eq!(run(&mut client, None).await, None);
 }
 

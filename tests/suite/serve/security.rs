@@ -249,7 +249,7 @@ async fn tls_errors_name_the_file() {
 async fn what_cannot_be_used_is_told_at_the_start() {
     let files = Files::new();
     files.write(["no certificate".to_owned(), "no key".to_owned()]);
-    fs::write(files.path("empty"), "# nobody\n").expect("a file");
+    fs::write(files.path("empty"), "# no token\n").expect("a file");
     let half = SecurityArgs { tls_key: None, ..files.args() };
     let no_tokens = SecurityArgs { token_file: Some(files.path("empty")), ..SecurityArgs::default() };
     let no_file = SecurityArgs { token_file: Some("does/not/exist".into()), ..SecurityArgs::default() };

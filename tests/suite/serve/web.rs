@@ -46,8 +46,9 @@ impl Response {
 async fn send(service: &Running, method: &str, path: &str, headers: &str, body: &[u8]) -> Response {
     let mut stream = TcpStream::connect(service.address).await.expect("it connects");
     let length = body.len();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
+    );
     stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
     let mut received = Vec::new();
     stream.read_to_end(&mut received).await.expect("received");
@@ -103,7 +104,9 @@ async fn grpc_web_errors_have_their_details() {
 async fn only_pages_of_allowed_origins_may_call() {
     let service = serve().await;
     let preflight = |origin: &str| {
-        format!("origin: {origin}\r\naccess-control-request-method: POST\r\naccess-control-request-headers: x-grpc-web\r\n")
+        format!(
+            "origin: {origin}\r\naccess-control-request-method: POST\r\naccess-control-request-headers: x-grpc-web\r\n"
+        )
     };
     let allowed = send(&service, "OPTIONS", TOKENIZE, &preflight(ORIGIN), b"").await;
     assert_eq!(allowed.header("access-control-allow-origin"), Some(ORIGIN), "{}", allowed.head);
@@ -112,7 +115,9 @@ async fn only_pages_of_allowed_origins_may_call() {
     assert_eq!(other.header("access-control-allow-origin"), None, "{}", other.head);
     let called = send(&service, "POST", TOKENIZE, &format!("origin: {ORIGIN}\r\n{GRPC_WEB}"), &frame("a")).await;
     assert_eq!(called.header("access-control-allow-origin"), Some(ORIGIN), "{}", called.head);
-    assert!(called.header("access-control-expose-headers").is_some_and(|names| names.contains("grpc-status-details-bin")));
+    assert!(
+        called.header("access-control-expose-headers").is_some_and(|names| names.contains("grpc-status-details-bin"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

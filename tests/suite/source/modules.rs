@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tandem_tests::module_graph::{Edges, cycles, edges};
+use tandem_tests::module_graph::{Edges, cycles, edges, joined};
 use tandem_tests::repository;
 use tempfile::TempDir;
 
@@ -38,20 +38,45 @@ fn shown(file: &Path) -> String {
     file.strip_prefix(repository()).unwrap_or(file).display().to_string()
 }
 
+/// Returns the cycles of a graph as lines. Empty if there are none.
+fn report(root: &Path, nodes: &str, edges: &Edges) -> String {
+    let found = cycles(edges);
+    let lines =
+        found.iter().map(|cycle| format!("{} {nodes} of {}:\n{}", cycle.len(), shown(root), explain(edges, cycle)));
+    lines.collect()
+}
+
+/// Neither files nor top-level modules import each other in a circle.
 #[test]
 fn no_crate_has_an_import_cycle() {
-    let (mut report, mut files) = (String::new(), 0);
+    let (mut found, mut files) = (String::new(), 0);
     let roots = roots(repository());
     for root in &roots {
         let edges = edges(root);
         files += edges.len();
-        for cycle in cycles(&edges) {
-            report += &format!("{} files of {}:\n{}", cycle.len(), shown(root), explain(&edges, &cycle));
-        }
+        found += &report(root, "files", &edges);
+        found += &report(root, "modules", &joined(&edges, root.parent().expect("a folder")));
     }
     assert!(roots.len() >= 8 && files > 200, "only {files} files of {} crates were read", roots.len());
     eprintln!("{} crates, {files} files that import others", roots.len());
-    assert!(report.is_empty(), "modules import each other in a circle:\n{report}");
+    assert!(found.is_empty(), "modules import each other in a circle:\n{found}");
+}
+
+/// Helpers that two areas need are in `tests/src` or `tests/full/src`.
+#[test]
+fn no_area_of_the_suite_imports_another() {
+    let folder = repository().join("tests/suite");
+    for name in ["light.rs", "full.rs"] {
+        let root = folder.join(name);
+        let edges = edges(&root);
+        let areas = joined(&edges, &folder);
+        let imports: Vec<_> = areas
+            .keys()
+            .map(|area| explain(&areas, &areas.keys().chain(areas[area].keys()).cloned().collect::<Vec<_>>()))
+            .collect();
+        assert!(edges.len() > 2, "only {} files of {name} were read", edges.len());
+        assert!(areas.is_empty(), "areas import each other:\n{}", imports.concat());
+    }
 }
 
 /// Cycles through a parent, a re-export and a macro are found. A re-export alone is not a cycle.
@@ -71,4 +96,25 @@ fn a_cycle_is_found_through_re_exports_and_macros() {
         }
         assert_eq!(cycles(&edges(&folder.path().join("lib.rs"))).len(), expected, "{root} | {a} | {b}");
     }
+}
+
+/// The files `a.rs` and `b/inner.rs` import each other only through their modules.
+#[test]
+fn a_cycle_is_found_between_top_level_modules() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "mod inner; pub struct A(crate::b::B);"),
+        ("a/inner.rs", "pub struct Inner;"),
+        ("b.rs", "mod inner; pub struct B;"),
+        ("b/inner.rs", "use crate::a::inner::Inner;"),
+    ];
+    let folder = TempDir::new().expect("a temporary folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+    let edges = edges(&folder.path().join("lib.rs"));
+    assert_eq!(cycles(&edges).len(), 0, "files");
+    assert_eq!(cycles(&joined(&edges, folder.path())).len(), 1, "modules");
 }

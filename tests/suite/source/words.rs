@@ -1,12 +1,18 @@
 //! The project's prose avoids the phrases of `words.txt`.
 
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use tandem_tests::repository;
 
 const SKIPPED_FOLDERS: [&str; 4] = ["target", ".tandem", ".git", "corpus"];
 const EXTENSIONS: [&str; 7] = ["rs", "proto", "md", "py", "yaml", "yml", "toml"];
+
+/// Returns true if a file with this extension contains prose. JSON of tests is data.
+fn is_prose(path: &Path, extension: &str) -> bool {
+    EXTENSIONS.contains(&extension) || (extension == "json" && path.starts_with(repository().join("deploy")))
+}
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -17,32 +23,51 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
             if !SKIPPED_FOLDERS.contains(&name.as_str()) {
                 files(&path, found);
             }
-        } else if extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str())) {
+        } else if extension.is_some_and(|extension| is_prose(&path, &extension)) {
             found.push(path);
         }
     }
 }
 
-/// Returns the prose of a line: comments, and in services' sources string literals too. Pages are
-/// prose as a whole.
-fn prose<'a>(path: &Path, line: &'a str) -> Vec<&'a str> {
-    let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned()).unwrap_or_default();
-    let after = |mark: &str| line.find(mark).map(|at| &line[at..]).into_iter().collect::<Vec<_>>();
-    match extension.as_str() {
-        "md" | "yaml" | "yml" => vec![line],
-        "py" | "toml" => after("#"),
-        "rs" if !path.starts_with(repository().join("tests")) => {
-            let mut found = after("//");
-            found.extend(line.split('"').skip(1).step_by(2));
-            found
+/// Texts of conversations in tests. They are data, not prose.
+const CONVERSATIONS: [&str; 3] = ["Tell me a long story", "What is ", "what was said above"];
+
+/// Returns the prose of a file, with line numbers: pages as a whole; else comments, documentation
+/// and string literals.
+fn prose<'a>(extension: &str, text: &'a str) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    let mut is_docstring = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let after = |mark: &str| line.find(mark).map(|at| (number, &line[at..]));
+        match extension {
+            "md" | "yaml" | "yml" | "json" => found.push((number, line)),
+            "py" => {
+                let quotes = line.matches("\"\"\"").count();
+                let is_prose = is_docstring || quotes > 0;
+                is_docstring ^= quotes % 2 == 1;
+                found.extend(if is_prose { Some((number, line)) } else { after("#") });
+            }
+            "toml" => found.extend(after("#")),
+            "rs" => {
+                found.extend(after("//"));
+                let strings = line.split('"').skip(1).step_by(2);
+                let is_data = |text: &&str| CONVERSATIONS.iter().any(|data| text.contains(data));
+                found.extend(strings.filter(|text| !is_data(text)).map(|text| (number, text)));
+            }
+            _ => found.extend(after("//")),
         }
-        _ => after("//"),
     }
+    found
 }
 
-/// Returns the words of a text in lower case, with one space before and after each.
+/// Returns the words of a text in lower case, with one space before and after each. The names of
+/// values, as in `{value}`, are left out.
 fn words(text: &str) -> String {
-    let words = text.split(|char: char| !char.is_alphanumeric() && char != '\'').filter(|word| !word.is_empty());
+    let mut parts = text.split('{');
+    let first = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+    let is_separator = |char: char| !char.is_alphanumeric() && char != '\'';
+    let words = iter::once(first).chain(rest).flat_map(|part| part.split(is_separator)).filter(|word| !word.is_empty());
     words.fold(" ".to_owned(), |all, word| all + &word.to_lowercase() + " ")
 }
 
@@ -55,10 +80,11 @@ fn prose_avoids_the_phrases_of_the_word_list() {
     let mut found = Vec::new();
     for path in &all {
         let text = fs::read_to_string(path).expect("text");
-        for (number, line) in (1..).zip(text.lines()) {
-            let prose: Vec<String> = prose(path, line).into_iter().map(words).collect();
-            let matches = phrases.iter().filter(|phrase| prose.iter().any(|prose| prose.contains(phrase.as_str())));
-            let place = path.strip_prefix(repository()).unwrap_or(path).display();
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        let place = path.strip_prefix(repository()).unwrap_or(path).display();
+        for (number, prose) in prose(&extension, &text) {
+            let prose = words(prose);
+            let matches = phrases.iter().filter(|phrase| prose.contains(phrase.as_str()));
             found.extend(matches.map(|phrase| format!("{place}:{number}:{phrase}")));
         }
     }

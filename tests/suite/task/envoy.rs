@@ -124,7 +124,7 @@ impl Envoy {
         envoy.arg("--config-path").arg(file).arg("--admin-address-path").arg(&admin);
         envoy.args(["--disable-hot-restart", "--concurrency", "2"]).stdout(Stdio::null()).stderr(Stdio::null());
         let child = envoy.spawn().expect("it starts");
-        let admin = soon("Envoy tells where its admin page is", async || told_address(&admin)).await;
+        let admin = soon("Envoy writes the address of its admin page", async || told_address(&admin)).await;
         Self { child, admin, _folder: folder }
     }
 
@@ -204,7 +204,7 @@ impl Site {
     /// Waits until Envoy finds this number of healthy services in each tier.
     async fn settles(&self, well: [usize; 2]) {
         let now = async || [self.envoy.well(&RENDER).await, self.envoy.well(&GENERATE).await];
-        soon("Envoy knows who is well", async || (now().await == well).then_some(())).await;
+        soon("Envoy reports the healthy endpoints", async || (now().await == well).then_some(())).await;
     }
 
     /// Returns the first service of a tier that has more than `than` calls.

@@ -318,15 +318,15 @@ impl GenerateService for OnceOtherwise {
     ) -> Result<Response<Self::GenerateStream>, Status> {
         let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
         let events = if is_first { self.first.clone()? } else { self.then.clone() };
-        let told = |event| Ok(generate::GenerateResponse { event: Some(event) });
-        Ok(Response::new(tokio_stream::iter(events.into_iter().map(told).collect::<Vec<_>>())))
+        let response = |event| Ok(generate::GenerateResponse { event: Some(event) });
+        Ok(Response::new(tokio_stream::iter(events.into_iter().map(response).collect::<Vec<_>>())))
     }
 
     async fn get_model(
         &self,
         _request: Request<generate::GetModelRequest>,
     ) -> Result<Response<generate::GetModelResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not called"))
     }
 }
 
@@ -353,14 +353,14 @@ impl Health for Ill {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
     async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not called"))
     }
 
     async fn watch(&self, _request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let ill = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ill| ill.checked_sub(1));
         let status = if ill.is_ok() { ServingStatus::NotServing } else { ServingStatus::Serving };
-        let told = tokio_stream::once(Ok(HealthCheckResponse { status: status.into() }));
-        Ok(Response::new(Box::pin(told.chain(tokio_stream::pending()))))
+        let status = tokio_stream::once(Ok(HealthCheckResponse { status: status.into() }));
+        Ok(Response::new(Box::pin(status.chain(tokio_stream::pending()))))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tandem_model_files::tokenizer::{AddedToken, Around, EncodeOptions, Tokenizer};
+use tandem_model_files::tokenizer::{AddedToken, AffixPolicy, EncodeOptions, Tokenizer};
 use tandem_tests::error_texts;
 use tandem_tests::tokenizers::{agree, literal_ids, texts};
 
@@ -207,7 +207,7 @@ fn what_belongs_around_a_text_is_put_there_once() {
 #[test]
 fn a_literal_bos_is_text_and_the_real_one_is_put_before_it() {
     let tokenizer = around(template(&["<s>", "$A"]));
-    let options = EncodeOptions { around: Around::Both, literal: &[0..3], offsets: true };
+    let options = EncodeOptions { affixes: AffixPolicy::Both, literal: &[0..3], offsets: true };
     let encoding = tokenizer.encode_with("<s>a", &options).expect("text");
     assert_eq!(encoding.ids, [16, 5, 0, 6, 2]);
     assert_eq!(encoding.offsets, Some(vec![0..0, 0..1, 1..2, 2..3, 3..4]));

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
-use tandem_model_files::artifacts::gguf::Gguf;
+use tandem_model_files::gguf::Gguf;
 use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 use tandem_tests::default_artifacts;
 use tandem_tests::error_texts;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::gguf::Gguf;
 use crate::digest::hex_sha256;
+use crate::gguf::Gguf;
 use crate::tokenizer::Tokenizer;
 
 /// A model without its weights.

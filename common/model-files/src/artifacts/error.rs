@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::gguf::GgufError;
 use super::names::FILES;
+use crate::gguf::GgufError;
 
 /// Why artifacts could not be read.
 #[derive(Debug, thiserror::Error)]

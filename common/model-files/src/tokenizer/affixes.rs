@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::error::TokenizerError;
-use crate::artifacts::gguf::Gguf;
+use crate::gguf::Gguf;
 
 #[derive(Debug, Default)]
 pub(super) struct Affixes {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::artifacts::gguf::GgufError;
+use crate::gguf::GgufError;
 
 /// Why a tokenizer could not be built, or could not encode or decode.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ mod sentencepiece;
 mod vocabulary;
 
 use super::error::TokenizerError;
-use crate::artifacts::gguf::Gguf;
+use crate::gguf::Gguf;
 use vocabulary::Built;
 
 pub(super) fn build(gguf: &Gguf) -> Result<Built, TokenizerError> {

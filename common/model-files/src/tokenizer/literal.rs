@@ -110,6 +110,7 @@ impl Forbidden {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // A list of one range is meant.
 mod tests {
     use super::{TokenizerError, pieces};
 

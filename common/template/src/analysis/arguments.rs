@@ -81,14 +81,14 @@ impl Origin {
         self & other != NOTHING
     }
 
-    /// The origin of a list or dict with this value in it.
+    /// Returns the origin of a list or dict with this value in it.
     fn held(self) -> Self {
         let holds_text = if self.has(TEXT) { HOLDS_TEXT } else { NOTHING };
         let holds_object = if self.has(OBJECT) { HOLDS_OBJECT } else { NOTHING };
         (self & (HOLDS_TEXT | HOLDS_OBJECT | CALLS)) | holds_text | holds_object
     }
 
-    /// The types of the arguments inside.
+    /// Returns the types of the arguments inside.
     fn content(self) -> Self {
         let text = if self.has(HOLDS_TEXT) { TEXT } else { NOTHING };
         let object = if self.has(HOLDS_OBJECT) { OBJECT } else { NOTHING };
@@ -359,7 +359,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// `base.name`, `base['name']` or `base.get('name')`.
+    /// Returns the origin of `base.name`, `base['name']` or `base.get('name')`.
     fn member(&mut self, base: &'a Expr, name: &str) -> Origin {
         let origin = self.expr(base);
         self.uses(origin, Need::Object);
@@ -413,7 +413,7 @@ impl<'a> Trace<'a> {
         NOTHING
     }
 
-    /// The origins of all arguments of a call.
+    /// Returns the origins of all arguments of a call.
     fn args(&mut self, args: &'a Args) -> Origin {
         args.iter().fold(NOTHING, |all, arg| all | self.expr(arg))
     }

@@ -5,7 +5,7 @@
 //! is not constant, it decides at run time for all values except constants. Constants in such a
 //! block are escaped as outside of the block.
 
-use super::constants::MAX_PRINTED;
+use super::constants::MAX_PRINTED_BYTES;
 use super::state::{CompileResult, Compiler, Frame};
 use super::statements::print_text;
 use crate::ast::{Expr, Stmt};
@@ -66,7 +66,7 @@ impl Compiler {
     /// Writes a value where texts may be escaped.
     pub(super) fn print_escaped(&mut self, node: Node, escaping: Escaping, steps: &mut Vec<Step>) {
         match self.escaped_constant(&node) {
-            Some(Ok(text)) if text.len() <= MAX_PRINTED => print_text(&text, steps),
+            Some(Ok(text)) if text.len() <= MAX_PRINTED_BYTES => print_text(&text, steps),
             _ => steps.push(Step::PrintEscaped(node, escaping)),
         }
     }

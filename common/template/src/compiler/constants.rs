@@ -16,9 +16,9 @@ use crate::python::repr;
 use crate::value::{BigInt, Dict, PyObject, PyValue, Seq, SeqKind, none, py_value};
 
 /// The longest computed text that is written as data.
-pub(super) const MAX_PRINTED: usize = 64 * 1024;
+pub(super) const MAX_PRINTED_BYTES: usize = 64 * 1024;
 /// The longest computed text or list that is kept.
-const MAX_COMPUTED: usize = 256;
+const MAX_COMPUTED_LENGTH: usize = 256;
 
 impl Const {
     pub(super) fn value(&self) -> Value {
@@ -52,7 +52,8 @@ impl Compiler {
             return node;
         }
         let computed = self.machine.eval(&Locals::default(), &node).ok().map(Cow::into_owned);
-        let max = if matches!(node.kind, NodeKind::List(_) | NodeKind::Tuple(_)) { usize::MAX } else { MAX_COMPUTED };
+        let max =
+            if matches!(node.kind, NodeKind::List(_) | NodeKind::Tuple(_)) { usize::MAX } else { MAX_COMPUTED_LENGTH };
         match computed.and_then(|value| literal(value, max)) {
             Some(value) => Node { kind: NodeKind::Const(value), line: node.line },
             None => node,
@@ -91,7 +92,7 @@ impl Compiler {
             return None;
         }
         let value = self.machine.eval(&Locals::default(), node).ok()?.into_owned();
-        repr::to_str(&mut self.machine, &value).ok().filter(|text| text.len() <= MAX_PRINTED)
+        repr::to_str(&mut self.machine, &value).ok().filter(|text| text.len() <= MAX_PRINTED_BYTES)
     }
 
     /// Returns true if Jinja2 computes the node at compile time, even if that fails.
@@ -184,7 +185,7 @@ fn literal(value: Value, max: usize) -> Option<Value> {
         PyValue::Undefined(_) => None,
         PyValue::Str(text) => (text.len() <= max).then(|| value.clone()),
         PyValue::Object(PyObject::Seq(seq)) if seq.items().len() <= max && seq.kind() != SeqKind::Group => {
-            let items = seq.items().iter().map(|item| literal(item.clone(), MAX_COMPUTED));
+            let items = seq.items().iter().map(|item| literal(item.clone(), MAX_COMPUTED_LENGTH));
             Seq::free_of_charge(seq.kind(), items.collect::<Option<_>>()?).ok()
         }
         PyValue::Object(PyObject::BigInt(_)) => Some(value),

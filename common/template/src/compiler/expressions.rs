@@ -142,7 +142,7 @@ impl Compiler {
     }
 }
 
-/// The operands of `a + b + c`, in order.
+/// Returns the operands of `a + b + c`, in order.
 fn flatten_sum<'a>(expr: &'a Expr, summands: &mut Vec<&'a Expr>) {
     match &expr.kind {
         ExprKind::Binary(BinaryOp::Add, left, right) => {

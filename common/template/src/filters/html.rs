@@ -82,7 +82,7 @@ pub(super) fn urlencode(interpreter: &mut dyn Interpreter, value: &Value, args: 
 }
 
 /// The number of bytes that are escaped at once.
-const PIECE: usize = 4096;
+const PIECE_BYTES: usize = 4096;
 
 const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
 
@@ -91,7 +91,7 @@ fn quote(content: &str, in_query: bool) -> Fallible<String> {
     budget::walk(content.len())?;
     let mut out = TextBuffer::new();
     taint::write(&mut out, content, |out, content| {
-        content.as_bytes().chunks(PIECE).try_for_each(|piece| out.push(&percent_escaped(piece, in_query)))
+        content.as_bytes().chunks(PIECE_BYTES).try_for_each(|piece| out.push(&percent_escaped(piece, in_query)))
     })?;
     Ok(out.finish())
 }

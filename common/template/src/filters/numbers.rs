@@ -48,9 +48,9 @@ pub(super) fn int(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fa
             }
         }
         PyValue::Object(PyObject::Bytes(bytes)) => {
-            budget::walk(bytes.letters().len())?;
-            let letters = taint::strip(bytes.letters());
-            match (number::parse_int(&letters, 10), number::parse_float(&letters)) {
+            budget::walk(bytes.as_text().len())?;
+            let chars = taint::strip(bytes.as_text());
+            match (number::parse_int(&chars, 10), number::parse_float(&chars)) {
                 (Err(error), _) if error.is_fatal() => Err(error),
                 (Ok(int), _) => Ok(int),
                 (_, Some(float)) => or_default(number::truncate(float), default),
@@ -81,8 +81,8 @@ pub(super) fn float(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> 
 }
 
 fn float_of_bytes(bytes: &Bytes) -> Fallible<Option<f64>> {
-    budget::walk(bytes.letters().len())?;
-    Ok(number::parse_float(&taint::strip(bytes.letters())))
+    budget::walk(bytes.as_text().len())?;
+    Ok(number::parse_float(&taint::strip(bytes.as_text())))
 }
 
 pub(super) fn round(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {

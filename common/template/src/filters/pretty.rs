@@ -122,7 +122,7 @@ impl Printer {
         }
         let alone = usize::from(place.level == 0);
         let (indent, after) = (place.indent + alone, place.after + alone);
-        let pieces = pieces_of_bytes(bytes.letters(), WIDTH.saturating_sub(indent), after)?;
+        let pieces = pieces_of_bytes(bytes.as_text(), WIDTH.saturating_sub(indent), after)?;
         self.literals(&pieces, indent, alone == 1)
     }
 
@@ -144,12 +144,12 @@ impl Printer {
 const BYTES_TOGETHER: usize = 4;
 
 /// Splits a long bytes value into literals.
-fn pieces_of_bytes(letters: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
-    let letters: Vec<char> = letters.chars().collect();
-    let last = letters.len() / BYTES_TOGETHER * BYTES_TOGETHER;
+fn pieces_of_bytes(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
+    let characters: Vec<char> = content.chars().collect();
+    let last = characters.len() / BYTES_TOGETHER * BYTES_TOGETHER;
     let mut pieces = Vec::new();
     let mut current = String::new();
-    for (at, part) in letters.chunks(BYTES_TOGETHER).enumerate() {
+    for (at, part) in characters.chunks(BYTES_TOGETHER).enumerate() {
         let width = if at * BYTES_TOGETHER == last { width.saturating_sub(after) } else { width };
         let candidate: String = current.chars().chain(part.iter().copied()).collect();
         if chars(&quoted_bytes(&candidate)?)? > width {
@@ -167,8 +167,8 @@ fn pieces_of_bytes(letters: &str, width: usize, after: usize) -> Fallible<Vec<St
     Ok(pieces)
 }
 
-fn quoted_bytes(letters: &str) -> Fallible<String> {
-    one_line(&Bytes::value(letters.to_owned())?)
+fn quoted_bytes(content: &str) -> Fallible<String> {
+    one_line(&Bytes::value(content.to_owned())?)
 }
 
 /// Splits a long text into literals, each at most `width` characters if its words are short enough.

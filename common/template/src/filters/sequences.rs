@@ -42,7 +42,7 @@ pub(super) fn random(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) ->
     }
 }
 
-/// Python's `reversed(value)`.
+/// Returns Python's `reversed(value)`.
 fn reversed(value: &Value) -> Fallible<Vec<Value>> {
     match py_object(value) {
         Some(PyObject::Generator(_)) => Err(fail(format!("'{}' object is not reversible", type_name(value)))),
@@ -77,7 +77,7 @@ pub(super) fn reverse(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -
     }
 }
 
-/// The type of Python's iterator of `reversed(value)`.
+/// Returns the type of Python's iterator of `reversed(value)`.
 fn reversed_type(value: &Value) -> &'static str {
     match py_object(value) {
         Some(PyObject::Seq(seq)) if seq.is_list() => "list_reverseiterator",
@@ -233,7 +233,7 @@ pub(super) fn sort(interpreter: &mut dyn Interpreter, value: &Value, args: &Args
 /// The values that an item costs while it is sorted.
 const KEYED_VALUES: usize = 2;
 
-/// The attributes to sort by, separated by commas.
+/// Returns the attributes to sort by, separated by commas.
 fn sort_paths(attribute: Option<Value>) -> Fallible<Vec<Value>> {
     match attribute.as_ref().and_then(Value::as_str) {
         Some(paths) => paths.split(',').map(text).collect(),

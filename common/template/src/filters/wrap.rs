@@ -48,7 +48,7 @@ struct Wrapper {
 type Chars = [(usize, char)];
 
 impl Wrapper {
-    /// The lines of a paragraph.
+    /// Returns the lines of a paragraph.
     fn wrap(&self, paragraph: &str) -> Fallible<Vec<Range<usize>>> {
         budget::walk(paragraph.len())?;
         budget::room(paragraph.len().saturating_mul(4 * size_of::<(usize, char)>()))?;

@@ -99,7 +99,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The length of an opening and its sign.
+/// Returns the length of an opening and its sign.
 fn signed(sign: Option<u8>) -> usize {
     if matches!(sign, Some(b'-' | b'+')) { 3 } else { 2 }
 }

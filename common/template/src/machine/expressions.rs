@@ -16,7 +16,7 @@ use crate::taint;
 use crate::value::{Block, Dict, PyObject, Undefined, list, py_object, safe_text, tuple};
 
 /// Shorter texts are compared in negligible time.
-const LONG_TEXT: usize = 64;
+const TEXT_BYTES_PER_STEP: usize = 64;
 
 /// A missing value whose cause does not matter.
 static NOTHING: Value = Value::UNDEFINED;
@@ -93,7 +93,7 @@ impl Machine {
 
     fn is_text(&mut self, locals: &Locals, operand: &Node, text: &str, wanted: bool) -> Fallible<bool> {
         let value = self.look(locals, operand)?;
-        budget::steps(text.len() / LONG_TEXT)?;
+        budget::steps(text.len() / TEXT_BYTES_PER_STEP)?;
         Ok(value.as_str().is_some_and(|found| taint::same(found, text)) == wanted)
     }
 

@@ -175,7 +175,7 @@ impl Machine {
         result
     }
 
-    /// `a + b + c ...`: adjacent texts are joined at once.
+    /// Evaluates `a + b + c ...`: adjacent texts are joined at once.
     pub(super) fn sum(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
         self.put_together(|machine, start| {
             for (at, part) in parts.iter().enumerate() {
@@ -189,7 +189,7 @@ impl Machine {
         })
     }
 
-    /// `a ~ b ~ c`: the texts of all values.
+    /// Evaluates `a ~ b ~ c`: the texts of all values.
     pub(super) fn concat(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
         self.put_together(|machine, start| {
             for part in parts {
@@ -206,8 +206,8 @@ impl Machine {
         })
     }
 
-    /// `a ~ b ~ c`: the texts of all values. If one is marked as safe, so is the result, and the
-    /// others are escaped.
+    /// Evaluates `a ~ b ~ c`: the texts of all values. If one is marked as safe, so is the result,
+    /// and the others are escaped.
     pub(super) fn safe_concat(&mut self, locals: &Locals, parts: &[Node]) -> Fallible<Value> {
         let values = self.all(locals, parts)?;
         let is_safe = values.iter().any(Value::is_safe);

@@ -145,7 +145,7 @@ fn unpack(value: &Value, count: usize) -> Fallible<Vec<Value>> {
     Ok(items)
 }
 
-/// `owner[name] = value`.
+/// Executes `owner[name] = value`.
 fn set_item(owner: &Value, name: &Value, value: Value) -> Fallible<()> {
     match py_value(owner) {
         PyValue::Object(PyObject::Namespace(namespace)) => namespace.set(name, value),

@@ -313,7 +313,7 @@ impl Parser {
         found
     }
 
-    /// `{% print a, b %}`.
+    /// Parses `{% print a, b %}`.
     fn print_list(&mut self, body: &mut Vec<Stmt>) -> Parsed<()> {
         let mut first = true;
         while !matches!(self.current.kind, TokenKind::BlockEnd) {

@@ -58,12 +58,12 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
     Err(fail(format!("unsupported operand type(s) for {op}: '{left}' and '{right}'")))
 }
 
-/// `left + right`.
+/// Computes `left + right`.
 pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
     match (py_value(left), py_value(right)) {
         (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
-            budget::room(left.letters().len() + right.letters().len())?;
-            Bytes::value([left.letters(), right.letters()].concat())
+            budget::room(left.as_text().len() + right.as_text().len())?;
+            Bytes::value([left.as_text(), right.as_text()].concat())
         }
         (PyValue::Str(left_text), PyValue::Str(right_text)) => add_texts(left, left_text, right, right_text),
         (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
@@ -107,7 +107,7 @@ fn small_or_big(small: Option<i128>, big: impl FnOnce() -> Digits) -> Fallible<V
     }
 }
 
-/// `left - right`.
+/// Computes `left - right`.
 pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
     match pair(left, right)? {
         Some(Pair::Small(left, right)) => small_or_big(left.checked_sub(right), || Digits::from(left) - right),
@@ -117,7 +117,7 @@ pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
     }
 }
 
-/// `left * right`; one side may be a text or list, which is repeated.
+/// Computes `left * right`; one side may be a text or list, which is repeated.
 pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
     match (py_value(left), py_value(right)) {
         (PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_)), _) => repeat(left, right),
@@ -153,9 +153,9 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             Ok(value)
         }
         PyValue::Object(PyObject::Bytes(bytes)) => {
-            let size = bytes.letters().len().saturating_mul(times);
+            let size = bytes.as_text().len().saturating_mul(times);
             budget::room(size)?;
-            Bytes::value(bytes.letters().repeat(if size == 0 { 0 } else { times }))
+            Bytes::value(bytes.as_text().repeat(if size == 0 { 0 } else { times }))
         }
         PyValue::Object(PyObject::Seq(seq)) => {
             let size = seq.items().len().saturating_mul(times);
@@ -167,7 +167,7 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
     }
 }
 
-/// `left / right`, always a float.
+/// Computes `left / right`, always a float.
 pub(crate) fn divide(left: &Value, right: &Value) -> Fallible<Value> {
     let quotient = match pair(left, right)? {
         None => return unsupported("/", left, right),
@@ -183,8 +183,8 @@ pub(crate) fn divide(left: &Value, right: &Value) -> Fallible<Value> {
 
 /// Returns the float nearest to the exact quotient of two integers.
 fn divide_ints(left: &Digits, right: &Digits) -> Fallible<f64> {
-    const EXACT: u64 = 53;
-    if left.bits() <= EXACT && right.bits() <= EXACT {
+    const EXACT_BITS: u64 = 53;
+    if left.bits() <= EXACT_BITS && right.bits() <= EXACT_BITS {
         return Ok(digits_to_f64(left) / digits_to_f64(right));
     }
     budget::product(left.bits().max(right.bits()), right.bits())?;
@@ -218,7 +218,7 @@ fn scale(mut float: f64, mut exponent: i64) -> f64 {
     float
 }
 
-/// `left // right`.
+/// Computes `left // right`.
 pub(crate) fn floor_divide(left: &Value, right: &Value) -> Fallible<Value> {
     match pair(left, right)? {
         None => unsupported("//", left, right),
@@ -267,7 +267,7 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
     (if quotient - floor > 0.5 { floor + 1.0 } else { floor }, rest)
 }
 
-/// `left % right`, which formats if the left side is a text.
+/// Computes `left % right`, which formats if the left side is a text.
 pub(crate) fn modulo(interpreter: &mut dyn Interpreter, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
         return printf::format(interpreter, left, right);
@@ -285,7 +285,7 @@ pub(crate) fn modulo(interpreter: &mut dyn Interpreter, left: &Value, right: &Va
     }
 }
 
-/// `left ** right`.
+/// Computes `left ** right`.
 pub(crate) fn power(left: &Value, right: &Value) -> Fallible<Value> {
     let (Some(base), Some(exponent)) = (as_digits(left), as_digits(right)) else {
         return match (as_float(left)?, as_float(right)?) {
@@ -336,7 +336,7 @@ fn power_floats(base: f64, exponent: f64) -> Fallible<Value> {
     Ok(Value::from(result))
 }
 
-/// `-value`.
+/// Computes `-value`.
 pub(crate) fn negate(value: &Value) -> Fallible<Value> {
     match (as_digits(value), py_value(value)) {
         (Some(int), _) => int_value(-int),
@@ -346,7 +346,7 @@ pub(crate) fn negate(value: &Value) -> Fallible<Value> {
     }
 }
 
-/// `+value`.
+/// Computes `+value`.
 pub(crate) fn plus(value: &Value) -> Fallible<Value> {
     match (as_digits(value), py_value(value)) {
         (Some(int), _) => int_value(int),

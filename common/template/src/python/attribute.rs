@@ -18,11 +18,11 @@ use crate::value::{
 use crate::{budget, taint};
 
 /// Shorter names are looked up in negligible time.
-const LONG_NAME: usize = 64;
+const NAME_BYTES_PER_STEP: usize = 64;
 /// The number of a template's blocks that are searched in the time of one step.
 const BLOCKS_PER_STEP: usize = 4;
 
-/// `value.name`: an attribute, else an item of that name, else undefined.
+/// Evaluates `value.name`: an attribute, else an item of that name, else undefined.
 pub(crate) fn attribute(interpreter: &mut dyn Interpreter, value: &Value, name: &Value) -> Fallible<Value> {
     let Some(text) = name.as_str() else {
         return item(interpreter, value, name);
@@ -46,8 +46,8 @@ pub(crate) fn is_special(name: &str) -> bool {
     name.starts_with("__") || NUMBER_ATTRIBUTES.contains(&name) || method_names::is_method(name)
 }
 
-/// `value.name` for a name that is not special; nothing if there is none. Items of dicts are not
-/// copied.
+/// Evaluates `value.name` for a name that is not special; nothing if there is none. Items of dicts
+/// are not copied.
 pub(crate) fn key<'v>(
     interpreter: &mut dyn Interpreter,
     value: &'v Value,
@@ -55,7 +55,7 @@ pub(crate) fn key<'v>(
 ) -> Fallible<Option<Cow<'v, Value>>> {
     match py_object(value) {
         Some(PyObject::Dict(entries)) => {
-            budget::steps(name.len() / LONG_NAME)?;
+            budget::steps(name.len() / NAME_BYTES_PER_STEP)?;
             Ok(entries.get_str(name).map(Cow::Borrowed))
         }
         Some(PyObject::Undefined(undefined)) => Err(undefined.error()),
@@ -65,7 +65,7 @@ pub(crate) fn key<'v>(
     }
 }
 
-/// `value[key]`: an item, else an attribute of that name, else undefined.
+/// Evaluates `value[key]`: an item, else an attribute of that name, else undefined.
 pub(crate) fn item(interpreter: &mut dyn Interpreter, value: &Value, key: &Value) -> Fallible<Value> {
     if let Some(found) = subscript(value, key)? {
         return Ok(found);
@@ -89,7 +89,7 @@ pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
         PyValue::Undefined(undefined) => Err(undefined.error()),
         PyValue::Str(content) => char_at(value, content, key),
         PyValue::Object(PyObject::Bytes(bytes)) => {
-            budget::walk(bytes.letters().len())?;
+            budget::walk(bytes.as_text().len())?;
             Ok(index(key, || Some(bytes.len())).and_then(|at| bytes.iter().nth(at)).map(Value::from))
         }
         PyValue::Object(PyObject::Seq(items)) => {
@@ -210,7 +210,7 @@ fn macro_attribute(object: &Macro, name: &str) -> Fallible<Option<Value>> {
     }))
 }
 
-/// `value[start:stop:step]`; a missing bound is `None`.
+/// Evaluates `value[start:stop:step]`; a missing bound is `None`.
 pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
     match py_value(value) {
         PyValue::Undefined(undefined) => Err(undefined.error()),
@@ -224,9 +224,9 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
         }
         PyValue::Object(PyObject::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
         PyValue::Object(PyObject::Bytes(bytes)) => {
-            budget::walk(bytes.letters().len())?;
-            budget::room(bytes.letters().len().saturating_mul(size_of::<char>()))?;
-            Bytes::value(slice_text(bytes.letters(), &Bounds::read(bounds)?.resolve(bytes.len())))
+            budget::walk(bytes.as_text().len())?;
+            budget::room(bytes.as_text().len().saturating_mul(size_of::<char>()))?;
+            Bytes::value(slice_text(bytes.as_text(), &Bounds::read(bounds)?.resolve(bytes.len())))
         }
         PyValue::Object(PyObject::Range(range)) => {
             let bounds = Bounds::read(bounds)?;

@@ -7,10 +7,10 @@ use crate::budget;
 use crate::error::{Error, Fallible, fail};
 use crate::python::convert::text_arg;
 use crate::taint::{self, Taint};
-use crate::value::{Bytes, PyValue, letter_of, push_bytes, py_value, text, type_name};
+use crate::value::{Bytes, PyValue, char_of, push_bytes, py_value, text, type_name};
 
 /// The most bytes of a character as bytes: four bytes, each a tainted character.
-const MAX_LETTER: usize = 16;
+const MAX_CHAR_BYTES: usize = 16;
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The order of the bytes in a unit.
@@ -77,11 +77,11 @@ impl Encoding {
 
     /// Returns the first character and its length in bytes, or the length of bytes that are
     /// invalid.
-    fn letter(self, bytes: &[u8]) -> Result<(char, usize), usize> {
+    fn character(self, bytes: &[u8]) -> Result<(char, usize), usize> {
         match self {
-            Self::Utf8(_) => utf8_letter(bytes),
-            Self::Utf16(order) => utf16_letter(bytes, order),
-            Self::Utf32(order) => utf32_letter(bytes, order),
+            Self::Utf8(_) => utf8_char(bytes),
+            Self::Utf16(order) => utf16_char(bytes, order),
+            Self::Utf32(order) => utf32_char(bytes, order),
             Self::Latin1 => bytes.first().map(|&byte| (char::from(byte), 1)).ok_or(1),
             Self::Ascii => bytes.first().filter(|byte| byte.is_ascii()).map(|&byte| (char::from(byte), 1)).ok_or(1),
         }
@@ -100,7 +100,7 @@ impl Encoding {
     }
 }
 
-fn utf8_letter(bytes: &[u8]) -> Result<(char, usize), usize> {
+fn utf8_char(bytes: &[u8]) -> Result<(char, usize), usize> {
     let start = &bytes[..bytes.len().min(4)];
     let valid = match std::str::from_utf8(start) {
         Ok(valid) => valid,
@@ -110,7 +110,7 @@ fn utf8_letter(bytes: &[u8]) -> Result<(char, usize), usize> {
     valid.chars().next().map(|c| (c, c.len_utf8())).ok_or(1)
 }
 
-fn utf16_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
+fn utf16_char(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
     let unit = |at: usize| {
         let pair = bytes.get(at..at + 2)?.try_into().ok()?;
         Some(if order == Order::Big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) })
@@ -122,7 +122,7 @@ fn utf16_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
     }
 }
 
-fn utf32_letter(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
+fn utf32_char(bytes: &[u8], order: Order) -> Result<(char, usize), usize> {
     let unit = bytes
         .first_chunk()
         .map(|&unit| if order == Order::Big { u32::from_be_bytes(unit) } else { u32::from_le_bytes(unit) });
@@ -138,26 +138,26 @@ fn unknown_handler(name: &str) -> Error {
     fail(format!("the error handler '{name}' is not supported"))
 }
 
-/// `text.encode(encoding, errors)`.
+/// Evaluates `text.encode(encoding, errors)`.
 pub(crate) fn encode(content: &str, args: &Args<'_>) -> Fallible<Value> {
     let [encoding, errors] = args.bind("encode", ["encoding", "errors"])?;
     let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
     budget::walk(content.len())?;
-    budget::room(content.len().saturating_add(1).saturating_mul(MAX_LETTER))?;
-    let mut letters = String::new();
+    budget::room(content.len().saturating_add(1).saturating_mul(MAX_CHAR_BYTES))?;
+    let mut chars = String::new();
     if encoding.is_marked() {
-        push_bytes(&mut letters, &encoding.bytes(BYTE_ORDER_MARK).unwrap_or_default(), None);
+        push_bytes(&mut chars, &encoding.bytes(BYTE_ORDER_MARK).unwrap_or_default(), None);
     }
     let in_use = taint::of(content);
     for c in content.chars() {
-        let letter = taint::strip_char(c);
-        let taint = in_use.filter(|_| letter != c);
-        match encoding.bytes(letter) {
-            Some(bytes) => push_bytes(&mut letters, &bytes, taint),
-            None => push_bytes(&mut letters, unencodable(letter, &errors)?.as_bytes(), taint),
+        let character = taint::strip_char(c);
+        let taint = in_use.filter(|_| character != c);
+        match encoding.bytes(character) {
+            Some(bytes) => push_bytes(&mut chars, &bytes, taint),
+            None => push_bytes(&mut chars, unencodable(character, &errors)?.as_bytes(), taint),
         }
     }
-    Bytes::value(letters)
+    Bytes::value(chars)
 }
 
 /// Returns the replacement of a character that the encoding does not have.
@@ -177,31 +177,31 @@ fn unencodable(c: char, errors: &str) -> Fallible<String> {
     }
 }
 
-/// `bytes.decode(encoding, errors)`. A character is tainted if one of its bytes is.
+/// Evaluates `bytes.decode(encoding, errors)`. A character is tainted if one of its bytes is.
 pub(super) fn decode(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [encoding, errors] = args.bind("decode", ["encoding", "errors"])?;
     let (encoding, errors) = (Encoding::of(encoding.as_ref())?, handler(errors.as_ref())?);
-    budget::walk(bytes.letters().len())?;
-    budget::room(bytes.letters().len().saturating_mul(MAX_LETTER))?;
-    let in_use = taint::of(bytes.letters());
-    let is_tainted: Vec<bool> = bytes.letters().chars().map(|c| taint::strip_char(c) != c).collect();
+    budget::walk(bytes.as_text().len())?;
+    budget::room(bytes.as_text().len().saturating_mul(MAX_CHAR_BYTES))?;
+    let in_use = taint::of(bytes.as_text());
+    let is_tainted: Vec<bool> = bytes.as_text().chars().map(|c| taint::strip_char(c) != c).collect();
     let bytes: Vec<u8> = bytes.iter().collect();
     let (encoding, mut at) = encoding.without_mark(&bytes);
     let mut decoded = String::new();
     while at < bytes.len() {
         let rest = &bytes[at..];
-        let (letters, len) = match encoding.letter(rest) {
+        let (chars, len) = match encoding.character(rest) {
             Ok((c, len)) => (c.to_string(), len),
             Err(len) => (undecodable(&rest[..len], &errors)?, len),
         };
-        push_tainted(&mut decoded, &letters, in_use.filter(|_| is_tainted[at..at + len].contains(&true)));
+        push_tainted(&mut decoded, &chars, in_use.filter(|_| is_tainted[at..at + len].contains(&true)));
         at += len;
     }
     text(decoded)
 }
 
-fn push_tainted(out: &mut String, letters: &str, taint: Option<Taint>) {
-    out.extend(letters.chars().map(|c| taint.map_or(c, |taint| taint.taint_char(c))));
+fn push_tainted(out: &mut String, chars: &str, taint: Option<Taint>) {
+    out.extend(chars.chars().map(|c| taint.map_or(c, |taint| taint.taint_char(c))));
 }
 
 /// Returns the replacement of invalid bytes.
@@ -218,8 +218,8 @@ fn undecodable(bytes: &[u8], errors: &str) -> Fallible<String> {
 /// Returns the character that represents a byte, given as an integer.
 pub(super) fn byte_arg(value: &Value) -> Fallible<char> {
     match py_value(value) {
-        PyValue::Int(int) => u8::try_from(int).map(letter_of).map_err(|_| fail("byte must be in range(0, 256)")),
-        PyValue::Bool(flag) => Ok(letter_of(flag.into())),
+        PyValue::Int(int) => u8::try_from(int).map(char_of).map_err(|_| fail("byte must be in range(0, 256)")),
+        PyValue::Bool(flag) => Ok(char_of(flag.into())),
         PyValue::Undefined(undefined) => Err(undefined.error()),
         _ => Err(fail(format!("a bytes-like object is required, not '{}'", type_name(value)))),
     }

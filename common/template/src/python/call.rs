@@ -40,7 +40,7 @@ pub(crate) fn add_keywords(keywords: &mut Vec<(Value, Value)>, splat: &Value) ->
     Ok(())
 }
 
-/// `callee(args)`.
+/// Evaluates `callee(args)`.
 pub(crate) fn call(interpreter: &mut dyn Interpreter, callee: &Value, args: &Args<'_>) -> Fallible<Value> {
     match py_value(callee) {
         PyValue::Undefined(undefined) => Err(undefined.error()),
@@ -60,12 +60,12 @@ pub(crate) fn call(interpreter: &mut dyn Interpreter, callee: &Value, args: &Arg
     }
 }
 
-/// `callee(a, b, ...)`.
+/// Evaluates `callee(a, b, ...)`.
 pub(crate) fn call_positional(interpreter: &mut dyn Interpreter, callee: &Value, args: &[Value]) -> Fallible<Value> {
     call(interpreter, callee, &Args::of(args))
 }
 
-/// `receiver.name(args)`; a method is called without creating a value for it.
+/// Evaluates `receiver.name(args)`; a method is called without creating a value for it.
 pub(crate) fn call_method(
     interpreter: &mut dyn Interpreter,
     receiver: &Value,
@@ -92,7 +92,7 @@ pub(crate) fn is_callable(value: &Value) -> bool {
     }
 }
 
-/// `loop(items)`.
+/// Evaluates `loop(items)`.
 fn recurse(interpreter: &mut dyn Interpreter, object: &Loop, args: &Args<'_>) -> Fallible<Value> {
     let [items] = args.bind("loop", ["iterable"])?;
     let items = required(items, "loop", "iterable")?;

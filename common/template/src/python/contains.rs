@@ -43,11 +43,11 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
 }
 
 fn bytes_contain(bytes: &Bytes, item: &Value) -> Fallible<bool> {
-    budget::walk(bytes.letters().len())?;
-    let letters = taint::strip(bytes.letters());
+    budget::walk(bytes.as_text().len())?;
+    let chars = taint::strip(bytes.as_text());
     match py_value(item) {
-        PyValue::Object(PyObject::Bytes(part)) => Ok(letters.contains(&*taint::strip(part.letters()))),
-        _ => Ok(letters.contains(byte_arg(item)?)),
+        PyValue::Object(PyObject::Bytes(part)) => Ok(chars.contains(&*taint::strip(part.as_text()))),
+        _ => Ok(chars.contains(byte_arg(item)?)),
     }
 }
 

@@ -63,7 +63,7 @@ impl Formatter<'_> {
         Ok(out.finish())
     }
 
-    /// A field: name, `!` conversion and `:` specification.
+    /// Formats a field: name, `!` conversion and `:` specification.
     fn field(&mut self, field: &str, depth: u8) -> Fallible<String> {
         if depth == 0 {
             return Err(fail("Max string recursion exceeded"));
@@ -162,7 +162,7 @@ fn number(digits: &str) -> Option<usize> {
     digits?.parse().ok()
 }
 
-/// The first character, and the rest.
+/// Returns the first character, and the rest.
 fn first(text: &str) -> (char, &str) {
     let mut chars = text.chars();
     (chars.next().unwrap_or_default(), chars.as_str())

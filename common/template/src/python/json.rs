@@ -21,7 +21,7 @@ pub(crate) struct Style<'a> {
     pub(crate) sort_keys: bool,
 }
 
-/// The JSON text of a value.
+/// Returns the JSON text of a value.
 pub(crate) fn dumps(value: &Value, style: &Style<'_>) -> Fallible<String> {
     let mut writer = Writer { out: TextBuffer::new(), style, depth: 0 };
     writer.value(value)?;

@@ -249,7 +249,7 @@ impl Reader<'_> {
     }
 }
 
-/// `-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?`
+/// Returns true for `-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?`
 fn is_number(text: &str) -> bool {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent))),

@@ -15,7 +15,7 @@ use crate::error::Fallible;
 use crate::interpreter::Interpreter;
 use crate::value::{PyObject, PyValue, py_value};
 
-/// `receiver.name(args)`, for a name that [`find`](super::method_names::find) returned.
+/// Evaluates `receiver.name(args)`, for a name that [`find`](super::method_names::find) returned.
 pub(crate) fn call(
     interpreter: &mut dyn Interpreter,
     receiver: &Value,

@@ -28,7 +28,7 @@ pub(crate) fn from_json(text: &str) -> Fallible<Value> {
     text.parse::<Digits>().map_err(|_| fail("malformed number")).and_then(int_value)
 }
 
-/// Python's `int(float)`.
+/// Returns Python's `int(float)`.
 pub(crate) fn truncate(float: f64) -> Fallible<Value> {
     match exact_int(float.trunc()) {
         Some(int) => int_value(int),
@@ -37,7 +37,7 @@ pub(crate) fn truncate(float: f64) -> Fallible<Value> {
     }
 }
 
-/// Python's `str(int)` for integers of any size.
+/// Returns Python's `str(int)` for integers of any size.
 pub(crate) fn int_to_str(int: &Digits) -> Fallible<String> {
     budget::steps(int.bits() as usize / 4)?;
     budget::product(int.bits(), int.bits())?;
@@ -51,8 +51,8 @@ pub(crate) fn int_to_str(int: &Digits) -> Fallible<String> {
 /// The steps to find the shortest digits of a float.
 const FLOAT_REPR_STEPS: usize = 8;
 
-/// Python's `repr(float)`: the shortest digits that parse to the same float, with an exponent where
-/// Python writes one.
+/// Returns Python's `repr(float)`: the shortest digits that parse to the same float, with an
+/// exponent where Python writes one.
 pub(crate) fn float_repr(float: f64) -> String {
     budget::spend(FLOAT_REPR_STEPS);
     if float.is_nan() {
@@ -90,7 +90,7 @@ fn plain_digits(text: &str) -> Option<String> {
     (after_digit || !text.ends_with('_')).then_some(plain)
 }
 
-/// Python's `int(text, base)`.
+/// Returns Python's `int(text, base)`.
 pub(crate) fn parse_int(text: &str, base: u32) -> Fallible<Value> {
     let malformed = || fail(format!("invalid literal for int() with base {base}: '{text}'"));
     budget::walk(text.len())?;
@@ -130,7 +130,7 @@ fn radix(digits: &str, base: u32) -> Option<(u32, &str)> {
     }
 }
 
-/// Python's `float(text)`.
+/// Returns Python's `float(text)`.
 pub(crate) fn parse_float(text: &str) -> Option<f64> {
     let plain = plain_digits(text)?;
     let unsigned = plain.trim_start_matches(['+', '-']).to_ascii_lowercase();
@@ -141,7 +141,7 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
     plain.parse().ok()
 }
 
-/// Python's `round(float, digits)`.
+/// Returns Python's `round(float, digits)`.
 pub(crate) fn round_float(float: f64, digits: i64) -> Fallible<f64> {
     if !float.is_finite() || float == 0.0 {
         return Ok(float);
@@ -181,7 +181,7 @@ pub(crate) fn round_int(int: &Digits, unit: &Digits, has_rest: bool) -> Digits {
     if negative { -rounded } else { rounded }
 }
 
-/// The float nearest to a number.
+/// Returns the float nearest to a number.
 pub(crate) fn as_float(value: &Value) -> Fallible<Option<f64>> {
     Ok(match py_value(value) {
         PyValue::Int(int) => Some(int as f64),

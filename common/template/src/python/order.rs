@@ -57,7 +57,7 @@ fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>>
             Ok(Some(taint::order(left, right)))
         }
         (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
-            budget::walk(left.letters().len().min(right.letters().len()))?;
+            budget::walk(left.as_text().len().min(right.as_text().len()))?;
             Ok(Some(left.iter().cmp(right.iter())))
         }
         (PyValue::Undefined(undefined), _) | (_, PyValue::Undefined(undefined)) => Err(undefined.error()),

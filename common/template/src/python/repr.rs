@@ -26,7 +26,7 @@ pub(crate) fn to_str(interpreter: &mut dyn Interpreter, value: &Value) -> Fallib
     }
 }
 
-/// Python's `str(value)` in code where no loop can be printed.
+/// Returns Python's `str(value)` in code where no loop can be printed.
 pub(crate) fn to_plain_str(value: &Value) -> Fallible<String> {
     match py_value(value) {
         PyValue::Str(text) => {
@@ -108,7 +108,7 @@ fn write_object(out: &mut TextBuffer, value: &Value, object: &PyObject, depth: u
             GeneratorKind::Function(name) => out.push(&format!("<generator object {name} at {ADDRESS}>")),
             GeneratorKind::Type(name) => out.push(&format!("<{name} object at {ADDRESS}>")),
         },
-        PyObject::Bytes(bytes) => write_bytes(out, bytes.letters()),
+        PyObject::Bytes(bytes) => write_bytes(out, bytes.as_text()),
         PyObject::Builtin(builtin) => out.push(&builtin_repr(*builtin)),
         PyObject::Template(_) => out.push("<TemplateReference None>"),
         PyObject::Block(_) => out.push(&format!("<jinja2.runtime.BlockReference object at {ADDRESS}>")),
@@ -118,14 +118,14 @@ fn write_object(out: &mut TextBuffer, value: &Value, object: &PyObject, depth: u
 }
 
 /// Writes the `repr` of bytes.
-fn write_bytes(out: &mut TextBuffer, letters: &str) -> Fallible<()> {
-    budget::walk(letters.len())?;
-    let quote = quote_for(&taint::strip(letters));
+fn write_bytes(out: &mut TextBuffer, chars: &str) -> Fallible<()> {
+    budget::walk(chars.len())?;
+    let quote = quote_for(&taint::strip(chars));
     out.push("b")?;
     out.push(quote)?;
-    taint::write(out, letters, |out, letters| {
+    taint::write(out, chars, |out, chars| {
         let mut written = String::new();
-        for byte in letters.chars().map(byte_of) {
+        for byte in chars.chars().map(byte_of) {
             match byte {
                 b' '..=b'~' | b'\t' | b'\n' | b'\r' => push_quoted(&mut written, byte.into(), quote),
                 _ => push_escape(&mut written, byte.into()),
@@ -183,7 +183,7 @@ fn write_entries(out: &mut TextBuffer, entries: &[(Value, Value)], depth: u16) -
     out.push("}")
 }
 
-const QUOTED_AT_ONCE: usize = 4096;
+const QUOTED_PIECE_BYTES: usize = 4096;
 
 /// Writes a text in quotes, with characters escaped that cannot be printed.
 pub(crate) fn write_quoted(out: &mut TextBuffer, text: &str) -> Fallible<()> {
@@ -191,10 +191,10 @@ pub(crate) fn write_quoted(out: &mut TextBuffer, text: &str) -> Fallible<()> {
     let quote = quote_for(&taint::strip(text));
     out.push(quote)?;
     taint::write(out, text, |out, text| {
-        let mut quoted = String::with_capacity(text.len().min(QUOTED_AT_ONCE));
+        let mut quoted = String::with_capacity(text.len().min(QUOTED_PIECE_BYTES));
         for c in text.chars() {
             push_quoted(&mut quoted, c, quote);
-            if quoted.len() >= QUOTED_AT_ONCE {
+            if quoted.len() >= QUOTED_PIECE_BYTES {
                 out.push(&quoted)?;
                 quoted.clear();
             }

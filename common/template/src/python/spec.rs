@@ -303,12 +303,12 @@ fn not_finite(float: f64) -> Option<String> {
     float.is_infinite().then(|| "inf".to_owned())
 }
 
-/// `%f` of a float that is not negative.
+/// Returns `%f` of a float that is not negative.
 pub(crate) fn fixed(float: f64, precision: usize) -> String {
     not_finite(float).unwrap_or_else(|| format!("{float:.precision$}"))
 }
 
-/// `%e` of a float that is not negative.
+/// Returns `%e` of a float that is not negative.
 pub(crate) fn scientific(float: f64, precision: usize) -> String {
     if let Some(text) = not_finite(float) {
         return text;
@@ -319,8 +319,8 @@ pub(crate) fn scientific(float: f64, precision: usize) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// `%g` of a float that is not negative. `at_least_float` selects the variant without a type, which
-/// never looks like an integer.
+/// Returns `%g` of a float that is not negative. `at_least_float` selects the variant without a
+/// type, which never looks like an integer.
 pub(crate) fn general(float: f64, precision: usize, at_least_float: bool, keep_zeros: bool) -> String {
     if let Some(text) = not_finite(float) {
         return text;

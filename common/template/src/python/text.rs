@@ -306,10 +306,10 @@ pub(crate) fn justify(text: &str, width: i64, fill: char, side: Side) -> Fallibl
 }
 
 fn push_filling(out: &mut String, fill: char, mut count: usize) {
-    const AT_ONCE: usize = 4096;
-    let piece = fill.to_string().repeat(count.min(AT_ONCE));
+    const FILL_PIECE_CHARS: usize = 4096;
+    let piece = fill.to_string().repeat(count.min(FILL_PIECE_CHARS));
     while count > 0 {
-        let len = count.min(AT_ONCE);
+        let len = count.min(FILL_PIECE_CHARS);
         out.push_str(&piece[..len * fill.len_utf8()]);
         count -= len;
     }

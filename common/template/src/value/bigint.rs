@@ -14,8 +14,8 @@ impl BigInt {
     /// Returns the nearest float; infinity if there is none.
     pub(crate) fn to_f64(&self) -> f64 {
         // The highest bits, and one bit for the rest, are rounded by the conversion.
-        const KEPT: u64 = 66;
-        let shift = self.0.bits().saturating_sub(KEPT);
+        const KEPT_BITS: u64 = 66;
+        let shift = self.0.bits().saturating_sub(KEPT_BITS);
         let magnitude = self.0.magnitude();
         let (kept, lost) = (magnitude >> shift, magnitude.trailing_zeros().unwrap_or(0) < shift);
         let kept = i128::try_from(kept << 1_u8).unwrap_or(i128::MAX) | i128::from(lost);

@@ -13,20 +13,21 @@ const PRIVATE: u32 = 0xF700;
 /// Bytes, as characters.
 #[derive(Debug)]
 pub(crate) struct Bytes {
-    letters: String,
+    text: String,
     /// The number of bytes, which loops read in every round.
     len: usize,
 }
 
 impl Bytes {
     /// Returns the bytes of these characters.
-    pub(super) fn of_letters(letters: String) -> Self {
-        let len = letters.chars().count();
-        Self { letters, len }
+    pub(super) fn from_text(text: String) -> Self {
+        let len = text.chars().count();
+        Self { text, len }
     }
 
-    pub(crate) fn letters(&self) -> &str {
-        &self.letters
+    /// Returns the characters that represent the bytes.
+    pub(crate) fn as_text(&self) -> &str {
+        &self.text
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -39,24 +40,24 @@ impl Bytes {
 
     /// Iterates over the bytes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u8> {
-        self.letters.chars().map(byte_of)
+        self.text.chars().map(byte_of)
     }
 }
 
-/// The character that represents a byte.
-pub(crate) fn letter_of(byte: u8) -> char {
+/// Returns the character that represents a byte.
+pub(crate) fn char_of(byte: u8) -> char {
     let is_plain = byte.is_ascii() && !(0x1c..=0x1f).contains(&byte);
     let code = if is_plain { byte.into() } else { PRIVATE + u32::from(byte) };
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The byte that a character represents, tainted or not.
-pub(crate) fn byte_of(letter: char) -> u8 {
-    (u32::from(taint::strip_char(letter)) & 0xff) as u8
+/// Returns the byte that a character represents, tainted or not.
+pub(crate) fn byte_of(character: char) -> u8 {
+    (u32::from(taint::strip_char(character)) & 0xff) as u8
 }
 
 /// Appends bytes as characters, with this taint.
-pub(crate) fn push_bytes(letters: &mut String, bytes: &[u8], taint: Option<Taint>) {
-    let letter = |&byte: &u8| taint.map_or_else(|| letter_of(byte), |taint| taint.taint_char(letter_of(byte)));
-    letters.extend(bytes.iter().map(letter));
+pub(crate) fn push_bytes(chars: &mut String, bytes: &[u8], taint: Option<Taint>) {
+    let character = |&byte: &u8| taint.map_or_else(|| char_of(byte), |taint| taint.taint_char(char_of(byte)));
+    chars.extend(bytes.iter().map(character));
 }

@@ -33,8 +33,9 @@ pub(crate) fn text_like(like: &Value, content: String) -> Fallible<Value> {
 }
 
 /// The buffer for joined texts is kept up to this size.
-const MAX_SCRATCH: usize = 64 * 1024;
+const MAX_SCRATCH_BYTES: usize = 64 * 1024;
 
+// Kept between renders, so that a join allocates only its result.
 thread_local! {
     static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
 }
@@ -46,7 +47,7 @@ pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> Fallib
         scratch.clear();
         scratch.extend(parts);
         let value = Value::from(scratch.as_str());
-        scratch.shrink_to(MAX_SCRATCH);
+        scratch.shrink_to(MAX_SCRATCH_BYTES);
         value
     });
     budget::track(&value);
@@ -85,7 +86,7 @@ pub(crate) fn tuple(items: Vec<Value>) -> Fallible<Value> {
     Seq::value(SeqKind::Tuple, items)
 }
 
-/// Python's `None`.
+/// Returns Python's `None`.
 pub(crate) fn none() -> Value {
     Value::from(())
 }
@@ -131,9 +132,9 @@ impl Seq {
 
 impl Bytes {
     /// Creates bytes from characters, charged to the budget.
-    pub(crate) fn value(letters: String) -> Fallible<Value> {
-        budget::alloc(letters.len())?;
-        Ok(PyObject::Bytes(Self::of_letters(letters)).value())
+    pub(crate) fn value(chars: String) -> Fallible<Value> {
+        budget::alloc(chars.len())?;
+        Ok(PyObject::Bytes(Self::from_text(chars)).value())
     }
 }
 

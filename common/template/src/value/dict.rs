@@ -10,7 +10,7 @@ use crate::budget;
 use crate::taint;
 
 /// Up to this size, a linear search is faster than hashing.
-pub(super) const SMALL: usize = 8;
+pub(super) const MAX_SEARCHED_ENTRIES: usize = 8;
 
 /// A dict in insertion order.
 #[derive(Debug)]

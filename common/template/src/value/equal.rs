@@ -53,8 +53,8 @@ fn equal_objects(left: &Value, left_object: &PyObject, right: &Value, right_obje
         (PyObject::Seq(left), PyObject::Seq(right)) => equal_sequences(left, right),
         (PyObject::Dict(left), PyObject::Dict(right)) => equal_dicts(left, right),
         (PyObject::Bytes(left), PyObject::Bytes(right)) => {
-            budget::scan(left.letters().len().min(right.letters().len()))?;
-            Ok(taint::same(left.letters(), right.letters()))
+            budget::scan(left.as_text().len().min(right.as_text().len()))?;
+            Ok(taint::same(left.as_text(), right.as_text()))
         }
         (PyObject::Range(left), PyObject::Range(right)) => Ok(equal_ranges(left, right)),
         (PyObject::View(left), PyObject::View(right)) => equal_views(left, right),
@@ -132,7 +132,7 @@ pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (py_object(left), py_object(right), py_value(left), py_value(right)) {
         (Some(PyObject::Bytes(left)), Some(PyObject::Bytes(right)), ..) => {
             // CPython keeps one object per byte.
-            std::ptr::eq(left, right) || (left.len() < 2 && taint::same(left.letters(), right.letters()))
+            std::ptr::eq(left, right) || (left.len() < 2 && taint::same(left.as_text(), right.as_text()))
         }
         (Some(left), Some(right), ..) => std::ptr::eq(left, right) || (is_empty_tuple(left) && is_empty_tuple(right)),
         (_, _, PyValue::None, PyValue::None) | (_, _, PyValue::Undefined(_), PyValue::Undefined(_)) => true,
@@ -183,8 +183,8 @@ fn hash_object(value: &Value, object: &PyObject) -> Fallible<u64> {
         }
         PyObject::BigInt(big) => Ok(HASHING.hash_one(big.to_f64().to_bits())),
         PyObject::Bytes(bytes) => {
-            budget::scan(bytes.letters().len())?;
-            Ok(HASHING.hash_one((0xFD_u8, taint::strip(bytes.letters()))))
+            budget::scan(bytes.as_text().len())?;
+            Ok(HASHING.hash_one((0xFD_u8, taint::strip(bytes.as_text()))))
         }
         PyObject::Range(range) => hash_items(&[range.start(), range.stop(), range.step()].map(Value::from)),
         other => Ok(HASHING.hash_one(std::ptr::from_ref(other).addr())),

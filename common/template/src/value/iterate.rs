@@ -29,9 +29,9 @@ impl Items {
     fn next_of(&mut self) -> Option<Fallible<Value>> {
         let at = self.at;
         if let Some(PyObject::Bytes(bytes)) = py_object(&self.value) {
-            let letter = bytes.letters()[at..].chars().next()?;
-            self.at += letter.len_utf8();
-            return Some(Ok(Value::from(byte_of(letter))));
+            let character = bytes.as_text()[at..].chars().next()?;
+            self.at += character.len_utf8();
+            return Some(Ok(Value::from(byte_of(character))));
         }
         self.at += 1;
         if self.size.is_some() && self.size != length(&self.value) {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use minijinja::Value;
 
-use super::dict::{Dict, Entries, SMALL};
+use super::dict::{Dict, Entries, MAX_SEARCHED_ENTRIES};
 use super::equal::{equal, hash};
 use super::object::{PyObject, nesting, nesting_above, py_object, type_name};
 use crate::budget;
@@ -55,7 +55,7 @@ impl Dict {
 impl Entries {
     /// Returns entries with an index if there are many.
     fn of(list: Vec<(Value, Value)>) -> Fallible<Self> {
-        let index = if list.len() > SMALL { index(&list)? } else { Vec::new() };
+        let index = if list.len() > MAX_SEARCHED_ENTRIES { index(&list)? } else { Vec::new() };
         Ok(Self { list, index, changed: OnceLock::new() })
     }
 }
@@ -82,7 +82,7 @@ fn index(entries: &[(Value, Value)]) -> Fallible<Vec<(u64, u32)>> {
 
 /// Keeps the first position and the last value of every key.
 fn without_duplicates(entries: Vec<(Value, Value)>) -> Fallible<Vec<(Value, Value)>> {
-    if entries.len() <= SMALL && are_distinct_texts(&entries) {
+    if entries.len() <= MAX_SEARCHED_ENTRIES && are_distinct_texts(&entries) {
         return Ok(entries);
     }
     // The set of keys is about as large as the dict.

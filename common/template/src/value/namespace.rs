@@ -13,6 +13,7 @@ use crate::budget;
 use crate::error::{Fallible, fail};
 use crate::taint;
 
+// A value is created without access to the render, so the list is a thread-local.
 thread_local! {
     static ALIVE: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
 }
@@ -65,7 +66,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A copy of the attributes.
+    /// Returns a copy of the attributes.
     pub(crate) fn attributes(&self) -> Vec<(Value, Value)> {
         self.lock().clone()
     }

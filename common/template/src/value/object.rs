@@ -53,7 +53,7 @@ impl PyObject {
         Value::from_object(self)
     }
 
-    /// The nesting of this value; that of scalars is 0.
+    /// Returns the nesting of this value; that of scalars is 0.
     fn nesting(&self) -> u16 {
         match self {
             Self::Seq(seq) => seq.nesting(),
@@ -137,7 +137,7 @@ pub(crate) fn is_undefined(value: &Value) -> bool {
     value.is_undefined() || matches!(py_object(value), Some(PyObject::Undefined(_)))
 }
 
-/// The items of a list or tuple.
+/// Returns the items of a list or tuple.
 pub(crate) fn seq(value: &Value) -> Option<&Seq> {
     match py_object(value)? {
         PyObject::Seq(seq) => Some(seq),
@@ -145,7 +145,7 @@ pub(crate) fn seq(value: &Value) -> Option<&Seq> {
     }
 }
 
-/// The entries of a dict.
+/// Returns the entries of a dict.
 pub(crate) fn dict(value: &Value) -> Option<&Dict> {
     match py_object(value)? {
         PyObject::Dict(dict) => Some(dict),
@@ -173,7 +173,7 @@ pub(crate) fn is_iterable(value: &Value) -> bool {
     }
 }
 
-/// Python's `len(value)`; nothing if it has none.
+/// Returns Python's `len(value)`; nothing if it has none.
 pub(crate) fn length(value: &Value) -> Option<usize> {
     match py_value(value) {
         PyValue::Str(text) if text.is_ascii() => Some(text.len()),
@@ -201,7 +201,7 @@ pub(crate) fn as_digits(value: &Value) -> Option<Digits> {
     }
 }
 
-/// The nesting of a value.
+/// Returns the nesting of a value.
 pub(crate) fn nesting(value: &Value) -> u16 {
     py_object(value).map_or(0, PyObject::nesting)
 }
@@ -212,7 +212,7 @@ pub(crate) fn nesting_above<'a>(values: impl IntoIterator<Item = &'a Value>) -> 
     if depth > MAX_NESTING { Err(limit(Limit::Nesting)) } else { Ok(depth) }
 }
 
-/// Python's `type(x).__name__`.
+/// Returns Python's `type(x).__name__`.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match py_value(value) {
         PyValue::None => "NoneType",

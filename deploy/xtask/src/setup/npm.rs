@@ -19,12 +19,12 @@ pub(super) struct Npm {
 }
 
 impl Npm {
-    /// The npm of the system.
+    /// Returns the npm of the system.
     pub(super) fn system() -> Self {
         Self { program: "npm".into(), script: None }
     }
 
-    /// The npm of an unpacked Node.js.
+    /// Returns the npm of an unpacked Node.js.
     pub(super) fn of_node(program: PathBuf, script: PathBuf) -> Self {
         Self { program, script: Some(script) }
     }

@@ -69,7 +69,7 @@ impl Store {
         Ok(path)
     }
 
-    /// The folder of the packages.
+    /// Returns the folder of the packages.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }

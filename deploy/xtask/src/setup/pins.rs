@@ -24,7 +24,7 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// The name for messages.
+    /// Returns the name for messages.
     pub(super) fn label(&self) -> String {
         format!("{} {}", self.project, self.version)
     }
@@ -34,7 +34,7 @@ impl Package {
         self.file.ends_with(".whl")
     }
 
-    /// The wheel's platform tags, which pip needs where they are not this machine's own.
+    /// Returns the wheel's platform tags, which pip needs where they are not this machine's own.
     pub(super) fn platforms(&self) -> impl Iterator<Item = &'static str> {
         let stem = self.file.strip_suffix(".whl").unwrap_or(self.file);
         stem.rsplit('-').next().unwrap_or_default().split('.')

@@ -35,7 +35,7 @@ impl Python {
         }
     }
 
-    /// The Python at this path.
+    /// Returns the Python at this path.
     pub(crate) fn at(program: PathBuf) -> Self {
         Self { program }
     }

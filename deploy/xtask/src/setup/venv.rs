@@ -52,7 +52,7 @@ impl Venv {
         python_in(&self.folder)
     }
 
-    /// The path of a program that a package installed.
+    /// Returns the path of a program that a package installed.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
         Ok(site_packages(&self.folder)?.join("bin").join(name))
     }
@@ -74,13 +74,13 @@ impl Venv {
     }
 }
 
-/// The environment with transformers, the reference for rendering.
+/// Returns the environment with transformers, the reference for rendering.
 pub(crate) fn transformers(layout: &Layout) -> Result<Venv> {
     let list = layout.root().join("tests/differential/requirements.txt");
     Venv::ensure(layout, "transformers", &read(&list)?)
 }
 
-/// The environment with llama.cpp, transformers and torch, the references for generation.
+/// Returns the environment with llama.cpp, transformers and torch, the references for generation.
 pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
     let list = layout.root().join("tests/bench/requirements.txt");
     Venv::ensure_with(layout, "reference", &read(&list)?, Scope::Dependencies)

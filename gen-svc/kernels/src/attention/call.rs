@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, expect, expect_multiple};
-use crate::kv::{KvStore, Run};
+use crate::kv::{KvRun, KvStore};
 
 /// Positions of a range.
 pub(super) const RANGE_POSITIONS: usize = 512;
@@ -25,7 +25,7 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// The runs of tokens, in the order of `queries`. Their keys and values are already in the
     /// store.
-    pub runs: &'a [Run<'a>],
+    pub runs: &'a [KvRun<'a>],
     /// \[tokens\]\[heads\]\[head_dim\].
     pub queries: &'a [f32],
 }

@@ -36,7 +36,8 @@ fn has_tiles() -> bool {
     !cfg!(miri) && __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
 }
 
-/// Requests permission for the tile state, which Linux grants a process only on request.
+/// Requests permission for the tile state, which Linux grants a process only on request. Returns
+/// true if it is granted.
 ///
 /// Source: Linux, Documentation/arch/x86/xstate.rst.
 #[cfg(target_os = "linux")]

@@ -19,20 +19,20 @@ pub(crate) trait Arithmetic<V: Copy>: Copy {
     fn sub(self, a: V, b: V) -> V;
     fn mul(self, a: V, b: V) -> V;
     fn div(self, a: V, b: V) -> V;
-    /// `a * b + c`, rounded once.
+    /// Returns `a * b + c`, rounded once.
     fn fma(self, a: V, b: V, c: V) -> V;
-    /// `a` where it is greater, else `b`: a NaN in `b` is kept, a NaN in `a` is not.
+    /// Returns `a` where it is greater, else `b`: a NaN in `b` is kept, a NaN in `a` is not.
     fn max(self, a: V, b: V) -> V;
-    /// `a` where it is less, else `b`: a NaN in `b` is kept, a NaN in `a` is not.
+    /// Returns `a` where it is less, else `b`: a NaN in `b` is kept, a NaN in `a` is not.
     fn min(self, a: V, b: V) -> V;
     fn abs(self, a: V) -> V;
-    /// `yes` where `a < b`, else `no`.
+    /// Returns `yes` where `a < b`, else `no`.
     fn select_less(self, a: V, b: V, yes: V, no: V) -> V;
     /// Returns true if `a > b` in any lane.
     fn any_greater(self, a: V, b: V) -> bool;
     /// Rounds to the nearest integer, ties to even.
     fn round(self, a: V) -> V;
-    /// Two to the power of an integer within -126..=127.
+    /// Returns two to the power of an integer within -126..=127.
     fn exp2(self, a: V) -> V;
 }
 
@@ -108,8 +108,8 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
     /// Returns, per lane and token, the sum of 16 products. Codes are 0..=31: byte 4r + j of run g
     /// holds column 4g + j of row r.
     fn dot_unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
-    /// As `dot_unsigned`, with codes of -32..=31.
+    /// Computes `dot_unsigned` with codes of -32..=31.
     fn dot_narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
-    /// As `dot_unsigned`, with codes of -128..=127.
+    /// Computes `dot_unsigned` with codes of -128..=127.
     fn dot_signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
 }

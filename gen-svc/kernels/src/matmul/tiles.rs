@@ -44,6 +44,7 @@ struct Scratch {
     sums: [[Sums; STEPS_PER_ROUND]; 2],
 }
 
+// One per thread of the team, kept between products, because it is large.
 thread_local! {
     static SCRATCH: RefCell<Box<Scratch>> = RefCell::new(Box::new(Scratch {
         unpacked: Unpacked {

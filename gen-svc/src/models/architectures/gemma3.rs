@@ -33,8 +33,8 @@ const DEFAULTS: Defaults = Defaults {
     ..llama::DEFAULTS
 };
 
-const WINDOW: usize = 4096;
-const PATTERN: usize = 6;
+const DEFAULT_WINDOW_TOKENS: usize = 4096;
+const DEFAULT_PATTERN_LAYERS: usize = 6;
 
 /// The row of the language model.
 pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", describe, gguf: Some(GGUF) };
@@ -61,8 +61,8 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     config.require("attn_logit_softcapping", &json!(null))?;
     let mut decoder = gemma2::decoder(config, &DEFAULTS)?;
     llama::add_qk_norms(&mut decoder);
-    let pattern = config.find_size("sliding_window_pattern")?.unwrap_or(PATTERN);
-    let window = config.find_size("sliding_window")?.unwrap_or(WINDOW);
+    let pattern = config.find_size("sliding_window_pattern")?.unwrap_or(DEFAULT_PATTERN_LAYERS);
+    let window = config.find_size("sliding_window")?.unwrap_or(DEFAULT_WINDOW_TOKENS);
     windows::add(&mut decoder, config, Some(window), |i| !(i + 1).is_multiple_of(pattern))?;
     for layer in &mut decoder.layers {
         layer.attention.rope = Some(usize::from(layer.attention.window.is_some()));

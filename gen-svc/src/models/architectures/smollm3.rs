@@ -14,7 +14,7 @@ const DEFAULTS: Defaults =
     Defaults { tied: true, ropes: &[RopeSetting { default_theta: 2_000_000.0, ..rope::ONLY }], ..llama::DEFAULTS };
 
 /// The default n: every n-th layer has no rotary embedding.
-const INTERVAL: usize = 4;
+const DEFAULT_INTERVAL_LAYERS: usize = 4;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "smollm3", describe, gguf: Some(GGUF) };
@@ -36,7 +36,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 /// rotated layer.
 fn rotated_layers(config: &Config<'_>, count: usize) -> Result<Vec<bool>, ConfigError> {
     const NAME: &str = "no_rope_layers";
-    let interval = config.find_size("no_rope_layer_interval")?.unwrap_or(INTERVAL);
+    let interval = config.find_size("no_rope_layer_interval")?.unwrap_or(DEFAULT_INTERVAL_LAYERS);
     let Some(list) = config.find_list(NAME)? else {
         return Ok((1..=count).map(|i| !i.is_multiple_of(interval)).collect());
     };

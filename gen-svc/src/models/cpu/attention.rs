@@ -2,7 +2,7 @@
 //!
 //! Shapes: T tokens of a call, E hidden size, H query heads, K key/value heads, D head size.
 
-use tandem_kernels::{Heads, KeysValues, Run};
+use tandem_kernels::{Heads, KeysValues, KvRun};
 
 use super::load::Loader;
 use super::parts::{Linear, RmsNorm};
@@ -38,7 +38,7 @@ impl Attention {
     pub(super) fn forward(
         &self,
         normal: &[f32],
-        runs: &[Run<'_>],
+        runs: &[KvRun<'_>],
         step: &mut Step,
         branch: Branch<'_>,
         x: &mut [f32],

@@ -1,7 +1,7 @@
 //! Packs stored tensors for the kernels.
 
 use tandem_kernels::{BlockFormat, Format, Kernels, KvFormat, Matrix, Rows, Target};
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 
 use super::parts::{Linear, RmsNorm};
 use crate::error::Error;

@@ -26,7 +26,7 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Of layer `layer`, which looks through window number `window`.
+    /// Creates the attention of layer `layer`, which uses window number `window`.
     pub(super) fn load(
         attention: &decoder::Attention,
         layer: usize,

@@ -92,7 +92,7 @@ impl Rope {
         })
     }
 
-    /// The rotation at `positions`, `[T]`.
+    /// Returns the rotation at `positions`, `[T]`.
     pub(super) fn at(&self, positions: &Tensor) -> Result<Rotation, Error> {
         let angles = positions.f_outer(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, 2n]
         Ok(Rotation {
@@ -112,7 +112,7 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// Of the first 2n numbers of each head: `[T, heads, D] -> [T, heads, D]`
+    /// Rotates the first 2n numbers of each head: `[T, heads, D] -> [T, heads, D]`
     pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         let (_, _, size) = x.size3()?;
         let rotary_dim = 2 * self.half;

@@ -1,6 +1,6 @@
 //! Loads stored tensors into libtorch.
 
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 use tch::{Kind, Tensor};
 
 use crate::error::Error;
@@ -19,12 +19,12 @@ impl<'a> Loader<'a> {
         Self { file, target }
     }
 
-    /// A matrix without its bias.
+    /// Returns a matrix without its bias.
     pub(super) fn weight(&self, matrix: &Matrix) -> Result<Tensor, Error> {
         self.tensor(&format!("{}.weight", matrix.name), &[matrix.rows, matrix.columns])
     }
 
-    /// A matrix's bias; zeros if it has none.
+    /// Returns a matrix's bias; zeros if it has none.
     pub(super) fn bias(&self, matrix: &Matrix) -> Result<Tensor, Error> {
         if matrix.bias {
             return self.tensor(&format!("{}.bias", matrix.name), &[matrix.rows]);
@@ -32,13 +32,13 @@ impl<'a> Loader<'a> {
         Ok(Tensor::f_zeros([matrix.rows as i64], (self.target.dtype, self.target.device))?)
     }
 
-    /// A tensor of exactly this shape, in the model's dtype.
+    /// Returns a tensor of exactly this shape, in the model's dtype.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
         let tensor = read(&self.file.tensor(name, shape)?)?;
         Ok(tensor.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?)
     }
 
-    /// A vector of exactly this length in f32, still on the CPU.
+    /// Returns a vector of exactly this length in f32, still on the CPU.
     pub(super) fn vector(&self, name: &str, length: usize) -> Result<Tensor, Error> {
         Ok(Tensor::f_from_slice(&self.file.tensor(name, &[length])?.to_f32()?)?)
     }

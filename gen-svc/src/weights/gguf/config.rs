@@ -2,7 +2,7 @@
 //! here, or has llama.cpp's default.
 
 use serde_json::{Map, Value, json};
-use tandem_model_files::artifacts::gguf::GgmlType;
+use tandem_model_files::gguf::GgmlType;
 
 use super::architecture::{ConfigMap, GgufArchitecture, Name};
 use super::header::GgufHeader;

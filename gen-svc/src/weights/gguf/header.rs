@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tandem_model_files::artifacts::gguf::{FromValue, Gguf, GgufError};
+use tandem_model_files::gguf::{FromValue, Gguf, GgufError};
 
 use crate::error::Error;
 

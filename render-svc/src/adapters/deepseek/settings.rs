@@ -43,7 +43,7 @@ fn thinking(args: &Object) -> Result<bool, Invalid> {
     }
 }
 
-/// Returns true if the value is this word, with or without marks.
+/// Returns true if the value is this word, tainted or not.
 pub(super) fn reads(value: &Value, word: &str) -> bool {
     value.as_str().is_some_and(|text| taint::strip(text) == word)
 }

@@ -254,8 +254,8 @@ fn without_thoughts(text: &str) -> Cow<'_, str> {
     match taint::of(text) {
         None if !text.contains("<channel|>") && !text.contains("<|channel>") => Cow::Borrowed(text),
         None => said(text).concat().into(),
-        Some(marks) => {
-            let Ok(parts) = marks.cut(text, |text| Ok::<_, Infallible>(said(text)));
+        Some(taint) => {
+            let Ok(parts) = taint.cut(text, |text| Ok::<_, Infallible>(said(text)));
             parts.concat().into()
         }
     }

@@ -11,7 +11,7 @@ use crate::output_spec::OutputSpec;
 use crate::render;
 use crate::task::generator::Delta;
 use crate::task::output::{Answer, TaskEvent};
-use crate::task::request::GenerationOptions;
+use crate::task::request::{GenerationOptions, output_spec_in_force};
 
 /// The generation parameters of a request.
 pub(in crate::grpc) struct Parameters {
@@ -25,23 +25,14 @@ pub(in crate::grpc) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the options in force. The `inferred` output spec applies if the request has none,
-    /// and its eos ids also if the request's output spec has none.
+    /// Returns the options in force, with the request's output spec or the `inferred` one.
     pub(in crate::grpc) fn options(self, inferred: &OutputSpec) -> GenerationOptions {
         let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec } = self;
-        let inferred = response::output_spec(inferred);
-        let output_spec = match output_spec {
-            None => inferred,
-            Some(spec) if spec.eos_token_ids.is_empty() => {
-                generate::OutputSpec { eos_token_ids: inferred.eos_token_ids, ..spec }
-            }
-            Some(spec) => spec,
-        };
         GenerationOptions {
             sampling: sampling.unwrap_or_default(),
             stop,
             return_options: return_options.unwrap_or_default(),
-            output_spec,
+            output_spec: output_spec_in_force(output_spec, response::output_spec(inferred)),
             grammar,
             priority,
             cache_salt,

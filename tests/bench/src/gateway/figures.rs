@@ -16,7 +16,7 @@ impl Figure {
         self.0.get(self.0.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// "101.2 (99.8–103.4)"
+    /// Returns text such as "101.2 (99.8–103.4)"
     pub(super) fn show(&self) -> String {
         let [least, most] = [self.0.first(), self.0.last()].map(|end| end.copied().unwrap_or(f64::NAN));
         format!("{} ({}–{})", digits(self.median()), digits(least), digits(most))

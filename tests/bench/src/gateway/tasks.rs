@@ -19,9 +19,9 @@ use super::task::{Answer, Task};
 
 /// Number of different conversations. Their messages are too short for render-svc's tokenizer
 /// cache.
-const COUNT: u64 = 256;
+const CONVERSATIONS: u64 = 256;
 /// Number of tasks that show whether other services give the same answers.
-const FEW: usize = 32;
+const SAMPLE_TASKS: usize = 32;
 
 /// All tasks.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ impl Tasks {
         let (mut direct, mut run_task) =
             (services.caller(Route::Direct).await?, services.caller(Route::RunTask).await?);
         let mut tasks = Vec::new();
-        for number in 0..COUNT {
+        for number in 0..CONVERSATIONS {
             let mut task = task(&mut renderer, number, tokens).await?;
             task.answer = direct.ask(&task).await?.answer;
             run_task.measure(&task).await.context("RunTask does not give what gen-svc gives")?;
@@ -48,7 +48,7 @@ impl Tasks {
     pub(super) async fn check(&self, services: &Services) -> Result<()> {
         for route in [Route::Direct, Route::RunTask] {
             let mut caller = services.caller(route).await?;
-            for task in &self.0[..FEW] {
+            for task in &self.0[..SAMPLE_TASKS] {
                 caller.measure(task).await?;
             }
         }

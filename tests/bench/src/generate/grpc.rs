@@ -3,7 +3,7 @@
 use super::args::Family;
 use super::bench::Bench;
 use super::offline::Offline;
-use super::run::{Run, Work};
+use super::run::{Trial, Workload};
 use super::system;
 use crate::progress::progress;
 use crate::stats::digits;
@@ -26,9 +26,9 @@ pub(super) async fn measure(bench: &mut Bench<'_>) {
     for batch in BATCHES {
         let (mut served, mut offline) = (Vec::new(), Vec::new());
         for round in 1..=args.rounds {
-            let work = Work { prompts: bench.random.prompts(batch, PROMPT), tokens: args.tokens };
+            let work = Workload { prompts: bench.random.prompts(batch, PROMPT), tokens: args.tokens };
             progress(&format!("{batch} requests, round {round}: gRPC"));
-            served.extend(bench.systems[at].run(&work).await.as_ref().map(Run::throughput));
+            served.extend(bench.systems[at].run(&work).await.as_ref().map(Trial::throughput));
             progress(&format!("{batch} requests, round {round}: --jsonl"));
             match Offline::new(args, mode).throughput(&work).await {
                 Ok(rate) => offline.push(rate),

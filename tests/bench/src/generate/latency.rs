@@ -1,7 +1,7 @@
 //! Latency: to the first token, and between tokens.
 
 use super::bench::Bench;
-use super::run::Run;
+use super::run::Trial;
 use super::table::{Better, Table};
 use super::turns::{Shape, in_turn};
 
@@ -10,7 +10,7 @@ const PROMPT: usize = 128;
 const TOKENS: u32 = 64;
 
 /// The figure of a run.
-type Figure = fn(&Run) -> f64;
+type Figure = fn(&Trial) -> f64;
 
 const FIGURES: [(&str, Figure); 4] = [
     ("first token, p50", |run| milliseconds(run.first().percentile(0.5))),

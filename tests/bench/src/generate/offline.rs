@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use super::args::{Generate, Mode};
-use super::run::Work;
+use super::run::Workload;
 use super::tandem;
 
 /// Runs of requests without a server, each run in a new gen-svc process.
@@ -26,12 +26,12 @@ impl<'a> Offline<'a> {
 
     /// Returns the tokens per second between sending the requests and the last answer. The time to
     /// load the model is excluded.
-    pub(super) async fn throughput(&self, work: &Work) -> Result<f64> {
+    pub(super) async fn throughput(&self, work: &Workload) -> Result<f64> {
         let patience = Duration::from_secs(self.args.patience);
         tokio::time::timeout(patience, self.run(work)).await.context("no answer in time")?
     }
 
-    async fn run(&self, work: &Work) -> Result<f64> {
+    async fn run(&self, work: &Workload) -> Result<f64> {
         let batch = work.prompts.len();
         let mut command = Command::from(tandem::command(self.args, "generate", self.mode));
         command.args(["--jsonl", "--max-running", &batch.to_string()]);

@@ -1,6 +1,6 @@
-"""What every peer does: loads a model, then answers each line of JSON on stdin with one on stdout.
+"""A peer: loads a model, then answers each line of JSON on stdin with one on stdout.
 
-First line, unasked                            {"version": TEXT} or {"error": TEXT}
+First line                                     {"version": TEXT} or {"error": TEXT}
 {"run": [[ID, ...], ...], "tokens": COUNT}     {"seconds": [...]}: when each token was there, of all prompts at once
 {"score": [ID, ...]}                           {"logprobs": [...], "likeliest": [...]}: of each id but the first
 """
@@ -12,7 +12,7 @@ import time
 
 
 def serve(load):
-    """`load` takes the model's path, the number of threads and the variant. What it returns has `version`, `start` and `score`."""
+    """`load` takes the model's path, the number of threads and the variant. The module that it returns has `version`, `start` and `score`."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Libraries print too.
 

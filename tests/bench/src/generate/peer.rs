@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::args::{Family, Generate};
-use super::run::{Run, Work};
+use super::run::{Trial, Workload};
 use super::score::Score;
 use crate::machine;
 
@@ -72,10 +72,10 @@ impl Peer {
     }
 
     /// Runs all prompts as one batch.
-    pub(super) async fn run(&mut self, work: &Work) -> Result<Run> {
+    pub(super) async fn run(&mut self, work: &Workload) -> Result<Trial> {
         let Ran { seconds } = self.ask(&json!({"run": work.prompts, "tokens": work.tokens})).await?;
         let times: Vec<Duration> = seconds.into_iter().map(Duration::from_secs_f64).collect();
-        Ok(Run { streams: vec![times; work.prompts.len()] })
+        Ok(Trial { streams: vec![times; work.prompts.len()] })
     }
 
     /// Returns the probabilities of the ids, without the first.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tandem_model_files::artifacts::gguf::Gguf;
+use tandem_model_files::gguf::Gguf;
 
 use crate::numbers::Numbers;
 

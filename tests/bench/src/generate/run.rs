@@ -6,7 +6,7 @@ use crate::stats::Times;
 
 /// Prompts of equal length, and the number of tokens to generate.
 #[derive(Debug, Clone)]
-pub(super) struct Work {
+pub(super) struct Workload {
     pub(super) prompts: Vec<Vec<u32>>,
     /// Tokens to generate per prompt.
     pub(super) tokens: u32,
@@ -14,11 +14,11 @@ pub(super) struct Work {
 
 /// The times from sending the prompts to the arrival of each token, per prompt.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct Trial {
     pub(super) streams: Vec<Vec<Duration>>,
 }
 
-impl Run {
+impl Trial {
     /// Returns the tokens per second between two points: when every prompt has its first token, and
     /// when the last token arrives.
     pub(super) fn decoded(&self) -> f64 {

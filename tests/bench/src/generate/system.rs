@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use super::args::{Family, Generate, Mode};
 use super::peer::Peer;
-use super::run::{Run, Work};
+use super::run::{Trial, Workload};
 use super::score::Score;
 use super::tandem::Tandem;
 use super::weights::{Storage, read_per_token};
@@ -104,7 +104,7 @@ impl System {
         let mut system = Self { name, family, weights, loaded: None, patience, engine: None, trouble: None };
         let engine = patient(patience, engine).await;
         system.engine = system.settle(engine);
-        if system.run(&Work { prompts: vec![(0..32).collect()], tokens: 8 }).await.is_some() {
+        if system.run(&Workload { prompts: vec![(0..32).collect()], tokens: 8 }).await.is_some() {
             system.loaded = system.memory();
         }
         Ok(system)
@@ -115,7 +115,7 @@ impl System {
     }
 
     /// Runs prompts. Returns none after a failure.
-    pub(super) async fn run(&mut self, work: &Work) -> Option<Run> {
+    pub(super) async fn run(&mut self, work: &Workload) -> Option<Trial> {
         let answer = match self.engine.as_mut()? {
             Engine::Tandem(tandem) => patient(self.patience, tandem.run(work)).await,
             Engine::Peer(peer) => patient(self.patience, peer.run(work)).await,
@@ -133,7 +133,7 @@ impl System {
     }
 
     /// Runs two requests. The second finds the prefix of the first in the cache.
-    pub(super) async fn run_twice(&mut self, first: &Work, second: &Work) -> Option<[Run; 2]> {
+    pub(super) async fn run_twice(&mut self, first: &Workload, second: &Workload) -> Option<[Trial; 2]> {
         let Engine::Tandem(tandem) = self.engine.as_mut()? else { return None };
         let answer = patient(self.patience, async {
             let first = tandem.run(first).await?;

@@ -76,7 +76,7 @@ impl Table {
         self.rows.iter().any(|row| row.family == family)
     }
 
-    /// "1.23 ×" in Tandem's rows.
+    /// Returns text such as "1.23 ×" in Tandem's rows.
     fn ratio(&self, row: &Row, family: Family, column: usize) -> String {
         let ratio = || Some(row.median(column)? / self.best(family, column)?);
         match ratio().filter(|_| row.family == Family::Tandem) {
@@ -106,7 +106,7 @@ impl Row {
         samples.get(samples.len() / 2).copied()
     }
 
-    /// "101.2 (99.8–103.4)"
+    /// Returns text such as "101.2 (99.8–103.4)"
     fn cell(&self, column: usize) -> String {
         let samples = self.sorted(column);
         match (samples.first(), self.median(column), samples.last()) {

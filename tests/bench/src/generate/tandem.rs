@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::args::{Generate, Mode};
-use super::run::{Run, Work};
+use super::run::{Trial, Workload};
 use super::score::Score;
 use crate::child;
 
@@ -41,13 +41,13 @@ impl Tandem {
     }
 
     /// Runs all prompts at once, each as a stream, without a cached prefix of an earlier run.
-    pub(super) async fn run(&mut self, work: &Work) -> Result<Run> {
+    pub(super) async fn run(&mut self, work: &Workload) -> Result<Trial> {
         self.salt += 1;
         self.run_again(work).await
     }
 
     /// The same, but with the cached prefixes of the previous run.
-    pub(super) async fn run_again(&mut self, work: &Work) -> Result<Run> {
+    pub(super) async fn run_again(&mut self, work: &Workload) -> Result<Trial> {
         while self.clients.len() < work.prompts.len() {
             self.clients.push(GenerateServiceClient::new(child::connect(&self.service).await?));
         }
@@ -57,7 +57,7 @@ impl Tandem {
         for (client, request) in self.clients.iter().cloned().zip(requests) {
             streams.spawn(stream(client, request, start));
         }
-        let mut run = Run { streams: Vec::new() };
+        let mut run = Trial { streams: Vec::new() };
         while let Some(times) = streams.join_next().await {
             run.streams.push(times??);
         }

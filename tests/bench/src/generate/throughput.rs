@@ -1,7 +1,7 @@
 //! Tokens per second of decode and prefill.
 
 use super::bench::Bench;
-use super::run::Run;
+use super::run::Trial;
 use super::table::{Better, Table};
 use super::turns::{Shape, in_turn};
 
@@ -28,7 +28,7 @@ pub(super) async fn prefill(bench: &mut Bench<'_>) {
     let columns = PROMPTS.iter().map(|length| format!("{length} tokens")).collect();
     let mut table = Table::new("prefill, tokens/s until the first token is there", Better::Higher, columns);
     for (column, length) in PROMPTS.into_iter().enumerate() {
-        let rate = |run: &Run| length as f64 / run.first().median().as_secs_f64();
+        let rate = |run: &Trial| length as f64 / run.first().median().as_secs_f64();
         let shape = Shape { batch: 1, prompt: length, tokens: 1 };
         in_turn(bench, shape, |system, run| table.add(system, column, rate(run))).await;
     }

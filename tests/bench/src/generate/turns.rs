@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
-use super::run::{Run, Work};
+use super::run::{Trial, Workload};
 use super::system::System;
 use crate::progress::progress;
 
@@ -22,11 +22,11 @@ pub(super) struct Shape {
 }
 
 /// Measures every system in every round. A round has new prompts, the same for all systems.
-pub(super) async fn in_turn(bench: &mut Bench<'_>, shape: Shape, mut each: impl FnMut(&System, &Run)) {
+pub(super) async fn in_turn(bench: &mut Bench<'_>, shape: Shape, mut each: impl FnMut(&System, &Trial)) {
     let Shape { batch, prompt, tokens } = shape;
     let mut is_slow = vec![false; bench.systems.len()];
     for round in 1..=bench.args.rounds {
-        let work = Work { prompts: bench.random.prompts(batch, prompt), tokens };
+        let work = Workload { prompts: bench.random.prompts(batch, prompt), tokens };
         for (system, is_slow) in bench.systems.iter_mut().zip(&mut is_slow) {
             if *is_slow || !system.is_running() {
                 continue;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tandem_model_files::artifacts::gguf::{Gguf, TensorInfo};
+use tandem_model_files::gguf::{Gguf, TensorInfo};
 
 /// A system's storage of matrices.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -70,7 +70,7 @@ pub(crate) async fn load(
     Ok((rate, all))
 }
 
-/// "  8 clients: 1234.5 requests/s, p50 1.23 ms, p99 4.56 ms"
+/// Returns text such as "  8 clients: 1234.5 requests/s, p50 1.23 ms, p99 4.56 ms"
 pub(crate) fn report(clients: usize, (rate, mut times): (f64, Times)) {
     let (p50, p99) = (show(times.median()), show(times.percentile(0.99)));
     println!("  {clients:>2} clients: {rate:.1} requests/s, p50 {p50}, p99 {p99}");

@@ -6,15 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
+use tandem_tests::gguf_file::{self, F32, STRING, U32, string};
 
 use super::{Case, write};
-
-/// The ids of metadata types in GGUF.
-const U32: u32 = 4;
-const I32: u32 = 5;
-const F32: u32 = 6;
-const STRING: u32 = 8;
-const ARRAY: u32 = 9;
 
 /// The facts about a golden model's GGUF file in which it differs from other architectures.
 #[derive(Debug, Default, Deserialize)]
@@ -70,48 +64,24 @@ const SIZES: &[(&str, &str)] = &[
 const NUMBERS: &[(&str, &str)] =
     &[("attention.layer_norm_rms_epsilon", "rms_norm_eps"), ("rope.freq_base", "rope_theta")];
 
-/// A tensor of f32, its dimensions outermost first.
-type Tensor = (String, Vec<usize>, Vec<f32>);
-
-/// A builder of a GGUF file.
+/// A GGUF file under construction.
 #[derive(Default)]
-struct File {
-    entries: Vec<Vec<u8>>,
-    tensors: Vec<Tensor>,
-}
+struct File(gguf_file::File);
 
 impl File {
+    fn change(&mut self, change: impl FnOnce(gguf_file::File) -> gguf_file::File) {
+        self.0 = change(std::mem::take(&mut self.0));
+    }
+
     fn entry(&mut self, key: &str, kind: u32, value: &[u8]) {
-        self.entries.push([&text(key), &kind.to_le_bytes()[..], value].concat());
+        self.change(|file| file.entry(key, kind, value));
     }
 
-    fn strings(&mut self, key: &str, all: impl Iterator<Item = String>) {
-        let all: Vec<_> = all.map(|each| text(&each)).collect();
-        let head = [STRING.to_le_bytes().to_vec(), (all.len() as u64).to_le_bytes().to_vec()].concat();
-        self.entry(key, ARRAY, &[head, all.concat()].concat());
+    /// Adds a tensor of f32, its dimensions outermost first.
+    fn tensor(&mut self, name: &str, shape: &[usize], values: &[f32]) {
+        let dims: Vec<u64> = shape.iter().rev().map(|&dim| dim as u64).collect();
+        self.change(|file| file.weights(name, &dims, |place| values[place as usize]));
     }
-
-    /// Returns the file in the layout of the GGUF specification, version 3.
-    fn bytes(&self) -> Vec<u8> {
-        let counts = [self.tensors.len() as u64, self.entries.len() as u64].map(u64::to_le_bytes).concat();
-        let mut out = [&b"GGUF"[..], &3_u32.to_le_bytes(), &counts, &self.entries.concat()].concat();
-        let mut data = Vec::new();
-        for (name, shape, values) in &self.tensors {
-            out.extend(text(name));
-            out.extend((shape.len() as u32).to_le_bytes());
-            shape.iter().rev().for_each(|&dim| out.extend((dim as u64).to_le_bytes()));
-            out.extend(0_u32.to_le_bytes());
-            out.extend((data.len() as u64).to_le_bytes());
-            values.iter().for_each(|value| data.extend(value.to_le_bytes()));
-            data.resize(data.len().next_multiple_of(32), 0_u8);
-        }
-        out.resize(out.len().next_multiple_of(32), 0);
-        [out, data].concat()
-    }
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
 impl Case {
@@ -127,14 +97,14 @@ impl Case {
         self.add_vocabulary(&mut file);
         self.tensors.keys().for_each(|name| self.add(&mut file, name));
         self.add_frequencies(&mut file);
-        write(folder, &format!("{}.gguf", self.name), file.bytes());
+        write(folder, &format!("{}.gguf", self.name), file.0.bytes());
         folder.join(format!("{}.gguf", self.name))
     }
 
     fn describe<'a>(&'a self, file: &mut File) {
         let (GgufFacts { architecture, integers, floats, .. }, config) = (self.facts(), &self.older_config);
         let key = |key: &str| format!("{architecture}.{key}");
-        file.entry("general.architecture", STRING, &text(architecture));
+        file.entry("general.architecture", STRING, &string(architecture));
         let own =
             |names: &'a BTreeMap<String, String>| names.iter().map(|(setting, key)| (key.as_str(), setting.as_str()));
         for (name, setting) in SIZES.iter().copied().chain(own(integers)) {
@@ -151,7 +121,7 @@ impl Case {
         file.entry(&key("rope.dimension_count"), U32, &(rotary_dim as u32).to_le_bytes());
         let scaling = &config["rope_scaling"];
         if scaling["rope_type"] == "linear" || scaling["type"] == "linear" {
-            file.entry(&key("rope.scaling.type"), STRING, &text("linear"));
+            file.entry(&key("rope.scaling.type"), STRING, &string("linear"));
             let factor = scaling["factor"].as_f64().expect("a factor") as f32;
             file.entry(&key("rope.scaling.factor"), F32, &factor.to_le_bytes());
         }
@@ -172,17 +142,16 @@ impl Case {
         self.older_config["head_dim"].as_f64().unwrap_or(size) as usize
     }
 
-    /// Adds a vocabulary of one letter per token, without merges.
+    /// Adds a vocabulary of one character per token, without merges.
     fn add_vocabulary(&self, file: &mut File) {
         let count = self.number("vocab_size") as u32;
-        file.entry("tokenizer.ggml.model", STRING, &text("gpt2"));
-        file.entry("tokenizer.ggml.pre", STRING, &text("smollm"));
-        let letter = |id| char::from_u32(0x4e00 + id).expect("a letter").to_string();
-        file.strings("tokenizer.ggml.tokens", (0..count).map(letter));
-        file.strings("tokenizer.ggml.merges", std::iter::empty());
-        let kinds = (0..count).flat_map(|_| 1_i32.to_le_bytes()).collect();
-        let head = [I32.to_le_bytes().to_vec(), u64::from(count).to_le_bytes().to_vec()].concat();
-        file.entry("tokenizer.ggml.token_type", ARRAY, &[head, kinds].concat());
+        file.entry("tokenizer.ggml.model", STRING, &string("gpt2"));
+        file.entry("tokenizer.ggml.pre", STRING, &string("smollm"));
+        let character = |id| char::from_u32(0x4e00 + id).expect("a character").to_string();
+        let tokens: Vec<String> = (0..count).map(character).collect();
+        let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+        file.change(|file| file.strings("tokenizer.ggml.tokens", &tokens).strings("tokenizer.ggml.merges", &[]));
+        file.change(|file| file.i32s("tokenizer.ggml.token_type", &vec![1; count as usize]));
     }
 
     /// Adds a tensor, changed as the converter changes it.
@@ -203,7 +172,7 @@ impl Case {
         if *interleaved && ["attn_q", "attn_k"].contains(&stored) {
             values = interleaved_rows(&values, self.tensors[name][0], self.head_size());
         }
-        file.tensors.push((format!("{prefix}{stored}.{kind}"), self.tensors[name].clone(), values));
+        file.tensor(&format!("{prefix}{stored}.{kind}"), &self.tensors[name], &values);
     }
 
     /// Adds the matrices of all experts as one tensor when `name` is the first expert's matrix.
@@ -212,7 +181,8 @@ impl Case {
         let count = self.number("num_experts") as usize;
         let each = |expert| self.weights(&name.replace(".experts.0.", &format!(".experts.{expert}.")));
         let shape = [&[count][..], &self.tensors[name]].concat();
-        file.tensors.push((format!("{prefix}ffn_{part}_exps.weight"), shape, (0..count).flat_map(each).collect()));
+        let values: Vec<f32> = (0..count).flat_map(each).collect();
+        file.tensor(&format!("{prefix}ffn_{part}_exps.weight"), &shape, &values);
     }
 
     /// Adds the factors of the rotary frequencies.
@@ -221,7 +191,7 @@ impl Case {
         let floats = |list: &Value| -> Vec<f32> {
             list.as_array().expect("a list").iter().map(|value| value.as_f64().expect("a number") as f32).collect()
         };
-        let mut add = |name: &str, values: Vec<f32>| file.tensors.push((name.to_owned(), vec![values.len()], values));
+        let mut add = |name: &str, values: Vec<f32>| file.tensor(name, &[values.len()], &values);
         if scaling["type"] == "longrope" {
             add("rope_factors_long.weight", floats(&scaling["long_factor"]));
             add("rope_factors_short.weight", floats(&scaling["short_factor"]));

@@ -7,7 +7,7 @@ use memmap2::Mmap;
 use super::error::SafetensorsError;
 use super::header::Header;
 use super::view::TensorView;
-use crate::artifacts::map::map;
+use crate::map::map;
 
 /// An open, memory-mapped file.
 pub struct Safetensors {

@@ -13,7 +13,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use super::super::affixes::Affixes;
 use super::super::pre::PreTokenizer;
 use super::vocabulary::{self, Built, CONTROL, Digest, Kinds, USER_DEFINED, added_token, unusable};
-use crate::artifacts::gguf::Gguf;
+use crate::gguf::Gguf;
 use crate::tokenizer::error::TokenizerError;
 
 pub(super) const MODEL: &str = "gpt2";

@@ -18,7 +18,7 @@ use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper};
 use super::super::affixes::Affixes;
 use super::merges;
 use super::vocabulary::{self, Built, CONTROL, Digest, Kinds, UNKNOWN, USER_DEFINED, added_token, unusable};
-use crate::artifacts::gguf::{Gguf, GgufError, Value};
+use crate::gguf::{Gguf, GgufError, Value};
 use crate::tokenizer::error::TokenizerError;
 
 pub(super) const MODEL: &str = "llama";

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 use tokenizers::AddedToken;
 
-use crate::artifacts::gguf::Gguf;
+use crate::gguf::Gguf;
 use crate::tokenizer::affixes::Affixes;
 use crate::tokenizer::bytes::MAX_IDS;
 use crate::tokenizer::error::TokenizerError;

@@ -5,7 +5,7 @@ use crate::error::Fallible;
 use crate::{budget, taint, unicode};
 
 /// The longest reference that is looked up, without `&` and `;`.
-const MAX_NAME: usize = 32;
+const MAX_NAME_CHARS: usize = 32;
 
 /// The steps to look up one reference, which happens twice.
 const REFERENCE_STEPS: usize = 16;
@@ -86,7 +86,7 @@ fn number_meant(digits: &str, radix: u32) -> Option<char> {
 
 fn named(rest: &str, out: &mut String) -> usize {
     let ends_name = |c: char| matches!(c, '\t' | '\n' | '\x0c' | ' ' | '<' | '&' | '#' | ';');
-    let len: usize = rest.chars().take_while(|c| !ends_name(*c)).take(MAX_NAME).map(char::len_utf8).sum();
+    let len: usize = rest.chars().take_while(|c| !ends_name(*c)).take(MAX_NAME_CHARS).map(char::len_utf8).sum();
     let whole = len + usize::from(len > 0 && rest[len..].starts_with(';'));
     if let Some(text) = unicode::entity(&rest[..whole]) {
         out.push_str(text);

@@ -20,7 +20,7 @@ pub(super) fn call(
     name: &'static str,
     args: &Args<'_>,
 ) -> Fallible<Value> {
-    budget::walk(bytes.letters().len())?;
+    budget::walk(bytes.as_text().len())?;
     match name {
         "decode" => decode(bytes, args),
         "hex" => hex(bytes, args),
@@ -31,34 +31,34 @@ pub(super) fn call(
         }
         "fromhex" | "maketrans" | "translate" => Err(unsupported(name)),
         _ => {
-            let args = letter_args(name, args)?;
-            let receiver = text(bytes.letters())?;
-            let found = texts::call(interpreter, &receiver, bytes.letters(), name, &args)?;
-            of_letters(&found)
+            let args = text_args(name, args)?;
+            let receiver = text(bytes.as_text())?;
+            let found = texts::call(interpreter, &receiver, bytes.as_text(), name, &args)?;
+            bytes_of(&found)
         }
     }
 }
 
 /// Returns the arguments with characters in place of bytes. A text is not accepted.
-fn letter_args(name: &str, args: &Args<'_>) -> Fallible<Args<'static>> {
+fn text_args(name: &str, args: &Args<'_>) -> Fallible<Args<'static>> {
     let counts = matches!(name, "count" | "find" | "index" | "rfind" | "rindex");
     let mut positional = Vec::with_capacity(args.positional.len());
     for (at, value) in args.positional.iter().enumerate() {
         positional.push(match py_value(value) {
             PyValue::Int(_) | PyValue::Bool(_) if counts && at == 0 => text(byte_arg(value)?)?,
             _ if name == "join" => joined_items(value)?,
-            _ => letter_arg(value)?,
+            _ => text_arg(value)?,
         });
     }
-    let keywords = args.keywords.iter().map(|(name, value)| Ok((name.clone(), letter_arg(value)?)));
+    let keywords = args.keywords.iter().map(|(name, value)| Ok((name.clone(), text_arg(value)?)));
     Ok(Args { positional: positional.into(), keywords: keywords.collect::<Fallible<_>>()? })
 }
 
-fn letter_arg(value: &Value) -> Fallible<Value> {
+fn text_arg(value: &Value) -> Fallible<Value> {
     match py_value(value) {
-        PyValue::Object(PyObject::Bytes(bytes)) => text(bytes.letters()),
+        PyValue::Object(PyObject::Bytes(bytes)) => text(bytes.as_text()),
         PyValue::Object(PyObject::Seq(items)) if !items.is_list() => {
-            tuple(items.items().iter().map(letter_arg).collect::<Fallible<_>>()?)
+            tuple(items.items().iter().map(text_arg).collect::<Fallible<_>>()?)
         }
         PyValue::Str(_) => Err(fail("a bytes-like object is required, not 'str'")),
         _ => Ok(value.clone()),
@@ -66,7 +66,7 @@ fn letter_arg(value: &Value) -> Fallible<Value> {
 }
 
 fn joined_items(items: &Value) -> Fallible<Value> {
-    let mut letters = Vec::new();
+    let mut chars = Vec::new();
     for (at, item) in iterate(items)?.enumerate() {
         let item = item?;
         let Some(PyObject::Bytes(bytes)) = py_object(&item) else {
@@ -74,17 +74,17 @@ fn joined_items(items: &Value) -> Fallible<Value> {
             return Err(fail(format!("sequence item {at}: expected a bytes-like object, {found} found")));
         };
         budget::alloc_values(1)?;
-        letters.push(text(bytes.letters())?);
+        chars.push(text(bytes.as_text())?);
     }
-    list(letters)
+    list(chars)
 }
 
 /// Returns the result of a text method with bytes in place of characters.
-fn of_letters(found: &Value) -> Fallible<Value> {
+fn bytes_of(found: &Value) -> Fallible<Value> {
     match (found.as_str(), seq(found)) {
-        (Some(letters), _) => Bytes::value(letters.to_owned()),
+        (Some(chars), _) => Bytes::value(chars.to_owned()),
         (None, Some(items)) => {
-            let parts = items.items().iter().map(of_letters).collect::<Fallible<_>>()?;
+            let parts = items.items().iter().map(bytes_of).collect::<Fallible<_>>()?;
             Seq::value(items.kind(), parts)
         }
         (None, None) => Ok(found.clone()),
@@ -95,9 +95,9 @@ fn of_letters(found: &Value) -> Fallible<Value> {
 fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [keep_ends] = args.bind("splitlines", ["keepends"])?;
     let keeps = keep_ends.is_some_and(|keep_ends| keep_ends.is_true());
-    let lines = taint::cut(bytes.letters(), |letters| {
+    let lines = taint::cut(bytes.as_text(), |chars| {
         let mut lines = Vec::new();
-        let mut rest = letters;
+        let mut rest = chars;
         while let Some(at) = rest.find(['\n', '\r']) {
             budget::alloc_values(1)?;
             let end = at + if rest[at..].starts_with("\r\n") { 2 } else { 1 };
@@ -110,37 +110,37 @@ fn split_lines(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     list(lines.into_iter().map(|line| Bytes::value(line.to_owned())).collect::<Fallible<_>>()?)
 }
 
-/// `bytes.hex(separator, bytes_per_group)`. Groups are counted from the right, or from the left if
-/// the number is negative.
+/// Evaluates `bytes.hex(separator, bytes_per_group)`. Groups are counted from the right, or from
+/// the left if the number is negative.
 fn hex(bytes: &Bytes, args: &Args<'_>) -> Fallible<Value> {
     let [separator, group] = args.bind("hex", ["sep", "bytes_per_sep"])?;
     let group = group.map_or(Ok(1), |group| int_arg(&group))?;
-    budget::room(bytes.letters().len().saturating_mul(3 * MAX_LETTER))?;
+    budget::room(bytes.as_text().len().saturating_mul(3 * MAX_CHAR_BYTES))?;
     let separator = separator.map(|separator| hex_separator(&separator)).transpose()?.filter(|_| group != 0);
     let size = usize::try_from(group.unsigned_abs()).unwrap_or(usize::MAX).max(1);
     let len = bytes.len();
     let mut written = String::new();
-    for (at, letter) in bytes.letters().chars().enumerate() {
+    for (at, character) in bytes.as_text().chars().enumerate() {
         let counted = if group > 0 { len - at } else { at };
         written.extend(separator.filter(|_| at > 0 && counted % size == 0));
-        let digits = format!("{:02x}", byte_of(letter));
-        written.push_str(&taint::with_taint_of(letter.encode_utf8(&mut [0; 4]), digits));
+        let digits = format!("{:02x}", byte_of(character));
+        written.push_str(&taint::with_taint_of(character.encode_utf8(&mut [0; 4]), digits));
     }
     text(written)
 }
 
 /// The most bytes of a character.
-const MAX_LETTER: usize = 4;
+const MAX_CHAR_BYTES: usize = 4;
 
 fn hex_separator(separator: &Value) -> Fallible<char> {
-    let letters = match py_value(separator) {
-        PyValue::Str(letters) => letters,
-        PyValue::Object(PyObject::Bytes(bytes)) => bytes.letters(),
+    let chars = match py_value(separator) {
+        PyValue::Str(chars) => chars,
+        PyValue::Object(PyObject::Bytes(bytes)) => bytes.as_text(),
         _ => return Err(fail("sep must be str or bytes.")),
     };
-    let mut letters = letters.chars();
-    match (letters.next(), letters.next()) {
-        (Some(letter), None) if taint::strip_char(letter).is_ascii() => Ok(letter),
+    let mut chars = chars.chars();
+    match (chars.next(), chars.next()) {
+        (Some(character), None) if taint::strip_char(character).is_ascii() => Ok(character),
         (Some(_), None) => Err(fail("sep must be ASCII.")),
         _ => Err(fail("sep must be length 1.")),
     }

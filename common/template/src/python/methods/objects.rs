@@ -26,7 +26,7 @@ pub(super) fn call(object: &PyObject, name: &str, args: &Args<'_>) -> Fallible<V
     }
 }
 
-/// `dict.fromkeys(keys, value)`.
+/// Evaluates `dict.fromkeys(keys, value)`.
 pub(super) fn from_keys(args: &Args<'_>) -> Fallible<Value> {
     args.only_positional("fromkeys")?;
     let [keys, value] = args.bind("fromkeys", ["", ""])?;

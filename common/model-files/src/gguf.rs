@@ -15,7 +15,7 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-use super::map::map;
+use crate::map::map;
 use cursor::Cursor;
 pub use error::GgufError;
 pub use ggml_type::GgmlType;

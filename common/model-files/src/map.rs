@@ -8,7 +8,7 @@ use memmap2::Mmap;
 
 /// Maps a regular file. Rejects pipes and devices, which have no end.
 #[allow(unsafe_code)]
-pub(super) fn map(path: &Path) -> io::Result<Mmap> {
+pub(crate) fn map(path: &Path) -> io::Result<Mmap> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }

@@ -1,0 +1,42 @@
+//! The facts of a served model whose weights a test makes up.
+
+use std::sync::LazyLock;
+
+use gen_svc::grammar::Grammars;
+use gen_svc::request::{SamplingOptions, ServedModel};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
+use tandem_tests::default_model;
+
+/// The model's vocabulary: the first tokens of the default model.
+pub const VOCABULARY: usize = 64;
+/// The model's context in tokens.
+pub const CONTEXT: usize = 1024;
+
+/// Returns a model with the tokenizer of the default model.
+///
+/// # Panics
+/// If the default model has no tokenizer.
+#[must_use]
+pub fn served_model() -> ServedModel {
+    static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let artifacts = Artifacts::load(&default_model()).expect("a model");
+        artifacts.tokenizer().expect("a tokenizer")
+    });
+    ServedModel {
+        id: "echo".to_owned(),
+        architecture: "echo".to_owned(),
+        max_prompt_tokens: usize::MAX,
+        max_output_tokens: usize::MAX,
+        default_output_tokens: usize::MAX,
+        context_length: CONTEXT,
+        vocabulary_size: VOCABULARY,
+        dtype: "f32".to_owned(),
+        quantization: "none".to_owned(),
+        device: "cpu".to_owned(),
+        tokenizer: TOKENIZER.clone(),
+        eos_token_ids: Vec::new(),
+        defaults: SamplingOptions::default(),
+        grammars: Grammars::new(TOKENIZER.clone(), VOCABULARY, Vec::new()),
+    }
+}
