@@ -35,7 +35,7 @@ pub(crate) fn key(file: &SourceFile) -> Result<PrivateKeyDer<'static>, Cause> {
         .map_err(|_| file.error(format!("the file contains no private key that can be used{}", found(&file.content))))
 }
 
-/// Returns what a PEM file contains instead.
+/// Returns the kind of content that a PEM file has instead.
 fn found(pem: &[u8]) -> &'static str {
     let contains = |label: &str| pem.windows(label.len()).any(|window| window == label.as_bytes());
     if contains("-----BEGIN ENCRYPTED PRIVATE KEY") || contains("ENCRYPTED\n") {

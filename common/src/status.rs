@@ -143,15 +143,13 @@ impl From<Failure> for Status {
         if let Some(field) = &failure.field {
             details.add_bad_request_violation(field, &failure.message);
         }
+        let mut metadata = MetadataMap::new();
         if let Some(delay) = failure.reason.retry_delay() {
             details.set_retry_info(Some(delay));
+            metadata.insert(PUSHBACK, MetadataValue::from(delay.as_millis().try_into().unwrap_or(u64::MAX)));
         }
         if let Some((kind, name)) = &failure.resource {
             details.set_resource_info(*kind, name, "", &failure.message);
-        }
-        let mut metadata = MetadataMap::new();
-        if let Some(delay) = failure.retry_after {
-            metadata.insert(PUSHBACK, MetadataValue::from(delay.as_millis().try_into().unwrap_or(u64::MAX)));
         }
         Status::with_error_details_and_metadata(failure.code, failure.message(), details, metadata)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::transport::Uri;
 
-use super::Check;
+use super::health_check::Check;
 use crate::call::{Credentials, service_uri};
 
 /// Whom to ask for its health, and with which credentials.

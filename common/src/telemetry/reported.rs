@@ -22,7 +22,7 @@ static LAST_WARNING: Mutex<Option<Instant>> = Mutex::new(None);
 #[derive(Debug)]
 pub(super) struct Reported<E> {
     pub(super) exporter: E,
-    /// What is exported: traces, metrics or logs.
+    /// The exported data: traces, metrics or logs.
     pub(super) signal: &'static str,
     pub(super) endpoint: String,
 }

@@ -37,7 +37,7 @@ pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> 
 /// # Errors
 /// [`Error::KvMemory`].
 pub(super) fn require_context(config: &Config, shape: &ModelShape) -> Result<(), Error> {
-    // A model with a smaller context needs no more blocks than that.
+    // A model with a smaller context needs as many blocks as that at most.
     let least = shape.context.min(MIN_CONTEXT).div_ceil(BLOCK);
     let blocks = blocks(config, shape)?;
     if (blocks as usize) < least {

@@ -9,7 +9,7 @@ use crate::task::generator::{Delta, GenerationEvent};
 use crate::task::request::{GenerationOptions, GenerationRequest};
 
 /// Returns the message that starts the output, or resumes it after the token ids `generated`.
-/// `model_id` is the model's id at the replica, if the replica told it.
+/// `model_id` is the model's id at the replica, if the replica names its model.
 pub(super) fn request(request: &GenerationRequest, generated: &[u32], model_id: Option<&str>) -> GenerateRequest {
     let GenerationRequest { model, prompt, options, deadline: _ } = request;
     let GenerationOptions { sampling, stop, return_options, output_spec, grammar, priority, cache_salt } =

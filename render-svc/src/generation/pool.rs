@@ -15,8 +15,7 @@ use super::discovery::Target;
 use super::metrics;
 use super::replica::Lease;
 use super::replicas::{HealthCounts, Replicas};
-use super::routing::{PrefixKey, choose};
-use super::served_model::{explanation, serving};
+use super::routing::{PrefixKey, choose, explanation, serving};
 use crate::task::model_names::ModelNames;
 
 /// A placeholder address, to check credentials before the replicas are known.

@@ -1,10 +1,13 @@
-//! Chooses the replica for a prompt.
+//! Chooses the replica for a prompt: among the replicas of its model, by the prompt's prefix.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::replica::Replica;
+use super::served_model::Fit;
+use crate::task::model_names::ModelNames;
 
 /// Tokens of a block of the generation service's KV cache.
 const BLOCK_TOKENS: usize = 16;
@@ -42,4 +45,44 @@ pub(super) fn choose(replicas: &[Arc<Replica>], key: PrefixKey, tried: &HashSet<
     let limit = ((total + 1) * 5).div_ceil(4 * candidates.len().max(1));
     candidates.retain(|replica| replica.tasks() < limit);
     candidates.into_iter().max_by_key(|replica| key.affinity(replica)).cloned()
+}
+
+/// Returns the replicas that may serve the model. If none has one of its ids, these are the
+/// replicas with its tokenizer, as long as they all serve one model.
+pub(super) fn serving(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Vec<Arc<Replica>> {
+    let with = |fit: Fit| replicas.iter().filter(move |replica| replica.model().fit(wanted) == fit);
+    let is_named = with(Fit::Exact).any(|replica| replica.model().id().is_some());
+    let by_tokenizer: Vec<_> = with(Fit::Tokenizer).cloned().collect();
+    with(Fit::Skewed).for_each(|replica| replica.warn_of_skew());
+    let exact = with(Fit::Exact).cloned().collect();
+    let ids: BTreeSet<_> = by_tokenizer.iter().map(|replica| replica.model().id().map(str::to_owned)).collect();
+    if is_named || ids.len() != 1 { exact } else { [exact, by_tokenizer].concat() }
+}
+
+/// Returns why no replica can serve the model, for the caller.
+pub(super) fn explanation(replicas: &[Arc<Replica>], wanted: &ModelNames) -> String {
+    if replicas.is_empty() {
+        return "no replica is known".to_owned();
+    }
+    let serving = serving(replicas, wanted);
+    if !serving.is_empty() {
+        let unhealthy: Vec<_> = serving.iter().filter(|replica| !replica.is_healthy()).collect();
+        return match unhealthy.first() {
+            Some(replica) => {
+                format!("no replica of the model is healthy; {}: {}", replica.address(), replica.problem())
+            }
+            None => "every replica of the model was tried".to_owned(),
+        };
+    }
+    let name = wanted.own.first().map_or("", String::as_str);
+    let mut text = format!("no replica serves model {name:?}; replicas serve ");
+    let served: BTreeSet<_> =
+        replicas.iter().filter_map(|replica| replica.model().id().map(|id| format!("{id:?}"))).collect();
+    text.push_str(&served.into_iter().collect::<Vec<_>>().join(", "));
+    if replicas.iter().any(|replica| replica.model().fit(wanted) == Fit::Skewed) {
+        text.push_str(", with another tokenizer");
+    } else {
+        let _ = write!(text, ". If one of them is this model, set generate_id in the models' configuration");
+    }
+    text
 }

@@ -13,7 +13,7 @@ use tandem_common::pb::render::v1::registry_service_server::{RegistryService, Re
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_server::{TaskService, TaskServiceServer};
 use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse, TaskFinished};
-use tandem_common::serve::{DeferredRoutes, SecureListener, Security, SecurityArgs, ServeArgs};
+use tandem_common::serve::{DeferredRoutes, Health, SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
 use tandem_tests::{Running, Terminal, binary};
 use tokio::sync::SetOnce;
@@ -107,7 +107,8 @@ pub(super) async fn serve(routes: Routes, security: SecurityArgs) -> Running {
         };
         let security = Security::open(&args.security)?;
         let routes = DeferredRoutes::new(SetOnce::from(routes));
-        render_svc::serve::serve(SecureListener { listener, security }, &args, routes, stopped).await
+        let health = Health::new(render_svc::serve::SERVICE_NAMES);
+        render_svc::serve::serve(SecureListener { listener, security }, &args, health, routes, stopped).await
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! What is not plain gRPC over HTTP/2: gRPC-Web, browsers' preflight requests, foreign formats, and
+//! Requests other than plain gRPC over HTTP/2: gRPC-Web, browsers' preflight requests, foreign formats, and
 //! the metadata of every response.
 
 use prost::Message as _;
