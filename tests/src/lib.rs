@@ -15,6 +15,7 @@ mod rendering;
 pub mod safetensors_file;
 pub mod sentencepiece;
 mod services;
+mod terminal;
 mod tiny_model;
 pub mod tokenizers;
 
@@ -27,4 +28,5 @@ pub use services::{
     Running, default_catalog, render_service, render_service_as, serve_catalog, serve_catalog_with_generation,
     serve_catalog_with_generator,
 };
+pub use terminal::Terminal;
 pub use tiny_model::{ModelFolder, byte_tokenizer};

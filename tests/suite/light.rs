@@ -1,5 +1,6 @@
 //! The tests that need no libtorch, a module per area.
 
+mod chat;
 mod contract;
 mod kernels;
 mod model_files;

@@ -8,6 +8,8 @@ use tokio::signal::unix::SignalKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
+    /// `--status` found no services.
+    Nothing,
     Signal(SignalKind),
 }
 
@@ -18,6 +20,7 @@ impl End {
     pub(crate) fn exit_code(self) -> ExitCode {
         match self {
             Self::Done => ExitCode::SUCCESS,
+            Self::Nothing => ExitCode::FAILURE,
             Self::Signal(kind) => ExitCode::from(128_u8.saturating_add(u8::try_from(kind.as_raw_value()).unwrap_or(0))),
         }
     }

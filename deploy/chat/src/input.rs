@@ -1,21 +1,55 @@
-//! The user's lines, read in a separate thread.
+//! The user's messages, read in a separate thread.
 
 use std::io::{self, BufRead, IsTerminal};
+use std::path::Path;
 use std::thread;
 
 use tokio::sync::mpsc;
 
-/// Lines of stdin.
+use crate::editor::{Entry, LineEditor};
+use crate::terminal;
+
+/// The source of messages.
 #[derive(Debug)]
-pub(crate) struct Input {
-    lines: mpsc::Receiver<io::Result<String>>,
-    pub(crate) is_terminal: bool,
+pub(crate) enum Input {
+    Editor(LineEditor),
+    Lines(Lines),
 }
 
 impl Input {
+    /// Opens the line editor on a terminal that can have one, and otherwise the lines of stdin.
+    pub(crate) fn open(history: Option<&Path>) -> io::Result<Self> {
+        if terminal::can_edit() { LineEditor::start(history).map(Self::Editor) } else { Ok(Self::Lines(Lines::open())) }
+    }
+
+    /// Returns true if a person at a terminal types the messages.
+    pub(crate) fn is_terminal(&self) -> bool {
+        match self {
+            Self::Editor(_) => true,
+            Self::Lines(lines) => lines.is_terminal,
+        }
+    }
+
+    /// Returns the next entry that is not blank.
+    pub(crate) async fn next(&mut self) -> io::Result<Entry> {
+        match self {
+            Self::Editor(editor) => editor.next().await,
+            Self::Lines(lines) => lines.next().await,
+        }
+    }
+}
+
+/// Lines of stdin.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    lines: mpsc::Receiver<io::Result<String>>,
+    is_terminal: bool,
+}
+
+impl Lines {
     /// Starts a thread that reads: a read from stdin cannot be cancelled, and must not delay the
     /// exit.
-    pub(crate) fn open() -> Self {
+    fn open() -> Self {
         let (send, lines) = mpsc::channel(1);
         thread::spawn(move || {
             for line in io::stdin().lock().lines() {
@@ -27,17 +61,15 @@ impl Input {
         Self { lines, is_terminal: io::stdin().is_terminal() }
     }
 
-    /// Returns the next line that is not blank, or nothing at the end and at `/exit`.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
+    async fn next(&mut self) -> io::Result<Entry> {
         loop {
             if self.is_terminal {
                 eprint!("> ");
             }
-            let Some(line) = self.lines.recv().await.transpose()? else { return Ok(None) };
+            let Some(line) = self.lines.recv().await.transpose()? else { return Ok(Entry::End) };
             match line.trim() {
                 "" => {}
-                "/exit" => return Ok(None),
-                text => return Ok(Some(text.to_owned())),
+                text => return Ok(Entry::Message(text.to_owned())),
             }
         }
     }

@@ -1,12 +1,25 @@
 //! A terminal client for render-svc. `cargo xtask chat` builds and starts it.
 
 mod answer;
+mod command;
+mod connect;
+mod diagnosis;
+mod editor;
 mod end;
+mod history;
 mod input;
+mod kept;
+mod paste;
+mod refusal;
 mod services;
 mod session;
+mod start;
+mod target;
+mod terminal;
+mod wrap;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -16,7 +29,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use end::End;
 use services::{Programs, Services};
-use session::Session;
 
 /// Talks to render-svc. Without --connect, starts both services first.
 #[derive(Debug, Parser)]
@@ -26,6 +38,9 @@ struct Cli {
     chat: tandem_chat_args::Args,
     #[command(flatten)]
     programs: Option<Programs>,
+    /// The folder for logs, the history and the record of kept services.
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -49,7 +64,7 @@ fn run(args: Cli) -> Result<End> {
     // one thread more.
     let runtime =
         Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start the async runtime")?;
-    runtime.block_on(until_signal(converse(args)))
+    runtime.block_on(until_signal(work(args)))
 }
 
 /// Runs `work` until SIGTERM or a closed terminal. Dropping the work stops the services.
@@ -63,32 +78,29 @@ async fn until_signal(work: impl Future<Output = Result<End>>) -> Result<End> {
     }
 }
 
-async fn converse(args: Cli) -> Result<End> {
+async fn work(args: Cli) -> Result<End> {
+    let state = args.state.context("--state FOLDER is missing; use `cargo xtask chat`");
+    match (args.chat.stop, args.chat.status) {
+        (true, _) => start::stop_kept(&state?).await,
+        (_, true) => start::show_kept(&state?).await,
+        _ => converse(args.chat, args.programs, state.ok()).await,
+    }
+}
+
+async fn converse(args: tandem_chat_args::Args, programs: Option<Programs>, state: Option<PathBuf>) -> Result<End> {
     let mut interrupts = signal(SignalKind::interrupt())?;
-    let words = args.chat.prompt.clone();
+    let words = args.prompt.join(" ");
+    let history = state.clone().filter(|_| !args.no_history);
     let (mut services, mut session) = tokio::select! {
-        started = start(args) => started?,
+        started = start::start(args, programs, state) => started?,
         _ = interrupts.recv() => return Ok(End::INTERRUPTED),
     };
-    let end = match words.as_slice() {
-        [] => session.converse(&mut interrupts).await,
-        words => session.turn(words.join(" "), &mut interrupts).await,
+    let end = match words.as_str() {
+        "" => session.converse(history.as_deref(), services.is_some(), &mut interrupts).await,
+        _ => session.turn(words, &mut interrupts).await,
     };
     end.map_err(|error| match services.as_mut().and_then(Services::exit_report) {
         Some(report) => error.context(report),
         None => error,
     })
-}
-
-/// Connects to the render-svc that the user named, or to one that this starts.
-async fn start(args: Cli) -> Result<(Option<Services>, Session)> {
-    let tandem_chat_args::Args { model, keep, connect, generation, prompt: _ } = args.chat;
-    if let Some(address) = connect {
-        return Ok((None, Session::connect(&address, generation).await?));
-    }
-    let programs = args.programs.context("--connect HOST:PORT is missing; or use `cargo xtask chat`")?;
-    let generation = if model.is_none() { generation.or_recommended() } else { generation };
-    let services = Services::start(&programs, &model.unwrap_or_else(|| programs.default_model.clone()), keep).await?;
-    let session = Session::connect(services.address(), generation).await?;
-    Ok((Some(services), session))
 }

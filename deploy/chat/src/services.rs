@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tandem_process::Service;
 
+use crate::kept::{Kept, KeptService};
+
 /// Time between two looks at whether a service is ready.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two messages about a service that is not ready yet.
@@ -18,21 +20,18 @@ const NOTICE_INTERVAL: Duration = Duration::from_secs(15);
 const EXIT_GRACE: Duration = Duration::from_millis(200);
 const LOG_TAIL_LINES: usize = 20;
 
-/// The programs to start, and their files, which xtask passes.
+/// The programs to start, and the default model, which xtask passes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Programs {
     /// The gen-svc program.
-    #[arg(long, value_name = "PATH", required = false, required_unless_present = "connect")]
+    #[arg(long, value_name = "PATH", required = false, required_unless_present_any = ["connect", "stop", "status"])]
     gen_svc: PathBuf,
     /// The render-svc program.
-    #[arg(long, value_name = "PATH", required = false, required_unless_present = "connect")]
+    #[arg(long, value_name = "PATH", required = false, required_unless_present_any = ["connect", "stop", "status"])]
     render_svc: PathBuf,
     /// The model to use without --model.
-    #[arg(long, value_name = "PATH", required = false, required_unless_present = "connect")]
+    #[arg(long, value_name = "PATH", required = false, required_unless_present_any = ["connect", "stop", "status"])]
     pub(crate) default_model: PathBuf,
-    /// The folder for the services' logs.
-    #[arg(long, value_name = "FOLDER", required = false, required_unless_present = "connect")]
-    logs: PathBuf,
 }
 
 /// Both services. Dropping this stops them, render-svc first, so that running requests are not cut
@@ -44,20 +43,29 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Starts both. With `keep` they run on when this is dropped.
-    pub(crate) async fn start(programs: &Programs, model: &Path, keep: bool) -> Result<Self> {
+    /// Starts both. Their logs in the folder `logs` have names that start with `prefix`.
+    pub(crate) async fn start(programs: &Programs, model: &Path, logs: &Path, prefix: &str) -> Result<Self> {
+        let log = |name: &str| logs.join(format!("{prefix}{name}.log"));
         let mut command = Command::new(&programs.gen_svc);
         command.args(["serve", "--listen", "127.0.0.1:0", "--model"]).arg(model);
-        let generate = Logged::start(&programs.logs, "gen-svc", command).await?;
+        let generate = Logged::start(log("gen-svc"), "gen-svc", command).await?;
         let mut command = Command::new(&programs.render_svc);
         command.args(["serve", "--listen", "127.0.0.1:0", "--models"]).arg(model);
         command.args(["--generate", &format!("http://{}", generate.service.address())]);
-        let render = Logged::start(&programs.logs, "render-svc", command).await?;
-        let mut services = Self { render, generate };
-        if keep {
-            services.detach();
-        }
-        Ok(services)
+        let render = Logged::start(log("render-svc"), "render-svc", command).await?;
+        Ok(Self { render, generate })
+    }
+
+    /// Returns how to find both again.
+    pub(crate) fn kept(&self, model: PathBuf) -> Result<Kept> {
+        let services = [&self.render, &self.generate].map(Logged::kept).into_iter().collect::<Result<_>>()?;
+        Ok(Kept { model, services })
+    }
+
+    /// Leaves both running when this is dropped.
+    pub(crate) fn detach(&mut self) {
+        self.render.service.detach();
+        self.generate.service.detach();
     }
 
     /// Returns the address of render-svc.
@@ -68,25 +76,6 @@ impl Services {
     /// Describes the service that has exited, with the end of its log. Returns nothing if both run.
     pub(crate) fn exit_report(&mut self) -> Option<String> {
         [&mut self.generate, &mut self.render].into_iter().find_map(Logged::exit_report)
-    }
-
-    fn detach(&mut self) {
-        self.render.service.detach();
-        self.generate.service.detach();
-        let (render, generate, address) = (&self.render, &self.generate, self.address());
-        eprintln!(
-            r#"Both services keep running:
-{}
-{}
-Ask:   cargo xtask chat --connect {address} "Why is the sky blue?"
-Call:  grpcurl -plaintext -d '{{"conversation": {{"messages": [{{"role": "user", "text": "Hello"}}]}}, "stop": {{"max_new_tokens": 32}}}}' {address} tandem.task.v1.TaskService/RunTask
-Stop:  kill {} {}
-"#,
-            render.line(),
-            generate.line(),
-            render.service.id(),
-            generate.service.id()
-        );
     }
 }
 
@@ -99,8 +88,7 @@ struct Logged {
 
 impl Logged {
     /// Starts a service and waits until it is ready.
-    async fn start(logs: &Path, name: &str, mut command: Command) -> Result<Self> {
-        let log = logs.join(format!("{name}.log"));
+    async fn start(log: PathBuf, name: &str, mut command: Command) -> Result<Self> {
         let stderr = open_log(&log).with_context(|| format!("cannot write {}", log.display()))?;
         command.stdin(Stdio::null()).stderr(stderr);
         command.env("NO_COLOR", "1"); // The log is a file.
@@ -132,9 +120,8 @@ impl Logged {
         Some(format!("{name} has ended ({status}). The end of {path}:\n{}", tail(&log)))
     }
 
-    fn line(&self) -> String {
-        let (name, address, id) = (self.service.name(), self.service.address(), self.service.id());
-        format!("  {name:<10}  {address}  pid {id}  log {}", self.log.display())
+    fn kept(&self) -> Result<KeptService> {
+        KeptService::new(self.service.name(), self.service.address(), self.service.id(), &self.log)
     }
 }
 

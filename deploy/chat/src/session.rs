@@ -1,101 +1,200 @@
-//! A conversation with render-svc: its history and its turns.
+//! A conversation with render-svc: its history, its turns and its commands.
+
+use std::io;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use tandem_chat_args::Generation;
 use tandem_common::pb::chat::v1::{Conversation, Message, message::Content};
 use tandem_common::pb::generate::v1::{Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
-use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tokio::signal::unix::Signal;
-use tonic::transport::Channel;
 
-use crate::answer::{self, Answer, Refusal};
+use crate::answer::{self, Answer};
+use crate::command::{Command, HELP};
+use crate::connect::RenderService;
+use crate::editor::Entry;
 use crate::end::End;
 use crate::input::Input;
+use crate::refusal::Refusal;
 
 /// A conversation.
 #[derive(Debug)]
 pub(crate) struct Session {
-    client: TaskServiceClient<Channel>,
+    service: RenderService,
+    /// The system message. Empty means none.
+    system: String,
+    /// The messages of the user and the assistant.
     messages: Vec<Message>,
+    /// The last message of the user, if it has no answer.
+    unanswered: Option<String>,
+    /// The seed of each first answer.
+    seed: Option<u64>,
     sampling: Sampling,
     stop: Stop,
 }
 
 impl Session {
-    pub(crate) async fn connect(address: &str, generation: Generation) -> Result<Self> {
-        let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-        let client =
-            TaskServiceClient::connect(url).await.with_context(|| format!("cannot reach render-svc at {address}"))?;
-        Ok(Self {
-            client,
-            messages: generation.system.map(|text| message("system", text)).into_iter().collect(),
-            sampling: Sampling {
-                temperature: generation.temperature,
-                top_p: generation.top_p,
-                seed: generation.seed,
-                ..Sampling::default()
-            },
-            stop: Stop { max_new_tokens: Some(generation.max_new_tokens), ..Stop::default() },
-        })
+    pub(crate) fn new(service: RenderService, generation: Generation) -> Self {
+        let generation = generation.or_recommended(service.model());
+        let Generation { max_new_tokens, temperature, top_p, seed, system } = generation;
+        Self {
+            service,
+            system: system.unwrap_or_default(),
+            messages: Vec::new(),
+            unanswered: None,
+            seed,
+            sampling: Sampling { temperature, top_p, seed, ..Sampling::default() },
+            stop: Stop { max_new_tokens: Some(max_new_tokens), ..Stop::default() },
+        }
     }
 
-    /// Runs one turn per line until the input ends.
-    pub(crate) async fn converse(&mut self, interrupts: &mut Signal) -> Result<End> {
-        let mut input = Input::open();
-        if input.is_terminal {
-            eprintln!("Type a message. Ctrl-C cancels an answer; /exit or Ctrl-D ends.");
+    /// Runs one turn per message until the input ends. Earlier messages are kept in the folder
+    /// `history`, if given. `is_owner` says that the services end with this chat: then it ends with
+    /// them.
+    pub(crate) async fn converse(
+        &mut self,
+        history: Option<&Path>,
+        is_owner: bool,
+        interrupts: &mut Signal,
+    ) -> Result<End> {
+        let mut input = Input::open(history).context("cannot use the terminal")?;
+        if input.is_terminal() {
+            eprintln!(
+                "{}\nType a message. Ctrl-C cancels an answer; /help lists the commands.",
+                self.service.describe()
+            );
         }
         loop {
-            let line = tokio::select! {
-                line = input.next() => line.context("cannot read stdin")?,
+            let entry = tokio::select! {
+                entry = input.next() => entry.context("cannot read stdin")?,
                 _ = interrupts.recv() => return Ok(End::INTERRUPTED),
             };
-            let Some(line) = line else { return Ok(End::Done) };
-            match self.turn(line, interrupts).await {
+            let command = match entry {
+                Entry::End => return Ok(End::Done),
+                Entry::Interrupt => return Ok(End::INTERRUPTED),
+                Entry::Message(line) if line.trim() == "/exit" => return Ok(End::Done),
+                Entry::Message(line) if input.is_terminal() => Command::parse(line),
+                Entry::Message(line) => Command::Message(line),
+            };
+            match self.run(command, interrupts).await {
                 // The user at the terminal can try another message.
-                Err(error) if input.is_terminal && answer::is_refusal(&error) => eprintln!("error: {error:#}"),
-                Ok(_) if input.is_terminal => {}
-                Ok(End::Done) => {}
-                outcome => return outcome,
+                Err(error) if input.is_terminal() && answer::can_retry(&error, is_owner) => self.report(&error),
+                Ok(Some(end)) if !input.is_terminal() && end != End::Done => return Ok(end),
+                Err(error) => return Err(error),
+                Ok(_) => {}
             }
         }
+    }
+
+    /// Runs a command. Returns the end of the turn, if it was one.
+    async fn run(&mut self, command: Command, interrupts: &mut Signal) -> Result<Option<End>> {
+        match command {
+            Command::Message(text) => return self.turn(text, interrupts).await.map(Some),
+            Command::Regenerate => return self.regenerate(interrupts).await,
+            Command::New => {
+                self.messages.clear();
+                self.unanswered = None;
+                eprintln!("[new conversation]");
+            }
+            Command::System(None) if self.system.is_empty() => eprintln!("[no system message; /system TEXT sets one]"),
+            Command::System(None) => eprintln!("[system message: {}]", self.system),
+            Command::System(Some(text)) => {
+                self.system = text;
+                let change = if self.system.is_empty() { "removed" } else { "set" };
+                eprintln!("[system message {change}]");
+            }
+            Command::Help => eprint!("{HELP}"),
+            Command::Unknown(name) => eprintln!(
+                "there is no command {name}; there are /new, /system, /regen, /help and /exit. To send the message, \
+                 type the slash twice: /{name}"
+            ),
+        }
+        Ok(None)
     }
 
     /// Runs one turn. The history then has the question and the answer, or neither if the answer is
     /// empty.
     pub(crate) async fn turn(&mut self, text: String, interrupts: &mut Signal) -> Result<End> {
-        self.messages.push(message("user", text));
-        let request = self.request();
-        let mut answer = Answer::new();
-        let outcome = tokio::select! {
-            outcome = stream(&mut self.client, request, &mut answer) => outcome.map(|()| End::Done),
-            _ = interrupts.recv() => Ok(End::INTERRUPTED),
-        };
-        answer.close()?;
-        if outcome.is_ok() {
-            eprintln!("[{}]", answer.summary());
-        }
-        match answer.into_message() {
+        self.sampling.seed = self.seed;
+        self.messages.push(message("user", text.clone()));
+        let (answer, outcome) = self.answer(interrupts).await?;
+        self.unanswered = None;
+        match answer {
             Some(message) => self.messages.push(message),
-            None => drop(self.messages.pop()),
+            None => {
+                self.messages.pop();
+                self.unanswered = Some(text);
+            }
         }
         outcome
     }
 
+    /// Answers the user's last message again, with another seed. An empty answer changes nothing.
+    async fn regenerate(&mut self, interrupts: &mut Signal) -> Result<Option<End>> {
+        if let Some(text) = self.unanswered.take() {
+            return self.turn(text, interrupts).await.map(Some);
+        }
+        let Some(replaced) = self.messages.pop() else {
+            eprintln!("[there is no message to answer again]");
+            return Ok(None);
+        };
+        if self.sampling.temperature == Some(0.0) {
+            eprintln!("[--temperature is 0: the answer stays the same]");
+        }
+        self.sampling.seed = self.sampling.seed.map(|seed| seed.wrapping_add(1));
+        let (answer, outcome) = self.answer(interrupts).await?;
+        self.messages.push(answer.unwrap_or(replaced));
+        outcome.map(Some)
+    }
+
+    /// Prints one answer to the messages. Returns the answer, if it has text.
+    async fn answer(&mut self, interrupts: &mut Signal) -> io::Result<(Option<Message>, Result<End>)> {
+        let mut answer = Answer::new();
+        let outcome = tokio::select! {
+            outcome = stream(&self.service, self.request(), &mut answer) => outcome.map(|()| End::Done),
+            _ = interrupts.recv() => Ok(End::INTERRUPTED),
+        };
+        answer.close()?;
+        if outcome.is_ok() {
+            eprintln!("[{}]", answer.summary(self.stop.max_new_tokens()));
+        }
+        Ok((answer.into_message(), outcome))
+    }
+
     fn request(&self) -> RunTaskRequest {
+        let system = (!self.system.is_empty()).then(|| message("system", self.system.clone()));
+        let messages = system.into_iter().chain(self.messages.iter().cloned()).collect();
         RunTaskRequest {
-            conversation: Some(Conversation { messages: self.messages.clone(), ..Conversation::default() }),
+            model: self.service.requested_model().to_owned(),
+            conversation: Some(Conversation { messages, ..Conversation::default() }),
             sampling: Some(self.sampling.clone()),
             stop: Some(self.stop.clone()),
             ..RunTaskRequest::default()
         }
     }
+
+    /// Returns the sampling values that the service's own defaults do not have, as a JSON object.
+    pub(crate) fn sampling_json(&self) -> String {
+        let value = |name: &str, value: Option<f32>| value.map(|value| format!("\"{name}\": {value}"));
+        let values = [value("temperature", self.sampling.temperature), value("top_p", self.sampling.top_p)];
+        format!("{{{}}}", values.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+
+    fn report(&self, error: &anyhow::Error) {
+        let is_full = error.downcast_ref::<Refusal>().is_some_and(Refusal::is_too_long);
+        let remedy = match self.messages.is_empty() {
+            _ if !is_full => "",
+            true => "\nThe message is too long for the model: send a shorter one.",
+            false => "\nThe conversation is too long for the model: /new starts a new one, or send a shorter message.",
+        };
+        eprintln!("error: {error:#}{remedy}");
+    }
 }
 
 /// Prints one answer. Dropping this future cancels the request in both services.
-async fn stream(client: &mut TaskServiceClient<Channel>, request: RunTaskRequest, answer: &mut Answer) -> Result<()> {
-    let response = client.run_task(request).await.map_err(Refusal)?;
+async fn stream(service: &RenderService, request: RunTaskRequest, answer: &mut Answer) -> Result<()> {
+    let response = service.tasks().run_task(service.call(request)).await.map_err(Refusal)?;
     answer.print(&mut response.into_inner()).await
 }
 

@@ -15,11 +15,12 @@ use crate::setup::{self, model};
 const CLIENT: &str = "tandem-chat";
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
-    let mut client = match args.connect {
-        Some(_) => Command::new(cargo::build(layout, Profile::Dev, &[CLIENT])?.executable(CLIENT)?),
-        None => with_services(layout, args)?,
+    let mut client = if args.needs_no_services() {
+        Command::new(cargo::build(layout, Profile::Dev, &[CLIENT])?.executable(CLIENT)?)
+    } else {
+        with_services(layout, args)?
     };
-    client.args(env::args_os().skip(2));
+    client.arg("--state").arg(layout.tandem()).args(env::args_os().skip(2));
     // The client takes this process's place, so that signals from the terminal reach it alone.
     Err(client.exec()).with_context(|| format!("cannot run {}", client.get_program().display()))
 }
@@ -35,6 +36,6 @@ fn with_services(layout: &Layout, args: &Args) -> Result<Command> {
     let mut client = Command::new(built.executable(CLIENT)?);
     client.arg("--gen-svc").arg(built.executable("gen-svc")?);
     client.arg("--render-svc").arg(built.executable("render-svc")?);
-    client.arg("--default-model").arg(model::path(layout)).arg("--logs").arg(layout.logs());
+    client.arg("--default-model").arg(model::path(layout));
     Ok(client)
 }

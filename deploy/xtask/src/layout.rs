@@ -22,7 +22,7 @@ impl Layout {
         &self.root
     }
 
-    /// Downloads, tools and logs. Git ignores this folder.
+    /// Downloads, tools, logs, and the files of chat. Git ignores this folder.
     pub(crate) fn tandem(&self) -> PathBuf {
         self.root.join(".tandem")
     }
@@ -46,9 +46,5 @@ impl Layout {
     /// Packages during the set-up, which removes this folder at its end.
     pub(crate) fn downloads(&self) -> PathBuf {
         self.tandem().join("downloads")
-    }
-
-    pub(crate) fn logs(&self) -> PathBuf {
-        self.tandem().join("logs")
     }
 }

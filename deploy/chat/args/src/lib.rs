@@ -8,52 +8,123 @@ use std::path::PathBuf;
 /// Sets up the missing parts (libtorch, a small model), builds, starts gen-svc and render-svc on
 /// free loopback ports, streams the answer, and stops both. Only the answer is written to stdout.
 ///
-/// Without a prompt this is a conversation. Ctrl-C cancels an answer; /exit or Ctrl-D ends the
-/// conversation. If stdin is not a terminal, each of its lines is one turn.
+/// Without a prompt this is a conversation, with line editing and a history of messages. Enter
+/// sends, Alt-Enter or a trailing backslash starts another line, and a paste of any length is one
+/// message. Ctrl-C cancels an answer; /exit or Ctrl-D ends the conversation. If stdin is not a
+/// terminal, each of its lines is one turn.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Commands in a conversation:
+  /new           start a new conversation
+  /system TEXT   set the system message; without TEXT show it
+  /regen         answer the last message again, with another seed
+  /help, /exit
+
+Messages at the terminal are kept in .tandem/chat-history (mode 0600), without long pastes.
+
 Examples:
   cargo xtask chat \"Why is the sky blue?\"
   cargo xtask chat --temperature 0 --max-new-tokens 64 \"Count to ten.\"
   cargo xtask chat --system \"You are a pirate.\"
   printf 'My name is Ada.\\nWhat is my name?\\n' | cargo xtask chat
-  cargo xtask chat --keep \"Hello\"                      keeps both running; prints how to call them
-  cargo xtask chat --connect 127.0.0.1:41234 \"Hello\"   talks to a running render-svc")]
+  cargo xtask chat --keep \"Hello\"                        keeps both running; prints how to call them
+  cargo xtask chat --status                              shows the services that --keep left
+  cargo xtask chat --stop                                stops them
+  cargo xtask chat --connect 127.0.0.1:41234 \"Hello\"     talks to a running render-svc
+  cargo xtask chat --connect https://llm.example:443 --tls-ca ca.pem --token-file token")]
 pub struct Args {
     /// The question. Without one, a conversation starts.
     pub prompt: Vec<String>,
 
-    /// The model: a GGUF file or a model folder. [default: SmolLM2-135M-Instruct]
-    #[arg(long, value_name = "PATH", conflicts_with = "connect")]
+    /// The model: a GGUF file or a model folder; with --connect, an id or alias. [default:
+    /// SmolLM2-135M-Instruct; with --connect, the only model]
+    #[arg(long, value_name = "PATH|ID")]
     pub model: Option<PathBuf>,
 
-    /// Leave the services running; print their addresses, how to call them and how to stop them.
+    /// Leave the services running; print their addresses and how to call them.
+    ///
+    /// If an earlier --keep left services with the same model, this uses them.
     #[arg(long, conflicts_with = "connect")]
     pub keep: bool,
 
-    /// Talk to the render-svc at this address; set up and start nothing.
-    #[arg(long, value_name = "HOST:PORT")]
-    pub connect: Option<String>,
+    /// Stop the services that --keep left.
+    #[arg(long, conflicts_with_all = ["prompt", "model", "keep", "connect", "status"])]
+    pub stop: bool,
+
+    /// Show the services that --keep left. Exits with 1 if none runs.
+    #[arg(long, conflicts_with_all = ["prompt", "model", "keep", "connect"])]
+    pub status: bool,
+
+    /// Do not read or write the file of earlier messages.
+    #[arg(long)]
+    pub no_history: bool,
+
+    /// The render-svc to talk to.
+    #[command(flatten)]
+    pub connection: Connection,
 
     /// How to generate.
     #[command(flatten)]
     pub generation: Generation,
 }
 
+impl Args {
+    /// Returns true if the client starts no services, and so needs no programs and no model.
+    #[must_use]
+    pub fn needs_no_services(&self) -> bool {
+        self.connection.connect.is_some() || self.stop || self.status
+    }
+}
+
+/// How to reach a running render-svc.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Talk to the render-svc at this address; set up and start nothing. https:// means TLS.
+    #[arg(long, value_name = "[http[s]://]HOST:PORT")]
+    pub connect: Option<String>,
+
+    /// PEM file of the certificate authorities that may sign the service's certificate. [default:
+    /// those of the system]
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// PEM file of the client's certificate, for a service with --tls-client-ca.
+    #[arg(long, value_name = "FILE", requires_all = ["connect", "tls_key"])]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file of the client certificate's private key.
+    #[arg(long, value_name = "FILE", requires_all = ["connect", "tls_cert"])]
+    pub tls_key: Option<PathBuf>,
+
+    /// File whose first unexpired bearer token is sent, in the format of the services' own
+    /// --token-file.
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl Connection {
+    /// Returns true if an option was given that only TLS has.
+    #[must_use]
+    pub fn wants_tls(&self) -> bool {
+        self.tls_ca.is_some() || self.tls_cert.is_some()
+    }
+}
+
 /// How to generate an answer.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Generation")]
 pub struct Generation {
     /// The maximum length of an answer, in tokens.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_new_tokens: u32,
 
-    /// Sampling temperature; 0 is greedy. [default: 0.2 for the default model, else the model's
-    /// own]
+    /// Sampling temperature; 0 is greedy. [default: 0.2 for a SmolLM2, else the model's own]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
     /// Sample from the most probable tokens that together have this probability. [default: 0.9 for
-    /// the default model, else the model's own]
+    /// a SmolLM2, else the model's own]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
 
@@ -68,12 +139,14 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Sets unset options to the values that the default model's authors recommend. At temperature
-    /// 1 a model this small loses the thread.
+    /// Sets unset options to the values that the authors of the model with this id recommend. At
+    /// temperature 1 a model as small as SmolLM2 loses the thread.
     #[must_use]
-    pub fn or_recommended(mut self) -> Self {
-        self.temperature = self.temperature.or(Some(0.2));
-        self.top_p = self.top_p.or(Some(0.9));
+    pub fn or_recommended(mut self, model: &str) -> Self {
+        if model.to_ascii_lowercase().contains("smollm2") {
+            self.temperature = self.temperature.or(Some(0.2));
+            self.top_p = self.top_p.or(Some(0.9));
+        }
         self
     }
 }
