@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
         Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
         Command::Serve(args) => runtime.block_on(async {
             let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
-            render_svc::serve::run(*args, &telemetry).await
+            Ok(render_svc::serve::run(*args, &telemetry).await?)
         }),
     }
 }

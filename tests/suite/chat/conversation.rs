@@ -157,7 +157,7 @@ async fn an_answer_can_be_cancelled_and_the_terminal_is_restored() {
     let mut terminal = fake.chat(&[], 80);
     terminal.send("slow\r");
     terminal.wait_for("word");
-    assert!(!terminal.echoes(), "the answer is not mixed with the input");
+    assert!(!terminal.echoes(), "the answer is not mixed with typed text");
     say_after_cancel(&mut terminal);
     assert_eq!(fake.last()[..2], [pair("user", "slow"), pair("assistant", "word ")]);
     terminal.send(CTRL_C);
