@@ -31,5 +31,6 @@ mod thread;
 pub use config::{Config, DeviceChoice, DtypeChoice, EngineLimits, Quantize};
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 pub use handle::Engine;
+pub use memory::left_in_control_groups;
 pub use metrics::Gauges;
 pub use shared::QueueSlot;

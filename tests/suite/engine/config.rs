@@ -1,11 +1,15 @@
-//! Invalid settings of config.json.
+//! Invalid settings of config.json, and limits of memory.
 
+use std::fs;
+
+use gen_svc::engine::left_in_control_groups;
 use gen_svc::error::Error;
 use gen_svc::models;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::safetensors_file::{file, folder};
+use tempfile::TempDir;
 
 /// Loads a folder with this config and no tensors.
 fn describe(config: &Value) -> Error {
@@ -60,4 +64,31 @@ fn a_config_with_absurd_settings_is_refused() {
         error.chain()
     });
     error_texts::check_rows("config/setting", errors);
+}
+
+#[test]
+fn memory_limits_of_control_groups_count_in_both_versions() {
+    let root = TempDir::new().expect("a folder");
+    let write = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    let left = |groups: &str| left_in_control_groups(root.path(), groups);
+    assert_eq!(left("0::/pod/service\n"), None, "there are no files");
+    write("pod/service/memory.max", "max\n");
+    write("pod/service/memory.current", "900\n");
+    assert_eq!(left("0::/pod/service\n"), None, "there is no limit");
+    // The limit of an ancestor counts, and pages of files that can be dropped do not.
+    write("pod/memory.max", "1000\n");
+    write("pod/memory.current", "900\n");
+    write("pod/memory.stat", "anon 600\ninactive_file 300\n");
+    assert_eq!(left("0::/pod/service\n"), Some(400));
+    write("memory/memory.limit_in_bytes", "700\n");
+    write("memory/memory.usage_in_bytes", "500\n");
+    write("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n");
+    assert_eq!(left("5:cpu,cpuacct:/x\n4:memory:/docker/0123\n"), Some(300), "mounted at the root of a container");
+    assert_eq!(left("4:memory:/docker/0123\n0::/pod\n"), Some(300), "the least of both");
+    write("memory/memory.usage_in_bytes", "9000\n");
+    assert_eq!(left("4:memory:/\n"), Some(0));
 }

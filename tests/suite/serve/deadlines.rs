@@ -152,7 +152,7 @@ fn timeout(header: &str) -> Option<std::ops::RangeInclusive<f64>> {
 
 #[test]
 fn every_unit_of_a_timeout_has_its_length() {
-    let units = [
+    let units: [(&str, f64); 12] = [
         ("3H", 10_800.0),
         ("3M", 180.0),
         ("30S", 30.0),
