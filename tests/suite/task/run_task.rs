@@ -103,13 +103,13 @@ async fn a_task_that_cannot_run_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_the_generation_service_does_not_hold_is_not_found() {
+async fn a_model_without_a_replica_is_unavailable() {
     let generation = Generation::start().await;
     let other = ModelFolder::new("other").with_template("{{ messages[0].content }}").with_tokenizer();
     let service = render_service(&[other.path()], Some(generation.running.address)).await;
     let mut client = TaskServiceClient::new(service.channel().await);
     let result = run(&mut client, task(&goldens()[0])).await;
-    is_failed("task/model-not-found", result, Code::NotFound, "MODEL_NOT_FOUND", None);
+    is_failed("task/no-replica", result, Code::Unavailable, "GENERATION_UNAVAILABLE", None);
 }
 
 /// Writes the default model with another text for its special token 3, `<repo_name>`.

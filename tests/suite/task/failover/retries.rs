@@ -155,7 +155,8 @@ async fn interrupted_output_that_no_replica_resumes_is_unavailable() {
     let attempt = vec![token(0), Ok(GenerationEvent::Interrupted), Ok(GenerationEvent::Summary(Summary::default()))];
     let (answer, resumed) = run(vec![attempt]).await;
     // The same end as after a crash: a drained replica's text is no whole answer either.
-    assert_eq!(failed(&answer.expect_err("incomplete")).reason, "GENERATION_UNAVAILABLE");
+    let status = answer.expect_err("incomplete");
+    assert!(status.message().contains("GENERATION_UNAVAILABLE"), "{status}");
     assert_eq!(resumed, [(Vec::new(), FailureClass::Interrupted)]);
 }
 
