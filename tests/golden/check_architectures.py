@@ -5,7 +5,7 @@ If llama.cpp agrees with transformers, the suite's files are equivalent to the f
 own converter. The suite's GGUF code then agrees with more than itself.
 
     pip install xllamacpp==2026.10
-    mkdir tiny; TANDEM_KEEP=$PWD/tiny cargo test -p tandem-tests gguf_files_say_the_same
+    mkdir tiny; TANDEM_KEEP=$PWD/tiny cargo test -p tandem-tests gguf_models_match_transformers
     python check_architectures.py tiny
 """
 

@@ -25,7 +25,7 @@ pub use process::Process;
 pub use random::{Random, scramble};
 pub use rendering::{AdapterRequest, answer};
 pub use services::{
-    Running, default_catalog, render_service, render_service_as, serve_catalog, serve_catalog_with_generation,
+    Running, default_catalog, render_service, render_service_with_args, serve_catalog, serve_catalog_with_generation,
     serve_catalog_with_generator,
 };
 pub use terminal::Terminal;

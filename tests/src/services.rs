@@ -105,7 +105,7 @@ pub fn default_catalog() -> Arc<ModelCatalog> {
 ///
 /// # Panics
 /// If a model does not load.
-pub async fn render_service_as(models: &[PathBuf], args: ServeArgs) -> Running {
+pub async fn render_service_with_args(models: &[PathBuf], args: ServeArgs) -> Running {
     let sources = Sources { models: models.to_owned(), config: None };
     let catalog = ModelCatalog::open(sources, Registry::default()).expect("the models load").into();
     serve_catalog_as(catalog, None, args).await

@@ -233,7 +233,7 @@ mod tests {
     const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
     #[test]
-    fn directives_are_those_of_python() {
+    fn strftime_directives_match_python() {
         set(NOW);
         assert_eq!(strftime("%A %d %b %Y %H:%M:%S"), "Friday 04 Jul 2025 09:05:03");
         assert_eq!(strftime("%j %U %W %V %G %u %w %p %I %y %%"), "185 26 26 27 2025 5 5 AM 09 25 %");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_seconds_are_dates() {
+    fn unix_seconds_convert_to_dates() {
         assert_eq!(LocalTime::from_unix(0, 0), LocalTime::EPOCH);
         assert_eq!(LocalTime::from_unix(1_751_619_903, 0), NOW);
         let before = LocalTime::from_unix(-1, 0);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn taint_is_removed_without_a_trace() {
+    fn strip_restores_the_untainted_text() {
         for taint in Taint::ALL {
             let text = taint.taint_text("aé漢🫨");
             assert!(taint.is_in(&text));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_alternate() {
+    fn runs_split_text_at_taint_boundaries() {
         let text = format!("ab{}d", tainted("c"));
         let runs: Vec<_> = TAINT.runs(&text).collect();
         assert_eq!(runs, [(false, "ab"), (true, &*tainted("c")), (false, "d")]);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_scope_no_text_is_tainted() {
+    fn text_is_untainted_outside_a_taint_scope() {
         let text = tainted("a");
         assert!(!same(&text, "a"));
         assert_eq!(with_taint_of(&text, "x".to_owned()), "x");

@@ -40,14 +40,14 @@ impl Generation {
     /// # Panics
     /// If the model does not load.
     pub async fn start_with(config: Config) -> Self {
-        Self::start_as(config, ServeArgs::default()).await
+        Self::start_with_args(config, ServeArgs::default()).await
     }
 
     /// Loads the model and serves it with these arguments.
     ///
     /// # Panics
     /// If the model does not load.
-    pub async fn start_as(config: Config, args: ServeArgs) -> Self {
+    pub async fn start_with_args(config: Config, args: ServeArgs) -> Self {
         let load = || Engine::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("the load does not panic");
         Self::serving(engine, args).await

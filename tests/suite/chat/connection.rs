@@ -77,11 +77,11 @@ async fn a_secured_service_answers_with_the_right_files() {
     let files = Files::new();
     let (ca, tokens, wrong) = (files.path("ca"), files.path("tokens"), files.path("wrong"));
     let (cert, key) = (files.path("client.pem"), files.path("client.key"));
-    let fake = Fake::start_as(files.security(false)).await;
+    let fake = Fake::start_with_args(files.security(false)).await;
     let address = fake.address();
     let (secured, port) = (format!("https://{address}"), fake.port());
     answers(&["--connect", &secured, "--tls-ca", &ca, "--token-file", &tokens]);
-    let fake_host = Fake::start_as(files.security(false)).await;
+    let fake_host = Fake::start_with_args(files.security(false)).await;
     answers(&["--connect", &format!("localhost:{}", fake_host.port()), "--tls-ca", &ca, "--token-file", &tokens]);
     fails(&["--connect", &secured, "--tls-ca", &ca], &["--token-file FILE"]);
     fails(&["--connect", &secured, "--tls-ca", &ca, "--token-file", &wrong], &["not accepted"]);
@@ -89,7 +89,7 @@ async fn a_secured_service_answers_with_the_right_files() {
     fails(&["--connect", &address, "--token-file", &tokens], &["uses TLS", "https://", &port.to_string()]);
     fails(&["--connect", &format!("http://{address}"), "--tls-ca", &ca], &["write https://"]);
 
-    let fake = Fake::start_as(files.security(true)).await;
+    let fake = Fake::start_with_args(files.security(true)).await;
     let secured = format!("https://{}", fake.address());
     let identity = ["--tls-cert", &cert, "--tls-key", &key];
     answers(&[&["--connect", &secured, "--tls-ca", &ca, "--token-file", &tokens], &identity[..]].concat());

@@ -39,10 +39,10 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) async fn start() -> Self {
-        Self::start_as(SecurityArgs::default()).await
+        Self::start_with_args(SecurityArgs::default()).await
     }
 
-    pub(super) async fn start_as(security: SecurityArgs) -> Self {
+    pub(super) async fn start_with_args(security: SecurityArgs) -> Self {
         let requests: Arc<Mutex<Vec<_>>> = Arc::default();
         let api = Api { requests: Arc::clone(&requests) };
         let routes = Routes::new(TaskServiceServer::new(api.clone())).add_service(RegistryServiceServer::new(api));

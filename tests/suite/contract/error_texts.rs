@@ -15,7 +15,7 @@ use tandem_model_files::tokenizer::TokenizerError;
 use tandem_tests::{error_texts, repository};
 
 #[test]
-fn every_case_has_one_text() {
+fn every_error_case_has_exactly_one_text() {
     let mut cases = BTreeMap::new();
     for (case, text) in error_texts::all() {
         assert!(case.contains('/') && !text.trim().is_empty(), "{case}: {text}");

@@ -7,7 +7,7 @@ use tandem_tests::repository;
 use tonic::Code;
 
 #[test]
-fn the_documented_reasons_are_those_of_the_services() {
+fn errors_page_matches_the_reason_table() {
     let found = std::fs::read_to_string(repository().join("proto/ERRORS.md")).expect("proto/ERRORS.md is readable");
     assert!(found == errors_page(), "proto/ERRORS.md is out of date: run `cargo xtask errors`");
 }
@@ -23,7 +23,7 @@ fn a_reason_is_found_by_its_name() {
 }
 
 #[test]
-fn the_retry_class_separates_rejections_from_failures_and_from_a_failed_replica() {
+fn retryable_reasons_have_the_expected_retry_class() {
     let of = |class| Reason::ALL.iter().copied().filter(|reason| reason.retry_class() == class).collect::<Vec<_>>();
     let later = [
         Reason::Overloaded,
@@ -40,7 +40,7 @@ fn the_retry_class_separates_rejections_from_failures_and_from_a_failed_replica(
 }
 
 #[test]
-fn reasons_are_upper_snake_and_each_is_there_once() {
+fn reason_names_are_unique_upper_snake_case() {
     let is_upper_snake = |name: &str| name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     let names: HashSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
     assert_eq!(names.len(), Reason::ALL.len());
@@ -48,7 +48,7 @@ fn reasons_are_upper_snake_and_each_is_there_once() {
 }
 
 #[test]
-fn too_much_too_large_and_too_late_are_told_apart() {
+fn limit_and_deadline_reasons_have_distinct_status_codes() {
     let exhausted = [Reason::Overloaded, Reason::QueueFull, Reason::MessageTooLarge];
     assert!(exhausted.iter().all(|reason| reason.code() == Code::ResourceExhausted));
     let late = [Reason::DeadlineExceeded, Reason::DeadlineInQueue, Reason::RequestTooSlow];

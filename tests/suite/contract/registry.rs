@@ -45,13 +45,13 @@ async fn adapters_are_listed_in_order_of_precedence() {
 }
 
 #[test]
-fn every_adapter_has_a_name_of_its_own() {
+fn adapter_names_are_unique() {
     let names: BTreeSet<_> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
     assert_eq!(names.len(), ADAPTERS.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_resolution_names_the_rule_and_why_earlier_ones_did_not_match() {
+async fn resolution_names_its_rule_and_each_earlier_rejection() {
     let (_service, mut client) = serve(&[&ModelFolder::new("qwen-tiny")]).await;
     let resolution = explained(&mut client, pb::ExplainResolutionRequest::default()).await.expect("explains");
     assert_eq!(resolution.adapter, "chatml");
@@ -63,7 +63,7 @@ async fn the_resolution_names_the_rule_and_why_earlier_ones_did_not_match() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pins_and_images_are_explained_too() {
+async fn explain_resolution_covers_pinned_adapters_and_images() {
     let (_service, mut client) = serve(&[&ModelFolder::new("tiny").with_template("{{ messages }}")]).await;
     let image = blocks("user", vec![image_block(Source::Base64("QUJD".to_owned()))]);
     let of = |adapter: Option<&str>| pb::ExplainResolutionRequest {
@@ -81,7 +81,7 @@ async fn pins_and_images_are_explained_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_adapter_cannot_be_pinned_to_a_model_without_one() {
+async fn template_adapter_is_rejected_for_a_model_without_template() {
     let (_service, mut client) = serve(&[&ModelFolder::new("tiny")]).await;
     let adapter = Some("tokenizer-template".to_owned());
     let request = pb::ExplainResolutionRequest { adapter, ..Default::default() };

@@ -20,7 +20,7 @@ async fn problem(template: &str) -> (pb::TemplateProblemKind, u32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_a_template_from_compiling_is_named_with_its_line() {
+async fn template_compile_error_names_its_kind_and_line() {
     let (kind, line, syntax) = problem("a\n{% for m in messages %}\n{{ m. }}{% endfor %}").await;
     assert_eq!((kind, line), (pb::TemplateProblemKind::Syntax, 3), "{syntax}");
     let (kind, line, unsupported) = problem("{{ 1 }}\n\n{{ messages | urlize }}").await;
@@ -31,7 +31,7 @@ async fn what_keeps_a_template_from_compiling_is_named_with_its_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_valid_template_tells_what_it_takes() {
+async fn valid_template_reports_its_inputs_and_capabilities() {
     let template = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{% for c in m.tool_calls %}\
                     {{ c.function.arguments | items | list }}{% endfor %}<think>{% endfor %}";
     let Outcome::Template(info) = validated(template).await else { panic!("it compiles") };
@@ -60,7 +60,7 @@ async fn warnings(template: &str, arguments_json: &str) -> Vec<(pb::WarningCode,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_template_never_reads_is_warned_of() {
+async fn inputs_the_template_never_reads_cause_warnings() {
     let warnings = warnings("{{ known }}", "{}").await;
     let expected = [
         (pb::WarningCode::ToolsIgnored, "tools".to_owned()),
@@ -71,7 +71,7 @@ async fn what_a_template_never_reads_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_of_the_wrong_type_are_warned_of() {
+async fn tool_arguments_of_the_wrong_type_cause_a_warning() {
     let reads = "{{ known }}{{ unknown }}{{ documents }}{{ tools }}";
     let arguments = "messages[0].tool_calls[0].function.arguments";
     let wrong = [(pb::WarningCode::ToolArgumentsType, arguments.to_owned())];

@@ -196,7 +196,7 @@ fn assert_near(case: &Case, path: &Path, backend: Backend, tolerance: f32, what:
 }
 
 #[test]
-fn logits_are_those_of_transformers() {
+fn logits_match_transformers() {
     for case in CASES.iter() {
         assert_logits(case, case.whole(&case.config, "F32").path(), "config of transformers 5");
         assert_logits(case, case.whole(&case.older_config, "F32").path(), "config of transformers 4");
@@ -204,7 +204,7 @@ fn logits_are_those_of_transformers() {
 }
 
 #[test]
-fn files_in_parts_and_in_half_precision_say_the_same() {
+fn sharded_and_half_precision_files_give_the_same_logits() {
     for case in CASES.iter() {
         assert_logits(case, case.sharded().path(), "in parts");
         assert_logits(case, case.whole(&case.config, "BF16").path(), "bf16");
@@ -214,7 +214,7 @@ fn files_in_parts_and_in_half_precision_say_the_same() {
 
 /// bf16 has 8 bits: some layers move a logit by a few hundredths.
 #[test]
-fn bf16_stays_near_f32() {
+fn bf16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
@@ -255,7 +255,7 @@ fn changed(config: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn whatever_a_setting_becomes_there_is_an_answer() {
+fn changed_config_setting_loads_or_returns_a_model_error() {
     for (case, config) in CASES.iter().flat_map(|case| [(case, &case.config), (case, &case.older_config)]) {
         let folder = case.whole(config, "BF16");
         for config in changed(config) {
@@ -271,7 +271,7 @@ fn whatever_a_setting_becomes_there_is_an_answer() {
 
 /// Changes every byte of a header.
 #[test]
-fn whatever_a_gguf_header_becomes_there_is_an_answer() {
+fn corrupt_gguf_header_loads_or_returns_an_error() {
     let folder = TempDir::new().expect("a temporary folder");
     for name in ["llama_linear_rope_and_biases", "gemma3", "phi3_longrope", "qwen3_moe"] {
         let case = CASES.iter().find(|case| case.name == name).expect("a case");
@@ -290,7 +290,7 @@ fn whatever_a_gguf_header_becomes_there_is_an_answer() {
 /// In `google/gemma-3-4b-it`, the language model is a part of the whole model, in the config and in
 /// the names.
 #[test]
-fn a_language_model_inside_a_larger_one_is_found() {
+fn language_model_is_found_inside_a_multimodal_checkpoint() {
     let case = CASES.iter().find(|case| case.name == "gemma3").expect("a case");
     for prefix in ["language_model.model.", "model.language_model."] {
         let config = json!({"model_type": "gemma3", "text_config": case.config, "vision_config": {"hidden_size": 3}});
@@ -304,7 +304,7 @@ fn a_language_model_inside_a_larger_one_is_found() {
 
 /// A sparse file: its tensors have the size in its header, which is larger than any memory.
 #[test]
-fn weights_that_do_not_fit_are_refused_before_they_are_read() {
+fn weights_larger_than_memory_are_rejected_before_reading() {
     let case = CASES.iter().find(|case| case.name == "llama3_rope").expect("a case");
     let mut config = case.config.clone();
     (config["vocab_size"], config["hidden_size"], config["head_dim"]) =
@@ -391,7 +391,7 @@ fn assert_answers(case: &Case, engine: &Engine, what: &str) {
 }
 
 #[test]
-fn batches_of_mixed_lengths_get_transformers_tokens() {
+fn mixed_length_batches_match_transformers_tokens() {
     for case in CASES.iter() {
         let folder = case.whole(&case.config, "F32");
         assert_greedy(case, folder.path(), |_| {}, "whole prompts");
@@ -399,7 +399,7 @@ fn batches_of_mixed_lengths_get_transformers_tokens() {
 }
 
 #[test]
-fn prompts_in_chunks_get_transformers_tokens() {
+fn chunked_prompts_match_transformers_tokens() {
     for case in CASES.iter() {
         let folder = case.whole(&case.config, "F32");
         assert_greedy(case, folder.path(), |config| config.prefill_chunk = 7, "chunks of 7");
@@ -409,7 +409,7 @@ fn prompts_in_chunks_get_transformers_tokens() {
 /// Writes the files to the folder TANDEM_KEEP, if set: `golden/check_architectures.py` compares
 /// them with llama.cpp.
 #[test]
-fn gguf_files_say_the_same() {
+fn gguf_models_match_transformers() {
     let temporary = TempDir::new().expect("a temporary folder");
     let kept = std::env::var_os("TANDEM_KEEP").map(PathBuf::from);
     for case in CASES.iter().filter(|case| case.gguf.is_some()) {

@@ -150,7 +150,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_many_get_together_is_what_each_gets_alone() {
+fn batched_outputs_equal_single_request_outputs() {
     let requests: Vec<_> =
         (0..40).map(|i| request(&prompt(i % 13, 1 + (i as usize * 37) % 300), 1 + (i as u32 * 29) % 120)).collect();
     let expected: Vec<_> = requests.iter().cloned().map(alone).collect();
@@ -165,7 +165,7 @@ fn what_many_get_together_is_what_each_gets_alone() {
 }
 
 #[test]
-fn fifty_get_their_answers_from_memory_for_two() {
+fn fifty_requests_finish_with_kv_memory_for_two() {
     let requests: Vec<_> = (0..50).map(|i| request(&prompt(i, 400), 100)).collect();
     let (engine, _) = engine(2 * 500_u64.div_ceil(BLOCK as u64), |_| {});
     let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
@@ -175,7 +175,7 @@ fn fifty_get_their_answers_from_memory_for_two() {
 }
 
 #[test]
-fn who_loses_its_memory_goes_on_with_the_same_tokens() {
+fn preempted_request_resumes_with_the_same_tokens() {
     // All the short prompts fit at first. The long answers do not.
     let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20), 400)).collect();
     let (engine, _) = engine(64, |_| {});
@@ -188,7 +188,7 @@ fn who_loses_its_memory_goes_on_with_the_same_tokens() {
 }
 
 #[test]
-fn a_prompt_that_was_computed_is_not_computed_again() {
+fn cached_prompt_prefix_is_not_computed_again() {
     let (engine, steps) = engine(256, |_| {});
     let ask = |request| finish(submit(&engine, request));
     let first = ask(request(&prompt(1, 200), 40));
@@ -205,7 +205,7 @@ fn a_prompt_that_was_computed_is_not_computed_again() {
 }
 
 #[test]
-fn what_was_computed_for_one_salt_is_not_found_by_another() {
+fn prefix_cache_is_separate_for_each_cache_salt() {
     let (engine, _) = engine(256, |_| {});
     let salted = |salt: &str| GenerateRequest { cache_salt: salt.to_owned(), ..request(&prompt(1, 100), 5) };
     let cached = |request| finish(submit(&engine, request)).cached;
@@ -213,7 +213,7 @@ fn what_was_computed_for_one_salt_is_not_found_by_another() {
 }
 
 #[test]
-fn what_was_used_last_is_forgotten_last() {
+fn prefix_cache_evicts_in_lru_order() {
     let (engine, _) = engine(64, |_| {});
     let cached = |which| finish(submit(&engine, request(&prompt(which, 320), 1))).cached;
     assert_eq!([1, 2, 3].map(cached), [0, 0, 0]);
@@ -224,7 +224,7 @@ fn what_was_used_last_is_forgotten_last() {
 }
 
 #[test]
-fn several_outputs_share_one_prompt_and_are_what_their_seeds_say() {
+fn outputs_share_one_prompt_prefill_and_differ_by_index() {
     let (engine, steps) = engine(256, |_| {});
     let mut several = request(&prompt(5, 300), 50);
     several.sampling.n = Some(4);
@@ -238,14 +238,14 @@ fn several_outputs_share_one_prompt_and_are_what_their_seeds_say() {
 }
 
 #[test]
-fn a_seeded_output_goes_on_elsewhere_from_its_tokens() {
+fn seeded_output_resumes_in_another_engine_from_its_tokens() {
     let whole = alone(request(&prompt(9, 50), 60)).remove(0);
     let resumed = [prompt(9, 50), whole[..23].to_vec()].concat();
     assert_eq!(alone(request(&resumed, 37))[0], whole[23..]);
 }
 
 #[test]
-fn a_long_prompt_stalls_nobody_and_is_not_stalled() {
+fn chunked_prefill_delays_neither_decoding_nor_short_prompts() {
     let (engine, steps) = engine(4096, |config| (config.prefill_chunk, config.event_buffer) = (32, 1000));
     let talking = submit(&engine, request(&prompt(1, 10), 200));
     wait_until("it generates", || engine.gauges().tokens > 3);
@@ -265,7 +265,7 @@ fn a_long_prompt_stalls_nobody_and_is_not_stalled() {
 }
 
 #[test]
-fn a_higher_priority_goes_first_and_who_gave_way_loses_nothing() {
+fn higher_priority_runs_first_and_preempted_output_is_unchanged() {
     let (engine, _) = paced(64, Duration::from_millis(1), |config| config.max_running = 1);
     let low = submit(&engine, request(&prompt(1, 100), 300));
     wait_until("it generates", || engine.gauges().tokens > 5);
@@ -289,7 +289,7 @@ fn a_higher_priority_goes_first_and_who_gave_way_loses_nothing() {
 const PREEMPTIONS: &[(i32, i32, u64)] = &[(5, 3, 0), (3, 3, 0), (-1, -2, 0), (0, 1, 1), (-2, -1, 1), (3, 4, 1)];
 
 #[test]
-fn a_running_request_is_preempted_by_a_higher_priority_only() {
+fn only_a_higher_priority_preempts_a_running_request() {
     for &(running, waiting, preemptions) in PREEMPTIONS {
         let (engine, _) = paced(64, Duration::from_millis(1), |config| {
             (config.max_running, config.event_buffer) = (1, 1000);
@@ -304,7 +304,7 @@ fn a_running_request_is_preempted_by_a_higher_priority_only() {
 }
 
 #[test]
-fn a_caller_that_leaves_gives_its_memory_back_within_a_step() {
+fn disconnected_caller_frees_its_kv_blocks_within_two_steps() {
     let (engine, steps) = paced(64, Duration::from_millis(20), |_| {});
     let mut events = submit(&engine, request(&prompt(1, 300), 500));
     while !matches!(events.blocking_recv(), Some(Event::Delta(_))) {}
@@ -317,7 +317,7 @@ fn a_caller_that_leaves_gives_its_memory_back_within_a_step() {
 }
 
 #[test]
-fn memory_that_holds_less_than_the_context_limits_it() {
+fn kv_memory_below_the_context_limits_the_context_length() {
     let (engine, _) = engine(10, |_| {});
     assert_eq!(engine.model().context_length, 160);
     let long = request(&prompt(1, 160), 1).prepare(engine.model()).expect_err("the prompt fills the context");
@@ -334,7 +334,7 @@ fn memory_that_holds_less_than_the_context_limits_it() {
 }
 
 #[test]
-fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
+fn output_spec_ids_must_be_below_the_output_layer_size() {
     let asked = |vocabulary_size: usize, id: usize| {
         let id = id as u32;
         let set = || MarkerSet { token_ids: vec![id], ..MarkerSet::default() };
@@ -358,7 +358,7 @@ fn ids_of_an_output_spec_are_below_the_size_of_the_models_output_layer() {
 }
 
 #[test]
-fn requests_out_of_range_name_their_field() {
+fn out_of_range_request_field_is_named_in_the_error() {
     let (engine, _) = engine(64, |_| {});
     let ask = |request: GenerateRequest| request.prepare(engine.model()).expect_err("a value is out of range");
     let good = request(&[1], 1);
@@ -404,7 +404,7 @@ fn requests_out_of_range_name_their_field() {
 }
 
 #[test]
-fn those_whose_callers_do_not_read_give_way_and_go_on_later() {
+fn requests_with_unread_events_are_preempted_and_resumed() {
     for (blocks, max_running) in [(4096, 2), (40, 64)] {
         let (engine, _) = engine(blocks, |config| (config.max_running, config.event_buffer) = (max_running, 3));
         let requests: Vec<_> = (0..4).map(|i| request(&prompt(i, 200), 60)).collect();

@@ -20,7 +20,7 @@ fn describe(config: &Value) -> Error {
 }
 
 /// Returns settings with an invalid value of each.
-fn absurd_settings() -> Vec<(&'static str, Value)> {
+fn invalid_settings() -> Vec<(&'static str, Value)> {
     vec![
         ("hidden_size", json!(-1)),
         ("hidden_size", json!(1_u64 << 60)),
@@ -48,7 +48,7 @@ fn absurd_settings() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn a_config_with_absurd_settings_is_refused() {
+fn config_with_invalid_settings_is_rejected() {
     let sound = json!({
         "model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
         "vocab_size": 8, "max_position_embeddings": 64, "rope_theta": 1e4,
@@ -56,7 +56,7 @@ fn a_config_with_absurd_settings_is_refused() {
     let error = describe(&sound);
     assert!(matches!(error, Error::TensorMissing { .. }), "{error:?}");
     error_texts::check("config/sound-without-tensors", error.chain());
-    let errors = absurd_settings().into_iter().map(|(setting, value)| {
+    let errors = invalid_settings().into_iter().map(|(setting, value)| {
         let mut config = sound.clone();
         config[setting] = value;
         let error = describe(&config);

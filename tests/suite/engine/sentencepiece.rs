@@ -72,7 +72,7 @@ fn generate(path: &Path, prompt: &str) -> (Vec<u32>, Vec<u8>, usize) {
 }
 
 #[test]
-fn a_model_with_such_a_vocabulary_generates_the_bytes_of_its_tokens() {
+fn sentencepiece_model_generates_the_bytes_of_its_tokens() {
     for vocabulary in GOLDENS.vocabularies.iter().filter(|vocabulary| vocabulary.architecture == "llama") {
         let (path, tokenizer) = (model(vocabulary).write(), built(&vocabulary.file()));
         let prompt = "<s>the boats\n";

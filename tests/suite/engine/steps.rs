@@ -43,7 +43,7 @@ const DEQUANTIZED: &[(GgmlType, &[usize], &str)] = &[
 ];
 
 #[test]
-fn dequantization_is_the_reference_bit_for_bit() {
+fn dequantization_matches_the_reference_bit_for_bit() {
     for (dtype, halves, expected) in DEQUANTIZED {
         let size = dtype.block_bytes() as usize;
         let mut data: Vec<u8> = (0..64 * size as u64).map(|i| scramble(i) as u8).collect();
@@ -257,7 +257,7 @@ fn tiny_prompt(length: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_tiny_llama_computes_what_transformers_does() {
+fn tiny_llama_logits_match_transformers() {
     let mut model = load_tiny(&TinyModel::new()).expect("loads");
     let rows = logits(model.as_mut(), &tiny_prompt(23), 23);
     for (position, expected) in REFERENCE {
@@ -267,7 +267,7 @@ fn a_tiny_llama_computes_what_transformers_does() {
 
 /// bf16 has 8 bits: two layers move a logit by a few hundredths.
 #[test]
-fn bf16_stays_near_f32() {
+fn bf16_logits_stay_near_f32_logits() {
     let folder = TempDir::new().expect("a temporary folder");
     let mut model = load(&TinyModel::new().write(folder.path()), Kind::BFloat16).expect("loads");
     let rows = logits(model.as_mut(), &tiny_prompt(23), 23);
@@ -277,7 +277,7 @@ fn bf16_stays_near_f32() {
 }
 
 #[test]
-fn any_pieces_of_a_prompt_give_what_the_whole_gives() {
+fn chunked_prompt_gives_the_logits_of_the_whole_prompt() {
     let mut model = load_tiny(&TinyModel::new()).expect("loads");
     let prompt = tiny_prompt(600);
     let whole = logits(model.as_mut(), &prompt, 600);
@@ -289,7 +289,7 @@ fn any_pieces_of_a_prompt_give_what_the_whole_gives() {
 }
 
 #[test]
-fn without_an_output_tensor_the_head_is_the_embedding_table() {
+fn embedding_table_is_the_head_without_an_output_tensor() {
     let mut tied = load_tiny(&TinyModel::new().without("output.weight")).expect("loads");
     let mut untied = load_tiny(&TinyModel::new()).expect("loads");
     let table = TinyModel::new().with("output.weight", &[VOCABULARY, 48], EMBEDDINGS);
@@ -301,7 +301,7 @@ fn without_an_output_tensor_the_head_is_the_embedding_table() {
 }
 
 #[test]
-fn a_load_is_cancelled_once_the_server_drains() {
+fn model_load_is_cancelled_when_the_server_drains() {
     let server = Server::default();
     server.lifecycle().drain();
     let error = server.load(Config::new(default_model()), 1 << 20).expect_err("cancelled");
@@ -311,7 +311,7 @@ fn a_load_is_cancelled_once_the_server_drains() {
 }
 
 #[test]
-fn settings_that_exclude_each_other_are_refused() {
+fn conflicting_quantize_and_dtype_settings_are_rejected() {
     let mut errors = Vec::new();
     for quantize in [Quantize::Int8, Quantize::Int4, Quantize::Keep] {
         let config = Config { quantize: Some(quantize), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
@@ -325,7 +325,7 @@ fn settings_that_exclude_each_other_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_by_name_when_loaded() {
+fn unsupported_model_settings_are_rejected_by_name_at_load() {
     let tiny = TinyModel::new;
     let models = [
         tiny().string("llama.rope.scaling.type", "yarn"),
@@ -347,7 +347,7 @@ fn what_cannot_be_run_is_refused_by_name_when_loaded() {
 }
 
 #[test]
-fn an_unsupported_architecture_is_refused_with_the_names_of_the_supported() {
+fn unsupported_architecture_error_lists_supported_architectures() {
     let error = load_tiny(&TinyModel::new().string("general.architecture", "mamba")).expect_err("not supported");
     let names: Vec<_> = architectures::names().collect();
     let is_complete = |supported: &String| *supported == names.join(", ");
@@ -356,7 +356,7 @@ fn an_unsupported_architecture_is_refused_with_the_names_of_the_supported() {
 }
 
 #[test]
-fn a_folder_without_weights_is_refused_by_name() {
+fn folder_without_weights_error_names_the_expected_files() {
     let folder = TempDir::new().expect("a temporary folder");
     std::fs::write(folder.path().join("config.json"), r#"{"model_type": "llama"}"#).expect("a file");
     let error = load(folder.path(), Kind::Float).expect_err("no weights");
@@ -424,7 +424,7 @@ fn real(change: impl FnOnce(&mut Config)) -> Engine {
 }
 
 #[test]
-fn requests_together_get_transformers_ids_from_the_kernels_and_from_libtorch() {
+fn batched_token_ids_match_transformers_on_both_backends() {
     for reference in [false, true] {
         let engine = real(|config| (config.max_running, config.reference) = (5, reference));
         let goldens = goldens();
@@ -439,7 +439,7 @@ fn requests_together_get_transformers_ids_from_the_kernels_and_from_libtorch() {
 }
 
 #[test]
-fn a_prompt_in_chunks_gets_transformers_ids() {
+fn chunked_prompt_token_ids_match_transformers() {
     let engine = real(|config| config.prefill_chunk = 7);
     for golden in goldens().iter().take(4) {
         let mut events = engine.submit(greedy(&engine, &golden.prompt_ids, 64), None).expect("room");
@@ -448,7 +448,7 @@ fn a_prompt_in_chunks_gets_transformers_ids() {
 }
 
 #[test]
-fn tokens_of_many_segments_are_delivered_whole_to_slow_readers() {
+fn slow_reader_gets_all_segments_of_each_token() {
     let engine = real(|config| config.event_buffer = 3);
     let golden = &goldens()[0];
     let set =
@@ -516,7 +516,7 @@ fn refusal(events: &mut Receiver<Event>) -> Error {
 }
 
 #[test]
-fn a_slow_reader_holds_up_nobody_and_loses_nothing() {
+fn slow_reader_delays_no_other_request_and_gets_all_tokens() {
     let engine = tiny(|config| config.event_buffer = 4);
     let mut slow = submit(&engine, 400, None).expect("room");
     let mut quick = submit(&engine, 400, None).expect("room");
@@ -527,7 +527,7 @@ fn a_slow_reader_holds_up_nobody_and_loses_nothing() {
 }
 
 #[test]
-fn a_reader_that_never_reads_is_given_up() {
+fn request_is_cancelled_when_its_reader_stalls() {
     let engine = tiny(|config| {
         config.event_buffer = 4;
         config.reader_patience = Duration::from_millis(100);
@@ -540,7 +540,7 @@ fn a_reader_that_never_reads_is_given_up() {
 }
 
 #[test]
-fn a_caller_that_goes_away_ends_the_work() {
+fn dropped_event_receiver_cancels_the_request() {
     let engine = tiny(|_| {});
     let mut events = submit(&engine, 4000, None).expect("room");
     for _ in 0..3 {
@@ -554,7 +554,7 @@ fn a_caller_that_goes_away_ends_the_work() {
 }
 
 #[test]
-fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
+fn full_queue_rejects_at_once_and_serves_queued_requests() {
     let engine = tiny(|config| {
         config.max_running = 1;
         config.max_queue = 2;
@@ -572,7 +572,7 @@ fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
 }
 
 #[test]
-fn a_deadline_counts_in_the_queue_and_between_steps() {
+fn deadline_ends_queued_and_running_requests() {
     // A slow engine keeps the first request running.
     let engine = tiny(|config| (config.max_running, config.reference) = (1, true));
     let after = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
@@ -585,7 +585,7 @@ fn a_deadline_counts_in_the_queue_and_between_steps() {
 }
 
 #[test]
-fn draining_finishes_what_there_is_and_stopping_cancels_it() {
+fn draining_finishes_accepted_requests_and_stopping_cancels_them() {
     let engine = tiny(|config| config.max_running = 1);
     let (mut running, mut waiting) =
         (submit(&engine, 300, None).expect("room"), submit(&engine, 4000, None).expect("room"));
@@ -600,7 +600,7 @@ fn draining_finishes_what_there_is_and_stopping_cancels_it() {
 }
 
 #[test]
-fn the_thread_ends_with_the_last_handle() {
+fn engine_thread_ends_after_the_last_handle_is_dropped() {
     let folder = TempDir::new().expect("a temporary folder");
     let config = Config { threads: 1, ..Config::new(TinyModel::new().write(folder.path())) };
     let (engine, thread) = Engine::start(config).expect("loads");

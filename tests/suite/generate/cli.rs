@@ -29,7 +29,7 @@ fn answers(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn lines_are_answered_in_order_and_as_transformers_would() {
+fn jsonl_answers_keep_order_and_match_transformers() {
     let goldens = &goldens()[..4];
     let requests: String = goldens
         .iter()
@@ -90,7 +90,7 @@ fn messages(answers: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_bad_line_gets_its_error_and_the_run_goes_on() {
+fn invalid_jsonl_line_returns_an_error_and_later_lines_run() {
     let good = br#"{"prompt": "Once upon a time", "max_new_tokens": 2, "temperature": 0}"#.as_slice();
     let mut input: Vec<u8> = BAD_LINES.iter().flat_map(|(line, ..)| [line, b"\n".as_slice()].concat()).collect();
     input.extend(good);
@@ -129,7 +129,7 @@ fn a_wrong_value_is_quoted_in_the_message_unless_it_is_long() {
 }
 
 #[test]
-fn a_prompt_longer_than_the_context_is_refused_with_both_numbers() {
+fn too_long_prompt_error_names_length_and_limit() {
     let request = json!({"token_ids": vec![1; 9000]}).to_string();
     let output = generate(&["--jsonl"], request.as_bytes());
     let error = &answers(&output)[0]["error"];
@@ -160,7 +160,7 @@ fn a_seed_reproduces_a_text() {
 }
 
 #[test]
-fn a_model_that_cannot_load_ends_the_program_with_its_reason() {
+fn model_load_failure_exits_with_its_reason() {
     const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
     let mut texts = Vec::new();
     for (arguments, reason) in [

@@ -55,7 +55,7 @@ fn answer(engine: &Engine, grammar: Grammar, seed: u64) -> String {
 }
 
 #[test]
-fn an_answer_is_what_its_grammar_says() {
+fn output_follows_its_grammar() {
     let engine = engine(|_| {});
     let schema = json!({
         "type": "object",
@@ -97,7 +97,7 @@ fn an_answer_is_what_its_grammar_says() {
 }
 
 #[test]
-fn an_output_that_is_whole_with_its_last_token_has_ended() {
+fn output_that_completes_its_grammar_finishes_with_stop() {
     let engine = engine(|_| {});
     let limited = |grammar: Grammar, tokens: u32| {
         let mut request = request(grammar, 0);
@@ -113,7 +113,7 @@ fn an_output_that_is_whole_with_its_last_token_has_ended() {
 }
 
 #[test]
-fn every_output_and_every_restart_follows_the_grammar() {
+fn all_outputs_follow_the_grammar_after_preemption() {
     // The KV cache has room for one and a half requests, so some are preempted in the middle of
     // their output.
     let engine = engine(|config| config.kv_memory = Some(48 * 16 * 2 * 30 * 3 * 64 * 4));
@@ -130,7 +130,7 @@ fn every_output_and_every_restart_follows_the_grammar() {
 }
 
 #[test]
-fn what_is_no_grammar_is_refused_by_field_and_costly_ones_are_bounded() {
+fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     let engine = engine(|_| {});
     let deep = |open: &str, close: &str, depth: usize| format!("{}{}", open.repeat(depth), close.repeat(depth));
     let nested = (0..3000).fold("{}".to_owned(), |inner, _| format!("{{\"items\":{inner}}}"));

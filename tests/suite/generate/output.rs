@@ -147,13 +147,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_streamed_is_the_whole_text_cut_at_the_first_stop(ids in any_ids(), stops in any_stops()) {
+    fn streamed_text_is_the_whole_text_up_to_the_first_stop(ids in any_ids(), stops in any_stops()) {
         let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
         prop_assert_eq!(whole(tokenizer, &policy, &ids), reference(tokenizer, &policy, &ids));
     }
 
     #[test]
-    fn only_what_may_still_become_a_stop_is_held_back(ids in vec(any_id(), 1..30), stops in any_stops()) {
+    fn only_a_possible_stop_prefix_is_held_back(ids in vec(any_id(), 1..30), stops in any_stops()) {
         let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
         let (deltas, _) = stream(tokenizer, &policy, &ids);
         for at in 1..=ids.len() {
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_cut_anywhere_are_read_as_lossy_utf8_of_the_whole(
+    fn utf8_stream_decodes_split_bytes_like_lossy_utf8(
         pieces in vec(vec(prop_oneof![any::<u8>(), Just(0xE2), Just(0x82), Just(0xAC), Just(0xF0), Just(0x9F)], 0..5), 0..20)
     ) {
         let (mut text, mut read, mut utf8) = (String::new(), Vec::new(), Utf8Stream::default());
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_cut_anywhere_stops_at_the_same_place(text in "[ab]{0,60}", cut in 1..7usize, stops in vec("[ab]{1,6}", 1..6)) {
+    fn stop_position_does_not_depend_on_chunk_boundaries(text in "[ab]{0,60}", cut in 1..7usize, stops in vec("[ab]{1,6}", 1..6)) {
         let mut scanner = scanner(&stops, &[]);
         let (mut released, mut found) = (Vec::new(), None);
         for piece in text.as_bytes().chunks(cut) {
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_are_the_whole_cut_at_the_markers(
+    fn segments_are_the_text_split_at_token_markers(
         prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..40), stops in any_stops()
     ) {
         let tokenizer = shared_tokenizer();
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bytes_of_an_output_are_those_that_its_text_was_made_of(ids in any_ids(), stops in any_stops()) {
+    fn segment_bytes_decode_to_the_segment_text(ids in any_ids(), stops in any_stops()) {
         let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
         let (steps, stopped) = steps(tokenizer, &policy, &[], &ids);
         let bytes: Vec<u8> = steps.concat().into_iter().flat_map(|segment| segment.bytes).collect();
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stop_that_is_included_is_the_last_of_the_text(ids in any_ids(), stops in any_stops()) {
+    fn included_stop_string_ends_the_text(ids in any_ids(), stops in any_stops()) {
         let (tokenizer, policy) = (shared_tokenizer(), spec_of(stops));
         let (without, stopped) = whole(tokenizer, &policy, &ids);
         let (with, same) = whole(tokenizer, &OutputPolicy { shown_stop_strings: policy.stop_strings.len(), ..policy }, &ids);
@@ -331,13 +331,13 @@ fn stop(string: &str) -> Option<Matched> {
 }
 
 #[test]
-fn an_end_id_ends_without_text_and_what_was_held_is_flushed() {
+fn end_token_flushes_held_text_and_adds_none() {
     check(&["abx"], &[bytes("ab"), vec![END, 97]].concat(), "ab", Some(Matched::StopToken(END)));
     check(&[], &[0xF0, 0x9F, END], "\u{FFFD}", Some(Matched::StopToken(END)));
 }
 
 #[test]
-fn an_end_id_that_passes_shows_and_ends() {
+fn passed_end_token_is_shown_and_ends_the_output() {
     let mut policy = policy(&[]);
     policy.passed.push(END);
     let ended = Some(Matched::StopToken(END));
@@ -345,7 +345,7 @@ fn an_end_id_that_passes_shows_and_ends() {
 }
 
 #[test]
-fn special_tokens_are_dropped_by_id_and_their_spelling_in_text_is_text() {
+fn special_tokens_are_dropped_by_id_not_by_spelling() {
     check(&[], &[97, SPECIAL, DROPPED, PASSED, 98], "a<｜>b", None);
     check(&[], &bytes("<ab><end>"), "<ab><end>", None);
 }
@@ -357,20 +357,20 @@ fn a_stop_string_is_not_found_in_a_dropped_token() {
 }
 
 #[test]
-fn a_stop_string_is_found_across_tokens_and_across_dropped_ones() {
+fn stop_string_is_found_across_kept_and_dropped_tokens() {
     check(&["aba"], &[256, SPECIAL, 256], "", stop("aba"));
     check(&["éb"], &[97, 0xC3, 0xA9, 98], "a", stop("éb"));
 }
 
 #[test]
-fn the_stop_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
+fn earliest_ending_stop_matches_and_ties_match_the_longest() {
     check(&["abcd", "bc"], &bytes("xabcd"), "xa", stop("bc"));
     check(&["bc", "abc"], &bytes("xabcd"), "x", stop("abc"));
     check(&["b", "b"], &bytes("ab"), "a", stop("b"));
 }
 
 #[test]
-fn nothing_comes_after_the_end() {
+fn pipeline_returns_nothing_after_a_stop() {
     let mut pipeline = OutputPipeline::new(tokenizer(), &policy(&["b"]), &[]);
     assert_eq!(text(&pipeline.push(97).segments), "a");
     assert_eq!(pipeline.push(98).stopped, stop("b"));
@@ -384,7 +384,7 @@ fn empty_stop_strings_match_nothing() {
 }
 
 #[test]
-fn many_long_stop_strings_cost_constant_time_a_byte() {
+fn scan_time_per_byte_is_constant_for_many_long_stop_strings() {
     let stops: Vec<String> = (0..64).map(|at| format!("{}b{at}", "a".repeat(1000 - at))).collect();
     let mut scanner = scanner(&stops, &stops);
     // A search that compares each string at each byte would take minutes here.
@@ -393,7 +393,7 @@ fn many_long_stop_strings_cost_constant_time_a_byte() {
 }
 
 #[test]
-fn the_default_models_outputs_stream_as_their_whole_text() {
+fn default_model_outputs_stream_as_their_whole_text() {
     let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
     let policy = OutputPolicy { end_token_ids: vec![2], ..OutputPolicy::default() };
     for case in goldens()["cases"].as_array().expect("a list") {
@@ -405,7 +405,7 @@ fn the_default_models_outputs_stream_as_their_whole_text() {
 }
 
 #[test]
-fn any_part_of_the_default_models_outputs_stops_them_and_never_leaks() {
+fn any_substring_of_an_output_stops_it_without_leaking() {
     let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
     for case in goldens()["cases"].as_array().expect("a list") {
         let (output, expected) = (ids(&case["greedy_ids"]), case["greedy_text"].as_str().expect("a string"));
@@ -424,7 +424,7 @@ fn any_part_of_the_default_models_outputs_stops_them_and_never_leaks() {
 }
 
 #[test]
-fn an_output_starts_as_its_prompt_left_it() {
+fn token_markers_in_the_prompt_set_the_initial_reasoning_state() {
     let policy = OutputPolicy { reasoning: marker_ids(&[97], &[98]), ..policy(&[]) };
     let reasons = |prompt: &[u32]| steps(shared_tokenizer(), &policy, prompt, &[99]).0.concat()[0].reasoning;
     assert!(!reasons(&[]));
@@ -434,7 +434,7 @@ fn an_output_starts_as_its_prompt_left_it() {
 }
 
 #[test]
-fn extraction_leaves_what_an_output_says() {
+fn extraction_rules_strip_reasoning_head_and_lines() {
     let segments = |segments: &[(bool, &str)]| -> Vec<TextSegment> {
         let segment =
             |&(reasoning, text): &(bool, &str)| TextSegment { reasoning, text: text.to_owned(), bytes: Vec::new() };
@@ -612,7 +612,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_are_the_whole_cut_at_the_markers_that_are_text(
+    fn segments_are_the_text_split_at_text_markers(
         reasoning in any_markers(), prompt in vec(any_marked(), 0..12), ids in vec(any_marked(), 0..40), stops in any_stops()
     ) {
         let (tokenizer, policy) = (shared_tokenizer(), OutputPolicy { reasoning, ..spec_of(stops) });
@@ -621,7 +621,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_do_not_depend_on_how_the_text_was_cut_into_tokens(
+    fn segments_do_not_depend_on_token_boundaries(
         reasoning in any_marker_strings(), prompt in any_ids(), ids in any_ids(), stops in any_stops()
     ) {
         let (tokenizer, policy) = (shared_tokenizer(), OutputPolicy { reasoning, ..spec_of(stops) });
@@ -632,7 +632,7 @@ proptest! {
     }
 
     #[test]
-    fn only_what_may_still_become_a_stop_or_a_marker_is_held_back(
+    fn only_a_possible_stop_or_marker_prefix_is_held_back(
         reasoning in any_markers(), prompt in vec(any_marked(), 0..6), ids in vec(any_marked(), 0..24), stops in any_stops()
     ) {
         let (tokenizer, policy) = (shared_tokenizer(), OutputPolicy { reasoning, ..spec_of(stops) });
@@ -664,7 +664,7 @@ fn thinking(stops: &[&str]) -> OutputPolicy {
 }
 
 #[test]
-fn markers_of_several_tokens_enclose_reasoning_and_are_part_of_it() {
+fn multi_token_markers_enclose_and_belong_to_reasoning() {
     let policy = thinking(&[]);
     check_text(&policy, "", "a<think>secret</think>answer", "a[<think>secret</think>]answer", None);
     check_text(&policy, "", "<think>a<think>b</think>c</think>d", "[<think>a<think>b</think>]c</think>d", None);
@@ -672,7 +672,7 @@ fn markers_of_several_tokens_enclose_reasoning_and_are_part_of_it() {
 }
 
 #[test]
-fn the_start_of_a_marker_that_never_ends_is_text() {
+fn incomplete_marker_is_text() {
     let policy = thinking(&[]);
     check_text(&policy, "", "a<think", "a<think", None);
     check_text(&policy, "", "a<thinx>b", "a<thinx>b", None);
@@ -684,7 +684,7 @@ fn the_start_of_a_marker_that_never_ends_is_text() {
 }
 
 #[test]
-fn of_a_stop_string_and_a_marker_the_one_that_ends_first_wins_and_on_a_tie_the_stop_string() {
+fn earliest_ending_stop_or_marker_matches_and_ties_match_the_stop() {
     check_text(&thinking(&["in"]), "", "a<think>b", "a<th", stop("in"));
     check_text(&thinking(&["k>b"]), "", "a<think>bc", "a[<think>bc]", None);
     check_text(&thinking(&["a<think>b"]), "", "a<think>b", "a[<think>b]", None);
@@ -697,7 +697,7 @@ fn of_a_stop_string_and_a_marker_the_one_that_ends_first_wins_and_on_a_tie_the_s
 }
 
 #[test]
-fn of_markers_the_one_that_ends_first_wins_and_of_two_that_end_together_the_longer() {
+fn earliest_ending_marker_matches_and_ties_match_the_longest() {
     let of = |start: &[&str], end: &[&str]| OutputPolicy { reasoning: marker_strings(start, end), ..policy(&[]) };
     check_text(&of(&["k>", "<think>"], &["/"]), "", "a<think>b/c", "a[<think>b/]c", None);
     check_text(&of(&["<think>", "<think>b"], &["b/"]), "", "a<think>b/c", "a[<think>b/]c", None);
@@ -707,7 +707,7 @@ fn of_markers_the_one_that_ends_first_wins_and_of_two_that_end_together_the_long
 }
 
 #[test]
-fn an_output_starts_as_the_text_of_its_prompt_left_it() {
+fn text_markers_in_the_prompt_set_the_initial_reasoning_state() {
     let policy = thinking(&[]);
     check_text(&policy, "a<think>\n", "b</think>c", "[b</think>]c", None);
     check_text(&policy, "a<think>b</think>", "c", "c", None);
@@ -720,7 +720,7 @@ fn an_output_starts_as_the_text_of_its_prompt_left_it() {
 }
 
 #[test]
-fn an_output_completes_a_marker_that_its_prompt_has_begun() {
+fn marker_begun_in_the_prompt_is_completed_by_the_output() {
     check_text(&thinking(&[]), "a<thi", "nk>b</think>c", "[nk>b</think>]c", None);
     check_text(&thinking(&[]), "<think>a</th", "ink>b", "[ink>]b", None);
     check_text(&thinking(&[]), "a<thi", "nx>b", "nx>b", None);
@@ -731,7 +731,7 @@ fn an_output_completes_a_marker_that_its_prompt_has_begun() {
 }
 
 #[test]
-fn markers_that_are_text_are_found_in_the_last_4096_tokens_of_a_prompt() {
+fn text_markers_are_found_in_the_last_4096_prompt_tokens() {
     let policy = OutputPolicy { reasoning: marker_strings(&["<"], &[">"]), ..policy(&[]) };
     let after = |prompt: &[u32]| joined(shared_tokenizer(), &policy, prompt, &[99]).0[0].reasoning;
     let filler = |count| vec![u32::from(b'x'); count];
@@ -756,7 +756,7 @@ fn markers_can_be_tokens_and_text_at_once() {
 }
 
 #[test]
-fn a_marker_is_not_found_in_a_token_that_leaves_no_text() {
+fn token_without_visible_text_matches_no_text_marker() {
     let policy = OutputPolicy { reasoning: marker_strings(&["<gone>", "<ab>"], &[]), ..policy(&[]) };
     let reasons = |prompt: &[u32], ids: &[u32]| joined(shared_tokenizer(), &policy, prompt, ids).0[0].reasoning;
     assert!(!reasons(&[], &[DROPPED, SPECIAL, 99]) && !reasons(&[DROPPED], &[99]) && !reasons(&[SPECIAL], &[99]));
@@ -764,7 +764,7 @@ fn a_marker_is_not_found_in_a_token_that_leaves_no_text() {
 }
 
 #[test]
-fn a_token_can_hold_several_markers() {
+fn one_token_can_contain_several_markers() {
     let policy = OutputPolicy { reasoning: marker_strings(&["b"], &["a"]), ..policy(&[]) };
     let texts: Vec<_> = joined(shared_tokenizer(), &policy, &bytes("b"), &[257]).0;
     let texts: Vec<_> = texts.iter().map(|segment| (segment.reasoning, segment.text.as_str())).collect();
@@ -772,7 +772,7 @@ fn a_token_can_hold_several_markers() {
 }
 
 #[test]
-fn a_scan_ends_after_what_it_finds() {
+fn scan_stops_at_a_match_and_returns_the_rest() {
     let mut scanner = scanner(&["z".to_owned()], &["<b>".to_owned()]);
     let found = |released: &[u8], found, rest| Scanned { released: released.to_vec(), found, rest };
     assert_eq!(scanner.push(b"a<"), found(b"a", None, b""));

@@ -85,7 +85,7 @@ fn golden(id: &str) -> Golden {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streamed_text_is_the_whole_text_and_shows_no_special_token() {
+async fn streamed_text_is_the_decoded_text_without_special_tokens() {
     let (service, mut client) = serve().await;
     for golden in goldens() {
         let answer = ask(&mut client, greedy(&golden.prompt, 64)).await.expect("answers");
@@ -99,7 +99,7 @@ async fn streamed_text_is_the_whole_text_and_shows_no_special_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_string_over_several_tokens_never_shows_a_part() {
+async fn multi_token_stop_string_is_never_partly_streamed() {
     let (service, mut client) = serve().await;
     let golden = &goldens()[0];
     let tokenizer = &service.tokenizer;
@@ -133,7 +133,7 @@ async fn a_stop_id_ends_the_output_and_usage_counts_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eos_stops_and_ignoring_it_goes_on() {
+async fn eos_ends_the_output_unless_ignore_eos_is_set() {
     let (_service, mut client) = serve().await;
     let ended = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
     let answer = ask(&mut client, greedy(&ended.prompt, 64)).await.expect("answers");
@@ -147,7 +147,7 @@ async fn eos_stops_and_ignoring_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_seed_reproduces_an_answer_and_is_returned_when_drawn() {
+async fn drawn_seed_is_returned_and_reproduces_the_answer() {
     let (_service, mut client) = serve().await;
     let prompt = golden("plain").prompt;
     let warm = |seed| pb::GenerateRequest {
@@ -164,7 +164,7 @@ async fn a_seed_reproduces_an_answer_and_is_returned_when_drawn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hangs_up_stops_the_work_within_one_step() {
+async fn client_disconnect_cancels_the_request() {
     let (service, mut client) = serve().await;
     let mut request = greedy(&golden("plain").prompt, 4000);
     request.stop.get_or_insert_default().ignore_eos = true;
@@ -192,7 +192,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_at_once_all_finish_with_what_they_would_get_alone() {
+async fn concurrent_clients_get_their_single_client_answers() {
     let (_service, client) = serve().await;
     let asked = goldens().into_iter().take(4).map(|golden| {
         let mut client = client.clone();
@@ -207,7 +207,7 @@ async fn clients_at_once_all_finish_with_what_they_would_get_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_requests_name_their_field_and_the_service_lives_on() {
+async fn invalid_requests_name_their_field_and_a_valid_one_succeeds() {
     let (_service, mut client) = serve().await;
     let sampling = |sampling| pb::GenerateRequest { sampling: Some(sampling), ..greedy("Hi", 1) };
     let stop = |stop| pb::GenerateRequest { stop: Some(stop), ..greedy("Hi", 1) };
@@ -238,7 +238,7 @@ async fn bad_requests_name_their_field_and_the_service_lives_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_cannot_be_served_say_why() {
+async fn rejected_requests_name_their_reason() {
     let (_service, mut client) = serve().await;
     let mut check = async |request, code, reason: &str| {
         let status = ask(&mut client, request).await.expect_err(reason);
@@ -256,7 +256,7 @@ async fn requests_that_cannot_be_served_say_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_ends_a_running_request_as_such() {
+async fn deadline_ends_a_running_request_with_finish_reason_deadline() {
     let (_service, mut client) = serve().await;
     let mut request = greedy(&golden("plain").prompt, 4000);
     request.stop.get_or_insert_default().ignore_eos = true;
@@ -274,7 +274,7 @@ async fn a_deadline_ends_a_running_request_as_such() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logprobs_of_an_answer_are_those_of_the_same_tokens_in_a_prompt() {
+async fn output_logprobs_equal_prompt_logprobs_of_the_same_tokens() {
     let (service, mut client) = serve().await;
     let golden = &goldens()[0];
     let mut request = greedy(&golden.prompt, 12);
@@ -303,7 +303,7 @@ async fn logprobs_of_an_answer_are_those_of_the_same_tokens_in_a_prompt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_has_at_least_as_many_tokens_as_asked() {
+async fn answer_has_at_least_min_new_tokens() {
     let (_service, mut client) = serve().await;
     let short = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
     let least = short.greedy_ids.len() as u32 + 5;
@@ -316,7 +316,7 @@ async fn an_answer_has_at_least_as_many_tokens_as_asked() {
 }
 
 #[tokio::test]
-async fn reasoning_is_separated_by_its_markers_and_left_out_of_extracted_text() {
+async fn reasoning_is_separated_and_left_out_of_extracted_text() {
     let (_server, mut client) = serve().await;
     let golden = golden("plain");
     let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
@@ -396,7 +396,7 @@ fn merged(parts: impl IntoIterator<Item = (bool, String)>) -> Vec<(bool, String)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reasoning_between_markers_of_several_tokens_is_separated_wherever_the_output_is_resumed() {
+async fn multi_token_markers_separate_reasoning_in_resumed_outputs() {
     let (service, mut client) = serve().await;
     let golden = &goldens()[0];
     let text_of = |tokens: usize| service.tokenizer.decode(&golden.greedy_ids[..tokens], true).expect("text");
@@ -431,7 +431,7 @@ async fn reasoning_between_markers_of_several_tokens_is_separated_wherever_the_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_ends_with_the_text_of_a_start_starts_inside() {
+async fn prompt_ending_with_a_start_marker_starts_in_reasoning() {
     let (_service, mut client) = serve().await;
     let mut request = greedy(&(golden("plain").prompt + "<think>\n"), 8);
     let plain = ask(&mut client, request.clone()).await.expect("answers");
@@ -442,7 +442,7 @@ async fn a_prompt_that_ends_with_the_text_of_a_start_starts_inside() {
 }
 
 #[tokio::test]
-async fn an_output_spec_out_of_range_names_its_field() {
+async fn out_of_range_output_spec_field_is_named_in_the_error() {
     let (_service, mut client) = serve().await;
     let with = |change: &dyn Fn(&mut pb::OutputSpec)| {
         let mut spec = pb::OutputSpec::default();
@@ -478,7 +478,7 @@ async fn an_output_spec_out_of_range_names_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_output_spec_without_eos_ids_means_the_models_own() {
+async fn output_spec_without_eos_ids_uses_the_model_eos_ids() {
     let (_service, mut client) = serve().await;
     let ended = goldens().into_iter().find(|golden| golden.greedy_ids.last() == Some(&2)).expect("a short answer");
     let spec = |eos_token_ids| Some(pb::OutputSpec { eos_token_ids, ..Default::default() });
@@ -498,7 +498,7 @@ async fn an_output_spec_without_eos_ids_means_the_models_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eos_id_that_a_bias_forces_ends_the_output() {
+async fn eos_id_forced_by_logit_bias_ends_the_output() {
     let (_service, mut client) = serve().await;
     // A text token, a special token, and the model's own eos.
     for (id, temperature) in [(300, 0.0), (300, 1.5), (7, 0.0), (2, 1.0)] {
@@ -516,7 +516,7 @@ async fn an_eos_id_that_a_bias_forces_ends_the_output() {
 }
 
 #[tokio::test]
-async fn a_stop_of_the_request_shows_when_asked_for() {
+async fn include_stop_shows_the_request_stop_string() {
     let (_server, mut client) = serve().await;
     let golden = golden("plain");
     let plain = ask(&mut client, greedy(&golden.prompt, 40)).await.expect("answers");
@@ -584,7 +584,7 @@ fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_output_goes_on_elsewhere_as_if_nothing_had_happened() {
+async fn output_resumes_on_another_service_unchanged() {
     let ((_here, mut client), (_there, mut elsewhere)) = (serve().await, serve().await);
     let golden = golden("plain");
     let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
@@ -639,7 +639,7 @@ fn check_refused<const N: usize>(case: &str, refused: [(String, String); N], fie
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_output_that_goes_on_keeps_to_its_grammar() {
+async fn resumed_output_follows_its_grammar() {
     let (_service, mut client) = serve().await;
     let golden = golden("plain");
     let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
@@ -664,7 +664,7 @@ async fn an_output_that_goes_on_keeps_to_its_grammar() {
 }
 
 #[tokio::test]
-async fn messages_with_images_need_a_model_that_sees() {
+async fn hf_messages_are_rejected_without_image_support() {
     let (_service, mut client) = serve().await;
     let input = Some(Input::HfMessagesJson("[]".to_owned()));
     let result = ask(&mut client, pb::GenerateRequest { input, ..greedy("", 1) }).await.map(drop);

@@ -44,14 +44,14 @@ fn check(case: &Case) {
 }
 
 #[test]
-fn the_same_tokens_are_kept_as_in_transformers() {
+fn kept_tokens_match_transformers() {
     CASES.iter().for_each(check);
 }
 
 /// Uses 50,000 tokens in scattered order: top-p, temperature, and the number of tokens that
 /// transformers keeps, with the sum of their ids.
 #[test]
-fn a_nucleus_of_any_size_is_found() {
+fn top_p_nucleus_matches_transformers_at_any_size() {
     let logits: Vec<f32> = (0..50_000_u64).map(|i| (i * 7919 % 50_000) as f32 / 2500.0).collect();
     for (top_p, temperature, count, sum) in
         [(0.5, 1.0, 1733, 43_358_031), (0.95, 3.0, 22_289, 557_260_505), (0.95, 10.0, 43_070, 1_076_779_185_u64)]
@@ -69,7 +69,7 @@ fn a_nucleus_of_any_size_is_found() {
 /// The reference of SplitMix64 states its first value for seed 0: 0xe220a8397b1dcdaf. The other
 /// values were computed with Python integers.
 #[test]
-fn random_numbers_depend_on_seed_output_and_position_alone() {
+fn random_numbers_depend_only_on_seed_output_and_position() {
     for (seed, output, position, expected) in [
         (0, 0, 0, 0.138_709_410_145_554_27),
         (0, 0, 1, 0.184_366_674_299_576_76),
@@ -84,7 +84,7 @@ fn random_numbers_depend_on_seed_output_and_position_alone() {
 }
 
 #[test]
-fn tokens_are_drawn_as_often_as_they_are_likely() {
+fn sampling_frequencies_match_token_probabilities() {
     let expected = distribution(&OFF, &[], &[], &LOGITS).expect("finite");
     let mut sampler = Sampler::new(Sampling { seed: 7, ..OFF }, 0, &[]);
     let mut drawn = [0_u32; LOGITS.len()];
@@ -100,7 +100,7 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
 }
 
 #[test]
-fn a_seed_gives_the_same_token_at_a_position_whatever_came_before() {
+fn seeded_token_at_a_position_does_not_depend_on_earlier_draws() {
     let sampling = Sampling { seed: 3, ..OFF };
     let at = |sampler: &mut Sampler, position| sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite");
     let mut straight = Sampler::new(sampling.clone(), 0, &PROMPT);
@@ -111,7 +111,7 @@ fn a_seed_gives_the_same_token_at_a_position_whatever_came_before() {
 }
 
 #[test]
-fn greedy_takes_the_first_of_equals_and_sees_its_own_output() {
+fn greedy_picks_the_first_maximum_and_penalizes_its_output() {
     let mut sampler = Sampler::new(Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY }, 0, &[]);
     let tokens: Vec<u32> =
         (0..4).map(|position| sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite")).collect();
@@ -119,7 +119,7 @@ fn greedy_takes_the_first_of_equals_and_sees_its_own_output() {
 }
 
 #[test]
-fn extreme_settings_still_choose_a_token() {
+fn extreme_sampling_settings_choose_a_valid_token() {
     for sampling in [
         Sampling { temperature: 1e-45, ..OFF },
         Sampling { temperature: 100.0, top_p: f32::MIN_POSITIVE, ..OFF },
@@ -133,7 +133,7 @@ fn extreme_settings_still_choose_a_token() {
 }
 
 #[test]
-fn logits_that_are_no_numbers_are_an_error() {
+fn non_finite_logits_are_an_error() {
     for broken in [[f32::NAN; 3], [f32::NEG_INFINITY; 3], [0.0, f32::INFINITY, 1.0]] {
         for sampling in [OFF, Sampling::GREEDY] {
             let chosen = Sampler::new(sampling, 0, &[]).next(&mut broken.clone(), 0, &[]);
@@ -166,7 +166,7 @@ fn assert_kept(sampling: &Sampling, expected: &[(u32, f64)]) {
 }
 
 #[test]
-fn typical_tokens_are_those_of_transformers() {
+fn typical_p_tokens_match_transformers() {
     for &(temperature, top_k, typical_p, expected) in TYPICAL {
         assert_kept(&Sampling { temperature, top_k, typical_p, ..OFF }, expected);
     }
@@ -175,7 +175,7 @@ fn typical_tokens_are_those_of_transformers() {
 /// transformers' SequenceBiasLogitsProcessor, then its RepetitionPenaltyLogitsProcessor.
 #[test]
 #[rustfmt::skip]
-fn bias_comes_before_the_repetition_penalty() {
+fn logit_bias_is_applied_before_the_repetition_penalty() {
     let sampling = Sampling { logit_bias: vec![(3, -1.5), (5, 4.0), (0, 0.25)], repetition_penalty: 1.3, ..OFF };
     assert_kept(&sampling, &[(0, 0.286899), (1, 0.006747), (2, 0.030239), (3, 0.058147), (4, 0.368386), (5, 0.018341), (6, 0.064016), (7, 0.018341), (8, 0.085421), (9, 0.011124), (10, 0.049856), (11, 0.002482)]);
 }
@@ -183,7 +183,7 @@ fn bias_comes_before_the_repetition_penalty() {
 /// OpenAI's formula: the count times the frequency penalty, and the presence penalty once. The
 /// prompt is excluded.
 #[test]
-fn presence_and_frequency_are_taken_from_what_was_generated() {
+fn presence_and_frequency_penalties_ignore_the_prompt() {
     let sampling = Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::GREEDY };
     let mut sampler = Sampler::new(sampling, 0, &[3, 3, 3]);
     let tokens: Vec<u32> = (0..9).map(|at| sampler.next(&mut LOGITS.clone(), at, &[]).expect("finite")).collect();
@@ -196,7 +196,7 @@ fn presence_and_frequency_are_taken_from_what_was_generated() {
 }
 
 #[test]
-fn what_is_forbidden_is_not_chosen() {
+fn forbidden_tokens_are_never_chosen() {
     let mut sampler = Sampler::new(Sampling::GREEDY, 0, &[]);
     assert_eq!(sampler.next(&mut LOGITS.clone(), 0, &[3, 4, 99]).expect("finite"), 0);
     let mut warm = Sampler::new(Sampling { temperature: 100.0, ..OFF }, 0, &[]);
@@ -208,7 +208,7 @@ fn what_is_forbidden_is_not_chosen() {
 
 /// torch's log_softmax.
 #[test]
-fn logprobs_are_of_the_models_own_distribution() {
+fn logprobs_match_log_softmax_of_the_raw_logits() {
     let logprobs = Logprobs::new(&LOGITS, 6, 4);
     let close = |found: f32, expected: f32| (found - expected).abs() < 2e-6;
     assert!(close(logprobs.logprob, -2.994602), "{logprobs:?}");

@@ -128,7 +128,7 @@ fn reference_head(rules: Rules, sequence: &Sequence, token: usize, head: usize) 
 }
 
 #[test]
-fn attention_is_its_definition() {
+fn attention_matches_its_definition() {
     for rules in cases() {
         for length in [1, 16, 17, 100] {
             let sequence = Sequence::new(rules, length as u64, length, 1, 2);
@@ -144,7 +144,7 @@ fn attention_is_its_definition() {
 }
 
 #[test]
-fn long_contexts_are_merged_from_ranges() {
+fn attention_over_merged_ranges_matches_the_reference() {
     let rules = Rules { heads: 2, kv_heads: 1, dim: 8, ..PLAIN };
     for rules in [rules, Rules { window: Some(1_100), ..rules }] {
         let sequence = Sequence::new(rules, 3, 2_500, 0, 1);
@@ -159,7 +159,7 @@ fn long_contexts_are_merged_from_ranges() {
 }
 
 #[test]
-fn chunks_of_any_size_give_the_result_of_the_whole() {
+fn chunked_attention_equals_whole_sequence_attention() {
     let small = [1, 7, 16, 50].as_slice();
     let long = Rules { heads: 2, kv_heads: 1, dim: 8, ..PLAIN };
     let cases = [(PLAIN, 75, small), (Rules { window: Some(21), ..PLAIN }, 75, small), (long, 1_100, &[90, 1_030])];
@@ -180,7 +180,7 @@ fn chunks_of_any_size_give_the_result_of_the_whole() {
 }
 
 #[test]
-fn results_depend_neither_on_other_sequences_nor_on_threads() {
+fn attention_depends_neither_on_other_sequences_nor_on_threads() {
     let rules = Rules { window: Some(30), ..PLAIN };
     let sequences: Vec<_> = (0..5).map(|i| Sequence::new(rules, i, 20 + 9 * i as usize, i as u32, 5)).collect();
     for threads in [1, 2, 4] {
@@ -218,7 +218,7 @@ fn masked_positions_do_not_affect_a_token() {
 }
 
 #[test]
-fn calls_that_do_not_fit_are_refused() {
+fn attention_calls_with_wrong_shapes_are_rejected() {
     let kernels = &KERNELS[0];
     let shape = KvShape { layers: 1, blocks: 2, heads: 2, head_dim: 8, format: KvFormat::F32 };
     assert!(KvStore::new(KvShape { head_dim: 10, ..shape }).is_err());

@@ -72,7 +72,7 @@ fn check_floats(target: Target, tokens: usize, rows: usize, columns: usize) {
 }
 
 #[test]
-fn products_of_floats_are_sums_of_products() {
+fn float_matmul_matches_the_reference() {
     for target in [Target::Keep, Target::Bf16] {
         for (tokens, rows, columns) in [(1, 1, 1), (1, 40, 33), (2, 9, 64), (5, 17, 7), (7, 64, 31), (13, 100, 65)] {
             check_floats(target, tokens, rows, columns);
@@ -81,7 +81,7 @@ fn products_of_floats_are_sums_of_products() {
 }
 
 #[test]
-fn f16_weights_are_multiplied() {
+fn f16_matmul_matches_the_reference() {
     let numbers: Vec<u16> = (0..24 * 40).map(|i| 0x3000 + i * 7).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let rows = tandem_kernels::Rows { format: Format::F16, columns: 40, bytes: &bytes };
@@ -94,7 +94,7 @@ fn f16_weights_are_multiplied() {
 }
 
 #[test]
-fn products_of_integers_are_sums_of_products() {
+fn quantized_matmul_matches_the_reference() {
     for (format, length, ..) in BLOCKS {
         let wide = 896_usize.next_multiple_of(length);
         for (tokens, rows, columns) in [(1, 70, 2 * length), (3, 9, 3 * length), (6, 32, length), (37, 24, wide)] {
@@ -112,7 +112,7 @@ fn products_of_integers_are_sums_of_products() {
 }
 
 #[test]
-fn quantized_products_are_close_to_float_products() {
+fn quantized_matmul_is_close_to_float_matmul() {
     for (format, length, ..) in BLOCKS {
         let columns = 1024 / length * length;
         let matrix = random_matrix(&KERNELS[0], 5, format, 64, columns);
@@ -222,7 +222,7 @@ fn linear(matrix: &Matrix) -> Linear<'_> {
 }
 
 #[test]
-fn several_products_share_their_input() {
+fn several_products_share_one_quantized_input() {
     let (q, k) = (
         random_matrix(&KERNELS[0], 1, BlockFormat::Q4_K, 90, 256),
         random_matrix(&KERNELS[0], 2, BlockFormat::Q6_K, 33, 256),
@@ -247,7 +247,7 @@ fn several_products_share_their_input() {
 }
 
 #[test]
-fn outputs_are_biased_scaled_and_added() {
+fn add_epilogue_applies_bias_scale_and_residual() {
     let matrix = float_matrix(&KERNELS[0], &Random(1).floats(13 * 20), 20, Target::Keep);
     let (x, bias, residual) = (Random(2).floats(3 * 20), Random(3).floats(13), Random(4).floats(3 * 13));
     for kernels in KERNELS.iter() {
@@ -261,7 +261,7 @@ fn outputs_are_biased_scaled_and_added() {
 }
 
 #[test]
-fn outputs_are_scattered() {
+fn scatter_epilogue_adds_scaled_rows() {
     let matrix = random_matrix(&KERNELS[0], 1, BlockFormat::Q8_0, 21, 32);
     let x = Random(2).floats(18 * 32);
     let (rows, scales): (Vec<u32>, Vec<f32>) = (0..18).map(|i| (i * 5 % 6, 0.25 * (i % 5) as f32)).unzip();
@@ -287,7 +287,7 @@ fn gelu_tanh(x: f64) -> f64 {
 }
 
 #[test]
-fn gates_multiply_values() {
+fn gated_layer_multiplies_gate_activation_and_up_projection() {
     let gate = random_matrix(&KERNELS[0], 1, BlockFormat::Q4_1, 50, 64);
     let up = random_matrix(&KERNELS[0], 2, BlockFormat::Q8_0, 50, 64);
     let (x, bias) = (Random(3).floats(70 * 64), Random(4).floats(50));
@@ -306,7 +306,7 @@ fn gates_multiply_values() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused_before_anything_is_written() {
+fn mismatched_shapes_are_rejected_before_output_is_written() {
     let kernels = &KERNELS[0];
     let matrix = random_matrix(kernels, 1, BlockFormat::Q4_0, 8, 32);
     let other = random_matrix(kernels, 1, BlockFormat::Q4_0, 16, 32);

@@ -22,7 +22,7 @@ fn half(bits: u16) -> f32 {
 }
 
 #[test]
-fn floats_are_kept_to_the_bit() {
+fn f32_weights_are_packed_bit_for_bit() {
     for (rows, columns) in [(1, 1), (3, 7), (8, 32), (21, 33)] {
         let expected = Random(5).floats(rows * columns);
         assert_eq!(values(&float_matrix(&KERNELS[0], &expected, columns, Target::Keep)), expected);
@@ -31,7 +31,7 @@ fn floats_are_kept_to_the_bit() {
 }
 
 #[test]
-fn every_pattern_of_16_bits_is_read() {
+fn every_16_bit_float_pattern_is_read() {
     let patterns: Vec<u16> = (0..=u16::MAX).collect();
     let bytes: Vec<u8> = patterns.iter().flat_map(|pattern| pattern.to_le_bytes()).collect();
     for target in [Target::Keep, Target::F32] {
@@ -88,14 +88,14 @@ fn non_finite_weights_stay_non_finite() {
 }
 
 #[test]
-fn constant_rows_have_no_scale() {
+fn constant_rows_are_packed_exactly() {
     for (value, target) in [(0.0, Target::Int8), (0.0, Target::Int4), (-0.75, Target::Int4)] {
         assert_eq!(values(&float_matrix(&KERNELS[0], &[value; 32], 32, target)), [value; 32]);
     }
 }
 
 #[test]
-fn blocks_convert_to_the_floats_that_are_read_back() {
+fn blocks_converted_to_f32_equal_the_kept_blocks() {
     for (format, length, ..) in BLOCKS {
         let bytes = random_rows(&mut Random(9), format, 13, 2 * length);
         let keep = pack(Format::Block(format), 2 * length, &bytes, Target::Keep).expect("whole rows");
@@ -106,7 +106,7 @@ fn blocks_convert_to_the_floats_that_are_read_back() {
 }
 
 #[test]
-fn packing_does_not_depend_on_the_team() {
+fn packing_does_not_depend_on_the_thread_count() {
     let bytes = random_rows(&mut Random(10), BlockFormat::Q4_1, 100, 64);
     let rows = Rows { format: Format::Block(BlockFormat::Q4_1), columns: 64, bytes: &bytes };
     let alone = Kernels::new(1, IsaLevel::detect()).pack(&rows, Target::Keep).expect("whole rows");
@@ -114,7 +114,7 @@ fn packing_does_not_depend_on_the_team() {
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_refused() {
+fn mismatched_matrix_sizes_are_rejected() {
     let refused = |format, columns, length, target| {
         pack(format, columns, &vec![0; length], target).expect_err("the sizes do not fit")
     };

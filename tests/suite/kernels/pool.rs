@@ -28,7 +28,7 @@ fn every_task_is_done_once() {
 }
 
 #[test]
-fn many_short_phases_follow_each_other() {
+fn thread_team_runs_many_short_phases_in_sequence() {
     let team = Team::new(4);
     for phase in 0..20_000 {
         let tasks = phase % 9;
@@ -83,7 +83,7 @@ fn a_panic_reaches_the_caller_after_all_tasks_and_the_team_stays_usable() {
 }
 
 #[test]
-fn a_task_may_call_the_team_again() {
+fn task_can_run_nested_tasks_on_the_same_team() {
     let team = Team::new(3);
     let sum = AtomicUsize::new(0);
     team.run(6, &|_| {
@@ -95,7 +95,7 @@ fn a_task_may_call_the_team_again() {
 }
 
 #[test]
-fn chunks_are_handed_out_once() {
+fn each_chunk_is_processed_once() {
     let team = Team::new(3);
     let mut data = vec![0_usize; 1_003];
     team.run_on_chunks(&mut data, 10, &|index, chunk| {

@@ -57,7 +57,7 @@ fn a_non_finite_row_affects_no_other_row() {
 }
 
 #[test]
-fn norms_that_do_not_fit_are_refused() {
+fn norm_calls_with_wrong_shapes_are_rejected() {
     let kernels = &KERNELS[0];
     let rule = Norm { weight: &[1.0; 4], epsilon: 1e-5, offset: 0.0 };
     assert!(kernels.norm(&[0.0; 7], rule, &mut [0.0; 7]).is_err());
@@ -123,7 +123,7 @@ fn heads_are_normalized_before_they_are_rotated() {
 }
 
 #[test]
-fn rotations_that_do_not_fit_are_refused() {
+fn rotation_calls_with_wrong_shapes_are_rejected() {
     let kernels = &KERNELS[0];
     let mut angles = Angles::default();
     angles.fill(&[1.0; 5], 1.0, [0, 1].into_iter());
@@ -140,7 +140,7 @@ fn rotations_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn rows_of_a_table_are_looked_up() {
+fn embedding_rows_are_looked_up_by_id() {
     let floats = float_matrix(&KERNELS[0], &Random(5).floats(50 * 30), 30, Target::Keep);
     for table in [floats, random_matrix(&KERNELS[0], 6, BlockFormat::Q6_K, 50, 256)] {
         let (numbers, columns) = (values(&table), table.columns());

@@ -12,7 +12,7 @@ fn logits(length: usize) -> Vec<f32> {
 }
 
 #[test]
-fn the_first_largest_number_is_found() {
+fn argmax_returns_the_first_maximum() {
     for level in IsaLevel::available() {
         for length in LENGTHS {
             let mut row = logits(length);
@@ -29,7 +29,7 @@ fn the_first_largest_number_is_found() {
 }
 
 #[test]
-fn log_sum_exp_is_its_definition() {
+fn log_sum_exp_matches_its_definition() {
     for length in LENGTHS {
         let row = logits(length);
         let expected = row.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
@@ -80,7 +80,7 @@ fn candidates_are_collected_in_order() {
 }
 
 #[test]
-fn the_kth_largest_is_that_of_the_sorted_row() {
+fn kth_largest_matches_the_sorted_row() {
     for level in IsaLevel::available() {
         for length in LENGTHS {
             let row = logits(length);
@@ -96,7 +96,7 @@ fn the_kth_largest_is_that_of_the_sorted_row() {
 }
 
 #[test]
-fn excluded_numbers_become_negative_infinity() {
+fn masked_logits_become_negative_infinity() {
     for (length, words) in [(1, 1), (32, 1), (70, 3), (70, 2), (70, 0), (100, 9)] {
         let mut random = Random(length as u64);
         let allowed: Vec<u32> = (0..words).map(|i| [u32::MAX, 0, random.bits() as u32][i % 3]).collect();

@@ -46,7 +46,7 @@ fn pairs(named: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_gguf_header_tells_what_a_folder_tells() {
+fn gguf_header_gives_name_special_tokens_and_template() {
     let model = default_artifacts();
     assert_eq!(model.name, "SmolLM2-135M-Instruct-Q4_1");
     assert_eq!(model.architecture.as_deref(), Some("llama"));
@@ -92,7 +92,7 @@ fn a_gguf_holds_named_templates_and_sampling_defaults() {
 }
 
 #[test]
-fn a_folder_may_hold_nothing_but_a_tokenizer_config() {
+fn folder_with_only_a_tokenizer_config_loads() {
     let model = load("config-only", &[("tokenizer_config.json", r#"{"bos_token": "<s>", "chat_template": "t"}"#)]);
     assert_eq!(model.name, "config-only");
     assert_eq!(model.templates.get("default"), Some("t"));
@@ -103,7 +103,7 @@ fn a_folder_may_hold_nothing_but_a_tokenizer_config() {
 }
 
 #[test]
-fn special_tokens_stand_in_transformers_order_and_objects_are_their_content() {
+fn special_tokens_keep_transformers_order_and_object_content() {
     let config = json!({
         "image_token": "<image>",
         "pad_token": null,
@@ -128,7 +128,7 @@ fn extra_special_tokens_may_have_names() {
 }
 
 #[test]
-fn the_special_tokens_map_counts_only_without_an_added_tokens_decoder() {
+fn special_tokens_map_is_ignored_with_an_added_tokens_decoder() {
     let map = ("special_tokens_map.json", r#"{"eos_token": {"content": "<new>"}}"#);
     let old = load("map", &[("tokenizer_config.json", r#"{"eos_token": "<old>"}"#), map]);
     assert_eq!(old.special_tokens.get("eos_token"), Some("<new>"));
@@ -149,7 +149,7 @@ fn a_list_of_templates_is_read_by_name() {
 }
 
 #[test]
-fn template_files_replace_what_the_config_says() {
+fn template_files_replace_the_config_templates() {
     let config = ("tokenizer_config.json", r#"{"chat_template": [{"name": "rag", "template": "old"}]}"#);
     let file = ("chat_template.jinja", "new\r\n");
     let model = load("file", &[config, file]);
@@ -163,7 +163,7 @@ fn template_files_replace_what_the_config_says() {
 }
 
 #[test]
-fn a_processors_template_is_used_where_there_is_no_other() {
+fn processor_template_is_used_without_a_tokenizer_template() {
     let processor = ("chat_template.json", r#"{"chat_template": "p"}"#);
     assert_eq!(load("processor", &[processor]).templates.get("default"), Some("p"));
     let config = ("tokenizer_config.json", r#"{"chat_template": "c"}"#);
@@ -171,7 +171,7 @@ fn a_processors_template_is_used_where_there_is_no_other() {
 }
 
 #[test]
-fn generation_defaults_and_eos_ids_come_from_where_transformers_takes_them() {
+fn generation_defaults_follow_the_file_order_of_transformers() {
     let config = json!({"model_type": "m", "eos_token_id": 5, "text_config": {"max_position_embeddings": 2048}});
     let config = ("config.json", &*config.to_string());
     let model = load("generation-none", &[config]);
@@ -187,7 +187,7 @@ fn generation_defaults_and_eos_ids_come_from_where_transformers_takes_them() {
 }
 
 #[test]
-fn an_unlimited_tokenizer_says_nothing_of_the_context() {
+fn unlimited_model_max_length_gives_no_context_length() {
     let limit = |number: &str| format!(r#"{{"model_max_length": {number}}}"#);
     let unlimited = limit("1000000000000000019884624838656");
     assert_eq!(load("unlimited", &[("tokenizer_config.json", &unlimited)]).context_length, None);
@@ -195,7 +195,7 @@ fn an_unlimited_tokenizer_says_nothing_of_the_context() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_by_path() {
+fn invalid_model_is_rejected_with_its_path() {
     refused(&folder("empty", &[("README.md", "x")]), "artifacts/empty");
     refused(Path::new("/nowhere/model.bin"), "artifacts/alien-extension");
     refused(Path::new("/nowhere/model.gguf"), "artifacts/absent");

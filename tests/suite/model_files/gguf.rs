@@ -73,19 +73,19 @@ fn tensors_have_row_major_dims_and_their_own_bytes() {
 }
 
 #[test]
-fn the_alignment_is_the_files() {
+fn alignment_is_read_from_the_file_header() {
     let mut file = File::new().u32("general.alignment", 128).tensor("far", &[4], 24, 128).data(132);
     file.alignment = 128;
     assert_eq!(file.open().expect("valid").tensor("far").map(|far| far.data.to_vec()), Some(vec![128, 129, 130, 131]));
 }
 
 #[test]
-fn a_header_without_tensors_is_a_file() {
+fn file_without_tensors_is_valid() {
     assert_eq!(File::new().open().expect("valid").tensors().count(), 0);
 }
 
 #[test]
-fn getters_name_the_key_what_is_expected_and_what_is_found() {
+fn getter_errors_name_key_expected_type_and_found_value() {
     let file = sound().entry("wide", U64, &(1u64 << 33).to_le_bytes()).open().expect("valid");
     assert_eq!(file.get::<u32>("llama.block_count").ok(), Some(2));
     assert_eq!(file.find::<u32>("llama.expert_count").ok(), Some(None));
@@ -97,7 +97,7 @@ fn getters_name_the_key_what_is_expected_and_what_is_found() {
 }
 
 #[test]
-fn what_is_not_gguf_is_refused() {
+fn file_that_is_not_gguf_is_rejected() {
     refused(b"", "gguf/empty");
     refused(b"PK\x03\x04", "gguf/magic");
     let mut file = sound();
@@ -108,7 +108,7 @@ fn what_is_not_gguf_is_refused() {
 }
 
 #[test]
-fn lying_counts_are_refused_before_anything_is_allocated() {
+fn oversized_counts_are_rejected_before_allocation() {
     let mut file = sound();
     file.tensor_count = u64::MAX;
     refused(&file.bytes(), "gguf/tensor-count");
@@ -118,7 +118,7 @@ fn lying_counts_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn lying_lengths_are_refused_before_anything_is_allocated() {
+fn oversized_lengths_are_rejected_before_allocation() {
     let long = u64::MAX.to_le_bytes();
     refused(&File::new().entry("k", STRING, &long).bytes(), "gguf/string-length");
     for (kind, case) in
@@ -131,7 +131,7 @@ fn lying_lengths_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn arrays_nest_only_so_deep() {
+fn array_nesting_depth_is_limited() {
     let nested = |depth: usize| (1..depth).fold(array(U8, 0, &[]), |inner, _| array(ARRAY, 1, &inner));
     assert!(open(&File::new().entry("k", ARRAY, &nested(4)).bytes()).is_ok());
     refused(&File::new().entry("k", ARRAY, &nested(5)).bytes(), "gguf/depth");
@@ -139,7 +139,7 @@ fn arrays_nest_only_so_deep() {
 }
 
 #[test]
-fn unknown_types_and_broken_text_are_refused() {
+fn unknown_types_and_invalid_utf8_are_rejected() {
     refused(&File::new().entry("k", 13, &[]).bytes(), "gguf/value-type");
     refused(&File::new().entry("k", ARRAY, &array(77, 0, &[])).bytes(), "gguf/element-type");
     let broken = [&2u64.to_le_bytes()[..], &[0xC3, 0x28]].concat();
@@ -148,14 +148,14 @@ fn unknown_types_and_broken_text_are_refused() {
 }
 
 #[test]
-fn nothing_occurs_twice() {
+fn repeated_keys_and_tensors_are_rejected() {
     let file = File::new().u32("k", 1).u32("k", 2);
     refused(&file.bytes(), "gguf/repeated-key");
     refused(&sound().tensor("small", &[1], 0, 0).bytes(), "gguf/repeated-tensor");
 }
 
 #[test]
-fn impossible_shapes_are_refused() {
+fn invalid_tensor_shapes_are_rejected() {
     let check = |dims: &[u64], kind: u32, case: &str| {
         refused(&File::new().tensor("t", dims, kind, 0).data(64).bytes(), case);
     };
@@ -167,7 +167,7 @@ fn impossible_shapes_are_refused() {
 }
 
 #[test]
-fn data_outside_the_file_or_off_its_alignment_is_refused() {
+fn tensor_data_outside_the_file_or_unaligned_is_rejected() {
     let check = |offset: u64, case: &str| {
         refused(&File::new().tensor("t", &[16], 0, offset).data(64).bytes(), case);
     };
@@ -177,7 +177,7 @@ fn data_outside_the_file_or_off_its_alignment_is_refused() {
 }
 
 #[test]
-fn an_impossible_alignment_is_refused() {
+fn invalid_alignment_is_rejected() {
     let errors = [0, 3, 4, 48, 1 << 30].map(|found| {
         let file = sound().u32("general.alignment", found);
         file.open().expect_err("the alignment is out of range")
@@ -186,7 +186,7 @@ fn an_impossible_alignment_is_refused() {
 }
 
 #[test]
-fn every_prefix_of_a_file_is_refused() {
+fn every_truncated_file_is_rejected() {
     let bytes = sound().bytes();
     for len in 0..bytes.len() {
         assert!(open(&bytes[..len]).is_err(), "{len} bytes of {}", bytes.len());
@@ -194,7 +194,7 @@ fn every_prefix_of_a_file_is_refused() {
 }
 
 #[test]
-fn no_broken_byte_does_more_than_fail() {
+fn changed_byte_is_read_within_the_file_or_rejected() {
     let bytes = sound().bytes();
     for at in 0..bytes.len() {
         for value in [0, 1, 0x7F, 0x80, 0xFF] {
@@ -209,7 +209,7 @@ fn no_broken_byte_does_more_than_fail() {
 }
 
 #[test]
-fn the_default_model_is_read_whole() {
+fn default_model_metadata_and_tensors_are_read() {
     let file = Gguf::open(&tandem_tests::default_model()).expect("the default model");
     assert_eq!((file.version(), file.tensors().count()), (3, 272));
     let embedding = file.tensor("token_embd.weight").expect("it is there");

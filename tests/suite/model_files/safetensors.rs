@@ -10,7 +10,7 @@ use tandem_tests::error_texts;
 use tandem_tests::safetensors_file::{file, folder};
 
 #[test]
-fn a_tensor_is_what_was_written() {
+fn tensor_has_the_written_dtype_shape_and_data() {
     let header = r#"{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[4,12]},"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},"none":{"dtype":"F32","shape":[0,3],"data_offsets":[4,4]}}   "#;
     let folder = folder(&[("model.safetensors", file(header, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]))]);
     let checkpoint = Checkpoint::open(folder.path()).expect("opens");
@@ -23,7 +23,7 @@ fn a_tensor_is_what_was_written() {
 }
 
 #[test]
-fn a_header_that_lies_is_refused() {
+fn inconsistent_safetensors_header_is_rejected() {
     let tensor = |dtype: &str, shape: &str, begin: u64, end: u64| {
         format!(r#""t":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}"#)
     };
@@ -58,7 +58,7 @@ fn tensors_that_overlap_are_refused() {
 }
 
 #[test]
-fn an_index_that_lies_is_refused() {
+fn invalid_safetensors_index_is_rejected() {
     let index = |map: Value| ("model.safetensors.index.json", json!({"weight_map": map}).to_string().into_bytes());
     let many: serde_json::Map<String, Value> = (0..4097).map(|i| (format!("t{i}"), json!(format!("f{i}")))).collect();
     let cases = [
@@ -85,7 +85,7 @@ fn an_index_that_lies_is_refused() {
 proptest! {
     /// Arbitrary bytes give a result or an error, and every tensor is within the file.
     #[test]
-    fn any_bytes_are_read_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0..200_usize, change in any::<u8>()) {
+    fn arbitrary_bytes_are_read_or_rejected(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0..200_usize, change in any::<u8>()) {
         let _ = Header::read(&bytes);
         let header = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"F16","shape":[2],"data_offsets":[4,8]}}"#;
         bytes.truncate(8);

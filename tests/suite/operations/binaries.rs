@@ -44,7 +44,7 @@ fn task(max_new_tokens: u32) -> RunTaskRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
+async fn sigterm_finishes_running_requests_and_exits_with_0() {
     let model = default_model();
     let mut generation = start("gen-svc", &["--model", path(&model)]);
     let endpoint = format!("http://{}", generation.address);
@@ -68,7 +68,7 @@ async fn sigterm_lets_what_runs_finish_and_then_exits_with_0() {
 }
 
 #[test]
-fn sigterm_while_the_model_is_loaded_exits_with_0() {
+fn sigterm_while_the_model_loads_exits_with_0() {
     for pause in [0, 100, 300] {
         let mut command = Command::new(binary("gen-svc"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--model"]);
@@ -85,7 +85,7 @@ fn sigterm_while_the_model_is_loaded_exits_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_interrupt_ends_what_still_drains() {
+async fn second_interrupt_kills_a_draining_service() {
     let model = default_model();
     let generation = start("gen-svc", &["--model", path(&model)]);
     let render = start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
@@ -107,7 +107,7 @@ async fn a_second_interrupt_ends_what_still_drains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
+async fn task_fails_as_unavailable_if_its_generation_service_is_killed() {
     let model = default_model();
     let generation = start("gen-svc", &["--model", path(&model)]);
     let render = start("render-svc", &["--models", path(&model), "--generate", &generation.address]);
@@ -130,7 +130,7 @@ async fn a_generation_service_that_dies_in_mid_answer_is_unavailable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_finds_new_models_while_requests_go_on() {
+async fn sighup_loads_new_models_while_requests_are_served() {
     let folder = TempDir::new().expect("a temporary folder");
     let write = |name: &str| {
         let path = folder.path().join(name);
@@ -178,7 +178,7 @@ fn help_names_every_command_and_setting() {
 }
 
 #[test]
-fn a_service_that_cannot_start_says_why() {
+fn failed_service_start_names_its_cause() {
     let fails = |name: &str, arguments: &[&str]| {
         let output = Command::new(binary(name)).arg("serve").args(arguments).output().expect("it runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -61,7 +61,7 @@ async fn cached_tokens(generate: &mut GenerateServiceClient<Channel>) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_tells_what_it_is_and_what_it_does() {
+async fn get_server_and_get_load_report_the_engine_state() {
     let (service, mut control, mut generate) = serve().await;
     let server = control.get_server(pb::GetServerRequest {}).await.expect("an answer").into_inner();
     assert_eq!(server.state(), pb::ServerState::Serving);
@@ -95,7 +95,7 @@ async fn a_flushed_prefix_is_computed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_server_finishes_what_runs_and_ends() {
+async fn drained_server_finishes_running_requests_and_exits() {
     let (service, mut control, mut generate) = serve().await;
     let mut answer = generate.generate(request(40)).await.expect("accepted").into_inner();
     answer.message().await.expect("no error").expect("accepted");
@@ -132,7 +132,7 @@ impl Model for Broken {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_engine_broke_says_so_and_still_ends() {
+async fn server_reports_a_failed_engine_and_still_drains() {
     let load = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
     let (service, mut control, mut generate) =
@@ -190,7 +190,7 @@ async fn load(server: &Server) -> Result<Engine, Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing() {
+async fn drain_during_model_load_ends_the_server_without_serving() {
     let server = Server::default();
     let (running, mut control) = loading(server.clone()).await;
     control.drain(pb::DrainRequest {}).await.expect("an answer");
@@ -206,7 +206,7 @@ async fn a_server_that_is_told_to_drain_while_it_loads_ends_and_serves_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again() {
+async fn calls_during_model_load_are_rejected_as_loading() {
     let server = Server::default();
     let (running, mut control) = loading(server.clone()).await;
     let mut generate = GenerateServiceClient::new(running.channel().await);
@@ -233,7 +233,7 @@ async fn until_the_model_is_loaded_calls_are_refused_and_told_when_to_come_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn control_is_not_where_generation_is() {
+async fn control_and_generate_services_have_separate_listeners() {
     let (service, _, _) = serve().await;
     let mut control = ControlServiceClient::new(service.running.channel().await);
     let status = control.drain(pb::DrainRequest {}).await.expect_err("is served elsewhere");

@@ -34,7 +34,7 @@ struct Scale {
 }
 
 /// The output of each request when it runs alone, before the stress run.
-type Solo = Arc<Vec<Vec<u32>>>;
+type ReferenceOutputs = Arc<Vec<Vec<u32>>>;
 
 /// Returns the request `kind`: a prompt of 5 to 600 tokens. Some prompts share a prefix. Greedy and
 /// seeded sampling alternate.
@@ -147,7 +147,7 @@ async fn connect(address: &str) -> Client {
     GenerateServiceClient::connect(address.to_owned()).await.expect("it answers")
 }
 
-async fn act(seed: u64, address: String, solo: Solo, tokens: u32, until: Instant) -> Tally {
+async fn act(seed: u64, address: String, solo: ReferenceOutputs, tokens: u32, until: Instant) -> Tally {
     let mut random = Random(seed);
     let mut client = connect(&address).await;
     let (mut tally, mut received) = (Tally::default(), 0);
@@ -197,7 +197,7 @@ async fn stress(scale: Scale) -> Tally {
     for kind in 0..kinds {
         solo.push(ask(&mut client, request(kind, tokens), Manner::Stays).await.ids);
     }
-    let solo: Solo = Arc::new(solo);
+    let solo: ReferenceOutputs = Arc::new(solo);
     let (before, start) = (service.engine.gauges(), Instant::now());
     let mut acting = JoinSet::new();
     for seed in 0..clients {
@@ -249,14 +249,14 @@ async fn settle(engine: &Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_come_and_go_leave_nothing_and_get_what_is_theirs() {
+async fn disconnecting_clients_get_their_tokens_and_leak_no_blocks() {
     let tally = stress(Scale { clients: 40, how_long: Duration::from_secs(5), kinds: 6, tokens: 24, threads: 1 }).await;
     assert!(tally.ends.contains_key("FINISH_REASON_LENGTH") && tally.ends.contains_key("left"), "{:?}", tally.ends);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes as long as TANDEM_STRESS_SECONDS says"]
-async fn two_hundred_clients_that_come_and_go() {
+async fn two_hundred_clients_connect_and_disconnect() {
     let seconds = std::env::var("TANDEM_STRESS_SECONDS").ok().and_then(|text| text.parse().ok());
     let how_long = Duration::from_secs(seconds.expect("TANDEM_STRESS_SECONDS says how long"));
     let scale = Scale { clients: 200, how_long, kinds: 24, tokens: 64, threads: 0 };

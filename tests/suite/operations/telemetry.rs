@@ -47,7 +47,7 @@ const CALLER: &str = "00f067aa0ba902b7";
 /// Text that only callers send.
 const SECRET: &str = "xyzzy";
 /// Longer than telemetry takes to arrive.
-const A_WHILE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A collector that stores every export.
 #[derive(Debug, Clone, Default)]
@@ -220,7 +220,7 @@ async fn run(address: &str, task: RunTaskRequest) -> Result<(), Status> {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < A_WHILE, "{what}");
+        assert!(start.elapsed() < WAIT_LIMIT, "{what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -244,7 +244,7 @@ const TREE: [[&str; 4]; 11] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_trace_leads_from_the_caller_through_both_services_and_back() {
+async fn one_trace_covers_the_caller_and_both_services() {
     let (collector, address) = Collector::start().await;
     let logs = TempDir::new().expect("a folder");
     let [generation, rendering] = services(&[], Some(address), logs.path());
@@ -294,7 +294,7 @@ const SPIN: &str = "{% if messages[0].content == 'spin' %}{% for i in range(6000
     {{ messages[0].content }}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_takes_longer_waits_for_a_core() {
+async fn only_long_renders_record_a_wait_span() {
     let (collector, address) = Collector::start().await;
     let model = ModelFolder::new("tiny").with_template(SPIN);
     let (path, endpoint) = (model.path().display().to_string(), format!("http://{address}"));
@@ -360,7 +360,7 @@ async fn fail(address: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_has_the_traces_and_nothing_that_callers_say() {
+async fn telemetry_contains_trace_ids_and_no_caller_text() {
     let (collector, address) = Collector::start().await;
     let logs = TempDir::new().expect("a folder");
     let [mut generation, mut rendering] = services(&[], Some(address), logs.path());
@@ -461,7 +461,7 @@ fn value(metrics: &str, start: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened() {
+async fn metrics_require_a_token_and_count_the_request() {
     let folder = TempDir::new().expect("a folder");
     let tokens = folder.path().join("tokens");
     fs::write(&tokens, "let-me-in name=tester\n").expect("a file");
@@ -492,7 +492,7 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
         if value(&text, "tandem_engine_generated_tokens_total") == 8.0 {
             break text;
         }
-        assert!(start.elapsed() < A_WHILE, "{text}");
+        assert!(start.elapsed() < WAIT_LIMIT, "{text}");
     };
     assert_eq!(value(&text, "gen_ai_server_time_to_first_token_seconds_count"), 1.0);
     assert_eq!(value(&text, "tandem_engine_kv_block_size"), 16.0);
@@ -505,7 +505,7 @@ async fn metrics_are_scraped_by_those_who_have_a_token_and_count_what_happened()
     let log = fs::read_to_string(folder.path().join("gen-svc")).expect("a log");
     assert!(log.lines().any(|line| line.contains(r#""caller":"tester""#) && line.contains(GENERATE)), "{log}");
     // An unauthenticated connection that stays silent is closed.
-    let ended = tokio::time::timeout(A_WHILE, silent.read(&mut [0])).await.expect("the connection ends");
+    let ended = tokio::time::timeout(WAIT_LIMIT, silent.read(&mut [0])).await.expect("the connection ends");
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }
 

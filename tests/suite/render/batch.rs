@@ -8,7 +8,7 @@ use tandem_tests::failure::is_failed;
 use tonic::Code;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_has_its_result_in_order() {
+async fn batch_results_keep_request_order() {
     let (_service, mut client) =
         serve("{{ messages[0].content }}{{ raise_exception('7') if messages[0].content == '7' }}").await;
     let requests = (0..100).map(|i| request(conversation(vec![text("user", &i.to_string())]))).collect();
@@ -32,7 +32,7 @@ async fn every_request_has_its_result_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_wrong_fails_alone_and_names_its_field() {
+async fn invalid_request_fails_alone_and_names_its_field() {
     let (_service, mut client) = serve("{{ messages[0].content }}").await;
     let good = request(conversation(vec![text("user", "a")]));
     let unknown = pb::RenderRequest { model: "x".to_owned(), ..good.clone() };

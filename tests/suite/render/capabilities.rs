@@ -12,7 +12,7 @@ const TOOLS: &str = "SUPPORTS_TOOL_CALLS";
 const REASONING: &str = "SUPPORTS_REASONING";
 
 #[test]
-fn a_templates_text_tells() {
+fn capabilities_are_inferred_from_the_template_text() {
     let cases: &[(&str, &[&str])] = &[
         ("{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}", &[SYSTEM]),
         ("{{ raise_exception('System role not supported') }}", &[]),
@@ -48,7 +48,7 @@ fn a_templates_text_tells() {
 }
 
 #[test]
-fn a_name_tells_what_the_template_does_not() {
+fn capabilities_are_inferred_from_the_model_name() {
     let cases: &[(&str, &[&str])] = &[
         ("Hermes-2-Pro-7B", &[TOOLS]),
         ("functionary-small", &[TOOLS]),
@@ -68,7 +68,7 @@ fn a_name_tells_what_the_template_does_not() {
 }
 
 #[test]
-fn an_architecture_adds_what_it_implies() {
+fn capabilities_are_inferred_from_the_architecture() {
     assert_eq!(infer(None, "model", Some("mistral")).names(), [STRICT]);
     assert_eq!(infer(None, "model", Some("mistral3")).names(), [SYSTEM, STRICT]);
     assert_eq!(infer(Some("<tool_call>"), "model", Some("mistral")).names(), [SYSTEM, STRICT, TOOLS]);
@@ -126,13 +126,13 @@ fn consecutive_system_messages_always_merge() {
 }
 
 #[test]
-fn nothing_else_is_rewritten_where_nothing_is_known() {
+fn unknown_capabilities_rewrite_only_system_messages() {
     stays(UNKNOWN, json!([text("user", "A"), text("user", "A"), text("assistant", "B"), text("assistant", "B")]));
     stays(SYSTEM_ONLY, json!([text("system", "S"), text("user", "A"), text("user", "B")]));
 }
 
 #[test]
-fn without_a_system_role_the_user_says_it() {
+fn unsupported_system_message_becomes_a_user_message() {
     check(
         NO_SYSTEM,
         json!([text("system", "Be kind"), text("user", "Hi")]),
@@ -156,7 +156,7 @@ fn without_a_system_role_the_user_says_it() {
 }
 
 #[test]
-fn strict_turns_merge_what_one_role_says() {
+fn strict_turns_merge_consecutive_messages_of_one_role() {
     check(
         STRICT_ONLY,
         json!([
@@ -187,7 +187,7 @@ fn tool_messages_never_merge() {
 }
 
 #[test]
-fn calls_go_on() {
+fn merged_assistant_messages_keep_their_tool_calls() {
     let said = |text: Value, calls: Value| json!({"role": "assistant", "content": text, "tool_calls": calls});
     check(
         STRICT_SYSTEM,
@@ -210,7 +210,7 @@ fn calls_go_on() {
 }
 
 #[test]
-fn text_with_blocks_becomes_blocks() {
+fn merging_text_with_blocks_gives_blocks() {
     let image = json!({"type": "image", "base64": "aGk="});
     let block = |text: &str| json!({"type": "text", "text": text});
     let blocks = |blocks: Value| json!({"role": "user", "content": blocks});
@@ -223,7 +223,7 @@ fn text_with_blocks_becomes_blocks() {
 }
 
 #[test]
-fn no_key_is_lost() {
+fn merged_messages_keep_all_keys() {
     check(
         STRICT_SYSTEM,
         json!([
@@ -248,7 +248,7 @@ fn no_key_is_lost() {
 }
 
 #[test]
-fn odd_messages_are_left_alone() {
+fn malformed_messages_are_not_rewritten() {
     stays(STRICT_SYSTEM, json!([{"role": "user", "content": 5}, text("user", "A")]));
     stays(
         STRICT_SYSTEM,
@@ -257,7 +257,7 @@ fn odd_messages_are_left_alone() {
 }
 
 #[test]
-fn a_rewrite_tells_which_messages() {
+fn rewrite_names_its_messages() {
     let messages = vec![text("user", "A"), text("system", "B"), text("system", "C")];
     let Normalized { rewrites, .. } = normalize(Conversation { messages, ..Conversation::default() }, NO_SYSTEM);
     assert_eq!(rewrites[0].path(), "messages[1]");

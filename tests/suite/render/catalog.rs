@@ -58,7 +58,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_reload_finds_new_models_drops_removed_ones_and_reads_changed_ones_again() {
+fn reload_adds_new_removes_missing_and_rereads_changed_models() {
     let folder = folder();
     ["a", "b", "c"].iter().for_each(|name| write(folder.path(), name, "1"));
     let catalog = open(sources(&folder));
@@ -77,7 +77,7 @@ fn a_reload_finds_new_models_drops_removed_ones_and_reads_changed_ones_again() {
 }
 
 #[test]
-fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_reload() {
+fn reload_keeps_a_newly_broken_model_and_loads_a_fixed_one() {
     let folder = folder();
     write(folder.path(), "a", "1");
     write(folder.path(), "b", "{% broken %}");
@@ -94,7 +94,7 @@ fn a_model_that_breaks_stays_as_it_was_and_a_broken_one_is_mended_by_a_reload() 
 }
 
 #[test]
-fn the_last_model_may_go_and_come_again() {
+fn last_model_can_be_removed_and_another_loaded() {
     let folder = folder();
     write(folder.path(), "a", "1");
     let catalog = open(sources(&folder));
@@ -105,13 +105,13 @@ fn the_last_model_may_go_and_come_again() {
 }
 
 #[test]
-fn there_is_nothing_to_serve_in_an_empty_folder() {
+fn empty_model_folder_is_rejected() {
     let folder = folder();
     refused("catalog/empty", &folder, sources(&folder));
 }
 
 #[test]
-fn a_tokenizer_that_cannot_be_used_hinders_ids_and_nothing_else() {
+fn model_with_an_invalid_tokenizer_loads_without_token_ids() {
     let folder = folder();
     write(folder.path(), "a", "1");
     fs::write(folder.path().join("a/tokenizer.json"), "nonsense").expect("a file");
@@ -123,7 +123,7 @@ fn a_tokenizer_that_cannot_be_used_hinders_ids_and_nothing_else() {
 }
 
 #[test]
-fn a_family_does_not_mind_a_template_that_it_never_reads() {
+fn family_model_loads_despite_an_invalid_template() {
     let folder = folder();
     write(folder.path(), "a", "{% broken %}");
     fs::write(folder.path().join("a/config.json"), r#"{"model_type": "deepseek_v32"}"#).expect("a file");
@@ -131,7 +131,7 @@ fn a_family_does_not_mind_a_template_that_it_never_reads() {
 }
 
 #[test]
-fn files_that_never_end_are_refused() {
+fn model_file_that_is_not_a_regular_file_is_rejected() {
     let folder = folder();
     write(folder.path(), "a", "1");
     std::os::unix::fs::symlink("/dev/zero", folder.path().join("a/generation_config.json")).expect("a link");
@@ -139,7 +139,7 @@ fn files_that_never_end_are_refused() {
 }
 
 #[test]
-fn a_reload_that_cannot_be_done_changes_nothing() {
+fn failed_reload_changes_nothing() {
     let folder = folder();
     write(folder.path(), "a", "1");
     let catalog = open(configured(&folder, "[[models]]\npath = 'a'"));
@@ -149,7 +149,7 @@ fn a_reload_that_cannot_be_done_changes_nothing() {
 }
 
 #[test]
-fn nothing_is_served_when_not_a_single_model_loads() {
+fn catalog_without_a_loadable_model_is_rejected() {
     let folder = folder();
     write(folder.path(), "a", "x\n{% broken %}");
     refused("catalog/template", &folder, sources(&folder));
@@ -172,7 +172,7 @@ fn the_configuration_names_models_and_pins_adapters() {
 }
 
 #[test]
-fn the_configuration_also_speaks_of_models_that_a_folder_holds() {
+fn configuration_can_rename_a_model_of_the_models_folder() {
     let folder = folder();
     ["a", "b"].iter().for_each(|name| write(folder.path(), name, "1"));
     let mut sources = configured(&folder, "[[models]]\npath = './a'\nid = 'first'");
@@ -181,7 +181,7 @@ fn the_configuration_also_speaks_of_models_that_a_folder_holds() {
 }
 
 #[test]
-fn what_is_wrong_in_the_configuration_is_named() {
+fn configuration_error_names_the_invalid_entry() {
     let folder = folder();
     ["a", "b"].iter().for_each(|name| write(folder.path(), name, "1"));
     let both = |a: &str, b: &str| format!("[[models]]\npath = 'a'\n{a}\n[[models]]\npath = 'b'\n{b}");
@@ -225,7 +225,7 @@ async fn the_configuration_overrides_capabilities() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_are_not_told_where_a_server_keeps_its_files() {
+async fn responses_do_not_expose_server_paths() {
     let folder = folder();
     ["no-tokenizer", "bad-tokenizer"].iter().for_each(|name| write(folder.path(), name, "x"));
     write(folder.path(), "bad-template", "{% broken %}");
@@ -260,7 +260,7 @@ async fn callers_are_not_told_where_a_server_keeps_its_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_does_not_load_is_listed_with_its_problem_and_does_not_hinder_others() {
+async fn failed_model_is_listed_with_its_problem_and_others_render() {
     let folder = folder();
     write(folder.path(), "good", "{{ messages[0].content }}");
     write(folder.path(), "bad", "x\n{% broken %}");
@@ -281,7 +281,7 @@ async fn a_model_that_does_not_load_is_listed_with_its_problem_and_does_not_hind
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn named_templates_are_chosen_as_transformers_chooses() {
+async fn named_template_choice_matches_transformers() {
     let folder = folder();
     write(folder.path(), "a", "");
     let templates = serde_json::json!({"chat_template": [

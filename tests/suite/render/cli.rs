@@ -30,7 +30,7 @@ fn one_request_prints_its_prompt_byte_for_byte() {
 }
 
 #[test]
-fn capabilities_of_the_command_line_hold_where_a_request_names_none() {
+fn command_line_capabilities_apply_unless_the_request_sets_them() {
     let models =
         ModelFolder::new("tiny").with_template("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}");
     let messages = json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]);
@@ -49,7 +49,7 @@ fn capabilities_of_the_command_line_hold_where_a_request_names_none() {
 }
 
 #[test]
-fn every_line_gets_its_answer_in_order() {
+fn jsonl_answers_keep_line_order() {
     let models = ModelFolder::new("tiny").with_template("{% for m in messages %}{{ m.role }}{% endfor %}");
     let path = models.path();
     let good = json!({"model": path, "messages": [{"role": "a"}, {"role": "b"}]});
@@ -76,7 +76,7 @@ fn every_line_gets_its_answer_in_order() {
 }
 
 #[test]
-fn a_field_of_the_wrong_shape_is_named() {
+fn field_with_an_invalid_value_is_named_in_the_error() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].role }}");
     let wrong = [
         ("messages", json!("hi"), "messages"),
@@ -109,21 +109,21 @@ fn a_field_of_the_wrong_shape_is_named() {
 }
 
 #[test]
-fn a_byte_order_mark_before_a_request_means_nothing() {
+fn byte_order_mark_before_a_request_is_ignored() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].role }}");
     let request = json!({"model": model.path(), "messages": [{"role": "u"}]});
     assert_eq!(lines(&format!("\u{FEFF}{request}"))[0]["prompt"], "u");
 }
 
 #[test]
-fn token_ids_come_when_asked_for() {
+fn token_ids_are_returned_on_request() {
     let golden = &goldens()[0];
     let request = json!({"model": default_model(), "messages": golden.messages, "return": ["token_ids"]});
     assert_eq!(lines(&request.to_string())[0]["token_ids"], json!(golden.prompt_ids));
 }
 
 #[test]
-fn offsets_tell_where_each_token_lies() {
+fn offsets_give_the_byte_range_of_each_token() {
     let request =
         json!({"model": default_model(), "messages": [{"role": "user", "content": "naïve 👩‍👩‍👧"}], "return": "offsets"});
     let answer = lines(&request.to_string()).remove(0);
@@ -138,7 +138,7 @@ fn offsets_tell_where_each_token_lies() {
 }
 
 #[test]
-fn without_normalization_blocks_reach_the_template() {
+fn blocks_reach_the_template_without_normalization() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content | tojson }}");
     let message = json!({"role": "u", "content": [{"type": "text", "text": "a"}]});
     let request = |policy| json!({"model": model.path(), "messages": [message], "normalization": policy}).to_string();
@@ -148,7 +148,7 @@ fn without_normalization_blocks_reach_the_template() {
 }
 
 #[test]
-fn a_failure_names_what_to_do_and_exits_with_1() {
+fn failed_render_names_the_model_and_exits_with_an_error() {
     let (success, output, errors) = render(&[], r#"{"model": "nowhere", "messages": [{"role": "u"}]}"#);
     assert!(!success && output.is_empty());
     error_texts::check("cli/model-not-found", errors);

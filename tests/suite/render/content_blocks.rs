@@ -24,7 +24,7 @@ async fn shown(kind: Kind) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sound_and_moving_images_have_the_shapes_of_hugging_face() {
+async fn audio_and_video_blocks_have_hugging_face_shapes() {
     use chat::{audio_block, video_block};
     let audio = |source| Kind::Audio(chat::AudioBlock { source: Some(source) });
     let video = |source| Kind::Video(chat::VideoBlock { source: Some(source) });
@@ -40,7 +40,7 @@ async fn sound_and_moving_images_have_the_shapes_of_hugging_face() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_and_results_among_blocks_keep_their_order() {
+async fn tool_use_and_tool_result_blocks_keep_key_order() {
     let call = chat::ToolUseBlock {
         id: Some("c".to_owned()),
         name: "f".to_owned(),
@@ -61,7 +61,7 @@ async fn calls_and_results_among_blocks_keep_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_in_a_block_is_named_by_path() {
+async fn invalid_block_is_named_by_path() {
     let (_service, mut client) = serve(SHOW).await;
     let mut check = async |case: &str, kind: Kind, field: &str| {
         let result = client.render(request(conversation(vec![blocks("user", vec![kind])]))).await;
@@ -81,7 +81,7 @@ async fn what_is_wrong_in_a_block_is_named_by_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_block_that_the_template_never_mentions_is_refused_by_name() {
+async fn block_type_the_template_never_mentions_is_rejected() {
     let audio = || {
         let source = Some(chat::audio_block::Source::Base64("QUJD".to_owned()));
         conversation(vec![blocks("user", vec![text_block("a"), Kind::Audio(chat::AudioBlock { source })])])
@@ -133,7 +133,7 @@ fn called_by_blocks() -> chat::Conversation {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_typed_conversation_renders_in_every_family_whatever_its_encoder_takes() {
+async fn tool_call_forms_render_alike_in_every_family() {
     let families = [
         ("deepseek_v32", r#"<｜DSML｜parameter name="a" string="false">1.0</｜DSML｜parameter>"#),
         ("deepseek_v4", r#"<｜DSML｜parameter name="a" string="false">1.0</｜DSML｜parameter>"#),

@@ -16,7 +16,7 @@ const SHOW: &str = "{{ bos_token }}{{ tools | tojson }}{% for m in messages %}[{
                     {% if flag is defined %}{{ flag }}{% endif %}{% if add_generation_prompt %}>{% endif %}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_prompt_is_the_one_that_transformers_makes() {
+async fn prompt_and_token_ids_match_transformers() {
     let service = render_service(&[default_model()], None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
     for golden in goldens() {
@@ -35,7 +35,7 @@ fn str(value: &serde_json::Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_sees_every_field_in_its_usual_shape() {
+async fn template_receives_every_field_in_hugging_face_shape() {
     let (_service, mut client) = serve(SHOW).await;
     let call = chat::ToolCall {
         id: Some("c1".to_owned()),
@@ -103,7 +103,7 @@ async fn the_final_message_can_be_continued() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn templates_see_the_time_that_the_request_gives() {
+async fn template_time_is_the_request_render_time() {
     let (_service, mut client) = serve("{{ strftime_now('%d %b %Y %H:%M:%S') }}").await;
     let options = pb::RenderOptions { render_time: Some("2025-07-04T09:05:03".to_owned()), ..Default::default() };
     let request = pb::RenderRequest { options: Some(options), ..request(conversation(vec![text("user", "")])) };
@@ -111,7 +111,7 @@ async fn templates_see_the_time_that_the_request_gives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_make_the_answer_hf_messages() {
+async fn conversation_with_images_returns_hf_messages() {
     let (_service, mut client) = serve(SHOW).await;
     let data = chat::MediaData { data: vec![0xff, 0xd8, 0xff], mime_type: "image/jpeg".to_owned() };
     let message = blocks(
@@ -134,7 +134,7 @@ async fn images_make_the_answer_hf_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pinned_adapter_renders_even_images_and_plain_warns_of_what_it_ignores() {
+async fn pinned_plain_adapter_renders_images_and_warns_of_ignored_input() {
     let (_service, mut client) = serve(SHOW).await;
     let image = image_block(chat::image_block::Source::Base64("QUJD".to_owned()));
     let messages = vec![text("system", "s"), blocks("user", vec![text_block("a "), image])];
@@ -158,7 +158,7 @@ async fn a_pinned_adapter_renders_even_images_and_plain_warns_of_what_it_ignores
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_without_a_template_is_plain_and_the_resolution_says_why() {
+async fn model_without_template_uses_plain_and_the_reason_is_reported() {
     let model = ModelFolder::new("bare");
     let service = render_service(&[model.path()], None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
@@ -173,7 +173,7 @@ async fn a_model_without_a_template_is_plain_and_the_resolution_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_named_by_path() {
+async fn invalid_message_field_is_named_by_path() {
     let (_service, mut client) = serve(SHOW).await;
     let mut check = async |case: &str, message: chat::Message, field: &str| {
         let result = client.render(request(conversation(vec![text("user", "a"), message]))).await;
@@ -193,7 +193,7 @@ async fn what_is_wrong_is_named_by_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_block_is_refused_by_name_among_images() {
+async fn unknown_block_beside_an_image_is_rejected_by_name() {
     let (_service, mut client) = serve(SHOW).await;
     let image = image_block(chat::image_block::Source::Base64("QUJD".to_owned()));
     let other = chat::block::Kind::OtherJson(r#"{"type": "hologram"}"#.to_owned());
@@ -202,7 +202,7 @@ async fn an_unknown_block_is_refused_by_name_among_images() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_template_that_refuses_is_heard() {
+async fn template_exception_message_reaches_the_caller() {
     let (_service, mut client) = serve("a\n{{ raise_exception('no ' ~ messages[0].role ~ ' here') }}").await;
     let result = client.render(request(conversation(vec![text("user", "a")]))).await;
     let status = result.as_ref().expect_err("the template raises an error");
@@ -211,7 +211,7 @@ async fn a_template_that_refuses_is_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_cannot_be_served_say_why() {
+async fn rejected_requests_name_their_reason() {
     let (_service, mut client) = serve(SHOW).await;
     let hello = || request(conversation(vec![text("user", "a")]));
     let unknown = client.render(pb::RenderRequest { model: "x".to_owned(), ..hello() }).await;
@@ -242,7 +242,7 @@ async fn requests_that_cannot_be_served_say_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn models_are_listed_with_what_is_known_of_them() {
+async fn list_models_reports_metadata_and_special_tokens() {
     let bare = ModelFolder::new("bare");
     let service = render_service(&[default_model(), bare.path()], None).await;
     let mut client = RegistryServiceClient::new(service.channel().await);
@@ -260,7 +260,7 @@ async fn models_are_listed_with_what_is_known_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn text_survives_tokenize_and_detokenize() {
+async fn detokenize_restores_the_tokenized_text() {
     let service = render_service(&[default_model()], None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
     let text = "<|im_start|>naïve 日本語 👩‍👩‍👧 12 345\n\t";

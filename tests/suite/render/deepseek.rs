@@ -123,7 +123,7 @@ fn parameters(architecture: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn arguments_are_read_and_written_as_python_does() {
+fn tool_arguments_are_read_and_written_like_python() {
     let cases = [
         (r"{}", ""),
         (r#"{"a":"x \"y\"","b":"\u00e9\ud83d\ude00\/"}"#, r#"a='x "y"' b='é😀/'"#),
@@ -146,7 +146,7 @@ fn arguments_are_read_and_written_as_python_does() {
 }
 
 #[test]
-fn arguments_that_are_not_json_are_refused_by_v32_and_whole_for_v4() {
+fn non_json_arguments_are_rejected_by_v32_and_verbatim_in_v4() {
     let long = format!(r#"{{"a": {}}}"#, "9".repeat(4301));
     let cases = [
         "",
@@ -187,7 +187,7 @@ fn arguments_that_are_not_json_are_refused_by_v32_and_whole_for_v4() {
 
 /// The official encoder has the same behaviour.
 #[test]
-fn v4_an_object_of_arguments_is_one_argument() {
+fn v4_object_arguments_become_one_parameter() {
     let object = prompt(V4, &chat(json!([calling(json!({"a": 1.0}))])));
     assert!(object.contains(r#"name="arguments" string="false">{"a": 1.0}<"#), "{object}");
 }
@@ -219,14 +219,14 @@ fn v32_text_blocks_are_joined_in_every_role() {
 }
 
 #[test]
-fn v4_text_blocks_of_a_tool_are_parts() {
+fn v4_text_blocks_of_a_tool_message_stay_separate() {
     let said = prompt(V4, &chat(json!([user("Go."), calls("", "", 1), result("a", blocks("-3", "snow"))])));
     assert!(said.contains("<tool_result>-3\n\nsnow</tool_result>"), "{said}");
 }
 
 /// Renders the same exchange in both forms that clients use.
 #[test]
-fn v32_typed_calls_and_results_make_the_prompt_of_tool_calls() {
+fn v32_typed_calls_and_results_render_like_tool_calls() {
     let typed_call = |id: &str, input: Value| json!({"type": "tool_use", "id": id, "name": "weather", "input": input});
     let typed_result = |id: &str, content: Value| json!({"type": "tool_result", "tool_use_id": id, "content": content});
     let typed = json!([
@@ -260,14 +260,14 @@ fn v32_typed_calls_and_results_make_the_prompt_of_tool_calls() {
 }
 
 #[test]
-fn v32_typed_calls_follow_those_of_the_message() {
+fn v32_typed_calls_follow_the_tool_calls_of_the_message() {
     let mut both = calls("", "", 1);
     both["content"] = json!([{"type": "tool_use", "id": "b", "name": "weather", "input": {"city": "Rome"}}]);
     check(V32, chat(json!([user("Go."), both])), &prompt(V32, &chat(json!([user("Go."), calls("", "", 2)]))));
 }
 
 #[test]
-fn v32_a_users_message_of_results_alone_leaves_no_turn_of_the_user() {
+fn v32_user_message_with_only_results_adds_no_user_turn() {
     let typed = json!([user("Go."), calls("", "", 1),
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "-3"}]}]);
     let untyped = chat(json!([user("Go."), calls("", "", 1), result("a", "-3")]));
@@ -281,7 +281,7 @@ fn said(role: &str, content: &Value) -> Value {
 
 /// Checks the reason and the field of an invalid request. Returns the message.
 #[track_caller]
-fn refuses_as(architecture: &str, request: &Value, reason: Reason, field: &str) -> String {
+fn refuses_with_reason(architecture: &str, request: &Value, reason: Reason, field: &str) -> String {
     match render(&model("tiny", &json!({"model_type": architecture})), request).map(|rendered| rendered.prompt) {
         Err(Error::Invalid(error)) => {
             assert_eq!((error.reason, error.field.as_str()), (reason, field), "{request}");
@@ -292,29 +292,44 @@ fn refuses_as(architecture: &str, request: &Value, reason: Reason, field: &str) 
 }
 
 #[test]
-fn blocks_that_no_text_can_show_are_refused_by_path() {
+fn unsupported_blocks_are_rejected_by_path() {
     let result = |content: Value| json!([{"type": "tool_result", "tool_use_id": "a", "content": content}]);
     for architecture in [V32, V4] {
         for role in ["system", "developer", "user", "assistant", "tool"] {
             for block in ["image", "image_url", "input_image", "audio", "input_audio", "video", "hologram"] {
                 let block = json!({"type": block, "base64": "QUJD"});
                 let content = json!([{"type": "text", "text": "a"}, block]);
-                refuses_as(architecture, &said(role, &content), Reason::UnknownBlock, "messages[2].content[1]");
+                refuses_with_reason(
+                    architecture,
+                    &said(role, &content),
+                    Reason::UnknownBlock,
+                    "messages[2].content[1]",
+                );
             }
         }
     }
     let image = json!([{"type": "image", "base64": "QUJD"}]);
     let nested = "messages[2].content[0].content[0]";
     let messages = [
-        refuses_as(V32, &said("user", &result(image.clone())), Reason::UnknownBlock, nested),
-        refuses_as(V32, &said("tool", &result(json!([{"type": "image"}]))), Reason::UnknownBlock, nested),
-        refuses_as(V32, &said("assistant", &result(json!("x"))), Reason::UnknownBlock, "messages[2].content[0]"),
-        refuses_as(V32, &said("user", &json!([{"type": "image"}])), Reason::UnknownBlock, "messages[2].content[0]"),
+        refuses_with_reason(V32, &said("user", &result(image.clone())), Reason::UnknownBlock, nested),
+        refuses_with_reason(V32, &said("tool", &result(json!([{"type": "image"}]))), Reason::UnknownBlock, nested),
+        refuses_with_reason(
+            V32,
+            &said("assistant", &result(json!("x"))),
+            Reason::UnknownBlock,
+            "messages[2].content[0]",
+        ),
+        refuses_with_reason(
+            V32,
+            &said("user", &json!([{"type": "image"}])),
+            Reason::UnknownBlock,
+            "messages[2].content[0]",
+        ),
     ];
     error_texts::check_rows("deepseek/unknown-block", messages);
     let context = with_args(json!([user("Go.")]), json!({"context": [{"role": "user", "content": image}]}));
     for architecture in [V32, V4] {
-        refuses_as(architecture, &context, Reason::UnknownBlock, "template_args.context[0].content[0]");
+        refuses_with_reason(architecture, &context, Reason::UnknownBlock, "template_args.context[0].content[0]");
     }
 }
 
@@ -323,13 +338,18 @@ fn content_of_a_wrong_type_is_refused_by_path() {
     for architecture in [V32, V4] {
         for role in ["system", "developer", "user", "assistant", "tool"] {
             for content in [json!(5), json!(true), json!({"a": 1})] {
-                refuses_as(architecture, &said(role, &content), Reason::InvalidRequest, "messages[2].content");
+                refuses_with_reason(architecture, &said(role, &content), Reason::InvalidRequest, "messages[2].content");
             }
             let no_text = json!([{"type": "text"}]);
-            refuses_as(architecture, &said(role, &no_text), Reason::InvalidRequest, "messages[2].content[0].text");
+            refuses_with_reason(
+                architecture,
+                &said(role, &no_text),
+                Reason::InvalidRequest,
+                "messages[2].content[0].text",
+            );
         }
         let context = with_args(json!([user("Go.")]), json!({"context": [{"role": "user", "content": 5}]}));
-        refuses_as(architecture, &context, Reason::InvalidRequest, "template_args.context[0].content");
+        refuses_with_reason(architecture, &context, Reason::InvalidRequest, "template_args.context[0].content");
     }
 }
 
@@ -342,7 +362,7 @@ fn v32_typed_calls_and_results_of_a_wrong_shape_are_refused_by_path() {
         ("tool", json!([{"type": "tool_result"}, {"type": "text", "text": "x"}]), "content"),
     ];
     let messages = cases.map(|(role, content, field)| {
-        refuses_as(V32, &said(role, &content), Reason::InvalidRequest, &format!("messages[2].{field}"))
+        refuses_with_reason(V32, &said(role, &content), Reason::InvalidRequest, &format!("messages[2].{field}"))
     });
     error_texts::check_rows("deepseek/typed-call", messages);
     let orphan = chat(json!([user("Go."), {"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]));
@@ -350,9 +370,9 @@ fn v32_typed_calls_and_results_of_a_wrong_shape_are_refused_by_path() {
 }
 
 #[test]
-fn v4_lists_of_blocks_are_only_a_tools() {
+fn v4_block_lists_are_valid_only_in_tool_messages() {
     for role in ["system", "developer", "user", "assistant", "latest_reminder"] {
-        refuses_as(V4, &said(role, &blocks("a", "b")), Reason::InvalidRequest, "messages[2].content");
+        refuses_with_reason(V4, &said(role, &blocks("a", "b")), Reason::InvalidRequest, "messages[2].content");
     }
 }
 
@@ -397,7 +417,7 @@ fn check_images(asked: &Value, field: &str) {
 
 /// The official encoders write a placeholder text for the image.
 #[test]
-fn an_image_without_data_in_a_tools_result_stays_with_the_encoder() {
+fn image_without_data_in_a_tool_result_becomes_placeholder_text() {
     let placeholder = json!([{"type": "text", "text": "a"}, {"type": "image"}]);
     for (architecture, words) in [(V32, "{'type': 'image'}"), (V4, "[Unsupported image]")] {
         let shown = response(architecture, said("tool", &placeholder), None);
@@ -409,7 +429,7 @@ fn an_image_without_data_in_a_tools_result_stays_with_the_encoder() {
 }
 
 #[test]
-fn images_stop_the_encoder_unless_it_writes_a_text_for_them() {
+fn images_stop_the_encoder_unless_it_has_placeholder_text() {
     let (text, image) = (json!({"type": "text", "text": "a"}), json!({"type": "image", "base64": "QUJD"}));
     let bare = json!({"type": "image"});
     let cases = [
@@ -442,7 +462,7 @@ fn images_stop_the_encoder_unless_it_writes_a_text_for_them() {
 }
 
 #[test]
-fn arguments_that_no_prompt_can_hold_are_refused() {
+fn unrenderable_tool_arguments_are_rejected() {
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(2000), "]".repeat(2000));
     for arguments in ["[1]", "5", "null", r#""text""#, r#"{"a":"\ud83d"}"#, r#"{"a":"\ud83d\u0041"}"#, &deep] {
         for architecture in [V32, V4] {
@@ -470,7 +490,7 @@ fn v4_an_unknown_reasoning_effort_is_refused() {
 }
 
 #[test]
-fn tools_add_to_those_that_a_system_message_has() {
+fn request_tools_follow_the_tools_of_the_system_message() {
     let mut own = chat(json!([{"role": "system", "content": "Be brief."}, user("Warm?")]));
     own["messages"][0]["tools"] = json!([{"function": {"name": "mine"}}]);
     let prompt = prompt(V32, &with_tools(own));
@@ -479,7 +499,7 @@ fn tools_add_to_those_that_a_system_message_has() {
 }
 
 #[test]
-fn tools_without_a_system_message_get_one() {
+fn tools_without_a_system_message_add_one() {
     for architecture in [V32, V4] {
         let prompt = prompt(architecture, &with_tools(json!({"messages": [user("Warm?")]})));
         assert!(prompt.starts_with("<｜begin▁of▁sentence｜>\n\n## Tools\n\n"), "{prompt}");
@@ -538,7 +558,7 @@ fn documents_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn what_the_official_encoders_refuse_is_refused_by_field() {
+fn input_that_official_encoders_reject_is_rejected_by_field() {
     let both = [
         (chat(json!([{"role": "critic", "content": "no"}])), "messages[0].role"),
         (chat(json!([{"content": "no"}])), "messages[0].role"),
@@ -583,7 +603,7 @@ fn what_the_official_encoders_refuse_is_refused_by_field() {
 }
 
 #[test]
-fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
+fn family_is_detected_by_model_type_not_by_folder_name() {
     let chosen = |name: &str, config: Value| model(name, &config).adapter.adapter().name;
     assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v32"})), "deepseek-v3.2");
     assert_eq!(chosen("tiny", json!({"model_type": "deepseek_v4"})), "deepseek-v4");
@@ -592,7 +612,7 @@ fn a_family_is_known_by_its_config_and_not_by_a_resembling_name() {
 }
 
 #[test]
-fn a_family_is_known_by_the_control_tokens_of_its_template() {
+fn family_is_detected_by_its_template_control_tokens() {
     let chosen = |template: &str| {
         let model =
             ServedModel::load(&ModelFolder::new("tiny").with_template(template).path()).expect("the model loads");
@@ -604,7 +624,7 @@ fn a_family_is_known_by_the_control_tokens_of_its_template() {
 }
 
 #[test]
-fn a_family_is_known_by_its_repository() {
+fn family_is_detected_by_its_repository_name() {
     let folder = ModelFolder::new("models--Deepseek-AI--deepseek-v3.2/snapshots/1").with_template("{{ messages }}");
     let model = ServedModel::load(&folder.path()).expect("the model loads");
     assert_eq!(model.adapter.adapter().name, "deepseek-v3.2");
@@ -612,7 +632,7 @@ fn a_family_is_known_by_its_repository() {
 
 /// Compares every case of the corpus beside the repository, if the corpus exists.
 #[test]
-fn every_case_of_the_corpus_is_equal() {
+fn corpus_cases_match_the_official_encoders() {
     let Some(corpus) = tandem_tests::corpus() else {
         eprintln!("skipped: there is no corpus beside the repository");
         return;

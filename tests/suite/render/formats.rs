@@ -34,7 +34,7 @@ fn tools() -> Value {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_by_field() {
+fn unrenderable_input_is_rejected_by_field() {
     let cases = [
         (json!({"messages": [{"role": "critic", "content": "no"}]}), "messages[0].role"),
         (json!({"messages": [{"content": "no"}]}), "messages[0].role"),
@@ -64,7 +64,7 @@ fn what_cannot_be_written_is_refused_by_field() {
 }
 
 #[test]
-fn what_is_ignored_is_told() {
+fn ignored_inputs_cause_warnings() {
     let request = json!({
         "messages": [{"role": "user", "content": "Hi"}],
         "tools": tools(), "documents": [{}], "template_args": {"thinking": true},
@@ -75,7 +75,7 @@ fn what_is_ignored_is_told() {
 }
 
 #[test]
-fn a_file_name_tells_the_format() {
+fn model_name_selects_the_format() {
     let cases = [
         ("qwen2.5-coder-7b", "chatml"),
         ("Qwen3-8B-Q4K", "chatml"),
@@ -95,7 +95,7 @@ fn a_file_name_tells_the_format() {
 }
 
 #[test]
-fn a_template_wins_over_the_file_name() {
+fn template_takes_precedence_over_the_model_name() {
     let folder = ModelFolder::new("qwen3").with_template("{{ messages }}");
     let model = ServedModel::load(&folder.path()).expect("the model loads");
     assert_eq!(model.adapter.adapter().name, "tokenizer-template");

@@ -68,7 +68,7 @@ fn check_refused(case: &str, request: &str, reason: &str, field: &str) {
 
 /// Checks the paths and texts of the warnings about results without a call.
 #[track_caller]
-fn check_results_warned_of(request: &str, expected: &[&str]) -> Option<String> {
+fn check_result_warnings(request: &str, expected: &[&str]) -> Option<String> {
     let warnings = rendered(&GEMMA4, request).warnings;
     assert!(warnings.iter().all(|warning| warning.code.name() == "TOOL_RESULT_UNPAIRED"), "{warnings:?}");
     let found: Vec<_> = warnings.iter().map(|warning| warning.path.as_str()).collect();
@@ -85,36 +85,36 @@ fn a_result_of_no_call_is_warned_of() {
             {"role": "user", "content": "x"}
         ]
     }"#;
-    let first = check_results_warned_of(request, &["messages[1]"]);
+    let first = check_result_warnings(request, &["messages[1]"]);
     let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
-    let second = check_results_warned_of(blocks, &["messages[1]"]);
+    let second = check_result_warnings(blocks, &["messages[1]"]);
     let answered = r#"{"messages": [
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}], "tool_responses": [{"response": 1}]},
         {"role": "tool", "content": "too late"}
     ]}"#;
-    let third = check_results_warned_of(answered, &["messages[1]"]);
+    let third = check_result_warnings(answered, &["messages[1]"]);
     error_texts::check_rows("gemma4/result-of-no-call", [first, second, third].into_iter().flatten());
 }
 
 #[test]
-fn a_result_of_another_id_is_shown_with_a_warning() {
+fn result_with_an_unknown_call_id_is_shown_with_a_warning() {
     let calls = r#"{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {}}}]}"#;
     let request = |result: &str| format!(r#"{{"messages": [{calls}, {result}]}}"#);
     let named = request(r#"{"role": "tool", "tool_call_id": "z", "name": "other", "content": "1"}"#);
-    let named = check_results_warned_of(&named, &["messages[1]"]);
+    let named = check_result_warnings(&named, &["messages[1]"]);
     let nameless = request(r#"{"role": "tool", "content": "1"}"#);
-    let nameless = check_results_warned_of(&nameless, &["messages[1]"]);
+    let nameless = check_result_warnings(&nameless, &["messages[1]"]);
     let typed =
         request(r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": "1"}]}"#);
-    let typed = check_results_warned_of(&typed, &["messages[1].content[0]"]);
+    let typed = check_result_warnings(&typed, &["messages[1].content[0]"]);
     error_texts::check_rows("gemma4/result-of-another-id", [named, nameless, typed].into_iter().flatten());
-    check_results_warned_of(&request(r#"{"role": "tool", "tool_call_id": "a", "content": "1"}"#), &[]);
-    check_results_warned_of(&request(r#"{"role": "tool", "name": "f", "content": "1"}"#), &[]);
+    check_result_warnings(&request(r#"{"role": "tool", "tool_call_id": "a", "content": "1"}"#), &[]);
+    check_result_warnings(&request(r#"{"role": "tool", "name": "f", "content": "1"}"#), &[]);
 }
 
 /// Renders the same exchange in both forms that clients use.
 #[test]
-fn typed_calls_make_the_prompt_of_tool_calls() {
+fn typed_calls_render_like_tool_calls() {
     let typed = r#"{
         "messages": [
             {"role": "user", "content": "Weather and time?"},
@@ -165,7 +165,7 @@ fn check_offsets(request: &str, expected: &[&str]) {
 }
 
 #[test]
-fn attachments_say_where_their_markers_are() {
+fn attachments_have_their_marker_offsets() {
     let request = |continues: bool| {
         format!(
             r#"{{
@@ -197,7 +197,7 @@ fn attachments_say_where_their_markers_are() {
 }
 
 #[test]
-fn attachments_say_what_type_they_are() {
+fn attachments_have_their_mime_type_and_source() {
     let cases = [
         (r#"{"type": "image", "base64": "QUJD", "mime_type": "image/webp"}"#, Some("image/webp"), "base64", "QUJD"),
         (
@@ -232,7 +232,7 @@ fn attachments_say_what_type_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_says_where_markers_are_and_which_results_answer_no_call() {
+async fn response_has_marker_offsets_and_unpaired_result_warnings() {
     let folder = ModelFolder::new("tiny").with_template("<|turn> <turn|>");
     let service = render_service(&[folder.path()], None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
@@ -262,7 +262,7 @@ fn with_block(block: &str) -> String {
 }
 
 #[test]
-fn a_bad_block_is_named_with_its_place() {
+fn invalid_block_is_rejected_with_its_path() {
     let cases = [
         (r#"{"type": "image", "attachment_id": "dog"}"#, "DANGLING_ATTACHMENT", ".attachment_id"),
         (r#"{"type": "hologram"}"#, "UNKNOWN_BLOCK", ""),
@@ -279,7 +279,7 @@ fn a_bad_block_is_named_with_its_place() {
 }
 
 #[test]
-fn what_the_official_template_refuses_is_refused_by_path() {
+fn input_that_the_official_template_rejects_is_rejected_by_path() {
     let call = |call: &str| format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": [{call}]}}]}}"#);
     for arguments in [r#""no""#, r#""[1]""#, r#""""#, "5", "[1]"] {
         let message = refused(
@@ -329,7 +329,7 @@ fn a_tool_may_be_given_without_its_function_object() {
 }
 
 #[test]
-fn a_long_tool_name_is_refused_since_every_result_repeats_it() {
+fn tool_name_over_256_bytes_is_rejected() {
     let request =
         json!({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f".repeat(257)}]}]});
     let field = "messages[0].content[0].name";
@@ -337,7 +337,7 @@ fn a_long_tool_name_is_refused_since_every_result_repeats_it() {
 }
 
 #[test]
-fn what_the_prompt_has_no_place_for_is_warned_of() {
+fn documents_and_unknown_template_args_cause_warnings() {
     let request = r#"{
         "messages": [{"role": "user", "content": "Hi"}],
         "documents": [{"text": "x"}],
@@ -355,7 +355,7 @@ fn what_the_prompt_has_no_place_for_is_warned_of() {
 const HI: &str = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
 
 #[test]
-fn a_model_is_recognised_by_its_type_or_by_its_templates_tokens() {
+fn model_is_detected_by_model_type_or_template_tokens() {
     let adapter = |files: &[(&str, Value)]| {
         let rendered = try_rendered(&model(files), HI).expect("renders");
         rendered.resolution.adapter.expect("it is rendered as text")
@@ -480,7 +480,7 @@ fn odd_request(numbers: &mut Numbers) -> String {
 }
 
 #[test]
-fn no_json_makes_it_panic() {
+fn random_json_requests_cause_no_panic() {
     let mut numbers = Numbers(1);
     let is_answered = |request: String| try_rendered(&GEMMA4, &request).is_ok();
     let answered = (0..5_000).filter(|_| is_answered(odd_request(&mut numbers))).count();

@@ -37,7 +37,7 @@ fn registry() -> Registry {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_family_is_one_file_and_one_line() {
+async fn registered_family_adapter_is_listed_and_renders() {
     let (shouter, other) = (ModelFolder::new("shouter"), ModelFolder::new("other").with_template("a template"));
     let sources = Sources { models: vec![shouter.path(), other.path()], config: None };
     let catalog = ModelCatalog::open(sources, registry()).expect("the models load");

@@ -21,7 +21,7 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
                       {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 #[test]
-fn a_formats_turn_end_is_an_eos_id_where_it_is_one_token() {
+fn one_token_turn_end_becomes_an_eos_id() {
     let tokens = [("<|im_end|>", true), ("<|eot_id|>", true), ("<|end|>", true)];
     let models = ModelFolder::new("bare").with_tokens(&tokens).models();
     for (format, id) in [("chatml", 256), ("llama3", 257)] {
@@ -33,7 +33,7 @@ fn a_formats_turn_end_is_an_eos_id_where_it_is_one_token() {
 }
 
 #[test]
-fn a_formats_turn_end_is_a_stop_string_where_it_is_text() {
+fn text_turn_end_becomes_a_stop_string() {
     let models = ModelFolder::new("bare").with_tokens(&[]).models();
     let expected: [(&str, &[&str]); 4] = [
         ("chatml", &["<|im_end|>"]),
@@ -49,7 +49,7 @@ fn a_formats_turn_end_is_a_stop_string_where_it_is_text() {
 }
 
 #[test]
-fn a_pinned_format_adds_its_end_to_those_of_the_model() {
+fn pinned_format_adds_its_turn_end_to_the_model_eos_ids() {
     let tokens = [("<|eot_id|>", true), ("</s>", true)];
     let model =
         ModelFolder::new("x").with_tokens(&tokens).with_template("{{ messages }}").with_setting("eos_token", "</s>");
@@ -58,7 +58,7 @@ fn a_pinned_format_adds_its_end_to_those_of_the_model() {
 }
 
 #[test]
-fn what_a_template_ends_a_turn_with_is_an_end_also_as_text() {
+fn template_turn_end_becomes_an_eos_id_or_a_stop_string() {
     let as_text = ModelFolder::new("x").with_tokens(&[]).with_template(CHATML);
     assert_eq!(spec(&as_text.models(), None).stop_strings, ["<|im_end|>"]);
     let as_token = ModelFolder::new("x").with_tokens(&[("<|im_end|>", true)]).with_template(CHATML);
@@ -67,7 +67,7 @@ fn what_a_template_ends_a_turn_with_is_an_end_also_as_text() {
 }
 
 #[test]
-fn a_familys_other_ends_are_ends_where_the_tokenizer_calls_them_special() {
+fn other_family_end_tokens_are_eos_ids_if_special() {
     let eos = |tokens: &[(&str, bool)], eos: &str| {
         let model =
             ModelFolder::new("x").with_tokens(tokens).with_template("{{ messages }}").with_setting("eos_token", eos);
@@ -85,7 +85,7 @@ fn a_familys_other_ends_are_ends_where_the_tokenizer_calls_them_special() {
 }
 
 #[test]
-fn tokens_that_the_model_cannot_generate_are_in_no_spec() {
+fn output_spec_excludes_ids_outside_the_output_layer() {
     let tokens = [("<|im_start|>", true), ("<|im_end|>", true), ("<|endoftext|>", true), ("<tool_call>", true)];
     let model =
         ModelFolder::new("x").with_tokens(&tokens).with_template(CHATML).with_setting("eos_token", "<|im_end|>");
@@ -100,7 +100,7 @@ fn tokens_that_the_model_cannot_generate_are_in_no_spec() {
 }
 
 #[test]
-fn tokens_of_tool_calls_pass_where_a_template_writes_them() {
+fn tool_call_tokens_pass_if_the_template_writes_them() {
     let template = "{% for m in messages %}[INST]{{ m.content }}[/INST]{% if m.tool_calls %}[TOOL_CALLS]{% endif %}</s>{% endfor %}";
     let tokens = [
         ("[INST]", true),
@@ -117,7 +117,7 @@ fn tokens_of_tool_calls_pass_where_a_template_writes_them() {
 }
 
 #[test]
-fn reasoning_markers_are_ids_where_they_are_tokens_and_texts_where_they_are_not() {
+fn reasoning_markers_are_token_ids_or_else_text() {
     let template = "{{ messages }}{% if enable_thinking %}<think>{{ x }}</think>{% endif %}";
     let tokens = ModelFolder::new("x").with_tokens(&[("<think>", false), ("</think>", false)]).with_template(template);
     assert_eq!(spec(&tokens.models(), None).reasoning, Some(Reasoning::Tokens(256, 257)));
@@ -132,7 +132,7 @@ fn reasoning_markers_are_ids_where_they_are_tokens_and_texts_where_they_are_not(
 }
 
 #[test]
-fn a_familys_own_markers_and_turn_ends_are_known_without_a_template() {
+fn family_markers_and_turn_ends_need_no_template() {
     let tokens = [("<｜end▁of▁sentence｜>", true), ("<｜Assistant｜>", true)];
     let model = ModelFolder::new("x").with_tokens(&tokens).with_architecture("deepseek_v32").models();
     let spec = spec(&model, None);
@@ -141,7 +141,7 @@ fn a_familys_own_markers_and_turn_ends_are_known_without_a_template() {
 }
 
 #[test]
-fn markers_as_text_need_turns_that_end_with_a_control_token() {
+fn text_markers_require_a_control_token_turn_end() {
     let template = "{{ messages }}<think></think>";
     let model = ModelFolder::new("x").with_tokens(&[("<|im_end|>", true)]).with_template(template).models();
     let text = Some(Reasoning::Text("<think>", "</think>"));
@@ -171,7 +171,7 @@ fn bracketed(literals: &str) -> BTreeSet<&str> {
 /// marker, the end of a turn or the end of text. The number is above zero only if a template
 /// explains tool calls. Prints the table.
 #[test]
-fn what_passes_is_written_for_tool_calls_alone() {
+fn passed_markers_occur_only_for_tool_calls() {
     let Some(corpus) = corpus() else { return };
     let read = |path: PathBuf| std::fs::read_to_string(path).expect("a file of the corpus");
     let (mut templates, mut passing) = (0, 0);
@@ -210,7 +210,7 @@ fn prompts_without_tools(corpus: &Path, cases: &Value) -> Vec<String> {
 }
 
 #[test]
-fn tokens_of_calls_are_known_by_their_names() {
+fn tool_call_markers_are_recognized_by_spelling() {
     let markers = [
         "<tool_call>",
         "</tool_call>",
@@ -236,7 +236,7 @@ fn tokens_of_calls_are_known_by_their_names() {
 }
 
 #[test]
-fn roles_ends_and_results_are_none() {
+fn role_end_and_result_markers_are_not_tool_call_markers() {
     let others = [
         "<|im_start|>",
         "<|im_end|>",

@@ -38,7 +38,7 @@ fn image() -> Value {
 }
 
 #[test]
-fn paths_are_those_of_the_request_after_messages_were_merged() {
+fn error_paths_refer_to_the_request_after_merging() {
     let unknown = json!([{"type": "text", "text": "a"}, {"type": "hologram"}]);
     let system = [say("system", "A"), say("system", "B")];
     let request = json!({"messages": [system[0], system[1], say("user", unknown.clone())]});
@@ -58,7 +58,7 @@ fn paths_are_those_of_the_request_after_messages_were_merged() {
 }
 
 #[test]
-fn paths_of_warnings_are_those_of_the_request_too() {
+fn warning_paths_refer_to_the_request_after_merging() {
     let template =
         "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments.items() }}{% endfor %}{% endfor %}";
     let calls =
@@ -76,7 +76,7 @@ fn paths_of_warnings_are_those_of_the_request_too() {
 }
 
 #[test]
-fn the_warning_of_merged_messages_is_short_however_many_there_are() {
+fn merge_warning_length_is_bounded() {
     let messages: Vec<_> = (0..10_000).map(|_| say("system", "a")).chain([say("user", "b")]).collect();
     let answer = answer(&ModelFolder::new("tiny").with_template(SHOW).models(), &json!({"messages": messages}));
     let text = answer["warnings"][0]["text"].as_str().expect("a text");
@@ -91,7 +91,7 @@ fn hf(template: &str, request: &Value) -> Value {
 }
 
 #[test]
-fn hf_messages_are_normalized_as_text_is() {
+fn hf_messages_are_normalized_like_text_prompts() {
     let request = json!({"messages": [say("system", "A"), say("system", "B"), say("user", json!([image()]))]});
     let expected = json!([say("system", "A\n\nB"), say("user", json!([image()]))]);
     assert_eq!(hf(SHOW, &request), expected);
@@ -104,7 +104,7 @@ fn hf_messages_are_normalized_as_text_is() {
 }
 
 #[test]
-fn hf_messages_are_checked_as_text_is() {
+fn hf_messages_are_validated_like_text_prompts() {
     let with_image = say("user", json!([image()]));
     let check = |message: Value, reason: &str, field: &str| {
         failure(
@@ -137,7 +137,7 @@ fn keys_of_blocks_reach_hf_messages() {
 }
 
 #[test]
-fn openais_images_are_images() {
+fn openai_image_blocks_become_image_blocks() {
     let check = |block: Value, expected: Value| {
         let messages = hf(SHOW, &json!({"messages": [say("user", json!([block]))]}));
         assert_eq!(messages[0]["content"][0], expected);
@@ -157,7 +157,7 @@ fn openais_images_are_images() {
 }
 
 #[test]
-fn keys_around_data_replace_none_of_a_blocks_own() {
+fn nested_keys_do_not_replace_block_keys() {
     let inner =
         json!({"url": "https://x/y", "type": "text", "base64": "zz", "path": "p", "mime_type": "m", "detail": "low"});
     let blocks = json!([{"type": "image_url", "image_url": inner}]);
@@ -204,7 +204,7 @@ fn a_pinned_adapter_warns_of_images_that_it_does_not_show() {
 }
 
 #[test]
-fn blocks_are_known_by_their_whole_type() {
+fn block_types_match_only_as_a_whole() {
     let template = "{% for b in messages[0].content %}{% if b.type == 'image_pad' %}x{% endif %}{% endfor %}";
     let block =
         |kind: &str| json!({"adapter": "tokenizer-template", "messages": [say("user", json!([{"type": kind}]))]});
@@ -215,7 +215,7 @@ fn blocks_are_known_by_their_whole_type() {
 }
 
 #[test]
-fn plain_token_ids_begin_with_the_tokenizers_own_bos() {
+fn plain_prompt_ids_begin_with_the_tokenizer_bos() {
     let models = ModelFolder::new("tiny").with_tokens_around().models();
     let request = |text: &str| json!({"messages": [say("user", text)], "return": ["token_ids", "offsets"]});
     let rendered = answer(&models, &request("ab"));
@@ -255,7 +255,7 @@ fn an_input_schema_is_read_as_parameters() {
 }
 
 #[test]
-fn parameters_that_a_format_cannot_show_are_warned_of() {
+fn unrenderable_tool_parameters_cause_a_warning() {
     let models = ModelFolder::new("tiny").models();
     let check = |parameters: Value, expected: &[(&str, &str)]| {
         let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
@@ -276,7 +276,7 @@ fn parameters_that_a_format_cannot_show_are_warned_of() {
 }
 
 #[test]
-fn arguments_named_like_parameters_of_apply_chat_template_are_left_out() {
+fn reserved_template_args_are_ignored_with_a_warning() {
     let template = "{{ tokenize is defined }}{{ add_generation_prompt }}{{ messages | length }}{{ flag }}";
     let names = [
         "add_generation_prompt",
@@ -301,7 +301,7 @@ fn arguments_named_like_parameters_of_apply_chat_template_are_left_out() {
 }
 
 #[test]
-fn a_path_names_a_repository() {
+fn model_path_identifies_its_repository() {
     let adapter = |name: &str| {
         let request = json!({"messages": [say("user", "x")]});
         answer(&ModelFolder::new("x").at(name).models(), &request)["adapter"].clone()
@@ -323,7 +323,7 @@ fn a_path_names_a_repository() {
 }
 
 #[test]
-fn a_name_that_says_nothing_is_chatml_where_the_tokenizer_knows_its_turns() {
+fn unknown_model_with_chatml_tokens_uses_chatml_with_a_warning() {
     let tokens = [("<|im_start|>", true), ("<|im_end|>", true)];
     let request = json!({"messages": [say("user", "x")]});
     let guessed = answer(&ModelFolder::new("custom-model").with_tokens(&tokens).models(), &request);
@@ -338,7 +338,7 @@ fn a_name_that_says_nothing_is_chatml_where_the_tokenizer_knows_its_turns() {
 }
 
 #[test]
-fn a_template_that_rejects_a_leading_system_message_gets_it_as_the_users() {
+fn rejected_system_message_is_rewritten_as_a_user_message() {
     let template = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
                     {% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
     let request = json!({"messages": [say("system", "S"), say("user", "U")]});
@@ -387,14 +387,14 @@ fn origin(origins: &Origins, path: &str, expected: &str) {
 }
 
 #[test]
-fn paths_of_a_conversation_that_was_not_rewritten_stay() {
+fn paths_of_an_unchanged_conversation_stay_the_same() {
     for path in ["messages[3].content[1].text", "tools[0].function.name", "template_args.x", "messages", "tools[0"] {
         origin(&Origins::default(), path, path);
     }
 }
 
 #[test]
-fn paths_in_merged_messages_are_those_of_their_parts() {
+fn merged_message_paths_map_to_their_source_messages() {
     let source = |message, blocks_at, calls_at| Source { message, blocks_at, calls_at };
     let origins = Origins {
         messages: vec![vec![source(0, 1, 0), source(1, 3, 0)], vec![source(2, 0, 0), source(4, 1, 2)]],
@@ -410,7 +410,7 @@ fn paths_in_merged_messages_are_those_of_their_parts() {
 }
 
 #[test]
-fn paths_of_tools_are_those_of_the_callers_shape() {
+fn tool_paths_map_to_the_tool_shape_of_the_request() {
     let flat = ToolOrigin { is_flat: true, schema: Some("input_schema"), is_schema_outside: false };
     let renamed = ToolOrigin { is_flat: false, ..flat };
     let outside = ToolOrigin { is_schema_outside: true, schema: Some("inputSchema"), ..renamed };
@@ -424,7 +424,7 @@ fn paths_of_tools_are_those_of_the_callers_shape() {
 }
 
 #[test]
-fn folders_that_lead_to_a_model_are_left_out() {
+fn error_texts_omit_the_folders_above_the_model() {
     let check = |text: &str, model: &str, expected: &str| {
         assert_eq!(without_folder(text, Path::new(model)), expected, "{text} {model}");
     };

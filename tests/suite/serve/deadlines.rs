@@ -31,7 +31,7 @@ fn conversation(text: &str) -> Option<chat::Conversation> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_counts_while_a_render_waits_for_a_core() {
+async fn deadline_applies_while_a_render_waits_for_a_core() {
     let model = ModelFolder::new("tiny").with_template(TEMPLATE);
     let service = render_service(&[model.path()], None).await;
     let client = RenderServiceClient::new(service.channel().await);
@@ -109,7 +109,7 @@ fn task(timeout: Option<Duration>) -> Request<RunTaskRequest> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() {
+async fn task_ends_at_its_deadline_if_generation_sends_nothing() {
     let (_service, mut client) = before(Silent::default()).await;
     let mut answer = client.run_task(task(Some(Duration::from_secs(5)))).await.expect("accepted").into_inner();
     let end = async {
@@ -125,7 +125,7 @@ async fn a_task_ends_at_its_deadline_when_the_generation_service_says_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_of_a_deadline_goes_with_the_call_to_the_generation_service() {
+async fn remaining_deadline_is_sent_to_the_generation_service() {
     let silent = Silent { refuses: true, ..Silent::default() };
     let (_service, mut client) = before(silent.clone()).await;
     let run = async |client: &mut TaskServiceClient<_>, timeout: Option<Duration>| {
@@ -151,7 +151,7 @@ fn timeout(header: &str) -> Option<std::ops::RangeInclusive<f64>> {
 }
 
 #[test]
-fn every_unit_of_a_timeout_has_its_length() {
+fn every_grpc_timeout_unit_is_parsed() {
     let units: [(&str, f64); 12] = [
         ("3H", 10_800.0),
         ("3M", 180.0),
@@ -175,7 +175,7 @@ fn every_unit_of_a_timeout_has_its_length() {
 }
 
 #[test]
-fn a_malformed_timeout_is_no_deadline() {
+fn malformed_timeout_sets_no_deadline() {
     for header in ["", "S", "5", "5s", "5h", "5x", "123456789S", "+5S", "-5S", "1.5S", "5 S", " 5S", "5SS", "0x5S"] {
         assert!(timeout(header).is_none(), "{header:?}");
     }

@@ -25,14 +25,14 @@ const MEMORY: u64 = 192 << 20;
 
 /// A service in a separate process, and an honest caller that sends requests during the whole
 /// attack.
-struct Attacked {
+struct AttackedService {
     process: Process,
     address: SocketAddr,
     over: Arc<AtomicBool>,
     honest: JoinHandle<usize>,
 }
 
-impl Attacked {
+impl AttackedService {
     async fn start() -> Self {
         let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
         let path = model.path().display().to_string();
@@ -65,7 +65,7 @@ impl Attacked {
         TcpStream::connect(self.address).await.expect("it listens")
     }
 
-    async fn survived(mut self) {
+    async fn assert_unaffected(mut self) {
         let resident = self.process.resident();
         self.over.store(true, Ordering::Relaxed);
         let answers = self.honest.await.expect("other callers are served");
@@ -83,15 +83,15 @@ fn request(address: SocketAddr) -> http::request::Builder {
 }
 
 /// Reads until the service closes the connection, or until a timeout.
-async fn read_out(stream: &mut TcpStream) {
+async fn read_until_closed(stream: &mut TcpStream) {
     let mut bytes = [0; 4096];
     let read = async { while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {} };
     let _ = tokio::time::timeout(Duration::from_secs(2), read).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_are_reset_as_soon_as_they_are_made() {
-    let attacked = Attacked::start().await;
+async fn service_tolerates_immediately_reset_calls() {
+    let attacked = AttackedService::start().await;
     for _ in 0..4 {
         let (mut sender, connection) = h2::client::handshake(attacked.connect().await).await.expect("HTTP/2");
         let connection = tokio::spawn(connection);
@@ -104,12 +104,12 @@ async fn calls_that_are_reset_as_soon_as_they_are_made() {
         }
         connection.abort();
     }
-    attacked.survived().await;
+    attacked.assert_unaffected().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_calls_without_a_message() {
-    let attacked = Attacked::start().await;
+async fn service_tolerates_ten_thousand_calls_without_a_message() {
+    let attacked = AttackedService::start().await;
     let (mut sender, connection) = h2::client::handshake(attacked.connect().await).await.expect("HTTP/2");
     let connection = tokio::spawn(connection);
     let mut answers = Vec::new();
@@ -133,12 +133,12 @@ async fn ten_thousand_calls_without_a_message() {
     }
     assert!(failures >= 256, "{failures}");
     connection.abort();
-    attacked.survived().await;
+    attacked.assert_unaffected().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_no_frames() {
-    let attacked = Attacked::start().await;
+async fn service_tolerates_bytes_that_are_not_http2_frames() {
+    let attacked = AttackedService::start().await;
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let mut noise = 7_u32;
     for case in 0..200 {
@@ -151,15 +151,15 @@ async fn bytes_that_are_no_frames() {
         // The service may close the connection before all bytes are written.
         let _ = stream.write_all(&bytes).await;
         if case % 50 == 0 {
-            read_out(&mut stream).await;
+            read_until_closed(&mut stream).await;
         }
     }
-    attacked.survived().await;
+    attacked.assert_unaffected().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_are_too_large() {
-    let attacked = Attacked::start().await;
+async fn service_tolerates_oversized_headers() {
+    let attacked = AttackedService::start().await;
     for size in [20 << 10, 1 << 20] {
         let (mut sender, connection) = h2::client::handshake(attacked.connect().await).await.expect("HTTP/2");
         let connection = tokio::spawn(connection);
@@ -172,11 +172,11 @@ async fn headers_that_are_too_large() {
         }
         connection.abort();
     }
-    attacked.survived().await;
+    attacked.assert_unaffected().await;
 }
 
 /// Returns true if a new connection gets an answer.
-async fn is_answered(attacked: &Attacked) -> bool {
+async fn is_answered(attacked: &AttackedService) -> bool {
     let Ok((mut sender, connection)) = h2::client::handshake(attacked.connect().await).await else { return false };
     let connection = tokio::spawn(connection);
     let request = request(attacked.address).body(()).expect("a request");
@@ -204,7 +204,7 @@ fn story(tokens: u32) -> GenerateRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_that_never_read() {
+async fn clients_that_never_read_block_no_other_caller() {
     let model = default_model().display().to_string();
     let command = ["gen-svc", "--model", &model, "--threads", "1", "--kv-memory-mib", "64", "--max-running", "4"];
     let mut process = Process::start("127.0.0.1:0", &command);
@@ -245,8 +245,8 @@ async fn readers_that_never_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_are_opened_and_left() {
-    let attacked = Attacked::start().await;
+async fn service_tolerates_five_hundred_abandoned_connections() {
+    let attacked = AttackedService::start().await;
     let mut left = Vec::new();
     for _ in 0..500 {
         left.push(attacked.connect().await);
@@ -258,5 +258,5 @@ async fn connections_that_are_opened_and_left() {
     while !is_answered(&attacked).await {
         assert!(start.elapsed() < Duration::from_secs(20), "there is no room");
     }
-    attacked.survived().await;
+    attacked.assert_unaffected().await;
 }

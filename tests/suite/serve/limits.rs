@@ -56,7 +56,7 @@ async fn is_refused(case: &str, channel: &Channel, content: chat::message::Conte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_limit_of_rendering_is_a_flag_with_an_error_of_its_own() {
+async fn each_render_limit_has_a_flag_and_an_error_reason() {
     let model = ModelFolder::new("tiny").with_template(TEMPLATE);
     let path = model.path().display().to_string();
     let flags = [
@@ -96,7 +96,7 @@ fn bitmap(width: i32, height: i32) -> Vec<u8> {
 }
 
 #[test]
-fn an_image_is_measured_however_it_is_written() {
+fn image_size_is_checked_in_every_encoding() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
     let wide = STANDARD.encode(png(1 << 20, 1 << 20));
     let spaced = wide.chars().map(|letter| format!("{letter} \n")).collect::<String>();
@@ -131,7 +131,7 @@ fn an_image_is_measured_however_it_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_has_as_many_tokens_as_the_server_takes() {
+async fn prompt_over_max_prompt_tokens_is_rejected() {
     let config =
         Config { threads: 1, dtype: DtypeChoice::F32, max_prompt_tokens: Some(8), ..Config::new(default_model()) };
     let service = Generation::start_with(config).await;

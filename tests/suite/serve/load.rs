@@ -78,7 +78,7 @@ async fn run_task(channel: Channel, letters: usize) -> Result<(), Status> {
 /// tasks.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes as long as TANDEM_LOAD_SECONDS says"]
-async fn a_thousand_connections_of_mixed_sizes() {
+async fn a_thousand_connections_of_mixed_sizes_are_served() {
     let model = default_model().display().to_string();
     let start = |command: Vec<String>| tokio::task::spawn_blocking(move || Process::start("127.0.0.1:0", &command));
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
@@ -144,7 +144,7 @@ async fn generate(channel: Channel) -> Result<Duration, Status> {
 
 /// The answers to callers.
 #[derive(Debug, Default, Clone)]
-struct Pressed {
+struct AnswerTimes {
     answered: Times,
     /// The durations without the time in the queue.
     running: Times,
@@ -152,11 +152,11 @@ struct Pressed {
 }
 
 /// Sends requests from this number of callers for `time`.
-async fn press(process: &Process, callers: usize, time: Duration) -> Pressed {
-    let (pressed, until) = (Pressed::default(), Instant::now() + time);
+async fn send_requests(process: &Process, callers: usize, time: Duration) -> AnswerTimes {
+    let (pressed, until) = (AnswerTimes::default(), Instant::now() + time);
     let mut pressing = Vec::new();
     for _ in 0..callers {
-        let (channel, Pressed { answered, running, refused }) = (connect(process).await, pressed.clone());
+        let (channel, AnswerTimes { answered, running, refused }) = (connect(process).await, pressed.clone());
         pressing.push(tokio::spawn(async move {
             while Instant::now() < until {
                 let start = Instant::now();
@@ -184,14 +184,14 @@ async fn press(process: &Process, callers: usize, time: Duration) -> Pressed {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes as long as TANDEM_LOAD_SECONDS says"]
-async fn ten_times_as_many_callers_as_there_is_room_for() {
+async fn ten_times_as_many_callers_as_slots_are_answered_or_rejected() {
     let model = default_model().display().to_string();
     let command = ["gen-svc", "--threads", "1", "--max-running", "4", "--max-queue", "4", "--model", &model];
     let process = Process::start("127.0.0.1:0", &command);
     // Four requests run, and four callers never send more than four at once.
-    let full = press(&process, 4, duration() / 2).await;
+    let full = send_requests(&process, 4, duration() / 2).await;
     assert_eq!(full.refused.count(), 0, "there is room for all");
-    let Pressed { answered, running, refused } = press(&process, 80, duration() / 2).await;
+    let AnswerTimes { answered, running, refused } = send_requests(&process, 80, duration() / 2).await;
     assert!(answered.count() > 0 && refused.count() > 0);
     eprintln!("{}", full.answered.describe("answered, 4 callers"));
     eprintln!("{}", answered.describe("answered, 80 callers, of which 4 can run and 4 wait"));

@@ -20,7 +20,7 @@ use tandem_common::status::chain;
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
 use tandem_tests::{
-    ModelFolder, Running, default_catalog, default_model, render_service_as, serve_catalog_with_generation,
+    ModelFolder, Running, default_catalog, default_model, render_service_with_args, serve_catalog_with_generation,
 };
 use tandem_tests_full::Generation;
 use tempfile::TempDir;
@@ -34,11 +34,11 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
 /// Longer than the interval at which files are read again.
-const A_WHILE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 async fn serve(args: ServeArgs) -> Running {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
-    render_service_as(&[model.path()], args).await
+    render_service_with_args(&[model.path()], args).await
 }
 
 async fn serve_secured(security: SecurityArgs) -> Running {
@@ -61,24 +61,24 @@ async fn is_refused(channel: Channel, authorization: Option<&str>, reason: &str)
 }
 
 /// Waits until the service accepts this authorization.
-async fn is_let_in_soon(channel: Channel, authorization: &str) {
+async fn wait_until_accepted(channel: Channel, authorization: &str) {
     let start = Instant::now();
     while let Err(status) = tokenize(channel.clone(), Some(authorization)).await {
-        assert!(start.elapsed() < A_WHILE, "{status}");
+        assert!(start.elapsed() < WAIT_LIMIT, "{status}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
+async fn only_unexpired_tokens_of_the_token_file_are_accepted() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     let lines = "# the team's\nfirst\n\n  second 2999-01-01T00:00:00Z\nexpired 2020-01-01T00:00:00Z\n";
     fs::write(&file, lines).expect("a file");
     let service = serve_secured(SecurityArgs { token_file: Some(file.clone()), ..SecurityArgs::default() }).await;
     let channel = service.channel().await;
-    for let_in in ["Bearer first", "bearer second"] {
-        tokenize(channel.clone(), Some(let_in)).await.expect("is accepted");
+    for accepted_header in ["Bearer first", "bearer second"] {
+        tokenize(channel.clone(), Some(accepted_header)).await.expect("is accepted");
     }
     for missing in [None, Some("first"), Some("Basic first"), Some("Bearer"), Some("")] {
         is_refused(channel.clone(), missing, "CREDENTIALS_MISSING").await;
@@ -95,13 +95,13 @@ async fn only_tokens_of_the_file_are_let_in_as_long_as_they_count() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     tokenize(channel.clone(), Some("Bearer first")).await.expect("still accepted");
     fs::write(&file, "third\n").expect("a file");
-    is_let_in_soon(channel.clone(), "Bearer third").await;
+    wait_until_accepted(channel.clone(), "Bearer third").await;
     is_refused(channel.clone(), Some("Bearer first"), "CREDENTIALS_INVALID").await;
     // A file without tokens rejects every caller.
     fs::write(&file, "# third\n").expect("a file");
     let start = Instant::now();
     while tokenize(channel.clone(), Some("Bearer third")).await.is_ok() {
-        assert!(start.elapsed() < A_WHILE, "it still counts");
+        assert!(start.elapsed() < WAIT_LIMIT, "it still counts");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -165,7 +165,7 @@ async fn connect(service: &Running, tls: ClientTlsConfig) -> Result<Channel, ton
 
 /// Returns true if a call succeeds. A server may reject a client without a valid certificate only
 /// after the connection is established.
-async fn gets_through(service: &Running, tls: ClientTlsConfig) -> bool {
+async fn call_succeeds(service: &Running, tls: ClientTlsConfig) -> bool {
     match connect(service, tls).await {
         Ok(channel) => tokenize(channel, None).await.is_ok(),
         Err(_) => false,
@@ -180,30 +180,30 @@ async fn certificates_are_replaced_while_the_service_runs() {
     let trusting = |authority: &Authority| ClientTlsConfig::new().ca_certificate(authority.pem());
     let channel = connect(&service, trusting(&old)).await.expect("it is secured");
     tokenize(channel.clone(), None).await.expect("an answer");
-    assert!(!gets_through(&service, trusting(&new)).await, "another signed it");
+    assert!(!call_succeeds(&service, trusting(&new)).await, "another signed it");
     let plain = Endpoint::from_shared(format!("http://{}", service.address)).expect("an address").connect_lazy();
     assert!(tokenize(plain, None).await.is_err(), "TLS is not optional");
 
     files.write(new.sign(2999));
     let start = Instant::now();
-    while !gets_through(&service, trusting(&new)).await {
-        assert!(start.elapsed() < A_WHILE, "the new certificate is not served");
+    while !call_succeeds(&service, trusting(&new)).await {
+        assert!(start.elapsed() < WAIT_LIMIT, "the new certificate is not served");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     tokenize(channel, None).await.expect("existing connections continue");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_need_a_certificate_of_the_right_authority_that_has_not_expired() {
+async fn client_certificate_must_be_unexpired_and_from_the_client_ca() {
     let (ours, theirs, files) = (Authority::new(), Authority::new(), Files::new());
     files.write(ours.sign(2999));
     fs::write(files.path("ca"), ours.0.pem()).expect("a file");
     let service = serve_secured(SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() }).await;
     let tls = || ClientTlsConfig::new().ca_certificate(ours.pem());
-    assert!(gets_through(&service, tls().identity(ours.identity(2999))).await);
-    assert!(!gets_through(&service, tls()).await, "no certificate");
-    assert!(!gets_through(&service, tls().identity(theirs.identity(2999))).await, "another authority");
-    assert!(!gets_through(&service, tls().identity(ours.identity(2019))).await, "expired");
+    assert!(call_succeeds(&service, tls().identity(ours.identity(2999))).await);
+    assert!(!call_succeeds(&service, tls()).await, "no certificate");
+    assert!(!call_succeeds(&service, tls().identity(theirs.identity(2999))).await, "another authority");
+    assert!(!call_succeeds(&service, tls().identity(ours.identity(2019))).await, "expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,7 +246,7 @@ async fn tls_errors_name_the_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_used_is_told_at_the_start() {
+async fn unusable_security_files_fail_at_start() {
     let files = Files::new();
     files.write(["no certificate".to_owned(), "no key".to_owned()]);
     fs::write(files.path("empty"), "# no token\n").expect("a file");
@@ -266,7 +266,7 @@ fn open(args: &SecurityArgs) -> Security {
 }
 
 #[tokio::test]
-async fn others_can_run_a_service_only_if_they_are_known() {
+async fn public_operator_address_requires_client_authentication() {
     let (authority, files) = (Authority::new(), Files::new());
     files.write(authority.sign(2999));
     fs::write(files.path("ca"), authority.0.pem()).expect("a file");
@@ -281,7 +281,7 @@ async fn others_can_run_a_service_only_if_they_are_known() {
 }
 
 #[tokio::test]
-async fn others_can_reach_a_service_only_if_something_protects_it() {
+async fn public_listen_address_requires_a_security_setting() {
     let everywhere = "0.0.0.0:0".parse().expect("an address");
     let refused = serve::listen(everywhere, &open(&SecurityArgs::default())).await.expect_err("should be refused");
     assert!(matches!(refused, ServeError::Unprotected { .. }), "{refused}");
@@ -332,13 +332,13 @@ impl Drop for UnfinishedCall {
 
 /// Opens an unfinished call on a service with `max_calls: 1`. Returns it with the rejection of the
 /// call after it.
-async fn occupied(service: &Running, channel: &Channel) -> (UnfinishedCall, Status) {
+async fn open_only_permitted_call(service: &Running, channel: &Channel) -> (UnfinishedCall, Status) {
     let mut call = UnfinishedCall::open(service.address).await;
     let start = Instant::now();
     loop {
         match tokenize(channel.clone(), None).await {
             Err(status) => return (call, status),
-            Ok(_) => assert!(start.elapsed() < A_WHILE, "the unfinished call did not arrive"),
+            Ok(_) => assert!(start.elapsed() < WAIT_LIMIT, "the unfinished call did not arrive"),
         }
         if call.is_rejected() {
             // The unfinished call arrived during the call above, which had the only permit.
@@ -347,19 +347,19 @@ async fn occupied(service: &Running, channel: &Channel) -> (UnfinishedCall, Stat
     }
 }
 
-async fn accepts_calls_soon(channel: &Channel) {
+async fn wait_until_call_is_accepted(channel: &Channel) {
     let start = Instant::now();
     while let Err(status) = tokenize(channel.clone(), None).await {
-        assert!(start.elapsed() < A_WHILE, "{status}");
+        assert!(start.elapsed() < WAIT_LIMIT, "{status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_call_too_many_is_refused_at_once_with_when_to_come_again() {
+async fn call_over_max_calls_is_rejected_with_retry_info() {
     let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
     let channel = service.channel().await;
-    let (mut call, status) = occupied(&service, &channel).await;
+    let (mut call, status) = open_only_permitted_call(&service, &channel).await;
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
     error_texts::check("serve/OVERLOADED", status.message());
@@ -367,17 +367,17 @@ async fn one_call_too_many_is_refused_at_once_with_when_to_come_again() {
     let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await;
     health.expect("health checks need no permit");
     call.body.send_reset(h2::Reason::CANCEL);
-    accepts_calls_soon(&channel).await;
+    wait_until_call_is_accepted(&channel).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_connection_ends_its_calls() {
     let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
     let channel = service.channel().await;
-    let (call, status) = occupied(&service, &channel).await;
+    let (call, status) = open_only_permitted_call(&service, &channel).await;
     assert_eq!(failed(&status).reason, "OVERLOADED");
     drop(call);
-    accepts_calls_soon(&channel).await;
+    wait_until_call_is_accepted(&channel).await;
 }
 
 /// Waits until the service closes a connection.
@@ -387,7 +387,7 @@ async fn closed(mut stream: TcpStream) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_connection_too_many_is_closed_and_so_is_one_that_says_nothing() {
+async fn excess_and_silent_connections_are_closed() {
     let service = serve(ServeArgs { max_connections: 1, ..ServeArgs::default() }).await;
     let mut silent = TcpStream::connect(service.address).await.expect("it listens");
     silent.write_all(b"PRI").await.expect("it is sent");
@@ -395,14 +395,14 @@ async fn one_connection_too_many_is_closed_and_so_is_one_that_says_nothing() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let one_too_many = TcpStream::connect(service.address).await.expect("it listens");
     tokio::time::timeout(Duration::from_secs(5), closed(one_too_many)).await.expect("closed at once");
-    tokio::time::timeout(A_WHILE, closed(silent)).await.expect("closed in time");
+    tokio::time::timeout(WAIT_LIMIT, closed(silent)).await.expect("closed in time");
     assert!(start.elapsed() > Duration::from_secs(5), "closed too early");
     let channel = service.channel().await;
     tokenize(channel, None).await.expect("there is room again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_of_an_age_end_and_their_callers_connect_again() {
+async fn connections_end_at_max_age_and_clients_reconnect() {
     let service = serve(ServeArgs { max_connection_age_seconds: Some(1), ..ServeArgs::default() }).await;
     let stream = TcpStream::connect(service.address).await.expect("it listens");
     let (_sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
@@ -419,14 +419,14 @@ async fn connections_of_an_age_end_and_their_callers_connect_again() {
         }
         answers
     };
-    let (ended, answers) = tokio::join!(tokio::time::timeout(A_WHILE, connection), calls);
+    let (ended, answers) = tokio::join!(tokio::time::timeout(WAIT_LIMIT, connection), calls);
     ended.expect("the server ends the connection").expect("without an error");
     assert!(answers > 10, "{answers}");
 }
 
 /// Returns the arguments for a generation service whose authority is among `theirs`, with a
 /// certificate of `ours`.
-fn reaching(generation: &Generation, theirs: &Files, ours: &Files) -> GenerationArgs {
+fn mutual_tls_args(generation: &Generation, theirs: &Files, ours: &Files) -> GenerationArgs {
     let port = generation.running.address.port();
     GenerationArgs {
         generate: vec![format!("https://localhost:{port}").parse().expect("an address")],
@@ -439,7 +439,7 @@ fn reaching(generation: &Generation, theirs: &Files, ours: &Files) -> Generation
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
+async fn task_reaches_an_authenticated_generation_service() {
     let (authority, files) = (Authority::new(), Files::new());
     files.write(authority.sign(2999));
     fs::write(files.path("ca"), authority.0.pem()).expect("a file");
@@ -448,9 +448,11 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
     let (tls_client_ca, token_file) = (Some(files.path("ca")), Some(files.path("tokens")));
     let security = SecurityArgs { tls_client_ca, token_file, ..files.args() };
     let config = Config { threads: 1, ..Config::new(default_model()) };
-    let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
-    let known =
-        GenerationArgs { generate_token_file: Some(files.path("tokens")), ..reaching(&generation, &files, &files) };
+    let generation = Generation::start_with_args(config, ServeArgs { security, ..ServeArgs::default() }).await;
+    let known = GenerationArgs {
+        generate_token_file: Some(files.path("tokens")),
+        ..mutual_tls_args(&generation, &files, &files)
+    };
     run_task(known.clone()).await.expect("an answer");
     let unknown = [
         GenerationArgs { generate_token_file: Some(files.path("wrong")), ..known.clone() },
@@ -464,22 +466,22 @@ async fn tasks_reach_a_generation_service_that_lets_in_only_whom_it_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lets_tasks_reach_the_generation_service_is_replaced_while_the_service_runs() {
+async fn generation_certificate_is_replaced_while_the_service_runs() {
     let (authority, other, files, ours) = (Authority::new(), Authority::new(), Files::new(), Files::new());
     files.write(authority.sign(2999));
     fs::write(files.path("ca"), authority.0.pem()).expect("a file");
     let security = SecurityArgs { tls_client_ca: Some(files.path("ca")), ..files.args() };
     let config = Config { threads: 1, ..Config::new(default_model()) };
-    let generation = Generation::start_as(config, ServeArgs { security, ..ServeArgs::default() }).await;
+    let generation = Generation::start_with_args(config, ServeArgs { security, ..ServeArgs::default() }).await;
     ours.write(other.sign(2999));
-    let args = reaching(&generation, &files, &ours);
+    let args = mutual_tls_args(&generation, &files, &ours);
     let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
     let failure = failed(&ask(&service).await.expect_err("another signed it"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
     ours.write(authority.sign(2999));
     let start = Instant::now();
     while let Err(status) = ask(&service).await {
-        assert!(start.elapsed() < A_WHILE, "{status}");
+        assert!(start.elapsed() < WAIT_LIMIT, "{status}");
     }
 }
 
@@ -502,7 +504,7 @@ async fn ask(service: &Running) -> Result<(), Status> {
 }
 
 #[test]
-fn programs_refuse_to_be_reached_by_others_unprotected() {
+fn binary_rejects_a_public_address_without_security() {
     let model = ModelFolder::new("tiny");
     let mut render = std::process::Command::new(tandem_tests::binary("render-svc"));
     let ended = render.args(["serve", "--listen", "0.0.0.0:0", "--models"]).arg::<&Path>(&model.path()).output();

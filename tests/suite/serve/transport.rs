@@ -39,7 +39,7 @@ async fn call(channel: Channel, method: &'static str, text: Vec<u8>) -> Result<(
     client.unary(request, PathAndQuery::from_static(method), codec).await.map(|_| ())
 }
 
-async fn lives_on(channel: Channel) {
+async fn check_still_serving(channel: Channel) {
     let request = pb::TokenizeRequest { text: "a".to_owned(), ..Default::default() };
     let status = RenderServiceClient::new(channel).tokenize(request).await.expect_err("there is no tokenizer");
     assert_eq!(failed(&status).reason, "NO_TOKENIZER");
@@ -60,7 +60,7 @@ async fn is_refused(method: &'static str, text: Vec<u8>, code: Code, reason: &st
         // tonic writes the message of MALFORMED_MESSAGE.
         check_text(&status, reason);
     }
-    lives_on(channel).await;
+    check_still_serving(channel).await;
 }
 
 const TOKENIZE: &str = "/tandem.render.v1.RenderService/Tokenize";
@@ -83,7 +83,7 @@ async fn a_method_that_does_not_exist_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_speaks_for_every_service() {
+async fn health_check_covers_every_service() {
     let (_service, channel) = serve().await;
     let mut client = HealthClient::new(channel);
     for service in ["", "tandem.render.v1.RenderService", "tandem.task.v1.TaskService"] {
@@ -97,7 +97,7 @@ async fn health_speaks_for_every_service() {
 }
 
 /// Sends half a message from a client without its own timer. Returns the failure of the call.
-async fn half_sent(timeout: Option<&str>) -> Failed {
+async fn incomplete_request_failure(timeout: Option<&str>) -> Failed {
     let (service, _) = serve().await;
     let stream = TcpStream::connect(service.address).await.expect("it listens");
     let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
@@ -119,13 +119,13 @@ async fn half_sent(timeout: Option<&str>) -> Failed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_that_passes_before_there_is_an_answer_is_told_as_such() {
-    let failed = half_sent(Some("300m")).await;
+async fn deadline_before_the_answer_gives_deadline_exceeded() {
+    let failed = incomplete_request_failure(Some("300m")).await;
     assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_does_not_arrive_whole_within_a_minute_is_given_up() {
-    let failed = half_sent(None).await;
+async fn request_incomplete_after_a_minute_is_rejected() {
+    let failed = incomplete_request_failure(None).await;
     assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "REQUEST_TOO_SLOW"));
 }

@@ -5,7 +5,7 @@ use prost::Message as _;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::serve::ServeArgs;
-use tandem_tests::{ModelFolder, Running, render_service_as};
+use tandem_tests::{ModelFolder, Running, render_service_with_args};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -17,7 +17,7 @@ const ORIGIN: &str = "https://chat.example.com";
 async fn serve() -> Running {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
     let allowed_origins = vec![ORIGIN.parse().expect("a header value")];
-    render_service_as(&[model.path()], ServeArgs { allowed_origins, ..ServeArgs::default() }).await
+    render_service_with_args(&[model.path()], ServeArgs { allowed_origins, ..ServeArgs::default() }).await
 }
 
 /// A response over HTTP/1.1: its status line and headers in lower case, and its body.

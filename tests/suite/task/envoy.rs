@@ -29,7 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 /// A timeout that is far longer than any step of this test.
-const A_WHILE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// The pause between two calls of one caller.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The number of callers of each kind.
@@ -124,7 +124,7 @@ impl Envoy {
         envoy.arg("--config-path").arg(file).arg("--admin-address-path").arg(&admin);
         envoy.args(["--disable-hot-restart", "--concurrency", "2"]).stdout(Stdio::null()).stderr(Stdio::null());
         let child = envoy.spawn().expect("it starts");
-        let admin = soon("Envoy writes the address of its admin page", async || told_address(&admin)).await;
+        let admin = soon("Envoy writes the address of its admin page", async || reported_address(&admin)).await;
         Self { child, admin, _folder: folder }
     }
 
@@ -162,18 +162,18 @@ impl Drop for Envoy {
 }
 
 /// Returns the address that Envoy writes to the file once it listens.
-fn told_address(file: &Path) -> Option<SocketAddr> {
+fn reported_address(file: &Path) -> Option<SocketAddr> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Calls `look` until it returns a result. Fails after [`A_WHILE`].
+/// Calls `look` until it returns a result. Fails after [`WAIT_LIMIT`].
 async fn soon<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(start.elapsed() < A_WHILE, "not in time: {what}");
+        assert!(start.elapsed() < WAIT_LIMIT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -197,12 +197,12 @@ impl Site {
         addresses.extend(GENERATE.addresses(&ports[1], &generation));
         let envoy = Envoy::start(&configuration(&addresses)).await;
         let site = Self { envoy, rendering, generation, ports };
-        site.settles([3, 3]).await;
+        site.wait_for_healthy([3, 3]).await;
         site
     }
 
     /// Waits until Envoy finds this number of healthy services in each tier.
-    async fn settles(&self, well: [usize; 2]) {
+    async fn wait_for_healthy(&self, well: [usize; 2]) {
         let now = async || [self.envoy.well(&RENDER).await, self.envoy.well(&GENERATE).await];
         soon("Envoy reports the healthy endpoints", async || (now().await == well).then_some(())).await;
     }
@@ -268,12 +268,12 @@ impl Caller {
     }
 
     /// Waits for two more answers. The request of the second answer starts after this call.
-    fn goes_on(&self) -> impl Future<Output = ()> {
+    fn wait_for_answers(&self) -> impl Future<Output = ()> {
         let mut answers = self.answers.clone();
         let enough = *answers.borrow() + 2;
         async move {
             let more = answers.wait_for(|count| *count >= enough);
-            tokio::time::timeout(A_WHILE, more).await.expect("further answers").expect("all answers are equal");
+            tokio::time::timeout(WAIT_LIMIT, more).await.expect("further answers").expect("all answers are equal");
         }
     }
 }
@@ -334,9 +334,9 @@ impl Load {
         Self { renders: Callers(renders), tasks: Callers(tasks), streams: Callers(streams), stop }
     }
 
-    async fn goes_on(&self) {
+    async fn wait_for_answers(&self) {
         let callers = [&self.renders, &self.tasks, &self.streams];
-        let more: Vec<_> = callers.iter().flat_map(|callers| &callers.0).map(Caller::goes_on).collect();
+        let more: Vec<_> = callers.iter().flat_map(|callers| &callers.0).map(Caller::wait_for_answers).collect();
         for more in more {
             more.await;
         }
@@ -382,36 +382,36 @@ async fn stream(channel: Channel, number: usize) -> Result<(String, u32), Status
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_envoy_a_drain_breaks_nothing_and_a_kill_only_what_was_being_answered() {
+async fn drain_behind_envoy_breaks_no_call_and_kill_only_active_calls() {
     let mut site = Site::start().await;
     let load = Load::start(&site);
-    load.goes_on().await;
+    load.wait_for_answers().await;
 
     drained(site.generation.remove(0)).await;
     drained(site.rendering.remove(0)).await;
-    site.settles([2, 2]).await;
-    load.goes_on().await;
+    site.wait_for_healthy([2, 2]).await;
+    load.wait_for_answers().await;
     assert_eq!(load.broken(), [0; 3], "renders, tasks and streams while one of each tier drains");
 
     // Two render services watch the victim's health. All streams may be among its calls. The
     // threshold requires at least one more call.
     let victim = site.with_more_calls(&GENERATE, &site.generation, 2 + STREAMS).await;
     site.generation.remove(victim).kill();
-    site.settles([2, 1]).await;
-    load.goes_on().await;
+    site.wait_for_healthy([2, 1]).await;
+    load.wait_for_answers().await;
     let [renders, tasks, streams] = load.broken();
     assert_eq!([renders, tasks], [0; 2], "renders and tasks when a generation service is killed");
 
     let victim = site.with_more_calls(&RENDER, &site.rendering, RENDERS).await;
     site.rendering.remove(victim).kill();
-    site.settles([1, 1]).await;
-    load.goes_on().await;
+    site.wait_for_healthy([1, 1]).await;
+    load.wait_for_answers().await;
     // A render's answer may be complete except for its trailers. Envoy then cannot retry it at
     // another service.
     let [renders, tasks, none] = load.broken();
     assert_eq!(none, 0, "streams when a render service is killed");
 
-    load.goes_on().await;
+    load.wait_for_answers().await;
     assert_eq!(load.broken(), [0; 3], "renders, tasks and streams when one of each tier is left");
     let answered = load.end().await;
     let broken = [renders, tasks, streams];

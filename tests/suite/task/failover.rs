@@ -48,7 +48,7 @@ async fn restart(process: Process) -> Process {
 }
 
 /// Ends a service with SIGTERM and starts it again.
-async fn rolled(mut process: Process) -> Process {
+async fn terminate_and_restart(mut process: Process) -> Process {
     let roll = || {
         assert_eq!(process.terminate(), Some(0), "{}", process.address);
         process.start_again()
@@ -61,7 +61,7 @@ fn addresses(processes: &[Process]) -> String {
     addresses.join(",")
 }
 
-async fn in_front_of(replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
+async fn serve_with_replicas(replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
     let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
     let args =
         GenerationArgs { generate: generate.collect(), generate_patience_seconds: 60, ..GenerationArgs::default() };
@@ -173,9 +173,9 @@ fn ask_all(client: &TaskServiceClient<Channel>, tasks: &[RunTaskRequest]) -> Vec
 }
 
 /// Kills replicas while streams run. Every stream receives tokens between two kills.
-async fn survive(streams: usize, kills: usize, tokens: u32) {
+async fn check_answers_after_kills(streams: usize, kills: usize, tokens: u32) {
     let mut replicas = vec![generation(), generation()];
-    let (_service, client) = in_front_of(&replicas).await;
+    let (_service, client) = serve_with_replicas(&replicas).await;
     let tasks: Vec<_> = (0..streams).map(|number| task(number, tokens)).collect();
     let mut undisturbed = Vec::new();
     for asked in ask_all(&client, &tasks) {
@@ -210,25 +210,25 @@ async fn survive(streams: usize, kills: usize, tokens: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_go_on_when_replicas_are_killed() {
-    survive(8, 3, 120).await;
+async fn answers_resume_when_replicas_are_killed() {
+    check_answers_after_kills(8, 3, 120).await;
 }
 
 /// The number of kills limits this test's duration.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes"]
-async fn thirty_two_answers_go_on_through_fifty_kills() {
-    survive(32, 50, 400).await;
+async fn thirty_two_answers_resume_through_fifty_kills() {
+    check_answers_after_kills(32, 50, 400).await;
 }
 
 /// Calls one of several render services, as a balancing client does: it retries a call that no
 /// service accepted at the next service.
-async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest) -> Answer {
+async fn run_on_any_service(services: &[Channel], first: usize, task: &RunTaskRequest) -> Answer {
     for attempt in 0..200 {
         let client = TaskServiceClient::new(services[(first + attempt) % services.len()].clone());
         match ask(client, task.clone(), watch::Sender::new(0)).await {
             Ok(answer) => return answer,
-            Err(status) if is_not_taken(&status) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(status) if is_not_accepted(&status) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(status) => panic!("failed: {status:?}"),
         }
     }
@@ -237,7 +237,7 @@ async fn ask_somebody(services: &[Channel], first: usize, task: &RunTaskRequest)
 
 /// Returns true if no service accepted a call: no service listened, the connection closed too
 /// early, or the service was not ready.
-fn is_not_taken(status: &Status) -> bool {
+fn is_not_accepted(status: &Status) -> bool {
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.as_str());
     matches!(status.code(), Code::Unavailable | Code::Cancelled) && matches!(reason, None | Some("LOADING"))
@@ -253,7 +253,7 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     let tasks: Arc<[RunTaskRequest]> = (0..8).map(|number| task(number, 40)).collect();
     let mut undisturbed = Vec::new();
     for task in tasks.iter() {
-        undisturbed.push(ask_somebody(&services, 0, task).await);
+        undisturbed.push(run_on_any_service(&services, 0, task).await);
     }
     let undisturbed: Arc<[Answer]> = undisturbed.into();
     let stop = watch::Sender::new(false);
@@ -263,7 +263,7 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
         tokio::spawn(async move {
             let mut answered = 0;
             while !*stop.borrow() {
-                let answer = ask_somebody(&services, worker + answered, &tasks[worker]).await;
+                let answer = run_on_any_service(&services, worker + answered, &tasks[worker]).await;
                 assert_eq!(answer, undisturbed[worker], "task {worker}");
                 answered += 1;
             }
@@ -273,9 +273,9 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     let workers: Vec<_> = (0..tasks.len()).map(load).collect();
     for service in 0..2 {
         let old = replicas.remove(0);
-        replicas.push(rolled(old).await);
+        replicas.push(terminate_and_restart(old).await);
         let old = front.remove(0);
-        front.push(rolled(old).await);
+        front.push(terminate_and_restart(old).await);
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(workers.iter().all(|worker| !worker.is_finished()), "after restart {service}");
     }
@@ -290,13 +290,13 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
 
 /// A replica behind a proxy: the first call gets `first`, every later call gets `then`.
 #[derive(Debug)]
-struct OnceOtherwise {
+struct ScriptedReplica {
     first: Result<Vec<Generated>, Status>,
     then: Vec<Generated>,
     has_been_asked: AtomicBool,
 }
 
-impl OnceOtherwise {
+impl ScriptedReplica {
     fn new(first: Result<Vec<Generated>, Status>) -> Self {
         Self { first, then: ended(FinishReason::Length), has_been_asked: AtomicBool::new(false) }
     }
@@ -309,7 +309,7 @@ fn ended(reason: FinishReason) -> Vec<Generated> {
 }
 
 #[tonic::async_trait]
-impl GenerateService for OnceOtherwise {
+impl GenerateService for ScriptedReplica {
     type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
 
     async fn generate(
@@ -331,7 +331,10 @@ impl GenerateService for OnceOtherwise {
 }
 
 /// Starts a render service with this replica as its only replica.
-async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Running, TaskServiceClient<Channel>) {
+async fn serve_with_one_replica(
+    replica: ScriptedReplica,
+    health: impl Health,
+) -> (Running, TaskServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
     let server =
@@ -346,10 +349,10 @@ async fn in_front_of_one(replica: OnceOtherwise, health: impl Health) -> (Runnin
 /// Health behind a proxy that asks another service on each watch. The first services, up to this
 /// number, stay unhealthy.
 #[derive(Debug)]
-struct Ill(AtomicUsize);
+struct UnhealthyAtFirst(AtomicUsize);
 
 #[tonic::async_trait]
-impl Health for Ill {
+impl Health for UnhealthyAtFirst {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
     async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
@@ -365,9 +368,9 @@ impl Health for Ill {
 }
 
 /// Breaks one call. The replica then reports unhealthy `ill` times and gets the next call.
-async fn breaks_once(ill: usize) {
-    let replica = OnceOtherwise::new(Err(Status::unavailable("reset by something in between")));
-    let (_service, client) = in_front_of_one(replica, Ill(ill.into())).await;
+async fn check_retry_after_one_failure(ill: usize) {
+    let replica = ScriptedReplica::new(Err(Status::unavailable("reset by something in between")));
+    let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(ill.into())).await;
     let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
     assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("the replica is healthy again");
@@ -375,19 +378,19 @@ async fn breaks_once(ill: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_broke_one_call_is_asked_again_and_gets_others() {
-    breaks_once(0).await;
+async fn replica_gets_calls_again_after_one_failed_call() {
+    check_retry_after_one_failure(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_not_well_is_asked_again_since_another_may_answer_there() {
-    breaks_once(2).await;
+async fn unhealthy_replica_gets_calls_again_after_it_recovers() {
+    check_retry_after_one_failure(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_the_only_replica_gives_up_goes_on_there_if_it_is_well() {
-    let gives_up = OnceOtherwise::new(Ok(ended(FinishReason::Cancelled)));
-    let (_service, client) = in_front_of_one(gives_up, Ill(0.into())).await;
+async fn cancelled_answer_resumes_on_the_only_healthy_replica() {
+    let gives_up = ScriptedReplica::new(Ok(ended(FinishReason::Cancelled)));
+    let (_service, client) = serve_with_one_replica(gives_up, UnhealthyAtFirst(0.into())).await;
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
     assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
 }
@@ -399,7 +402,7 @@ fn part(text: &str, token_ids: &[u32]) -> Generated {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_goes_on_between_two_parts_of_a_token_and_after_them() {
+async fn answer_resumes_within_and_after_a_multi_part_token() {
     // The token 11 ends reasoning in its middle, so that its text has two parts.
     let [first, marker, rest, last] = [part("a", &[10]), part("</think>", &[]), part("\n\n", &[11]), part("b", &[12])];
     let (given_up, whole) = (ended(FinishReason::Cancelled), ended(FinishReason::Length));
@@ -408,15 +411,15 @@ async fn an_answer_goes_on_between_two_parts_of_a_token_and_after_them() {
     // The retry generates the last completely delivered token again: 11, or 10.
     let cases = [(after, vec![marker.clone(), rest.clone(), last.clone()]), (within, vec![first, marker, rest, last])];
     for (before, again) in cases {
-        let replica = OnceOtherwise { then: [again, whole.clone()].concat(), ..OnceOtherwise::new(Ok(before)) };
-        let (_service, client) = in_front_of_one(replica, Ill(0.into())).await;
+        let replica = ScriptedReplica { then: [again, whole.clone()].concat(), ..ScriptedReplica::new(Ok(before)) };
+        let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
         let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
         assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("a</think>\n\nb", &[10, 11, 12][..]));
     }
 }
 
 #[tokio::test]
-async fn a_replica_that_is_named_twice_is_one() {
+async fn replica_listed_twice_is_one_replica() {
     let uri: Uri = "http://127.0.0.1:1".parse().expect("an address");
     let args = GenerationArgs { generate: vec![uri.clone(), uri], ..GenerationArgs::default() };
     let client = GenerationClient::connect(&args.config().expect("addresses")).expect("no credentials");

@@ -68,7 +68,7 @@ async fn a_task_streams_the_answer_and_ends_with_the_whole_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_of_the_generation_service_reaches_the_caller_as_it_is() {
+async fn generation_error_reaches_the_caller_unchanged() {
     let generation = Generation::start().await;
     let service = render_service(&[default_model()], Some(generation.running.address)).await;
     let mut client = TaskServiceClient::new(service.channel().await);
@@ -79,7 +79,7 @@ async fn a_refusal_of_the_generation_service_reaches_the_caller_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_cannot_run_says_why() {
+async fn failed_task_names_its_reason() {
     let check = async |generation, task, code, reason: &str| {
         let service = render_service(&[default_model()], generation).await;
         let mut client = TaskServiceClient::new(service.channel().await);
@@ -150,7 +150,7 @@ async fn special_tokens_of_tool_calls_are_part_of_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_read_as_the_request_or_else_render_says() {
+async fn answer_uses_the_output_spec_of_the_request_or_of_render() {
     let generation = Generation::start().await;
     let service = render_service(&[default_model()], Some(generation.running.address)).await;
     let mut client = TaskServiceClient::new(service.channel().await);
@@ -192,7 +192,7 @@ async fn an_answer_is_read_as_the_request_or_else_render_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_that_is_too_long_is_named() {
+async fn too_long_conversation_is_named_in_the_error() {
     let generation = Generation::start().await;
     let service = render_service(&[default_model()], Some(generation.running.address)).await;
     let mut client = TaskServiceClient::new(service.channel().await);

@@ -34,7 +34,7 @@ const NOT_READ: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_template_knows_which_variables_it_reads() {
+fn analysis_finds_the_variables_that_a_template_reads() {
     for (template, name) in READ {
         assert!(compile(template).reads(name), "{template} reads {name}");
     }
@@ -110,14 +110,14 @@ const SHAPES: &[(&str, ArgumentsShape)] = &[
 ];
 
 #[test]
-fn a_template_shows_which_type_it_wants_arguments_to_have() {
+fn analysis_finds_the_tool_argument_type() {
     for (body, expected) in SHAPES {
         assert_eq!(compile(&in_a_loop(body)).arguments(), *expected, "{body}");
     }
 }
 
 #[test]
-fn deciding_on_arguments_takes_no_exponential_time() {
+fn argument_type_analysis_takes_bounded_time() {
     let nested =
         (0..60).fold("c.arguments".to_owned(), |inner, _| format!("(1 if {inner} is string else c.arguments)"));
     assert_eq!(compile(&in_a_loop(&format!("{{{{ {nested} }}}}"))).arguments(), Text);

@@ -396,7 +396,7 @@ fn tests_follow_jinja2() {
 }
 
 #[test]
-fn globals_are_those_of_transformers() {
+fn globals_match_transformers() {
     check("{{ strftime_now('%d %b %Y, %H:%M:%S %j %U %-d %e|%y') }}", "04 Jul 2025, 09:05:03 185 26 4  4|25");
     check(
         "{{ range(3)|list }} {{ range(5, 0, -2)|list }} {{ dict(a=1, **{'b': 2}) }} {{ dict([('k', 1)]) }}",
@@ -409,7 +409,7 @@ fn globals_are_those_of_transformers() {
 }
 
 #[test]
-fn globals_that_are_not_called_are_there() {
+fn uncalled_globals_are_defined() {
     for global in ["range", "dict", "namespace", "cycler", "joiner", "lipsum", "raise_exception", "strftime_now"] {
         check(&format!("{{{{ {global} is defined and {global} is callable and {global} == {global} }}}}"), "True");
     }
@@ -420,7 +420,7 @@ fn globals_that_are_not_called_are_there() {
 
 /// A prompt is never random: a random result is an error, or always the same.
 #[test]
-fn nothing_in_a_prompt_is_random() {
+fn random_results_are_errors_or_constant() {
     check("{{ lipsum(0) }}{{ lipsum(n=-1) is escaped }}{{ lipsum(0, false) is escaped }}", "TrueFalse");
     check_error("{{ lipsum('a') }}", "line 1: 'str' object cannot be interpreted as an integer");
     check_fails("{{ lipsum(0, 1, 2, 3, 4) }}");
@@ -446,7 +446,7 @@ fn nothing_in_a_prompt_is_random() {
 }
 
 #[test]
-fn what_python_refuses_is_an_error() {
+fn operations_that_python_rejects_are_errors() {
     check_error("{{ undef.x }}", "line 1: 'undef' is undefined");
     check_error("{{ undef + 1 }}", "line 1: 'undef' is undefined");
     check_error("{{ 'a' + 1 }}", r#"line 1: can only concatenate str (not "int") to str"#);
@@ -491,7 +491,7 @@ fn what_python_refuses_is_an_error() {
 }
 
 #[test]
-fn what_is_constant_is_computed_when_a_template_is_compiled() {
+fn constant_expressions_are_computed_at_compile_time() {
     let with_key =
         |constant: &str| format!("{{% if i < 0 %}}{{{{ {{'k': {constant}, [1]: 2}}.copy() }}}}{{% endif %}}x");
     for constant in
@@ -505,7 +505,7 @@ fn what_is_constant_is_computed_when_a_template_is_compiled() {
 }
 
 #[test]
-fn functions_see_what_variables_around_them_are_when_they_are_called() {
+fn macros_read_outer_variables_at_call_time() {
     check("{% macro m() %}{{ y }}{% endmacro %}[{{ m() }}]{% set y = 2 %}{{ m() }}", "[]2");
     check(
         "{% for x in [3, 1] %}{% macro m() %}{{ x }}{{ y }}{% endmacro %}{{ m() }} {% set y = x %}{{ m() }} {% endfor %}",
@@ -518,7 +518,7 @@ fn functions_see_what_variables_around_them_are_when_they_are_called() {
 }
 
 #[test]
-fn what_jinja2_cannot_compile_is_refused() {
+fn templates_that_jinja2_cannot_compile_are_rejected() {
     check_refused("{{ 1 +", "line 1: unexpected 'end of template'");
     check_refused(
         "{% for loop in l %}{% endfor %}",
@@ -553,7 +553,7 @@ fn what_jinja2_cannot_compile_is_refused() {
 }
 
 #[test]
-fn targets_are_the_tuples_that_jinja2_takes() {
+fn assignment_targets_match_jinja2() {
     check("{% for (a,) in [[1], [2]] %}{{ a }}{% endfor %}{% set (b,) = [3] %}{{ b }}", "123");
     check("{% for ((a), (b, c)) in [[1, (2, 3)]] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123");
     check("{% for () in [[]] %}x{% endfor %}{% set () = [] %}{% set (), a = [], 1 %}{{ a }}", "x1");
@@ -568,7 +568,7 @@ fn targets_are_the_tuples_that_jinja2_takes() {
 
 /// After a comma, Jinja2 reads the keywords that end a loop's target and its items as names.
 #[test]
-fn a_comma_at_the_end_of_a_target_is_followed_by_one_more_name() {
+fn trailing_comma_in_a_target_requires_another_name() {
     check("{% for a, in in [[1, 2]] %}{{ a }}{{ in }}{% endfor %}{% for in in [3] %}{{ in }}{% endfor %}", "123");
     check("{% for a in 1, recursive %}{{ loop.index }}{{ a }}{% endfor %}", "112");
     check("{% for a in [1], recursive recursive %}{{ a }}{% endfor %}", "[1]");
@@ -586,7 +586,7 @@ fn a_comma_at_the_end_of_a_target_is_followed_by_one_more_name() {
 
 /// Jinja2 checks that the owner is a namespace where a value is assigned, but not for a block.
 #[test]
-fn a_block_sets_an_item_of_a_dict_for_all_who_hold_it() {
+fn set_block_changes_a_dict_for_all_references() {
     check("{% set e = d %}{% set d.x %}{{ i }}{% endset %}{{ e }}", "{'b': 1, 'a': [True, None], 'x': '7'}");
     check(
         "{% set d.b|int %}12{% endset %}{{ d.b + 1 }}{{ d['b'] }}{% set d.b|list %}ab{% endset %}{{ d.b }}",
@@ -617,7 +617,7 @@ fn a_block_sets_an_item_of_a_dict_for_all_who_hold_it() {
 }
 
 #[test]
-fn a_dict_that_grows_while_a_loop_runs_over_it_is_an_error() {
+fn dict_growth_during_iteration_is_an_error() {
     let grows = |items: &str, when: &str| {
         format!(
             "{{% for k in {items} %}}{{% if {when} %}}{{% set d.x %}}1{{% endset %}}{{% endif %}}{{{{ k }}}}{{% endfor %}}"
@@ -632,7 +632,7 @@ fn a_dict_that_grows_while_a_loop_runs_over_it_is_an_error() {
 }
 
 #[test]
-fn a_block_sets_no_item_of_anything_else() {
+fn set_block_on_other_values_is_an_error() {
     for (owner, kind) in [("s", "str"), ("n", "NoneType"), ("l", "list"), ("zz", "Undefined"), ("range", "function")] {
         let template = format!("{{% set {owner}.x %}}1{{% endset %}}");
         check_error(&template, &format!("line 1: '{kind}' object does not support item assignment"));
@@ -649,7 +649,7 @@ fn a_block_sets_no_item_of_anything_else() {
 
 /// The cost of a change to a dict grows with the number of earlier changes.
 #[test]
-fn changes_of_a_dict_are_bounded() {
+fn dict_changes_hit_the_step_limit() {
     let template =
         "{% for a in range(1000) %}{% for b in range(1000) %}{% set d.x %}{{ b }}{% endset %}{% endfor %}{% endfor %}";
     check_limit(template, Limit::Steps);
@@ -784,7 +784,7 @@ const SELF: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn self_is_the_template_with_its_blocks() {
+fn self_gives_access_to_the_template_blocks() {
     SELF.iter().for_each(|(template, expected)| check(template, expected));
     check_error("{{ self() }}", "line 1: 'TemplateReference' object is not callable");
     check_error("\n{% block a %}{{ super() }}{% endblock %}", "line 2: there is no parent block called 'a'.");
@@ -800,7 +800,7 @@ fn self_is_the_template_with_its_blocks() {
 }
 
 #[test]
-fn blocks_nest_only_so_deep_where_a_template_uses_self() {
+fn block_nesting_is_limited_in_templates_that_use_self() {
     let nested = |depth: usize, within: &str| {
         let open: String = (0..depth).map(|at| format!("{{% block b{at} %}}")).collect();
         format!("{open}{within}{}", "{% endblock %}".repeat(depth))
@@ -908,7 +908,7 @@ const BYTES_REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn encoded_texts_are_pythons_bytes() {
+fn encoded_text_behaves_like_python_bytes() {
     BYTES.iter().for_each(|(template, expected)| check(template, expected));
     BYTES_REFUSED.iter().for_each(|template| check_fails(template));
     check_own_errors(
@@ -919,7 +919,7 @@ fn encoded_texts_are_pythons_bytes() {
 
 /// Letters of the conversation stay marked after they pass through bytes.
 #[test]
-fn bytes_of_marked_letters_decode_to_marked_letters() {
+fn bytes_of_tainted_text_decode_to_tainted_text() {
     let marks = Taint::ALL[0];
     let content = marks.taint_text("é<");
     let messages = [json!({"role": "user", "content": content})];
@@ -943,7 +943,7 @@ fn bytes_of_marked_letters_decode_to_marked_letters() {
 }
 
 #[test]
-fn a_template_raises_its_own_message_with_the_line() {
+fn raise_exception_reports_its_message_and_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
     assert_eq!(error, Err(RenderError::Raised { message: "No Hello World".to_owned(), line: 3 }));
 }
@@ -955,7 +955,7 @@ fn errors_name_the_line() {
 }
 
 #[test]
-fn what_this_engine_leaves_out_is_refused_by_name() {
+fn unsupported_features_are_rejected_by_name() {
     check_own_refusals(
         "template/unsupported",
         &[
@@ -970,7 +970,7 @@ fn what_this_engine_leaves_out_is_refused_by_name() {
 }
 
 #[test]
-fn methods_that_are_not_written_are_errors_by_name_on_what_a_variable_holds() {
+fn unsupported_methods_of_variable_values_are_errors_by_name() {
     check("{{ s.encode is defined }}{{ {'encode': 1}.encode }}{{ (3).encode is defined }}", "True1False");
     check_own_errors("template/unsupported-method", &["\n{{ s.encode().translate(n) }}", "{{ i.to_bytes(1, 'big') }}"]);
 }
@@ -978,7 +978,7 @@ fn methods_that_are_not_written_are_errors_by_name_on_what_a_variable_holds() {
 /// Values computed at compile time are never the same object, unless CPython keeps one object for
 /// the value.
 #[test]
-fn constants_are_the_same_where_cpython_keeps_one_object() {
+fn sameas_on_constants_matches_cpython_object_identity() {
     check("{{ 1.0 is sameas 1.0 }}{{ 1000 is sameas 1000 }}{{ 'ab' is sameas 'ab' }}", "FalseFalseFalse");
     check("{{ 3 is sameas 3 }}{{ 'a' is sameas 'a' }}{{ '' is sameas '' }}{{ () is sameas(()) }}", "TrueTrueTrueTrue");
     check(
@@ -992,27 +992,27 @@ fn constants_are_the_same_where_cpython_keeps_one_object() {
 }
 
 #[test]
-fn keys_that_are_null_are_not_there() {
+fn null_message_keys_are_removed() {
     let case = Case::new(json!([{"role": "user", "content": null, "name": "n"}]));
     assert_eq!(case.text("{{ messages[0] }}"), "{'role': 'user', 'name': 'n'}");
 }
 
 #[test]
-fn reasoning_is_found_under_every_name() {
+fn reasoning_is_available_under_every_key_name() {
     let case = Case::new(json!([{"role": "assistant", "content": "c", "reasoning": "r"}]));
     let expected = "{'thinking': 'r', 'role': 'assistant', 'content': 'c', 'reasoning': 'r', 'reasoning_content': 'r'}";
     assert_eq!(case.text("{{ messages[0] }}"), expected);
 }
 
 #[test]
-fn tools_and_documents_are_none_when_there_are_none() {
+fn absent_tools_and_documents_are_none() {
     check("{{ tools is none }}{{ documents is defined }}", "TrueTrue");
     let case = Case { tools: Some(json!([{"z": 1.0, "a": 1e2}])), ..hi() };
     assert_eq!(case.text("{{ tools|tojson }}"), r#"[{"z": 1.0, "a": 100.0}]"#);
 }
 
 #[test]
-fn arguments_override_special_tokens() {
+fn template_args_override_special_tokens() {
     let tokens = object(json!({"bos_token": "<s>", "eos_token": "</s>"}));
     let args = object(json!({"bos_token": "<b>"}));
     let case = Case { special_tokens: tokens, args, ..hi() };
@@ -1042,7 +1042,7 @@ fn generation_blocks_are_found_in_the_prompt() {
 }
 
 #[test]
-fn misuse_of_the_input_is_an_error() {
+fn malformed_messages_and_tools_are_input_errors() {
     let messages = [json!([]), json!(["hi"]), json!([[{"role": "user"}]])];
     let with_tools = Case { tools: Some(json!(["t"])), ..hi() };
     let cases = messages.into_iter().map(Case::new).chain([with_tools]);
@@ -1052,7 +1052,7 @@ fn misuse_of_the_input_is_an_error() {
 }
 
 #[test]
-fn bombs_hit_a_limit() {
+fn templates_with_unbounded_growth_hit_a_limit() {
     let grow = |body: &str| {
         format!("{{% set ns = namespace(s='ab', l=[1]) %}}{{% for x in range(100000) %}}{body}{{% endfor %}}")
     };
@@ -1071,7 +1071,7 @@ fn bombs_hit_a_limit() {
 }
 
 #[test]
-fn shared_trees_are_compared_in_bounded_time() {
+fn use_of_shared_nested_lists_hits_the_step_limit() {
     let build = "{% set ns = namespace(a=[1], b=[1]) %}{% for x in range(60) %}{% set ns.a = [ns.a, ns.a] %}\
                  {% set ns.b = [ns.b, ns.b] %}{% endfor %}";
     for use_of in ["{{ ns.a == ns.b }}", "{{ ns.a in [ns.b] }}", "{{ [ns.b].index(ns.a) }}", "{{ ns.a }}"] {
@@ -1082,7 +1082,7 @@ fn shared_trees_are_compared_in_bounded_time() {
 }
 
 #[test]
-fn deep_sources_are_refused_not_fatal() {
+fn deeply_nested_sources_are_rejected_without_a_crash() {
     let many = |part: &str| part.repeat(100_000);
     let expressions = [
         format!("u{}", many(".a")),
@@ -1106,13 +1106,13 @@ fn deep_sources_are_refused_not_fatal() {
 }
 
 #[test]
-fn a_namespace_may_hold_itself() {
+fn namespace_can_contain_itself() {
     check("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me is defined }}", "True");
     check_limit("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}", Limit::Nesting);
 }
 
 #[test]
-fn ten_megabytes_of_conversation_render() {
+fn ten_megabyte_conversation_renders() {
     let message = |at: usize| json!({"role": "user", "content": format!("{at}{} ", "x".repeat(1000))});
     let messages: Vec<Value> = (0..10_000).map(message).collect();
     let template = "{% set ns = namespace(list=[]) %}{% for m in messages %}{% set ns.list = ns.list + [m] %}\
@@ -1148,7 +1148,7 @@ fn long_values_are_broken_like_pythons_pprint() {
 }
 
 #[test]
-fn the_rarer_methods_follow_python() {
+fn rarely_used_methods_follow_python() {
     check(
         "{{ 'hello'.translate('x'.maketrans('lo', '01', 'h')) }} {{ 'ab'.translate({97: 'xyz', 98: none}) }}",
         "e001 xyz",
@@ -1165,7 +1165,7 @@ fn the_rarer_methods_follow_python() {
 }
 
 #[test]
-fn blocks_that_must_be_filled_are_errors_when_reached() {
+fn required_blocks_are_errors_when_reached() {
     check_error("\n{% block a required %} {% endblock %}", "line 2: Required block 'a' not found");
     check_refused(
         "{% block a required %}x{% endblock %}",
@@ -1180,7 +1180,7 @@ fn on_line_4(part: &str) -> String {
 
 /// One case of each kind: every error at run time has its line.
 #[test]
-fn errors_name_the_line_and_what_is_wrong() {
+fn runtime_errors_name_their_line_and_cause() {
     for (wrong, expected) in [
         ("{{ undef.x }}", "'undef' is undefined"),
         ("{{ d.zz.x }}", "'dict object' has no attribute 'zz'"),
@@ -1204,7 +1204,7 @@ fn errors_name_the_line_and_what_is_wrong() {
 }
 
 #[test]
-fn scoped_blocks_see_the_variables_around_them() {
+fn scoped_blocks_read_outer_variables() {
     check("{% set q=1 %}{% for v in range(2) %}{% block a scoped %}{{v}}{{q}}{% endblock %}{% endfor %}", "0111");
     check("{% for v in range(2) %}{% block a %}{{v}}{% endblock %}{% endfor %}", "");
     check("{% for v in range(2) %}{% block a scoped %}{{loop.index}}{% endblock %}{% endfor %}", "12");
@@ -1339,7 +1339,7 @@ const SAFE_TEXTS_REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn safe_texts_escape_what_is_put_into_them() {
+fn safe_text_escapes_inserted_text() {
     SAFE_TEXTS.iter().for_each(|(template, expected)| check(template, expected));
     SAFE_TEXTS_REFUSED.iter().for_each(|template| check_fails(template));
 }
@@ -1426,13 +1426,13 @@ const FORMATS_REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn formats_follow_python_in_their_corners() {
+fn string_format_edge_cases_follow_python() {
     FORMATS.iter().for_each(|(template, expected)| check(template, expected));
     FORMATS_REFUSED.iter().for_each(|template| check_fails(template));
 }
 
 #[test]
-fn rows_and_ranges_follow_python() {
+fn batch_rows_and_range_slices_follow_python() {
     check("{{ [1,2]|batch(0)|list }}", "[[], [1, 2]]");
     check("{{ [1,2,3]|batch(0,'x')|list }}", "[[], [1, 2, 3]]");
     check("{{ [1,2]|batch(1.5)|list }}", "[[1, 2]]");
@@ -1497,7 +1497,7 @@ fn long_lines_are_wrapped_like_pythons_textwrap() {
 }
 
 #[test]
-fn slices_of_constants_are_undefined_where_they_would_fail() {
+fn failing_slices_of_constants_are_undefined() {
     check("{{ ('%d-%s'|list is sameas true)[::-1] }}", "");
     check("{{ ({'k': 1})[0:0] }}", "");
     check("{{ (10|d('dd')|slice(3,'f'))[1:] }}", "");
@@ -1578,7 +1578,7 @@ fn steps(template: &str) -> u64 {
 }
 
 #[test]
-fn work_that_grows_with_the_content_is_charged() {
+fn content_sized_operations_hit_a_limit_in_time() {
     let mut failures = Vec::new();
     for (setup, operation, size) in GROWING_WORK {
         let [small, large] = [*size, 8 * size].map(|size| {
@@ -1623,7 +1623,7 @@ fn work_without_end_reaches_a_limit() {
 /// The engine follows the Unicode of Python 3.11. Its `repr` escapes code points that were assigned
 /// later.
 #[test]
-fn newer_code_points_are_printed_alike_by_templates_and_by_python_formats() {
+fn newer_code_points_print_alike_in_templates_and_python_str() {
     for (text, expected) in [("\u{1fae8}", r"['\U0001fae8']"), ("\u{1c89}", r"['\u1c89']"), ("\u{e01}", "['\u{e01}']")]
     {
         let case = Case::new(json!([{"content": [text]}]));

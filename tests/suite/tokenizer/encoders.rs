@@ -100,7 +100,7 @@ fn fragment() -> BoxedStrategy<String> {
 }
 
 #[test]
-fn both_encoders_agree_on_any_text_whatever_the_components() {
+fn both_encoders_agree_for_every_tokenizer_component() {
     for (name, file) in files() {
         let tokenizer = file.tokenizer();
         let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
@@ -113,7 +113,7 @@ fn both_encoders_agree_on_any_text_whatever_the_components() {
 }
 
 #[test]
-fn remembered_text_has_the_ids_of_new_text() {
+fn cached_text_has_the_ids_of_uncached_text() {
     for (name, file) in files() {
         let (remembers, forgets, small) = (file.tokenizer(), file.tokenizer(), file.tokenizer());
         forgets.set_cache_bytes(0);
@@ -146,7 +146,7 @@ fn literal_text_becomes_no_added_token() {
 }
 
 #[test]
-fn an_added_token_that_the_vocabulary_spells_is_broken_up_in_literal_text() {
+fn literal_added_token_in_the_vocabulary_is_split() {
     let tokenizer = File::new().added("<x>", &["special"]).tokenizer();
     assert_eq!(tokenizer.encode("<x>", false).ok(), Some(vec![12]));
     assert_eq!(literal_ids(&tokenizer, "a<x><x>ab", &[0..9]), [2, 5, 4, 6, 5, 4, 6, 8]);
@@ -157,7 +157,7 @@ fn an_added_token_that_the_vocabulary_spells_is_broken_up_in_literal_text() {
 }
 
 #[test]
-fn only_the_start_of_a_text_has_a_space_before_it() {
+fn space_prefix_is_added_only_at_the_text_start() {
     let tokenizer = File::new().added("<s>", &["special"]).with("normalizer", llama2()).tokenizer();
     assert_eq!(tokenizer.encode("a<s>a", false).ok(), Some(vec![9, 16, 9]));
     assert_eq!(literal_ids(&tokenizer, "aaa", &[1..2]), [9, 2, 2]);
@@ -191,7 +191,7 @@ fn between(tokenizer: &Tokenizer, text: &str, expected: &[u32]) {
 }
 
 #[test]
-fn what_belongs_around_a_text_is_put_there_once() {
+fn surrounding_special_tokens_are_added_once() {
     let both = around(template(&["<s>", "$A", "</s>"]));
     between(&both, "a", &[16, 2, 17]);
     between(&both, "", &[16, 17]);
@@ -205,7 +205,7 @@ fn what_belongs_around_a_text_is_put_there_once() {
 }
 
 #[test]
-fn a_literal_bos_is_text_and_the_real_one_is_put_before_it() {
+fn literal_bos_stays_text_after_the_added_bos() {
     let tokenizer = around(template(&["<s>", "$A"]));
     let options = EncodeOptions { affixes: AffixPolicy::Both, literal: &[0..3], offsets: true };
     let encoding = tokenizer.encode_with("<s>a", &options).expect("text");
@@ -214,7 +214,7 @@ fn a_literal_bos_is_text_and_the_real_one_is_put_before_it() {
 }
 
 #[test]
-fn every_post_processor_is_followed() {
+fn every_post_processor_type_is_applied() {
     let pair = |kind: &str| json!({"type": kind, "sep": ["</s>", 17], "cls": ["<s>", 16], "trim_offsets": true, "add_prefix_space": false});
     between(&around(pair("BertProcessing")), "a", &[16, 2, 17]);
     between(&around(pair("RobertaProcessing")), "a", &[16, 2, 17]);
@@ -229,7 +229,7 @@ fn every_post_processor_is_followed() {
 }
 
 #[test]
-fn a_token_that_the_config_names_is_added() {
+fn token_named_in_the_config_is_an_added_token() {
     let json = File::new().0.to_string();
     let tokenizer = Tokenizer::from_json(json.as_bytes(), &["ab"]).expect("valid");
     assert_eq!(tokenizer.added_tokens(), [AddedToken { id: 8, text: "ab".to_owned(), is_special: true }]);

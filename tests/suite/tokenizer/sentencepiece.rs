@@ -17,7 +17,7 @@ use tandem_tests::tokenizers::{built, joined, refused};
 use tandem_tests::tokenizers::{classic, literal_ids, texts};
 
 /// Longer than any test takes that does not hang.
-const A_WHILE: Duration = Duration::from_secs(300);
+const WAIT_LIMIT: Duration = Duration::from_secs(300);
 
 // ---- against transformers ----
 
@@ -35,7 +35,7 @@ fn texts_have_the_ids_and_offsets_of_transformers() {
 }
 
 #[test]
-fn ids_decode_as_in_transformers_and_their_bytes_add_up_to_it() {
+fn decoded_text_and_joined_bytes_match_transformers() {
     for_each_case(|Vocabulary { name, .. }, tokenizer, text, case| {
         let decoded = case.decoded.as_deref().unwrap_or(text);
         assert_eq!(tokenizer.decode(&case.ids, false).expect("known ids"), decoded, "{name} {text:?}");
@@ -46,7 +46,7 @@ fn ids_decode_as_in_transformers_and_their_bytes_add_up_to_it() {
 }
 
 #[test]
-fn a_whole_text_begins_with_bos_unless_the_file_says_no() {
+fn text_begins_with_bos_unless_add_bos_token_is_false() {
     let vocabulary = Vocabulary::named("llama");
     let encode = |file: File| built(&file).encode("the", true).expect("text");
     assert_eq!(encode(vocabulary.file())[..1], [1]);
@@ -56,7 +56,7 @@ fn a_whole_text_begins_with_bos_unless_the_file_says_no() {
 }
 
 #[test]
-fn control_and_unknown_tokens_are_special_and_a_users_are_not() {
+fn only_control_and_unknown_tokens_are_special() {
     let specials = |name: &str| built(&Vocabulary::named(name).file()).special_ids();
     assert_eq!(specials("llama"), [0, 1, 2]);
     assert_eq!(specials("mistral"), [0, 1, 2, 3, 4]);
@@ -83,7 +83,7 @@ fn control_tokens_in_literal_text_stay_text() {
 /// If a user-defined run cannot be merged from shorter runs, the encoder finds the run directly in
 /// the text.
 #[test]
-fn a_lone_run_of_spaces_is_found_in_text() {
+fn user_defined_space_run_is_matched_without_merges() {
     let mut vocabulary = Vocabulary::named("gemma");
     let lone = vocabulary.tokens.iter().position(|token| token == "      ").expect("six");
     let shorter = vocabulary.tokens.iter().position(|token| token == "    ").expect("four");
@@ -200,13 +200,13 @@ fn assert_converted(json: &Tokenizer, vocabulary: &Vocabulary) {
 }
 
 #[test]
-fn a_vocabulary_of_the_llama_kind_has_the_ids_of_its_tokenizer_json() {
+fn llama_gguf_vocabulary_gives_the_ids_of_tokenizer_json() {
     let (json, vocabulary) = converted("llama2", "llama", 1, |_| false);
     assert_converted(&json, &vocabulary);
 }
 
 #[test]
-fn a_vocabulary_of_the_gemma_kind_has_the_ids_of_its_tokenizer_json() {
+fn gemma_gguf_vocabulary_gives_the_ids_of_tokenizer_json() {
     let (json, vocabulary) = converted("gemma3", "gemma3", 2, |token| token["special"] == false);
     assert_converted(&json, &vocabulary);
 }
@@ -237,14 +237,14 @@ fn refused_with(change: impl FnOnce(&mut Vocabulary), case: &str) {
 }
 
 #[test]
-fn what_is_not_in_the_vocabulary_is_unknown() {
+fn text_outside_the_vocabulary_is_the_unknown_token() {
     let tokenizer = built(&small().file());
     assert_eq!(tokenizer.encode("ab aé€b", false).ok(), Some(vec![7, 3, 4, 0, 5]));
     assert_eq!(tokenizer.decode(&[7, 3, 4, 5], false).ok().as_deref(), Some("ab ab"));
 }
 
 #[test]
-fn a_vocabulary_that_cannot_be_used_is_refused_by_key() {
+fn invalid_vocabulary_is_rejected_by_key() {
     refused(
         &File::new().text("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", &["a"]),
         "sentencepiece/no-scores",
@@ -288,7 +288,7 @@ fn runs(count: usize) -> Vocabulary {
 
 /// Looking up every split of the longest tokens would take hours.
 #[test]
-fn tokens_that_are_made_of_each_other_are_bounded_in_time_and_memory() {
+fn merges_of_nested_tokens_are_bounded() {
     assert_eq!(built(&runs(64).file()).encode(&"a".repeat(63), false).map(|ids| ids.len()).ok(), Some(2));
     let error = Tokenizer::from_gguf(&runs(2000).file().open().expect("a valid file")).expect_err("too many merges");
     assert!(matches!(error, TokenizerError::Merges { .. }), "{error}");
@@ -298,11 +298,11 @@ fn tokens_that_are_made_of_each_other_are_bounded_in_time_and_memory() {
     long.tokens[7] = "b".repeat(4 << 20);
     let (done, ended) = mpsc::channel();
     thread::spawn(move || done.send(Tokenizer::from_gguf(&long.file().open().expect("a valid file")).is_ok()));
-    assert_eq!(ended.recv_timeout(A_WHILE), Ok(true));
+    assert_eq!(ended.recv_timeout(WAIT_LIMIT), Ok(true));
 }
 
 #[test]
-fn the_digest_follows_what_decides_ids() {
+fn digest_changes_only_with_data_that_affects_ids() {
     let digest = |file: &File| built(file).sha256().to_owned();
     let one = digest(&small().file());
     assert_eq!(one, digest(&small().file().text("general.name", "other")));

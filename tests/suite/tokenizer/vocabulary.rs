@@ -17,7 +17,7 @@ fn default_tokenizer() -> Tokenizer {
 }
 
 #[test]
-fn strings_have_the_models_own_ids() {
+fn string_ids_match_the_goldens() {
     let tokenizer = default_tokenizer();
     for case in goldens()["strings"].as_array().expect("a list") {
         let text = case["text"].as_str().expect("a string");
@@ -26,7 +26,7 @@ fn strings_have_the_models_own_ids() {
 }
 
 #[test]
-fn rendered_prompts_have_the_models_own_ids() {
+fn prompt_ids_match_the_goldens() {
     let tokenizer = default_tokenizer();
     for case in goldens()["cases"].as_array().expect("a list") {
         let prompt = case["prompt"].as_str().expect("a string");
@@ -35,7 +35,7 @@ fn rendered_prompts_have_the_models_own_ids() {
 }
 
 #[test]
-fn decoding_gives_back_the_text_and_the_bytes_add_up_to_it() {
+fn decoded_text_and_joined_bytes_equal_the_input_text() {
     let tokenizer = default_tokenizer();
     for case in goldens()["strings"].as_array().expect("a list") {
         let (text, ids) = (case["text"].as_str().expect("a string"), ids(&case["ids"]));
@@ -84,7 +84,7 @@ fn header(pre: &str, merges: &[&str]) -> File {
 const MERGES: &[&str] = &["a b", "Ġ ab", "1 1"];
 
 #[test]
-fn control_and_user_tokens_are_found_in_text_and_only_control_is_special() {
+fn control_and_user_tokens_match_in_text_only_control_is_special() {
     let tokenizer = built(&header("gpt-2", MERGES));
     assert_eq!(tokenizer.encode("ab ab<end>a<tool>", false).ok(), Some(vec![3, 4, 5, 0, 6]));
     assert_eq!(tokenizer.special_ids(), [5]);
@@ -93,7 +93,7 @@ fn control_and_user_tokens_are_found_in_text_and_only_control_is_special() {
 }
 
 #[test]
-fn the_pre_tokenizer_decides_how_digits_are_cut() {
+fn pre_tokenizer_decides_how_digits_are_split() {
     assert_eq!(built(&header("gpt-2", MERGES)).encode("111", false).ok(), Some(vec![8, 7]));
     assert_eq!(built(&header("smollm", MERGES)).encode("111", false).ok(), Some(vec![7, 7, 7]));
     assert_eq!(built(&header("qwen2", MERGES)).encode("111", false).ok(), Some(vec![7, 7, 7]));
@@ -101,7 +101,7 @@ fn the_pre_tokenizer_decides_how_digits_are_cut() {
 }
 
 #[test]
-fn bos_and_eos_are_added_where_the_file_or_the_pre_tokenizer_says_so() {
+fn bos_and_eos_follow_the_file_and_the_pre_tokenizer() {
     let ids = |file: File| file.u32("tokenizer.ggml.bos_token_id", 5).u32("tokenizer.ggml.eos_token_id", 6);
     let encode = |file: File| built(&ids(file)).encode("a", true).expect("text");
     assert_eq!(encode(header("gpt-2", MERGES)), [0]);
@@ -115,7 +115,7 @@ fn bos_and_eos_are_added_where_the_file_or_the_pre_tokenizer_says_so() {
 }
 
 #[test]
-fn a_vocabulary_that_cannot_be_used_is_refused_by_name() {
+fn invalid_vocabulary_is_rejected_by_name() {
     refused(&File::new().text("tokenizer.ggml.model", "t5"), "tokenizer/model");
     refused(&File::new(), "tokenizer/no-model");
     let error = Tokenizer::from_gguf(&header("made-up", MERGES).open().expect("valid")).expect_err("unknown");
@@ -134,7 +134,7 @@ fn a_vocabulary_that_cannot_be_used_is_refused_by_name() {
 }
 
 #[test]
-fn the_digest_follows_what_decides_ids() {
+fn digest_changes_only_with_data_that_affects_ids() {
     let digest = |file: &File| built(file).sha256().to_owned();
     let one = digest(&header("gpt-2", MERGES));
     assert_eq!(one, digest(&header("gpt-2", MERGES).text("general.name", "other")));
@@ -145,7 +145,7 @@ fn the_digest_follows_what_decides_ids() {
 }
 
 #[test]
-fn a_gguf_is_read_once_for_all_of_its_tokenizers() {
+fn tokenizers_of_one_gguf_have_equal_digests() {
     let model = default_artifacts();
     let (one, two) = (model.tokenizer().expect("a tokenizer"), model.tokenizer().expect("a tokenizer"));
     assert_eq!(one.sha256(), two.sha256());
@@ -154,7 +154,7 @@ fn a_gguf_is_read_once_for_all_of_its_tokenizers() {
 }
 
 #[test]
-fn byte_level_tokens_are_their_bytes_and_other_text_is_itself() {
+fn byte_level_tokens_give_bytes_and_added_tokens_their_text() {
     let tokenizer = byte_level(&[b"\xC3\xA9", b" \xFF\n"], &[("<｜x▁y｜>", true), ("<plain>", false)]);
     for byte in 0..=255u8 {
         assert_eq!(tokenizer.token_bytes(u32::from(byte)), Some(&[byte][..]));
@@ -167,7 +167,7 @@ fn byte_level_tokens_are_their_bytes_and_other_text_is_itself() {
 }
 
 #[test]
-fn byte_fallback_and_the_word_mark_are_undone() {
+fn token_bytes_undo_byte_fallback_and_metaspace() {
     let decoder = json!({"type": "Sequence", "decoders": [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
@@ -183,7 +183,7 @@ fn byte_fallback_and_the_word_mark_are_undone() {
 }
 
 #[test]
-fn numbers_with_a_fraction_are_read() {
+fn unigram_scores_with_fractions_are_read() {
     let unigram = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.5], ["ab", -1e-3]]});
     let tokenizer = Tokenizer::from_json(&json_tokenizer(unigram, Value::Null, &[]), &[]).expect("valid");
     assert_eq!(tokenizer.encode("ab", false).ok(), Some(vec![2]));
@@ -196,7 +196,7 @@ fn truncation_and_padding_of_the_file_are_not_applied() {
 }
 
 #[test]
-fn tokens_that_the_config_names_are_special() {
+fn tokens_named_in_the_config_are_special() {
     let json = json_tokenizer(bpe(&["a", "</s>", "<", "/", "s", ">"]), Value::Null, &[]);
     let plain = Tokenizer::from_json(&json, &[]).expect("valid");
     assert!(!plain.is_special(1));
@@ -230,7 +230,7 @@ fn a_broken_tokenizer_json_is_an_error() {
 }
 
 #[test]
-fn a_folders_tokenizer_knows_its_named_tokens() {
+fn folder_tokenizer_marks_config_tokens_as_special() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokenizer-folder");
     std::fs::create_dir_all(&folder).expect("the test's folder can be written");
     let json = json_tokenizer(bpe(&["a", "</s>"]), Value::Null, &[]);

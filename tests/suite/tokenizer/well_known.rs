@@ -52,7 +52,7 @@ fn for_each_own(check: impl Fn(&str, &Tokenizer, &str, &Value)) {
 }
 
 #[test]
-fn own_strings_have_the_ids_of_transformers() {
+fn golden_string_ids_match_transformers() {
     for_each_own(|name, tokenizer, text, case| {
         assert_eq!(plain(tokenizer, text), ids(&case["ids"]), "{name} {text:?}");
         assert_eq!(classic(tokenizer, text, &[]), ids(&case["ids"]), "{name} {text:?}");
@@ -64,7 +64,7 @@ fn own_strings_have_the_ids_of_transformers() {
 /// If a text already starts with a bos, the tokenizer adds no second one, although transformers
 /// does.
 #[test]
-fn own_strings_have_one_bos() {
+fn golden_strings_get_only_one_bos() {
     for_each_own(|name, tokenizer, text, case| {
         let special = if case["special_ids"].is_null() { ids(&case["ids"]) } else { ids(&case["special_ids"]) };
         let is_doubled = !case["special_ids"].is_null() && special.get(1) == special.first();
@@ -74,7 +74,7 @@ fn own_strings_have_one_bos() {
 }
 
 #[test]
-fn own_strings_have_the_offsets_of_transformers() {
+fn golden_string_offsets_match_transformers() {
     let options = EncodeOptions { offsets: true, ..EncodeOptions::default() };
     for_each_own(|name, tokenizer, text, case| {
         let offsets = tokenizer.encode_with(text, &options).expect("text").offsets;
@@ -105,7 +105,7 @@ fn for_each_of_corpus(check: impl Fn(&str, &Tokenizer, &Value)) {
 }
 
 #[test]
-fn raw_strings_of_the_corpus_have_the_same_ids() {
+fn corpus_string_ids_match_transformers() {
     for_each_of_corpus(|name, tokenizer, golden| {
         for case in golden["raw"].as_array().expect("a list") {
             let text = case["text"].as_str().expect("a string");
@@ -121,7 +121,7 @@ fn raw_strings_of_the_corpus_have_the_same_ids() {
 /// `split_special_tokens` still recognises added tokens that are not special, and puts Llama 2's
 /// space before the text. Otherwise it gives the same ids as a text that is literal as a whole.
 #[test]
-fn raw_strings_of_the_corpus_are_split_where_they_are_literal() {
+fn literal_corpus_strings_match_split_special_tokens() {
     for_each_of_corpus(|name, tokenizer, golden| {
         let keeps =
             |text: &str| tokenizer.added_tokens().iter().any(|token| !token.is_special && text.contains(&token.text));
@@ -151,7 +151,7 @@ fn for_each_chat(check: impl Fn(&str, &Tokenizer, &str, &str, &Value)) {
 }
 
 #[test]
-fn rendered_chats_of_the_corpus_have_the_same_ids() {
+fn corpus_chat_ids_match_transformers() {
     for_each_chat(|name, tokenizer, _, prompt, case| {
         if case["ids"].is_array() {
             assert_eq!(plain(tokenizer, prompt), ids(&case["ids"]), "{name}");

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_that_of_python() {
+    fn strip_removes_the_white_space_of_python() {
         assert_eq!(strip("\x1c\u{a0} a \x1f"), "a");
         assert_eq!(rstrip(" a\u{2003}"), " a");
     }

@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn what_python_loads_is_dumped_like_python() {
+    fn loaded_json_is_dumped_like_python() {
         let text = r#" {"a":1, "b" : [NaN,1E5,-0,-Infinity], "a":2, "c":"\ud83e\udee8"} "#;
         let expected = "{\"a\": 2, \"b\": [NaN, 100000.0, 0, -Infinity], \"c\": \"\u{1fae8}\"}";
         assert_eq!(dumped(text).as_deref(), Ok(expected));
     }
 
     #[test]
-    fn errors_have_their_cause() {
+    fn invalid_json_maps_to_its_error_variant() {
         assert_eq!(dumped("{"), Err(LoadsError::NotJson));
         assert_eq!(dumped("{\"a\": 01}"), Err(LoadsError::NotJson));
         assert_eq!(dumped("[1]"), Err(LoadsError::NotAnObject));

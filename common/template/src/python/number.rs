@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_have_an_exponent_where_python_writes_one() {
+    fn float_exponents_match_python_repr() {
         check_repr(0.0001, "0.0001");
         check_repr(1e-5, "1e-05");
         check_repr(1e15, "1000000000000000.0");
