@@ -88,8 +88,8 @@ pub struct ServeArgs {
     #[arg(long, env = "TANDEM_HEALTH_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
     pub health_listen: Option<SocketAddr>,
 
-    /// Origin of web pages that may call the service with gRPC-Web, such as https://chat.example.com;
-    /// `*` for any. May be repeated [default: none]
+    /// Origin of web pages that may call the service with gRPC-Web, such as
+    /// `https://chat.example.com`, or `*` for any. May be repeated [default: none]
     ///
     /// Programs that are no browsers need none.
     #[arg(
@@ -165,9 +165,10 @@ pub struct SecurityArgs {
 
     /// File of accepted bearer tokens, one per line. Health checks need no token
     ///
-    /// A line is TOKEN [EXPIRY] [name=NAME], such as `s3cret 2027-01-31T00:00:00Z name=search`. The
-    /// name identifies the holder in logs and metrics. Lines that start with # are skipped. To
-    /// change the tokens, replace the file; do not write into it.
+    /// A line is a token, optionally followed by its expiry time and a name, such as
+    /// `s3cret 2027-01-31T00:00:00Z name=search`. The name identifies the holder in logs and metrics.
+    /// Lines that start with # are skipped. To change the tokens, replace the file; do not write
+    /// into it.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
