@@ -97,7 +97,7 @@ const DEFAULT_PATIENCE_SECONDS: u64 = 5;
 #[command(next_help_heading = "Generation")]
 pub struct GenerationArgs {
     /// The generation service that tasks use: one address, or several, or a name with several
-    /// behind it, which is looked up every five seconds. If a replica fails, the answer resumes on
+    /// behind it, which is looked up every second. If a replica fails, the answer resumes on
     /// another one. Without this flag, RunTask is rejected.
     #[arg(
         long,
