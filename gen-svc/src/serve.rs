@@ -1,5 +1,6 @@
 //! `gen-svc serve`: loads the model, serves requests, and drains.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -220,7 +221,6 @@ pub async fn serve(
         lifecycle.drain();
     };
     let serving = serve::serve(endpoints, args, health.clone(), drained);
-    tokio::pin!(serving);
     let grace = Duration::from_secs(args.drain_seconds).mul_f64(DRAIN_GRACE_SHARE);
     let watched = async {
         tokio::join!(
@@ -230,10 +230,9 @@ pub async fn serve(
         )
     };
     tokio::select! {
-        ended = &mut serving => return ended,
-        _ = watched => {}
+        ended = serving => ended,
+        ((), never, ()) = watched => match never {},
     }
-    serving.await
 }
 
 /// Reports NOT_SERVING, and that only a restart helps, once the engine has failed.
@@ -244,7 +243,7 @@ async fn report_failure(lifecycle: &Lifecycle, health: &Health) {
 }
 
 /// Reports NOT_SERVING while a step runs for longer than [`MAX_STEP_TIME`].
-async fn report_stalls(engine: &OnceLock<Engine>, lifecycle: &Lifecycle, health: &Health) {
+async fn report_stalls(engine: &OnceLock<Engine>, lifecycle: &Lifecycle, health: &Health) -> Infallible {
     let mut was_stalled = false;
     loop {
         tokio::time::sleep(STEP_CHECK_INTERVAL).await;

@@ -7,8 +7,8 @@ use hyper::body::Incoming;
 use prometheus::{Registry, TextEncoder};
 
 use super::error::ServeError;
-use super::http::{Page, plain, serve_pages};
 use super::listener::listen;
+use super::pages::{Page, plain, serve_pages};
 use super::security::Security;
 use super::tokens::Admission;
 use crate::telemetry::Telemetry;

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::error::ServeError;
 use super::health::Health;
-use super::http::{Page, plain, serve_pages};
+use super::pages::{Page, plain, serve_pages};
 
 /// Serves the probes until the process ends, if an address is configured. They reveal two bits, so
 /// that any address is safe.
