@@ -64,7 +64,7 @@ impl Failure {
         Self { resource: Some((kind, clip(name.into()))), ..self }
     }
 
-    /// Creates an INVALID_REQUEST failure for one request field, such as `messages[2].role`.
+    /// Creates an INVALID_REQUEST failure for one request field, such as `conversation.messages[2].role`.
     #[must_use]
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Reason::InvalidRequest, message).with_field(field)
@@ -72,15 +72,25 @@ impl Failure {
 
     /// Adds the request field at fault; [`Failure::message`] puts it before the message.
     #[must_use]
-    pub fn with_field(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(clip(field.into()));
-        self
+    pub fn with_field(self, field: impl Into<String>) -> Self {
+        Self { field: Some(clip(field.into())), ..self }
     }
 
     /// Adds the request field at fault without repeating it in the message.
     #[must_use]
     pub fn with_context(self, field: impl Into<String>) -> Self {
         Self { is_standalone: true, ..self.with_field(field) }
+    }
+
+    /// Replaces the field's path. `locate` returns the new path and, for a field with JSON text, the
+    /// place in that text, which is put before the message.
+    #[must_use]
+    pub fn locate(mut self, locate: impl FnOnce(&str) -> (String, String)) -> Self {
+        let Some((field, within)) = self.field.as_deref().map(locate) else { return self };
+        if !within.is_empty() {
+            self.message = clip(format!("{within}: {}", self.message));
+        }
+        self.with_field(field)
     }
 
     /// Adds the line of the chat template at fault, counted from 1.

@@ -70,10 +70,12 @@ impl Invalid {
         Self { reason: Reason::InvalidRequest, field: field.into(), problem: problem.into() }
     }
 
-    /// Returns the same error with its path inside `parent`.
+    /// Returns the same error with its path inside `parent`. An error without a path is about
+    /// `parent` itself.
     #[must_use]
     pub fn within(self, parent: &str) -> Self {
-        Self { field: format!("{parent}.{}", self.field), ..self }
+        let field = if self.field.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.field) };
+        Self { field, ..self }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_model_files::tokenizer::TokenizerError;
 use tandem_template::{Limit, RenderError};
-use tonic::{Code, Status};
+use tonic::Status;
 
 use crate::conversation::Invalid;
 
@@ -138,20 +138,12 @@ pub enum Error {
         /// The actual number.
         found: usize,
     },
-    /// The prompt exceeds the model's context, or the generation service's limit.
-    #[error("{message}")]
-    PromptTooLong {
-        /// The exceeded limit.
-        reason: Reason,
-        /// The number of tokens and the limit.
-        message: String,
-    },
     /// The caller's deadline passed before the generation began.
     #[error("the deadline passed")]
     DeadlineExceeded,
-    /// The generation service rejected the request with this status.
+    /// The generation service rejected the request. The failure names fields of the task.
     #[error("the generation service answered: {}", .0.message())]
-    Generation(Box<Status>),
+    Generation(Box<Failure>),
     /// The vocabulary has too many control tokens to search.
     #[error("the control tokens cannot be searched for")]
     ControlTokens(#[from] aho_corasick::BuildError),
@@ -200,9 +192,8 @@ impl From<&Error> for Failure {
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
             Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).with_context("messages"),
-            Error::PromptTooLong { reason, .. } => Failure::new(*reason, message).with_field("conversation"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
-            Error::Generation(status) => Failure::new(Reason::GenerationFailed, message).with_code(status.code()),
+            Error::Generation(failure) => (**failure).clone(),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
                 Failure::new(Reason::Internal, "internal error")
             }
@@ -263,15 +254,20 @@ fn template_failure(cause: &RenderError) -> Failure {
     }
 }
 
+impl Error {
+    /// Returns the status for the caller. `locate` gives the failure the field paths of the caller's
+    /// request.
+    pub fn into_status(self, locate: impl FnOnce(Failure) -> Failure) -> Status {
+        let failure = Failure::from(&self);
+        if failure.reason() == Reason::Internal {
+            tracing::error!(error = &self as &dyn std::error::Error, "internal error");
+        }
+        locate(failure).into()
+    }
+}
+
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let failure = Failure::from(&error);
-        if failure.code() == Code::Internal {
-            tracing::error!(error = &error as &dyn std::error::Error, "internal error");
-        }
-        match error {
-            Error::Generation(status) => *status,
-            _ => failure.into(),
-        }
+        error.into_status(|failure| failure)
     }
 }

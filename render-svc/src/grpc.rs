@@ -2,6 +2,7 @@
 //! contains no domain logic.
 
 mod convert;
+mod paths;
 mod registry;
 pub mod task;
 
@@ -10,6 +11,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
 use tonic::{Request, Response, Status};
 
+use self::paths::RequestPaths;
 use crate::error::Error;
 use crate::executor::Executor;
 
@@ -31,8 +33,9 @@ impl RenderApi {
 impl RenderService for RenderApi {
     async fn render(&self, request: Request<pb::RenderRequest>) -> Result<Response<pb::RenderResponse>, Status> {
         let request = request.into_inner();
-        let cost = convert::cost(&request);
-        Ok(Response::new(self.executor.render(request, cost, convert::rendered).await?))
+        let (cost, paths) = (convert::cost(&request), RequestPaths::new(request.conversation.as_ref()));
+        let rendered = self.executor.render(request, cost, convert::rendered).await;
+        Ok(Response::new(paths.response(rendered.map_err(|error| paths.status(error))?)))
     }
 
     async fn batch_render(
@@ -41,8 +44,13 @@ impl RenderService for RenderApi {
     ) -> Result<Response<pb::BatchRenderResponse>, Status> {
         let pb::BatchRenderRequest { requests } = request.into_inner();
         let size = pb::RenderResponse::encoded_len;
+        let paths =
+            |(i, request): (usize, &pb::RenderRequest)| RequestPaths::new(request.conversation.as_ref()).in_batch(i);
+        let paths: Vec<_> = requests.iter().enumerate().map(paths).collect();
         let results = self.executor.render_batch(requests, convert::rendered, size).await?;
-        Ok(Response::new(pb::BatchRenderResponse { results: results.into_iter().map(convert::result).collect() }))
+        let results = results.into_iter().zip(&paths);
+        let results = results.map(|(result, paths)| convert::result(result, paths)).collect();
+        Ok(Response::new(pb::BatchRenderResponse { results }))
     }
 
     async fn validate_template(

@@ -35,6 +35,8 @@ pub struct Model {
     pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// The features that its template supports.
     pub capabilities: Capabilities,
+    /// True if its files have an image processor, or a template that writes images.
+    pub takes_images: bool,
     /// The last two parts of its path, as given and with links followed.
     repositories: Vec<String>,
 }
@@ -115,6 +117,7 @@ impl Model {
             capabilities: capabilities.unwrap_or_else(inferred),
             tokenizer: artifacts.tokenizer().map_err(Arc::new),
             repositories: repositories(&artifacts.path),
+            takes_images: takes_images(&artifacts, &templates),
             artifacts,
             templates,
             special_tokens,
@@ -174,6 +177,14 @@ fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_to
         Some(LeadingSystem::Unknown) | None => {}
     }
     inferred
+}
+
+/// Returns true if the model's files have an image processor, or a template that writes images.
+fn takes_images(artifacts: &Artifacts, templates: &Templates) -> bool {
+    const PROCESSORS: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+    templates.mention("image")
+        || artifacts.config.get("vision_config").is_some()
+        || PROCESSORS.iter().any(|file| artifacts.path.join(file).exists())
 }
 
 /// Returns the last two parts of a path, as given and with links followed, each joined by a slash.

@@ -18,8 +18,9 @@ use crate::conversation::media::{self, MediaKind};
 use crate::conversation::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
 use crate::error::Error;
 use crate::job::{Normalization, RenderOptions};
+use crate::model::Model;
 use crate::resolve::ResolvedRender;
-use crate::warning::{Warning, WarningCode, option_ignored};
+use crate::warning::{self, Warning, WarningCode, option_ignored};
 
 /// A conversation that is ready to be rendered.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub fn for_prompt(
     let adapter = resolved.adapter();
     let mut warnings: Vec<_> = guess_warning(&resolved.adapter).into_iter().collect();
     warnings.extend(image_warning(&resolved.adapter, &conversation));
+    warnings.extend(warning::without_content(&conversation.messages));
     let mut prepared = rewritten(conversation, options, resolved, Blocks::Joined)?;
     if let Some(template) = resolved.template()
         && options.normalization == Normalization::Capability
@@ -68,7 +70,11 @@ pub fn for_hf(
     options: &RenderOptions,
     resolved: &ResolvedRender<'_>,
 ) -> Result<Prepared, Error> {
-    rewritten(conversation, options, resolved, Blocks::Kept)
+    let mut warnings: Vec<_> = text_only_warning(resolved.model, &conversation).into_iter().collect();
+    warnings.extend(warning::without_content(&conversation.messages));
+    let mut prepared = rewritten(conversation, options, resolved, Blocks::Kept)?;
+    prepared.warnings.splice(..0, warnings);
+    Ok(prepared)
 }
 
 /// The treatment of lists that contain only text blocks.
@@ -178,6 +184,13 @@ fn image_warning(choice: &ResolvedAdapter, conversation: &Conversation) -> Optio
         choice.resolution.reason
     );
     Some(Warning { code: WarningCode::ImagesIgnored, path, text })
+}
+
+/// Warns of images for a model that takes none.
+fn text_only_warning(model: &Model, conversation: &Conversation) -> Option<Warning> {
+    let path = conversation.first_image().filter(|_| !model.takes_images)?;
+    let text = format!("model {:?} takes text only: its files have no image processor", model.id);
+    Some(Warning { code: WarningCode::ImagesNotSupported, path, text })
 }
 
 fn image_count(holder: &Value) -> usize {

@@ -195,7 +195,8 @@ fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
         ("template", options.template.is_some()),
         ("continue_final_message", options.continue_final_message),
         ("control_tokens", options.control_tokens == ControlTokenPolicy::Literal),
-        ("return", *return_token_ids || *return_offsets),
+        ("return_token_ids", *return_token_ids),
+        ("return_offsets", *return_offsets),
     ];
     let options = given.into_iter().filter(|(_, is_given)| *is_given);
     let options = options.map(|(option, _)| option_ignored(option, HF_REASON));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::conversation::Conversation;
+use serde_json::Value;
+
+use crate::conversation::{Content, Conversation, content};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,10 @@ pub enum WarningCode {
     ToolParametersIgnored,
     /// A tool result answers no call: it is omitted, or shown under another name.
     ToolResultUnpaired,
+    /// A message has no content.
+    NoContent,
+    /// The conversation has images, and the model takes none.
+    ImagesNotSupported,
 }
 
 impl WarningCode {
@@ -64,9 +70,14 @@ impl WarningCode {
             Self::TemplateArgReserved => "TEMPLATE_ARG_RESERVED",
             Self::ToolParametersIgnored => "TOOL_PARAMETERS_IGNORED",
             Self::ToolResultUnpaired => "TOOL_RESULT_UNPAIRED",
+            Self::NoContent => "NO_CONTENT",
+            Self::ImagesNotSupported => "IMAGES_NOT_SUPPORTED",
         }
     }
 }
+
+/// Fields whose messages often have no content.
+const INSTEAD_OF_CONTENT: [&str; 3] = ["tool_calls", "reasoning_content", "task"];
 
 /// The most warnings of one code that a rendering returns.
 const MAX_WARNINGS_PER_CODE: usize = 16;
@@ -109,6 +120,23 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
         text: format!("{name} cannot show {path} to the model: ignored"),
     };
     ignored.map(warning).collect()
+}
+
+/// Returns a warning for each message without content. The assistant's tool calls and reasoning are
+/// content too.
+pub fn without_content(messages: &[Value]) -> impl Iterator<Item = Warning> {
+    let is_given = |message: &Value, key: &str| {
+        message.get(key).is_some_and(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
+    };
+    let is_empty = move |message: &Value| {
+        content(message) == Content::Null && !INSTEAD_OF_CONTENT.iter().any(|key| is_given(message, key))
+    };
+    let empty = messages.iter().enumerate().filter(move |(_, message)| is_empty(message));
+    empty.map(|(i, _)| Warning {
+        code: WarningCode::NoContent,
+        path: format!("messages[{i}].content"),
+        text: "the message has no content: set its text or its blocks".to_owned(),
+    })
 }
 
 /// Returns a warning that an option has no effect.

@@ -13,7 +13,7 @@ const HEAD: &str = "\
 Every failure is a gRPC status with `google.rpc` details:
 
 - `ErrorInfo`, always: its domain is `tandem`, its reason one of the table. Reasons are stable; programs should compare them.
-- `BadRequest`, if a request field is at fault: the path of the field, such as `messages[2].role`.
+- `BadRequest`, if a request field is at fault: the path of the field, such as `conversation.messages[2].role`.
 - `RetryInfo`, if the retry class is *later*: the delay before the next attempt.
 - `ResourceInfo`, if a model, an adapter or a template does not exist: its name.
 

@@ -240,5 +240,9 @@ fn attachment_json(attachment: &Attachment) -> Value {
 }
 
 fn warning_json(warning: &Warning) -> Value {
-    json!({"code": warning.code.name(), "path": warning.path, "text": warning.text})
+    let path = match warning.path.as_str() {
+        "return_token_ids" | "return_offsets" => "return",
+        path => path,
+    };
+    json!({"code": warning.code.name(), "path": path, "text": warning.text})
 }

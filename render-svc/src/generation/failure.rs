@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use tandem_common::status::{Reason, RetryClass};
+use tandem_common::status::{Failure, Reason, RetryClass};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::error::Error;
 use crate::task::generator::{FailureClass, GenerationError};
+
+/// The fields that tasks and generation requests both have, by their names in both.
+const SHARED_FIELDS: [&str; 7] =
+    ["sampling", "stop", "return_options", "grammar", "output_spec", "priority", "cache_salt"];
 
 /// How much earlier than the deadline tonic's timer may fire.
 const TIMER_TOLERANCE: Duration = Duration::from_millis(20);
@@ -19,7 +23,9 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
     let details = status.get_error_details();
     let Some(info) = details.error_info() else { return transport_failure(&status, deadline) };
     let Some(reason) = Reason::from_name(&info.reason) else {
-        return GenerationError { class: FailureClass::Permanent, error: Error::Generation(Box::new(status)) };
+        let message = format!("{}: {}", info.reason, status.message());
+        let failure = Failure::new(Reason::GenerationFailed, message).with_code(status.code());
+        return GenerationError { class: FailureClass::Permanent, error: Error::Generation(Box::new(failure)) };
     };
     if matches!(reason, Reason::ModelNotFound | Reason::TokenizerMismatch) {
         // The replica has another model since it was asked. The next health check asks again.
@@ -28,13 +34,21 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
     let error = match reason {
         // These are this service's credentials, not the caller's.
         Reason::CredentialsMissing | Reason::CredentialsInvalid => unavailable(status.message()),
-        // The caller's request has no token ids: only the description applies to it, not the field.
-        Reason::PromptTooLong | Reason::PromptOverLimit => {
-            Error::PromptTooLong { reason, message: description(&status, &details) }
-        }
-        _ => Error::Generation(Box::new(status)),
+        _ => Error::Generation(Box::new(task_failure(reason, &status, &details))),
     };
     GenerationError { class: failure_class(reason), error }
+}
+
+/// Returns the failure of a task for a status. A field that only a generation request has is the
+/// task's conversation, from which it was made.
+fn task_failure(reason: Reason, status: &Status, details: &ErrorDetails) -> Failure {
+    let violation = details.bad_request().and_then(|request| request.field_violations.first());
+    let Some(violation) = violation else {
+        return Failure::new(reason, status.message()).with_code(status.code());
+    };
+    let root = violation.field.split(['.', '[']).next().unwrap_or_default();
+    let field = if SHARED_FIELDS.contains(&root) { &violation.field } else { "conversation" };
+    Failure::new(reason, &violation.description).with_code(status.code()).with_field(field)
 }
 
 /// Returns the failure for a call that ended without its last event.
@@ -67,11 +81,6 @@ fn is_deadline(status: &Status, deadline: Option<Instant>) -> bool {
         Code::Cancelled => deadline.is_some_and(|deadline| deadline <= Instant::now() + TIMER_TOLERANCE),
         _ => false,
     }
-}
-
-fn description(status: &Status, details: &ErrorDetails) -> String {
-    let violation = details.bad_request().and_then(|request| request.field_violations.first());
-    violation.map_or_else(|| status.message().to_owned(), |violation| violation.description.clone())
 }
 
 /// Returns the class of failures with this reason.

@@ -26,7 +26,7 @@ impl TryFrom<pb::RenderRequest> for RenderJob {
     fn try_from(request: pb::RenderRequest) -> Result<Self, Invalid> {
         let pb::RenderRequest { model, conversation, options, return_token_ids, return_offsets } = request;
         let conversation = conversation_of(conversation)?;
-        let options = render_options(options.unwrap_or_default())?;
+        let options = render_options(options.unwrap_or_default()).map_err(|invalid| invalid.within("options"))?;
         Ok(Self { model, conversation, options, return_token_ids, return_offsets })
     }
 }
@@ -45,7 +45,8 @@ pub(super) fn tokenize_job(request: pb::TokenizeRequest) -> Result<TokenizeJob, 
 }
 
 pub(super) fn conversation_of(conversation: Option<pb_chat::Conversation>) -> Result<Conversation, Invalid> {
-    conversation.map_or_else(|| Ok(Conversation::default()), chat::conversation)
+    let converted = conversation.map_or_else(|| Ok(Conversation::default()), chat::conversation);
+    converted.map_err(|invalid| invalid.within("conversation"))
 }
 
 fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> {
@@ -93,7 +94,7 @@ fn capabilities(given: pb::CapabilityOverride) -> Result<Capabilities, Invalid> 
     let mut names = Vec::with_capacity(capabilities.len());
     for (i, number) in capabilities.into_iter().enumerate() {
         let known = pb::Capability::try_from(number).ok().filter(|known| *known != pb::Capability::Unspecified);
-        let known = known.ok_or_else(|| unknown(&format!("capabilities[{i}]"), number))?;
+        let known = known.ok_or_else(|| unknown(&format!("capabilities.capabilities[{i}]"), number))?;
         names.extend(known.as_str_name().strip_prefix(CAPABILITY));
     }
     Capabilities::from_names(names).map_err(|problem| Invalid::new("capabilities", problem))

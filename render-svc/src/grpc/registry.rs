@@ -4,6 +4,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_server::RegistryService;
 use tonic::{Request, Response, Status};
 
+use super::paths::RequestPaths;
 use super::{RenderApi, convert};
 use crate::error::Error;
 use crate::resolve;
@@ -36,9 +37,12 @@ impl RegistryService for RenderApi {
         request: Request<pb::ExplainResolutionRequest>,
     ) -> Result<Response<pb::ExplainResolutionResponse>, Status> {
         let pb::ExplainResolutionRequest { model, adapter, conversation } = request.into_inner();
-        let conversation = convert::conversation_of(conversation).map_err(Error::from)?;
-        let models = self.executor.catalog().models();
-        let resolution = resolve::explain(models.get(&model)?, adapter.as_deref(), &conversation)?;
+        let paths = RequestPaths::new(conversation.as_ref()).with_flat_options();
+        let explain = || {
+            let conversation = convert::conversation_of(conversation)?;
+            resolve::explain(self.executor.catalog().models().get(&model)?, adapter.as_deref(), &conversation)
+        };
+        let resolution = explain().map_err(|error: Error| paths.status(error))?;
         Ok(Response::new(pb::ExplainResolutionResponse { resolution: Some(convert::resolution(&resolution)) }))
     }
 }

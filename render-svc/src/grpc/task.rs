@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::RenderApi;
 use super::convert::{cost, task as convert};
+use super::paths::RequestPaths;
 use crate::task::generator::Generator;
 use crate::task::request::Task;
 use crate::task::{TaskRun, TaskRunner};
@@ -37,10 +38,11 @@ impl<G: Generator> TaskService for TaskApi<G> {
     async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Self::RunTaskStream>, Status> {
         let deadline = deadline(request.metadata());
         let (request, parameters) = convert::request(request.into_inner());
-        let cost = cost(&request);
-        let rendered = self.render.executor.render(request, cost, |rendered| rendered).await?;
+        let (cost, paths) = (cost(&request), RequestPaths::new(request.conversation.as_ref()));
+        let rendered = self.render.executor.render(request, cost, |rendered| rendered).await;
+        let rendered = rendered.map_err(|error| paths.status(error))?;
         let options = parameters.options(&rendered.output_spec);
-        let first = convert::rendered(&rendered, options.output_spec.clone());
+        let first = convert::rendered(&rendered, options.output_spec.clone(), &paths);
         let known_ids = self.render.executor.catalog().models().generation_ids();
         let run = self.runner.run(Task { rendered, known_ids, options, deadline }).await?;
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(first)).chain(responses(run)))))

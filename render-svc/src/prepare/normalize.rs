@@ -34,12 +34,14 @@ impl Rewrite {
         format!("messages[{}]", self.messages.first().copied().unwrap_or_default())
     }
 
-    /// Returns the paths of the first messages, and the number of further messages.
-    fn paths(&self) -> String {
-        let named: Vec<_> = self.messages.iter().take(MAX_NAMED_MESSAGES).map(|i| format!("messages[{i}]")).collect();
+    /// Returns the numbers of the first messages, and the count of further messages.
+    fn names(&self) -> String {
+        let named: Vec<_> = self.messages.iter().take(MAX_NAMED_MESSAGES).map(usize::to_string).collect();
+        let named = named.join(", ");
         match self.messages.len().saturating_sub(MAX_NAMED_MESSAGES) {
-            0 => named.join(", "),
-            more => format!("{} and {more} more", named.join(", ")),
+            0 if self.messages.len() == 1 => format!("message {named}"),
+            0 => format!("messages {named}"),
+            more => format!("messages {named} and {more} more"),
         }
     }
 }
@@ -60,11 +62,11 @@ pub struct Normalized {
 
 impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = self.paths();
+        let names = self.names();
         match self.change {
-            Change::Merged => write!(f, "{paths} were merged: the model's template takes one message in their place"),
+            Change::Merged => write!(f, "{names} were merged: the model's template takes one message in their place"),
             Change::SystemToUser => {
-                write!(f, "{paths}: written as the user's, since the model's template takes no system message")
+                write!(f, "{names}: written as the user's, since the model's template takes no system message")
             }
         }
     }

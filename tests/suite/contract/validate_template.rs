@@ -63,9 +63,9 @@ async fn warnings(template: &str, arguments_json: &str) -> Vec<(pb::WarningCode,
 async fn inputs_the_template_never_reads_cause_warnings() {
     let warnings = warnings("{{ known }}", "{}").await;
     let expected = [
-        (pb::WarningCode::ToolsIgnored, "tools".to_owned()),
-        (pb::WarningCode::DocumentsIgnored, "documents".to_owned()),
-        (pb::WarningCode::TemplateArgUnknown, "template_args.unknown".to_owned()),
+        (pb::WarningCode::ToolsIgnored, "conversation.tools".to_owned()),
+        (pb::WarningCode::DocumentsIgnored, "conversation.documents".to_owned()),
+        (pb::WarningCode::TemplateArgUnknown, "conversation.template_args_json".to_owned()),
     ];
     assert_eq!(warnings, expected);
 }
@@ -73,7 +73,7 @@ async fn inputs_the_template_never_reads_cause_warnings() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_arguments_of_the_wrong_type_cause_a_warning() {
     let reads = "{{ known }}{{ unknown }}{{ documents }}{{ tools }}";
-    let arguments = "messages[0].tool_calls[0].function.arguments";
+    let arguments = "conversation.messages[0].tool_calls[0].arguments_json";
     let wrong = [(pb::WarningCode::ToolArgumentsType, arguments.to_owned())];
     let wants_object = format!("{reads}{{{{ messages[0].tool_calls[0].function.arguments | tojson }}}}");
     assert_eq!(warnings(&wants_object, r#""{}""#).await, wrong);

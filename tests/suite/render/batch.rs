@@ -22,7 +22,7 @@ async fn batch_results_keep_request_order() {
                     code: Code::InvalidArgument.into(),
                     reason: "TEMPLATE_RAISED".to_owned(),
                     message: "7".to_owned(),
-                    field: "messages".to_owned(),
+                    field: "requests[7].conversation.messages".to_owned(),
                     line: 1,
                 };
                 assert_eq!((i, failure), (7, expected));
@@ -46,7 +46,8 @@ async fn invalid_request_fails_alone_and_names_its_field() {
             format!("{} {} {}", failure.code, failure.reason, failure.field)
         }
     });
-    assert_eq!(outcomes.collect::<Vec<_>>(), ["3 INVALID_REQUEST messages[0].role", "5 MODEL_NOT_FOUND model", "a"]);
+    let role = "3 INVALID_REQUEST requests[0].conversation.messages[0].role";
+    assert_eq!(outcomes.collect::<Vec<_>>(), [role, "5 MODEL_NOT_FOUND requests[1].model", "a"]);
     error_texts::check_rows("render/batch", messages);
 }
 

@@ -220,7 +220,7 @@ async fn the_configuration_overrides_capabilities() {
     assert_eq!(prompt(by_request.into_inner()), "system:S;user:U;");
     for (unknown, case) in [(0, "catalog/unspecified-capability"), (99, "catalog/unassigned-capability")] {
         let status = render.render(with(vec![pb::Capability::SupportsSystemRole.into(), unknown])).await;
-        is_failed(case, status, Code::InvalidArgument, "INVALID_REQUEST", Some("capabilities[1]"));
+        is_failed(case, status, Code::InvalidArgument, "INVALID_REQUEST", Some("options.capabilities.capabilities[1]"));
     }
 }
 
@@ -309,5 +309,5 @@ async fn named_template_choice_matches_transformers() {
         assert_eq!(prompt(response), expected, "{template:?} {with_tools}");
     }
     let unknown = rendered(Some("x"), false).await;
-    is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("template"));
+    is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
 }

@@ -52,7 +52,7 @@ fn command_line_capabilities_apply_unless_the_request_sets_them() {
 fn jsonl_answers_keep_line_order() {
     let models = ModelFolder::new("tiny").with_template("{% for m in messages %}{{ m.role }}{% endfor %}");
     let path = models.path();
-    let good = json!({"model": path, "messages": [{"role": "a"}, {"role": "b"}]});
+    let good = json!({"model": path, "messages": [{"role": "a", "content": ""}, {"role": "b", "content": ""}]});
     let image = json!({"role": "u", "content": [{"type": "image", "base64": "QQ=="}]});
     let requests = [
         good.to_string(),
@@ -60,7 +60,7 @@ fn jsonl_answers_keep_line_order() {
         json!({"model": path, "messages": []}).to_string(),
         json!({"model": path, "messages": [image]}).to_string(),
         json!({"model": path, "messages": [{"role": "a"}], "colour": "red"}).to_string(),
-        json!({"model": path, "messages": [{"role": "a"}], "adapter": "plain", "tools": [{"name": "f"}]}).to_string(),
+        json!({"model": path, "messages": [{"role": "a", "content": ""}], "adapter": "plain", "tools": [{"name": "f"}]}).to_string(),
     ];
     let answers = lines(&(requests.join("\n") + "\n"));
     assert_eq!(answers.len(), requests.len());

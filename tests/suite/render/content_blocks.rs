@@ -68,15 +68,16 @@ async fn invalid_block_is_named_by_path() {
         is_failed(case, result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
     };
     let sourceless = Kind::Audio(chat::AudioBlock { source: None });
-    check("blocks/audio-without-source", sourceless, "messages[0].content[0].audio").await;
+    check("blocks/audio-without-source", sourceless, "conversation.messages[0].blocks.blocks[0].audio").await;
     let nameless = chat::ToolUseBlock { name: String::new(), ..Default::default() };
-    check("blocks/tool-use-without-name", Kind::ToolUse(nameless), "messages[0].content[0].tool_use.name").await;
+    let tool_use = |field: &str| format!("conversation.messages[0].blocks.blocks[0].tool_use.{field}");
+    check("blocks/tool-use-without-name", Kind::ToolUse(nameless), &tool_use("name")).await;
     let list = chat::ToolUseBlock { name: "f".to_owned(), input_json: "[]".to_owned(), id: None };
-    check("blocks/tool-use-input", Kind::ToolUse(list), "messages[0].content[0].tool_use.input_json").await;
+    check("blocks/tool-use-input", Kind::ToolUse(list), &tool_use("input_json")).await;
     let empty = chat::BlockList { blocks: vec![chat::Block { kind: None }] };
     let content = Some(chat::tool_result_block::Content::Blocks(empty));
     let result = chat::ToolResultBlock { content, ..Default::default() };
-    let field = "messages[0].content[0].tool_result.content[0].kind";
+    let field = "conversation.messages[0].blocks.blocks[0].tool_result.blocks.blocks[0]";
     check("blocks/block-without-kind", Kind::ToolResult(result), field).await;
 }
 
@@ -93,7 +94,7 @@ async fn block_type_the_template_never_mentions_is_rejected() {
         refused,
         Code::InvalidArgument,
         "UNKNOWN_BLOCK",
-        Some("messages[0].content[1]"),
+        Some("conversation.messages[0].blocks.blocks[1].audio"),
     );
     let knows = "{% for b in messages[0].content %}{{ '<audio>' if b.type == 'audio' else b.text }}{% endfor %}";
     let (_service, mut client) = serve(knows).await;

@@ -584,7 +584,8 @@ fn every_template_operation_keeps_taint() {
 #[test]
 fn control_tokens_option_on_hf_messages_gives_a_warning() {
     let image = json!({"messages": [{"role": "user", "content": [{"type": "image", "base64": "QUJD"}]}]});
-    assert_eq!(answer(&model(CHATML), image)["warnings"][0]["code"], "OPTION_IGNORED");
+    let warning = &answer(&model(CHATML), image)["warnings"][1];
+    assert_eq!((&warning["code"], &warning["path"]), (&json!("OPTION_IGNORED"), &json!("control_tokens")));
 }
 
 /// Compares with transformers' `sanitize_control_tokens` on the corpus's conversations, for every

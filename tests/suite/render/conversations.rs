@@ -149,9 +149,9 @@ async fn pinned_plain_adapter_renders_images_and_warns_of_ignored_input() {
     let response = client.render(request).await.expect("renders").into_inner();
     let warnings: Vec<_> = response.warnings.iter().map(|w| (w.code(), w.path.as_str())).collect();
     let ignored = [
-        (pb::WarningCode::ImagesIgnored, "messages[1].content[1]"),
-        (pb::WarningCode::ToolsIgnored, "tools"),
-        (pb::WarningCode::TemplateArgsIgnored, "template_args"),
+        (pb::WarningCode::ImagesIgnored, "conversation.messages[1].blocks.blocks[1].image"),
+        (pb::WarningCode::ToolsIgnored, "conversation.tools"),
+        (pb::WarningCode::TemplateArgsIgnored, "conversation.template_args_json"),
     ];
     assert_eq!(warnings, ignored);
     assert_eq!(prompt(response), "s\na <image>");
@@ -179,17 +179,17 @@ async fn invalid_message_field_is_named_by_path() {
         let result = client.render(request(conversation(vec![text("user", "a"), message]))).await;
         is_failed(case, result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
     };
-    check("render/no-role", text("", "a"), "messages[1].role").await;
+    check("render/no-role", text("", "a"), "conversation.messages[1].role").await;
     let broken = chat::Message { extra_json: Some("{".to_owned()), ..text("user", "a") };
-    check("render/extra-json", broken, "messages[1].extra_json").await;
+    check("render/extra-json", broken, "conversation.messages[1].extra_json").await;
     let role = chat::Message { extra_json: Some(r#"{"role": "x"}"#.to_owned()), ..text("user", "a") };
-    check("render/extra-role", role, "messages[1].extra_json").await;
+    check("render/extra-role", role, "conversation.messages[1].extra_json").await;
     let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json: "{a}".to_owned() };
     let message = chat::Message { tool_calls: vec![call], ..text("assistant", "a") };
-    check("render/arguments-json", message, "messages[1].tool_calls[0].arguments_json").await;
+    check("render/arguments-json", message, "conversation.messages[1].tool_calls[0].arguments_json").await;
     let empty = chat::block::Kind::Image(chat::ImageBlock { source: None });
     let sourceless = blocks("user", vec![text_block("a"), empty]);
-    check("render/image-without-source", sourceless, "messages[1].content[1].image").await;
+    check("render/image-without-source", sourceless, "conversation.messages[1].blocks.blocks[1].image").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +198,8 @@ async fn unknown_block_beside_an_image_is_rejected_by_name() {
     let image = image_block(chat::image_block::Source::Base64("QUJD".to_owned()));
     let other = chat::block::Kind::OtherJson(r#"{"type": "hologram"}"#.to_owned());
     let result = client.render(request(conversation(vec![blocks("user", vec![image, other])]))).await;
-    is_failed("render/unknown-block", result, Code::InvalidArgument, "UNKNOWN_BLOCK", Some("messages[0].content[1]"));
+    let field = Some("conversation.messages[0].blocks.blocks[1]");
+    is_failed("render/unknown-block", result, Code::InvalidArgument, "UNKNOWN_BLOCK", field);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +208,13 @@ async fn template_exception_message_reaches_the_caller() {
     let result = client.render(request(conversation(vec![text("user", "a")]))).await;
     let status = result.as_ref().expect_err("the template raises an error");
     assert_eq!(status.get_details_error_info().expect("info").metadata["line"], "2");
-    is_failed("render/template-raised", result, Code::InvalidArgument, "TEMPLATE_RAISED", Some("messages"));
+    is_failed(
+        "render/template-raised",
+        result,
+        Code::InvalidArgument,
+        "TEMPLATE_RAISED",
+        Some("conversation.messages"),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,20 +230,20 @@ async fn rejected_requests_name_their_reason() {
     let ids = client.render(pb::RenderRequest { return_token_ids: true, ..hello() }).await;
     is_failed("render/no-tokenizer", ids, Code::FailedPrecondition, "NO_TOKENIZER", Some("model"));
     let empty = client.render(request(conversation(vec![]))).await;
-    is_failed("render/no-messages", empty, Code::InvalidArgument, "INVALID_REQUEST", Some("messages"));
+    is_failed("render/no-messages", empty, Code::InvalidArgument, "INVALID_REQUEST", Some("conversation.messages"));
     let with = |options| pb::RenderRequest { options: Some(options), ..hello() };
     let adapter = pb::RenderOptions { adapter: Some("x".to_owned()), ..Default::default() };
     let unknown = client.render(with(adapter)).await;
-    is_failed("render/adapter-not-found", unknown, Code::NotFound, "ADAPTER_NOT_FOUND", Some("adapter"));
+    is_failed("render/adapter-not-found", unknown, Code::NotFound, "ADAPTER_NOT_FOUND", Some("options.adapter"));
     let time = pb::RenderOptions { render_time: Some("tomorrow".to_owned()), ..Default::default() };
     let malformed = client.render(with(time)).await;
-    is_failed("render/render-time", malformed, Code::InvalidArgument, "INVALID_REQUEST", Some("render_time"));
+    is_failed("render/render-time", malformed, Code::InvalidArgument, "INVALID_REQUEST", Some("options.render_time"));
     let both = pb::RenderOptions {
         add_generation_prompt: Some(true),
         continue_final_message: Some(true),
         ..Default::default()
     };
-    let field = Some("add_generation_prompt");
+    let field = Some("options.add_generation_prompt");
     let both = client.render(with(both)).await;
     is_failed("render/prompt-and-continuation", both, Code::InvalidArgument, "INVALID_REQUEST", field);
 }

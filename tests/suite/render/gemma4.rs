@@ -86,7 +86,8 @@ fn a_result_of_no_call_is_warned_of() {
         ]
     }"#;
     let first = check_result_warnings(request, &["messages[1]"]);
-    let blocks = r#"{"messages": [{"role": "user"}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
+    let blocks =
+        r#"{"messages": [{"role": "user", "content": ""}, {"role": "tool", "content": [{"type": "tool_result"}]}]}"#;
     let second = check_result_warnings(blocks, &["messages[1]"]);
     let answered = r#"{"messages": [
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}], "tool_responses": [{"response": 1}]},
@@ -240,12 +241,12 @@ async fn response_has_marker_offsets_and_unpaired_result_warnings() {
     let messages = vec![blocks("user", vec![text_block("é<|image|>"), image]), text("tool", "4")];
     let response = client.render(request(conversation(messages))).await.expect("renders").into_inner();
     let warnings: Vec<_> = response.warnings.iter().map(|warning| (warning.code(), warning.path.as_str())).collect();
-    assert_eq!(warnings, [(pb::WarningCode::ToolResultUnpaired, "messages[1]")]);
+    assert_eq!(warnings, [(pb::WarningCode::ToolResultUnpaired, "conversation.messages[1]")]);
     let Some(RenderOutput::Prompt(pb::Prompt { text, attachments, .. })) = response.output else { panic!("no prompt") };
     let offset = text.rfind("<|image|>").and_then(|offset| u32::try_from(offset).ok()).expect("a marker");
     let expected = pb::Attachment {
         kind: pb::MediaKind::Image.into(),
-        path: "messages[0].content[1]".to_owned(),
+        path: "conversation.messages[0].blocks.blocks[1].image".to_owned(),
         offset,
         mime_type: "image/png".to_owned(),
         source: Some(pb::attachment::Source::Base64("QUJD".to_owned())),

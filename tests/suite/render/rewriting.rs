@@ -100,7 +100,10 @@ fn hf_messages_are_normalized_like_text_prompts() {
     let none = json!({"normalization": "none", "messages": [say("user", "See"), say("user", json!([image()]))]});
     assert_eq!(hf(STRICT, &none), none["messages"]);
     let merged = answer(&ModelFolder::new("tiny").with_template(STRICT).models(), &strict);
-    assert_eq!(warnings(&merged), [("MESSAGES_MERGED", "messages[0]")]);
+    assert_eq!(
+        warnings(&merged),
+        [("IMAGES_NOT_SUPPORTED", "messages[1].content[0]"), ("MESSAGES_MERGED", "messages[0]")]
+    );
 }
 
 #[test]

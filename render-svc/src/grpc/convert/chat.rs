@@ -7,6 +7,10 @@ use tandem_common::pb::chat::v1 as chat;
 
 use crate::conversation::{Conversation, Invalid, Object};
 
+/// The problem of a tool or block without a kind: it is unset, or newer than this server.
+const NO_KIND: &str = "must have a kind that is known to this server";
+
+/// Converts a conversation. Errors have paths inside it.
 pub(super) fn conversation(conversation: chat::Conversation) -> Result<Conversation, Invalid> {
     let chat::Conversation { messages, tools, documents, template_args_json } = conversation;
     Ok(Conversation {
@@ -79,7 +83,7 @@ fn add_extra(fields: &mut Object, json: &str) -> Result<(), Invalid> {
 fn content(content: chat::message::Content) -> Result<Value, Invalid> {
     match content {
         chat::message::Content::Text(text) => Ok(text.into()),
-        chat::message::Content::Blocks(chat::BlockList { blocks }) => Ok(each("content", blocks, block)?.into()),
+        chat::message::Content::Blocks(chat::BlockList { blocks }) => Ok(each("blocks.blocks", blocks, block)?.into()),
     }
 }
 
@@ -96,7 +100,7 @@ fn block(block: chat::Block) -> Result<Value, Invalid> {
             block if block.get("type").is_some_and(Value::is_string) => Ok(Value::Object(block)),
             _ => Err(Invalid::new("other_json", "must have a \"type\"")),
         },
-        None => Err(Invalid::new("kind", "must be set, and known to this server")),
+        None => Err(Invalid::new("", NO_KIND)),
     }
 }
 
@@ -162,7 +166,7 @@ fn tool_result(block: chat::ToolResultBlock) -> Result<Value, Invalid> {
     let content = match content {
         None => Value::Null,
         Some(Content::Text(text)) => text.into(),
-        Some(Content::Blocks(chat::BlockList { blocks })) => each("content", blocks, self::block)?.into(),
+        Some(Content::Blocks(chat::BlockList { blocks })) => each("blocks.blocks", blocks, self::block)?.into(),
     };
     let mut fields = Object::new();
     fields.insert("type".to_owned(), "tool_result".into());
@@ -186,7 +190,7 @@ fn tool(tool: chat::Tool) -> Result<Value, Invalid> {
     match tool.kind {
         Some(Kind::Function(function)) => function_tool(function).map_err(|e| e.within("function")),
         Some(Kind::ToolJson(json)) => Ok(Value::Object(object("tool_json", &json)?)),
-        None => Err(Invalid::new("kind", "must be set, and known to this server")),
+        None => Err(Invalid::new("", NO_KIND)),
     }
 }
 

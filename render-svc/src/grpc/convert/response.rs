@@ -15,6 +15,7 @@ use crate::capabilities::{self, Capabilities};
 use crate::catalog::{CatalogEntry, Resolution, ServedModel};
 use crate::conversation::media::MediaKind;
 use crate::error::{Error, without_folder};
+use crate::grpc::paths::RequestPaths;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{Output, Rendered};
@@ -116,6 +117,8 @@ pub(super) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::TemplateArgReserved => pb::WarningCode::TemplateArgReserved,
         WarningCode::ToolParametersIgnored => pb::WarningCode::ToolParametersIgnored,
         WarningCode::ToolResultUnpaired => pb::WarningCode::ToolResultUnpaired,
+        WarningCode::NoContent => pb::WarningCode::NoContent,
+        WarningCode::ImagesNotSupported => pb::WarningCode::ImagesNotSupported,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
@@ -173,11 +176,11 @@ fn reasoning_markers(reasoning: &Reasoning) -> generate::ReasoningMarkers {
 }
 
 /// Converts the result of one request of a batch.
-pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>) -> pb::RenderResult {
+pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>, paths: &RequestPaths) -> pb::RenderResult {
     use pb::render_result::Outcome;
     let outcome = match result {
-        Ok(response) => Outcome::Response(response),
-        Err(error) => Outcome::Failure(failure(&Failure::from(&error))),
+        Ok(response) => Outcome::Response(paths.response(response)),
+        Err(error) => Outcome::Failure(failure(&paths.failure(Failure::from(&error)))),
     };
     pb::RenderResult { outcome: Some(outcome) }
 }

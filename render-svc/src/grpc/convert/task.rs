@@ -2,11 +2,12 @@
 
 use tandem_common::pb::chat::v1::{Message, message};
 use tandem_common::pb::generate::v1 as generate;
-use tandem_common::pb::render::v1::RenderRequest;
+use tandem_common::pb::render::v1::{RenderRequest, Resolution};
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
 
 use super::response;
+use crate::grpc::paths::RequestPaths;
 use crate::output_spec::OutputSpec;
 use crate::render;
 use crate::task::generator::Delta;
@@ -61,10 +62,15 @@ pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Param
 }
 
 /// Returns the first response: how the conversation was rendered, and the output spec in force.
-pub(in crate::grpc) fn rendered(rendered: &render::Rendered, output_spec: generate::OutputSpec) -> RunTaskResponse {
+pub(in crate::grpc) fn rendered(
+    rendered: &render::Rendered,
+    output_spec: generate::OutputSpec,
+    paths: &RequestPaths,
+) -> RunTaskResponse {
+    let resolution = Resolution { rejected: Vec::new(), ..response::resolution(&rendered.resolution) };
     of(Event::Rendered(Rendered {
-        resolution: Some(response::resolution(&rendered.resolution)),
-        warnings: rendered.warnings.iter().map(response::warning).collect(),
+        resolution: Some(resolution),
+        warnings: paths.warnings(rendered.warnings.iter().map(response::warning).collect()),
         fingerprint: Some(response::fingerprint(rendered)),
         output_spec: Some(output_spec),
     }))
