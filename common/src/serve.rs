@@ -176,6 +176,7 @@ fn server(
         .add_service(reflection(&names)?.build_v1()?)
         .add_service(reflection(&names)?.build_v1alpha()?);
     let permits = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
+    connections::observe(names.first().copied().unwrap_or_default(), &permits);
     // Browsers and proxies send gRPC-Web over HTTP/1.1 too.
     let incoming = connections::incoming(listener, permits, tls.map(Tls::with_http1));
     let close = async move {

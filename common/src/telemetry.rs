@@ -84,7 +84,7 @@ impl Telemetry {
         let collector = otlp.collector(service)?;
         let traces = collector.traces()?;
         let logs = collector.logs()?;
-        let page = metrics_listen.map(|address| MetricsPage { address, registry: Registry::new() });
+        let page = metrics_listen.map(|address| MetricsPage { address, registry: process_registry() });
         let metrics = collector.metrics(page.as_ref().map(|page| &page.registry))?;
         let exported = match &logs {
             Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
@@ -121,6 +121,15 @@ impl Telemetry {
         };
         let _ = tokio::task::spawn_blocking(end).await;
     }
+}
+
+/// Returns a registry with the metrics of the process: CPU time, memory, open files and start time.
+fn process_registry() -> Registry {
+    let registry = Registry::new();
+    // Fails only for a second collector, and on systems without /proc there is none.
+    #[cfg(target_os = "linux")]
+    let _ = registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()));
+    registry
 }
 
 /// Builds the filter of `--log`, with the quiet libraries before it and `more` directives after it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -16,6 +17,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::handshakes;
 use super::tls::Tls;
+use crate::telemetry::meter;
 
 /// The time for the TLS handshake, and again for the first bytes of HTTP/2.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,6 +25,22 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const PREFACE_BYTES: usize = 24 + 9;
 /// The delay after the operating system has run out of sockets.
 const SHORTAGE_DELAY: Duration = Duration::from_millis(100);
+
+/// Registers the gauge of open connections, for the port of this service.
+pub(super) fn observe(service: &'static str, permits: &Arc<Semaphore>) {
+    let (limit, permits) = (permits.available_permits(), Arc::downgrade(permits));
+    meter()
+        .u64_observable_gauge("tandem.server.connections")
+        .with_unit("{connection}")
+        .with_description("Open connections, by the first service of their port.")
+        .with_callback(move |observer| {
+            if let Some(permits) = permits.upgrade() {
+                let open = limit.saturating_sub(permits.available_permits());
+                observer.observe(open as u64, &[KeyValue::new("rpc.service", service)]);
+            }
+        })
+        .build();
+}
 
 /// Accepts connections until the stream is dropped, which closes the socket. A connection without a
 /// permit is closed at once.

@@ -198,7 +198,7 @@ fn build(
     let (commands, receiver) = mpsc::channel();
     let shared = Arc::new(Shared::new(served, config, lifecycle));
     let observed = Arc::downgrade(&shared);
-    metrics::observe(move || observed.upgrade().map(|shared| shared.gauges()));
+    metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
     let engine = Engine { commands, shared: Arc::clone(&shared) };
     let thread = EngineThread::new(model, BlockPool::new(blocks), shared, receiver, config.reader_patience);
     Ok((engine, thread))

@@ -8,6 +8,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use tandem_common::telemetry::meter;
 
+use super::config::EngineLimits;
 use super::event::Timings;
 use crate::cache::{BLOCK, Usage};
 
@@ -141,9 +142,11 @@ impl EngineMetrics {
 /// The source of the current gauges. It returns None once the engine is dropped.
 type Source = Arc<dyn Fn() -> Option<Gauges> + Send + Sync>;
 
-/// Registers the instruments that observe the gauges of an engine.
-pub(super) fn observe(gauges: impl Fn() -> Option<Gauges> + Send + Sync + 'static) {
+/// Registers the instruments that observe the gauges of an engine, and its limits.
+pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> + Send + Sync + 'static) {
     let (meter, source): (Meter, Source) = (meter(), Arc::new(gauges));
+    limit(&meter, "tandem.engine.max_queued", "{request}", "Limit of requests in the queue.", limits.max_queue);
+    limit(&meter, "tandem.engine.max_running", "{output}", "Limit of running outputs.", limits.max_running);
     gauge(&meter, "tandem.engine.queued", "{request}", "Requests in the queue.", &source, |it| it.queued as u64);
     gauge(&meter, "tandem.engine.running", "{output}", "Running outputs.", &source, |it| it.running as u64);
     let block_size = "Tokens per block of the KV cache.";
@@ -162,6 +165,12 @@ pub(super) fn observe(gauges: impl Fn() -> Option<Gauges> + Send + Sync + 'stati
             }
         })
         .build();
+}
+
+/// Registers a gauge that never changes.
+fn limit(meter: &Meter, name: &'static str, unit: &'static str, description: &'static str, limit: usize) {
+    let gauge = meter.u64_gauge(name).with_unit(unit).with_description(description).build();
+    gauge.record(limit as u64, &[]);
 }
 
 /// Defines a function that registers an instrument over one number of the gauges.

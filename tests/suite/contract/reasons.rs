@@ -22,6 +22,27 @@ fn a_reason_is_found_by_its_name() {
     assert_eq!("".parse::<Reason>(), Err(UnknownReason));
 }
 
+/// The alternatives of a label matcher, such as `error_type=~"A|B"`, wherever a text has one.
+fn matched_reasons(text: &str) -> Vec<&str> {
+    let matchers = text.split("error_type").skip(1).filter_map(|after| {
+        let after = after.strip_prefix("=~").or_else(|| after.strip_prefix("!~"))?;
+        let after = after.strip_prefix("\\\"").or_else(|| after.strip_prefix('"'))?;
+        Some(after.split(['"', '\\']).next().unwrap_or_default())
+    });
+    matchers.flat_map(|alternatives| alternatives.split('|')).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_name_known_reasons() {
+    for file in ["alerts.yaml", "dashboard.json"] {
+        let text = std::fs::read_to_string(repository().join("deploy/monitoring").join(file)).expect("a file");
+        let reasons = matched_reasons(&text);
+        assert!(reasons.contains(&"ENGINE_FAILED") && reasons.contains(&"MESSAGE_TOO_LARGE"), "{file}: {reasons:?}");
+        let unknown: Vec<_> = reasons.into_iter().filter(|name| Reason::from_name(name).is_none()).collect();
+        assert!(unknown.is_empty(), "{file}: {unknown:?}");
+    }
+}
+
 #[test]
 fn retryable_reasons_have_the_expected_retry_class() {
     let of = |class| Reason::ALL.iter().copied().filter(|reason| reason.retry_class() == class).collect::<Vec<_>>();

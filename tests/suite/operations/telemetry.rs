@@ -405,6 +405,10 @@ async fn telemetry_contains_trace_ids_and_no_caller_text() {
     assert_eq!(request_ids[0], request_ids[1], "the request id crosses the hop");
     let counted = exposed.lines().find(|line| line.starts_with("tandem_render_warnings_total{"));
     assert!(counted.is_some_and(|line| line.contains("TEMPLATE_ARG_UNKNOWN")), "{counted:?}");
+    let gauges = ["tandem_engine_max_running", "tandem_engine_max_queued", "tandem_server_connections"];
+    for name in gauges.into_iter().chain(["process_resident_memory_bytes", "process_cpu_seconds_total"]) {
+        assert!(exposed.contains(&format!("\n{name}")), "{name} is not exported");
+    }
     for file in ["dashboard.json", "alerts.yaml"] {
         let text = fs::read_to_string(repository().join("deploy/monitoring").join(file)).expect("a file");
         let unknown: Vec<_> = metric_names(&text).filter(|name| !exposed.contains(&format!("\n{name}"))).collect();
