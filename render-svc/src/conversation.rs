@@ -256,7 +256,10 @@ pub fn unknown_block(block: &Value, i: usize) -> Invalid {
     let field = format!("content[{i}]");
     match kind(block) {
         Some(kind) => {
-            let problem = format!("blocks of type {kind:?} cannot be rendered here");
+            let problem = format!(
+                "blocks of type {kind:?} cannot be rendered for this model; text blocks can, and the types that its \
+                 template or adapter writes"
+            );
             Invalid { reason: Reason::UnknownBlock, field, problem }
         }
         None => Invalid::new(field, "must be an object with a \"type\""),

@@ -2,7 +2,6 @@
 //! contains no domain logic.
 
 mod convert;
-mod paths;
 mod registry;
 pub mod task;
 
@@ -11,9 +10,9 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
 use tonic::{Request, Response, Status};
 
-use self::paths::RequestPaths;
 use crate::error::Error;
 use crate::executor::Executor;
+use crate::field_paths::RequestPaths;
 
 /// Serves [`RenderService`] and `RegistryService`.
 #[derive(Debug, Clone)]

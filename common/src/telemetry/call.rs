@@ -233,11 +233,11 @@ impl Drop for Call {
             self.measure(name, error);
         }
         let milliseconds = self.start.elapsed().as_micros() as f64 / 1e3;
-        let (method, code) = (self.method, if is_complete { name } else { "CANCELLED_BY_CALLER" });
+        let (method, code) = (self.method, name);
         match self.side {
-            Side::Server => tracing::info!(method, code, reason, milliseconds, "call"),
-            Side::Client => tracing::debug!(method, code, reason, milliseconds, "outgoing call"),
-            Side::Infrastructure => tracing::debug!(code, milliseconds, "infrastructure call"),
+            Side::Server => tracing::info!(method, code, reason, is_complete, milliseconds, "call"),
+            Side::Client => tracing::debug!(method, code, reason, is_complete, milliseconds, "outgoing call"),
+            Side::Infrastructure => tracing::debug!(code, is_complete, milliseconds, "infrastructure call"),
         }
         self.span.end();
     }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backend::{self, BackendNames};
 use super::config::Config;
-use super::memory;
+use super::{memory, metrics};
 use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::grammar::Grammars;
@@ -33,7 +33,9 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let model = models::load(&file, decoder, backend)?;
     memory::require_context(config, &model.shape())?;
     let served = served_model(&artifacts, config, model.as_ref(), backend)?;
-    log_loaded(&served, config, model.as_ref(), threads, start.elapsed())?;
+    let took = start.elapsed();
+    metrics::loaded(took);
+    log_loaded(&served, config, model.as_ref(), threads, took)?;
     Ok((served, model))
 }
 

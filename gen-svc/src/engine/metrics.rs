@@ -167,6 +167,13 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
         .build();
 }
 
+/// Records how long the model took to load.
+pub(super) fn loaded(took: Duration) {
+    let meter = meter();
+    let gauge = meter.f64_gauge("tandem.engine.load.duration").with_unit("s");
+    gauge.with_description("Time to load the model.").build().record(took.as_secs_f64(), &[]);
+}
+
 /// Registers a gauge that never changes.
 fn limit(meter: &Meter, name: &'static str, unit: &'static str, description: &'static str, limit: usize) {
     let gauge = meter.u64_gauge(name).with_unit(unit).with_description(description).build();

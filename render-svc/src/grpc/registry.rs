@@ -4,9 +4,9 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_server::RegistryService;
 use tonic::{Request, Response, Status};
 
-use super::paths::RequestPaths;
 use super::{RenderApi, convert};
 use crate::error::Error;
+use crate::field_paths::RequestPaths;
 use crate::resolve;
 
 #[tonic::async_trait]

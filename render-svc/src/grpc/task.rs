@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::RenderApi;
 use super::convert::{cost, task as convert};
-use super::paths::RequestPaths;
+use crate::field_paths::RequestPaths;
 use crate::task::generator::Generator;
 use crate::task::request::Task;
 use crate::task::{TaskRun, TaskRunner};

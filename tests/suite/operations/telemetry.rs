@@ -405,7 +405,12 @@ async fn telemetry_contains_trace_ids_and_no_caller_text() {
     assert_eq!(request_ids[0], request_ids[1], "the request id crosses the hop");
     let counted = exposed.lines().find(|line| line.starts_with("tandem_render_warnings_total{"));
     assert!(counted.is_some_and(|line| line.contains("TEMPLATE_ARG_UNKNOWN")), "{counted:?}");
-    let gauges = ["tandem_engine_max_running", "tandem_engine_max_queued", "tandem_server_connections"];
+    let gauges = [
+        "tandem_engine_load_duration_seconds",
+        "tandem_engine_max_running",
+        "tandem_engine_max_queued",
+        "tandem_server_connections",
+    ];
     for name in gauges.into_iter().chain(["process_resident_memory_bytes", "process_cpu_seconds_total"]) {
         assert!(exposed.contains(&format!("\n{name}")), "{name} is not exported");
     }

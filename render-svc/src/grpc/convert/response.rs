@@ -15,7 +15,7 @@ use crate::capabilities::{self, Capabilities};
 use crate::catalog::{CatalogEntry, Resolution, ServedModel};
 use crate::conversation::media::MediaKind;
 use crate::error::{Error, without_folder};
-use crate::grpc::paths::RequestPaths;
+use crate::field_paths::RequestPaths;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{Output, Rendered};

@@ -7,7 +7,7 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
 
 use super::response;
-use crate::grpc::paths::RequestPaths;
+use crate::field_paths::RequestPaths;
 use crate::output_spec::OutputSpec;
 use crate::render;
 use crate::task::generator::Delta;

@@ -1,5 +1,5 @@
-//! Field paths on the wire: every error, warning and attachment names a field by its path in the
-//! request message, as the `.proto` spells it.
+//! Field paths of the contract: every error, warning and attachment names a field by its path in
+//! the request message, as the `.proto` spells it.
 //!
 //! The domain names fields by their path in the conversation's JSON, which templates read. A request
 //! keeps its shape here, because one JSON path has several fields: `messages[0].content` is `text`
@@ -29,7 +29,7 @@ const OPTIONS: [&str; 8] = [
 
 /// The fields of a request and their paths.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RequestPaths {
+pub struct RequestPaths {
     messages: Vec<Message>,
     tools: Vec<Tool>,
     /// True if the options are fields of the request itself.
@@ -78,7 +78,8 @@ enum Tool {
 
 impl RequestPaths {
     /// Returns the paths of a request with this conversation and its options in `options`.
-    pub(super) fn new(conversation: Option<&chat::Conversation>) -> Self {
+    #[must_use]
+    pub fn new(conversation: Option<&chat::Conversation>) -> Self {
         let Some(conversation) = conversation else { return Self::default() };
         Self {
             messages: conversation.messages.iter().map(Message::new).collect(),
@@ -88,22 +89,26 @@ impl RequestPaths {
     }
 
     /// Returns the paths of a request that has the options as its own fields.
-    pub(super) fn with_flat_options(self) -> Self {
+    #[must_use]
+    pub fn with_flat_options(self) -> Self {
         Self { has_flat_options: true, ..self }
     }
 
     /// Returns the paths of the request at index `i` of a batch.
-    pub(super) fn in_batch(self, i: usize) -> Self {
+    #[must_use]
+    pub fn in_batch(self, i: usize) -> Self {
         Self { prefix: format!("requests[{i}]."), ..self }
     }
 
     /// Returns the status of an error in the request.
-    pub(super) fn status(&self, error: Error) -> Status {
+    #[must_use]
+    pub fn status(&self, error: Error) -> Status {
         error.into_status(|failure| self.failure(failure))
     }
 
     /// Returns the failure with the field's path on the wire.
-    pub(super) fn failure(&self, failure: Failure) -> Failure {
+    #[must_use]
+    pub fn failure(&self, failure: Failure) -> Failure {
         failure.locate(|path| {
             let Place { field, within } = self.place(path);
             (field, within)
@@ -111,7 +116,8 @@ impl RequestPaths {
     }
 
     /// Returns the response with paths on the wire.
-    pub(super) fn response(&self, mut response: pb::RenderResponse) -> pb::RenderResponse {
+    #[must_use]
+    pub fn response(&self, mut response: pb::RenderResponse) -> pb::RenderResponse {
         response.warnings = self.warnings(response.warnings);
         if let Some(pb::render_response::Output::Prompt(prompt)) = &mut response.output {
             for attachment in &mut prompt.attachments {
@@ -122,7 +128,8 @@ impl RequestPaths {
     }
 
     /// Returns the warnings with paths on the wire.
-    pub(super) fn warnings(&self, mut warnings: Vec<pb::Warning>) -> Vec<pb::Warning> {
+    #[must_use]
+    pub fn warnings(&self, mut warnings: Vec<pb::Warning>) -> Vec<pb::Warning> {
         for warning in &mut warnings {
             let Place { field, within } = self.place(&warning.path);
             warning.path = field;
