@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap_complete::Shell;
 
-/// What `serve` does instead of serving.
+/// Modes of `serve` that end before it listens.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 #[command(next_help_heading = "Dry run")]
 pub struct DryRunArgs {
@@ -18,7 +18,7 @@ pub struct DryRunArgs {
     /// Validate the settings, read the TLS and token files, load the models, and exit without
     /// listening
     ///
-    /// Prints one line that says what would be served, and exits with 0. Otherwise the error is on
+    /// Prints one line with the models that would be served, and exits with 0. Otherwise the error is on
     /// standard error, and the exit code is 1.
     #[arg(long)]
     pub check: bool,

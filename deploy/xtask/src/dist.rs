@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 const SERVICES: [&str; 2] = ["render-svc", "gen-svc"];
 
-/// A program to pack, and what its tarball states.
+/// A program to pack.
 #[derive(Debug)]
 struct Package<'a> {
     layout: &'a Layout,
