@@ -3,19 +3,20 @@
 mod archive;
 mod binary;
 mod content;
+mod output;
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::cargo::{self, Profile};
 use crate::files::{make_folder, remove_folder};
 use crate::layout::Layout;
 use crate::setup;
 use archive::Archive;
+use content::Package;
 
 /// Build a tarball per service, which needs neither this checkout nor a Rust or C++ toolchain.
 ///
@@ -42,16 +43,6 @@ pub(crate) struct Args {
 }
 
 const SERVICES: [&str; 2] = ["render-svc", "gen-svc"];
-
-/// A program to pack.
-#[derive(Debug)]
-struct Package<'a> {
-    layout: &'a Layout,
-    service: &'a str,
-    program: PathBuf,
-    /// Accept a program that finds libraries outside of the tarball too.
-    is_trial: bool,
-}
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     let all = SERVICES.map(str::to_owned);
@@ -118,20 +109,4 @@ impl Commit {
         let time = stated("SOURCE_DATE_EPOCH").or_else(|| git(&["log", "-1", "--format=%ct"]));
         Self { name, seconds: time.and_then(|time| time.parse().ok()).unwrap_or_default() }
     }
-}
-
-/// Runs a command and returns its standard output. The locale is C, as the callers expect.
-fn output_of(command: &mut Command) -> Result<String> {
-    let program = command.get_program().display().to_string();
-    let output = command.env("LC_ALL", "C").output().with_context(|| format!("cannot run {program}"))?;
-    if !output.status.success() {
-        anyhow::bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let folder = to.parent().unwrap_or(Path::new("."));
-    make_folder(folder)?;
-    fs::copy(from, to).map(drop).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
 }

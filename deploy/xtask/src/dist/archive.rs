@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::output_of;
+use super::output::output_of;
 use crate::files::write;
 
 /// The file of the tarballs' digests.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::output_of;
+use super::output::output_of;
 
 /// The libraries of glibc and the kernel, which a machine of the same kind has.
 const SYSTEM: [&str; 11] = [

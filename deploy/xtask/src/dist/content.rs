@@ -7,11 +7,23 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Package, binary, copy, output_of};
-use crate::files::{make_folder, write};
+use super::binary;
+use super::output::output_of;
+use crate::files::{copy, make_folder, write};
+use crate::layout::Layout;
 
 /// The completion scripts: the shell, and the file's name before and after the service's.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ".bash"), ("zsh", "_", ""), ("fish", "", ".fish")];
+
+/// A program to pack.
+#[derive(Debug)]
+pub(super) struct Package<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) service: &'a str,
+    pub(super) program: PathBuf,
+    /// Accept a program that finds libraries outside of the tarball too.
+    pub(super) is_trial: bool,
+}
 
 /// Fills a folder of `staging` with the tarball's content. Returns the folder's name:
 /// `SERVICE-VERSION-TARGET`.
