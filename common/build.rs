@@ -8,6 +8,8 @@ use prost::Message as _;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
     println!("cargo::rerun-if-changed={}", root.display());
+    println!("cargo::rustc-env=TANDEM_TARGET={}", env::var("TARGET")?);
+    println!("cargo::rustc-env=TANDEM_PROFILE={}", env::var("PROFILE")?);
     let descriptors = protox::compile(proto_files(&root)?, [&root])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;

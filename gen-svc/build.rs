@@ -1,12 +1,18 @@
-//! Lets programs find, without LD_LIBRARY_PATH, the libtorch that they were linked with.
+//! Lets programs find libtorch without LD_LIBRARY_PATH: beside the program, or, in a development
+//! build, where it was linked from.
 
-use std::env;
 use std::path::Path;
+use std::{env, fs};
+
+/// Set by `cargo xtask dist`: the program finds libraries beside itself only.
+const DIST: &str = "TANDEM_DIST";
 
 fn main() {
     let folder = env::var("DEP_TCH_LIBTORCH_LIB").expect("torch-sys passes the folder of libtorch");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={folder}");
+    println!("cargo::rerun-if-env-changed={DIST}");
+    println!("cargo::rustc-env=TANDEM_LIBTORCH_VERSION={}", version(&folder));
     for argument in link_arguments(&folder) {
         println!("cargo::rustc-link-arg={argument}");
     }
@@ -18,9 +24,18 @@ fn main() {
 /// libtorch_cuda is linked by force where it is there: nothing calls it by name, it registers
 /// itself when loaded.
 fn link_arguments(folder: &str) -> Vec<String> {
-    let mut arguments = vec![format!("-Wl,--disable-new-dtags,-rpath,{folder}")];
+    let is_dist = env::var_os(DIST).is_some_and(|value| !value.is_empty());
+    let linked = if is_dist { String::new() } else { format!(":{folder}") };
+    let mut arguments = vec![format!("-Wl,--disable-new-dtags,-rpath,$ORIGIN/lib:$ORIGIN/../lib{linked}")];
     if Path::new(folder).join("libtorch_cuda.so").exists() {
         arguments.push(format!("-Wl,--no-as-needed,-L{folder},-ltorch_cuda,--as-needed"));
     }
     arguments
+}
+
+/// Returns the version of the libtorch in this folder.
+fn version(folder: &str) -> String {
+    println!("cargo::rerun-if-changed={folder}/../build-version");
+    fs::read_to_string(Path::new(folder).join("../build-version"))
+        .map_or("unknown".to_owned(), |text| text.trim().to_owned())
 }

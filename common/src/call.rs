@@ -51,6 +51,16 @@ impl Credentials {
         if is_secured { self.tls(name, endpoint).map_err(failed) } else { Ok(endpoint) }
     }
 
+    /// Reads and checks all files for calls to these hosts.
+    ///
+    /// # Errors
+    /// Fails as [`endpoint`](Self::endpoint) and [`token`](Self::token) do.
+    pub fn check(&self, names: &[Uri]) -> Result<(), CredentialsError> {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        names.iter().try_for_each(|name| self.endpoint(name, nowhere).map(drop))?;
+        self.token().map(drop)
+    }
+
     /// Returns a digest of the TLS files, or None if one of them cannot be read.
     #[must_use]
     pub fn version(&self) -> Option<[u8; 32]> {

@@ -7,6 +7,7 @@ mod call_layer;
 pub mod check;
 pub mod pb;
 mod pem;
+pub mod program;
 pub mod random;
 mod reload;
 pub mod serve;

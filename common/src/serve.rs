@@ -55,7 +55,7 @@ pub use listener::{SecureListener, listen};
 pub use metrics::serve_metrics;
 pub use not_ready::DeferredRoutes;
 pub use security::Security;
-pub use shutdown::shutdown_signal;
+pub use shutdown::Shutdown;
 
 /// The maximum size of a call's headers in bytes.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -114,7 +114,7 @@ pub async fn serve(
         Some(ended) = servers.join_next() => return ended?,
         () = shutdown => {}
     }
-    health.set(false).await;
+    health.close().await;
     tracing::info!(seconds = args.drain_seconds, "draining");
     let _ = close.send(());
     health.end().await;

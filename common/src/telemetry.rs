@@ -30,6 +30,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use crate::program::Build;
+
 pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
 pub(crate) use call::Call;
 pub use call::{Traced, traced};
@@ -53,6 +55,15 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn init(args: &LogArgs) -> Result<(), ParseError> {
     let _ = tracing_subscriber::registry().with(lines(args)?).try_init();
     Ok(())
+}
+
+/// Starts logging for the whole process, and reads the files of the export. Nothing is exported.
+///
+/// # Errors
+/// Fails as [`Telemetry::start`] does.
+pub fn check(build: &Build, args: &TelemetryArgs) -> Result<(), ExportError> {
+    init(&args.log)?;
+    args.otlp.collector(build)?.traces().map(drop)
 }
 
 /// The running telemetry of a service.
@@ -79,9 +90,9 @@ impl Telemetry {
     ///
     /// # Errors
     /// Fails if the log filter is invalid or an exporter cannot be built.
-    pub fn start(service: &'static str, args: &TelemetryArgs) -> Result<Self, ExportError> {
+    pub fn start(build: &Build, args: &TelemetryArgs) -> Result<Self, ExportError> {
         let TelemetryArgs { log, otlp, metrics_listen } = args;
-        let collector = otlp.collector(service)?;
+        let collector = otlp.collector(build)?;
         let traces = collector.traces()?;
         let logs = collector.logs()?;
         let page = metrics_listen.map(|address| MetricsPage { address, registry: process_registry() });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, RangedU64ValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use tandem_common::check::CheckArgs;
+use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 
@@ -40,6 +41,12 @@ pub enum Command {
     /// Otherwise the reason is on standard error, and the exit code is 1. It needs no shell, so
     /// that it can be a probe in a container. Example: gen-svc check 127.0.0.1:50052
     Check(CheckArgs),
+    /// Print the completion script of a shell.
+    ///
+    /// Example: gen-svc completions bash > /etc/bash_completion.d/gen-svc
+    Completions(CompletionsArgs),
+    /// Write the manual pages.
+    Man(ManArgs),
 }
 
 /// Returns the help of `gen-svc generate`, with the name of every sampling parameter.
@@ -88,6 +95,9 @@ pub struct Serve {
     /// Logs, metrics and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
+    /// The validation of the settings.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
 }
 
 /// The arguments of `gen-svc generate`.

@@ -3,17 +3,24 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use gen_svc::args::{Args, Command};
+use gen_svc::args::{Args, Command, Generate, Serve};
 use gen_svc::{cli, serve};
 use tandem_common::check::Check;
+use tandem_common::program::{Build, Invocation};
 use tandem_common::telemetry::{self, Telemetry};
+use tandem_kernels::IsaLevel;
 
 fn main() -> ExitCode {
-    let ended = match Args::parse().command {
-        Command::Serve(args) => run_server(*args),
+    let build = build();
+    let (Args { command }, invocation) = Invocation::parse(&build);
+    let ended = match command {
+        Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
+        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
+        Command::Serve(args) => run_server(*args, &build),
         Command::Generate(args) => generate(args),
         Command::Check(args) => check(args.into()),
+        Command::Completions(args) => succeed(invocation.print_completions(args)),
+        Command::Man(args) => succeed(invocation.write_man(&args)),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("gen-svc: {error:#}");
@@ -21,21 +28,44 @@ fn main() -> ExitCode {
     })
 }
 
+/// The commit is an environment variable of the build, so that a commit rebuilds nothing.
+fn build() -> Build {
+    let components = vec![
+        ("libtorch", env!("TANDEM_LIBTORCH_VERSION").to_owned()),
+        ("kernels on this machine", IsaLevel::detect().name().to_owned()),
+    ];
+    Build { name: "gen-svc", commit: option_env!("TANDEM_COMMIT"), components }
+}
+
+fn succeed(ended: io::Result<()>) -> anyhow::Result<ExitCode> {
+    Ok(ended.map(|()| ExitCode::SUCCESS)?)
+}
+
+fn print_config(invocation: &Invocation) -> anyhow::Result<ExitCode> {
+    succeed(writeln!(io::stdout(), "{:#}", serde_json::Value::Object(invocation.settings())))
+}
+
+fn check_serve(args: Serve, build: &Build) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Runtime::new()?.block_on(async {
+        telemetry::check(build, &args.telemetry)?;
+        succeed(writeln!(io::stdout(), "{}", serve::check(args).await?))
+    })
+}
+
 fn check(check: Check) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(check.run())?;
-    writeln!(io::stdout(), "SERVING")?;
-    Ok(ExitCode::SUCCESS)
+    succeed(writeln!(io::stdout(), "SERVING"))
 }
 
-fn generate(args: gen_svc::args::Generate) -> anyhow::Result<ExitCode> {
+fn generate(args: Generate) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.log)?;
     Ok(cli::run(args)?)
 }
 
-fn run_server(args: gen_svc::args::Serve) -> anyhow::Result<ExitCode> {
+fn run_server(args: Serve, build: &Build) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
-        let telemetry = Telemetry::start("gen-svc", &args.telemetry)?;
+        let telemetry = Telemetry::start(build, &args.telemetry)?;
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         Ok(ended.map(|()| ExitCode::SUCCESS)?)

@@ -1,14 +1,15 @@
 //! `gen-svc serve`: loads the model, serves requests, and drains.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tandem_common::serve::{self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError};
+use tandem_common::serve::{
+    self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError, Shutdown,
+};
 use tandem_common::telemetry::Telemetry;
 use tokio::net::TcpListener;
 use tokio::sync::SetOnce;
@@ -101,7 +102,7 @@ impl Server {
 /// An address, the TLS or token files, or the model cannot be used, or the server or the engine
 /// failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
-    let shutdown = serve::shutdown_signal()?;
+    let shutdown = Shutdown::on_signals()?;
     let (generate, control) = listen(&args, telemetry).await?;
     let (address, server) = (generate.listener.local_addr()?, Server::default());
     let loading = load(server.clone(), args.engine.into(), args.serve.max_message_bytes, address);
@@ -117,6 +118,30 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     };
     ended?;
     stopped
+}
+
+/// Reads the TLS and token files, checks the addresses, and loads the model as [`run`] does, without
+/// listening. Returns a line that describes what would be served.
+///
+/// # Errors
+/// An address must not be used, or the TLS or token files or the model cannot be used.
+pub async fn check(args: Serve) -> Result<String, CommandError> {
+    let security = Security::open(&args.serve.security)?;
+    for address in args.telemetry.metrics_listen.iter().chain([&args.listen]) {
+        security.check(*address)?;
+    }
+    Control::configured(&args, &security)?;
+    let (config, max_message_bytes) = (args.engine.into(), args.serve.max_message_bytes);
+    let load = move || Server::default().load(config, max_message_bytes);
+    let (engine, thread) = tokio::task::spawn_blocking(load).await??;
+    let ServedModel { id, architecture, device, dtype, quantization, context_length, .. } = engine.model();
+    let line = format!(
+        "gen-svc would serve {id} ({architecture}, {dtype}, quantization {quantization}) on {}, with device {device} \
+         and a context of {context_length} tokens",
+        args.listen
+    );
+    end(engine, thread).await?;
+    Ok(line)
 }
 
 /// Loads the model, and prints that the server listens. Returns None if the load was cancelled.
@@ -180,18 +205,24 @@ pub struct Control {
 impl Control {
     /// Opens the socket, if it is configured.
     async fn listen(args: &Serve, security: &Security) -> Result<Option<Self>, ServeError> {
+        let Some((address, security)) = Self::configured(args, security)? else { return Ok(None) };
+        Ok(Some(Self { listener: serve::listen(address, &security).await?, security }))
+    }
+
+    /// Returns the socket's address and security settings, if it is configured.
+    fn configured(args: &Serve, security: &Security) -> Result<Option<(SocketAddr, Security)>, ServeError> {
         let Some(address) = args.control_listen else { return Ok(None) };
         let security = match &args.control_token_file {
             Some(file) => security.with_tokens(file.clone())?,
             None => security.clone(),
         };
         security.check_operators(address)?;
-        Ok(Some(Self { listener: serve::listen(address, &security).await?, security }))
+        Ok(Some((address, security)))
     }
 }
 
 /// Serves the engine once it is loaded, and the control service on a separate socket. Ends at
-/// `shutdown` or a call of Drain. Then the server drains: new requests are rejected, and running
+/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains: new requests are rejected, and running
 /// ones may finish. Shortly before the drain time is over, the remaining requests are cancelled, so
 /// that callers receive a finish reason.
 ///
@@ -202,7 +233,7 @@ pub async fn serve(
     SecureListener { listener, security }: SecureListener,
     control: Option<Control>,
     args: &ServeArgs,
-    shutdown: impl Future<Output = ()> + Send,
+    shutdown: Shutdown,
 ) -> Result<(), ServeError> {
     let Server { lifecycle, engine, routes } = server;
     let watched_engine = Arc::clone(&engine);
@@ -215,7 +246,7 @@ pub async fn serve(
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));
     let drained = async {
         tokio::select! {
-            () = shutdown => {}
+            () = shutdown.announced(&health, args.drain_delay()) => {}
             () = lifecycle.shutdown_requested() => {}
         }
         lifecycle.drain();

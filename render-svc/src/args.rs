@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Parser, Subcommand};
 use tandem_common::call::{Credentials, service_uri};
 use tandem_common::check::CheckArgs;
+use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tonic::transport::Uri;
@@ -52,6 +53,12 @@ pub enum Command {
     /// Otherwise the reason is on standard error, and the exit code is 1. It needs no shell, so
     /// that it can be a probe in a container. Example: render-svc check 127.0.0.1:50051
     Check(CheckArgs),
+    /// Print the completion script of a shell.
+    ///
+    /// Example: render-svc completions bash > /etc/bash_completion.d/render-svc
+    Completions(CompletionsArgs),
+    /// Write the manual pages.
+    Man(ManArgs),
 }
 
 /// `render-svc serve`
@@ -87,6 +94,10 @@ pub struct Serve {
     /// Logs, metrics and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
+
+    /// The validation of the settings.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
 }
 
 /// The default of `--generate-patience-seconds`.

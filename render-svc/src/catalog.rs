@@ -21,7 +21,7 @@ use self::stamp::Stamp;
 use crate::adapters::Registry;
 use crate::model::default_id;
 
-pub use config::Settings;
+pub use config::{Settings, config_file};
 pub use error::CatalogError;
 pub use prompt_format::PromptFormat;
 pub use served_model::{Resolution, ResolvedAdapter, ServedModel};

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tandem_common::call::CredentialsError;
 use tandem_common::serve::ServeError;
@@ -19,6 +20,9 @@ pub enum CommandError {
     /// The models cannot be loaded.
     #[error(transparent)]
     Models(#[from] CatalogError),
+    /// A model cannot be loaded.
+    #[error(transparent)]
+    Model(Arc<CatalogError>),
     /// The credentials for the generation service cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),

@@ -3,10 +3,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use render_svc::args::{Args, Command, RenderArgs, Serve};
-use render_svc::{cli, serve};
+use render_svc::{catalog, cli, serve};
 use tandem_common::check::Check;
+use tandem_common::program::{Build, Invocation};
 use tandem_common::status::chain;
 use tandem_common::telemetry::{self, Telemetry};
 
@@ -14,10 +14,16 @@ use tandem_common::telemetry::{self, Telemetry};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let ended = match Args::parse().command {
-        Command::Serve(args) => run_server(*args),
+    let build = build();
+    let (Args { command }, invocation) = Invocation::parse(&build);
+    let ended = match command {
+        Command::Serve(args) if args.dry_run.print_config => print_config(&args, &invocation),
+        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
+        Command::Serve(args) => run_server(*args, &build),
         Command::Render(args) => render(args),
         Command::Check(args) => check(args.into()),
+        Command::Completions(args) => invocation.print_completions(args).map_err(Into::into),
+        Command::Man(args) => invocation.write_man(&args).map_err(Into::into),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -26,6 +32,29 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The commit is an environment variable of the build, so that a commit rebuilds nothing.
+fn build() -> Build {
+    let components =
+        vec![("minijinja", env!("TANDEM_MINIJINJA").to_owned()), ("tokenizers", env!("TANDEM_TOKENIZERS").to_owned())];
+    Build { name: "render-svc", commit: option_env!("TANDEM_COMMIT"), components }
+}
+
+/// Prints the settings, and the content of the file of models.
+fn print_config(args: &Serve, invocation: &Invocation) -> anyhow::Result<()> {
+    let mut settings = invocation.settings();
+    if let Some(file) = &args.sources.config {
+        settings.insert("models_file".to_owned(), catalog::config_file(file)?);
+    }
+    Ok(writeln!(io::stdout(), "{:#}", serde_json::Value::Object(settings))?)
+}
+
+fn check_serve(args: Serve, build: &Build) -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(async {
+        telemetry::check(build, &args.telemetry)?;
+        Ok(writeln!(io::stdout(), "{}", serve::check(args).await?)?)
+    })
 }
 
 fn check(check: Check) -> anyhow::Result<()> {
@@ -40,10 +69,10 @@ fn render(args: RenderArgs) -> anyhow::Result<()> {
     Ok(cli::run(args.into(), io::stdout().lock())?)
 }
 
-fn run_server(args: Serve) -> anyhow::Result<()> {
+fn run_server(args: Serve, build: &Build) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let ended = runtime.block_on(async {
-        let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
+        let telemetry = Telemetry::start(build, &args.telemetry)?;
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         Ok(ended?)

@@ -1,6 +1,5 @@
 //! `render-svc serve`: models, APIs and server, from start to drain.
 
-use std::future::Future;
 use std::io::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +7,9 @@ use std::sync::Arc;
 use tandem_common::pb::render::v1::registry_service_server::{self, RegistryServiceServer};
 use tandem_common::pb::render::v1::render_service_server::{self, RenderServiceServer};
 use tandem_common::pb::task::v1::task_service_server::{self, TaskServiceServer};
-use tandem_common::serve::{self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError};
+use tandem_common::serve::{
+    self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError, Shutdown,
+};
 use tandem_common::status::chain;
 use tandem_common::telemetry::Telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,7 +36,7 @@ pub const SERVICE_NAMES: [&str; 3] =
 /// # Errors
 /// No model can be loaded, the address is not available, or the server failed.
 pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
-    let (shutdown, hangups) = (serve::shutdown_signal()?, signal(SignalKind::hangup())?);
+    let (shutdown, hangups) = (Shutdown::on_signals()?, signal(SignalKind::hangup())?);
     let security = Security::open(&args.serve.security)?;
     let listener = serve::listen(args.listen, &security).await?;
     let (address, mut stdout) = (listener.local_addr()?, std::io::stdout());
@@ -65,6 +66,30 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     Ok(())
 }
 
+/// Reads the TLS and token files, checks the addresses, and loads the models as [`run`] does, without
+/// listening. Returns a line that describes what would be served.
+///
+/// # Errors
+/// An address must not be used, the TLS or token files cannot be used, or a model cannot be loaded.
+/// [`run`] serves the other models then.
+pub async fn check(args: Serve) -> Result<String, CommandError> {
+    let security = Security::open(&args.serve.security)?;
+    for address in args.telemetry.metrics_listen.iter().chain([&args.listen]) {
+        security.check(*address)?;
+    }
+    if let Some(config) = args.generation.config() {
+        config.credentials.check(&config.targets)?;
+    }
+    let sources = args.sources.into();
+    let catalog = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default())).await??;
+    let models = catalog.models();
+    if let Some(problem) = models.entries().find_map(|(_, entry)| entry.problem.clone()) {
+        return Err(CommandError::Model(problem));
+    }
+    let ids: Vec<_> = models.entries().map(|(id, _)| id).collect();
+    Ok(format!("render-svc would serve on {}, with these models: {}", args.listen, ids.join(", ")))
+}
+
 /// Reloads the models at every SIGHUP.
 async fn reload_on(mut hangups: Signal, catalog: Arc<ModelCatalog>) {
     while hangups.recv().await.is_some() {
@@ -81,7 +106,7 @@ async fn reload_on(mut hangups: Signal, catalog: Arc<ModelCatalog>) {
     }
 }
 
-/// Serves until `shutdown`, then drains.
+/// Serves until `shutdown` and the drain delay, then drains.
 ///
 /// # Errors
 /// The server fails.
@@ -90,10 +115,11 @@ pub async fn serve(
     args: &ServeArgs,
     health: Health,
     routes: DeferredRoutes,
-    shutdown: impl Future<Output = ()> + Send,
+    shutdown: Shutdown,
 ) -> Result<(), ServeError> {
     let endpoint = Endpoint { listener, security, names: SERVICE_NAMES.to_vec(), routes };
-    serve::serve(vec![endpoint], args, health, shutdown).await
+    let announced = health.clone();
+    serve::serve(vec![endpoint], args, health, async { shutdown.announced(&announced, args.drain_delay()).await }).await
 }
 
 /// Reports TaskService as NOT_SERVING while no task can run: without a generation service, or while

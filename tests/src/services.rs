@@ -13,9 +13,9 @@ use render_svc::generation::GenerationClient;
 use render_svc::limits::Limits;
 use render_svc::task::TaskRunner;
 use render_svc::task::generator::Generator;
-use tandem_common::serve::{DeferredRoutes, Health, SecureListener, Security, ServeArgs, ServeError};
+use tandem_common::serve::{DeferredRoutes, Health, SecureListener, Security, ServeArgs, ServeError, Shutdown};
 use tokio::net::TcpListener;
-use tokio::sync::{SetOnce, oneshot};
+use tokio::sync::{SetOnce, mpsc};
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
@@ -26,24 +26,24 @@ use crate::files::default_model;
 pub struct Running {
     /// The address on which the service listens.
     pub address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<mpsc::Sender<()>>,
     served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Running {
-    /// Starts a service. `serve` gets a listener on a free loopback port and a stop signal.
+    /// Starts a service. `serve` gets a listener on a free loopback port and its shutdown.
     ///
     /// # Panics
     /// If no port is free.
     pub async fn start<F, S>(serve: F) -> Self
     where
-        F: FnOnce(TcpListener, oneshot::Receiver<()>) -> S,
+        F: FnOnce(TcpListener, Shutdown) -> S,
         S: Future<Output = Result<(), ServeError>> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let (stop, stopped) = oneshot::channel();
-        let served = tokio::spawn(serve(listener, stopped));
+        let (stop, shutdown) = Shutdown::channel();
+        let served = tokio::spawn(serve(listener, shutdown));
         Self { address, stop: Some(stop), served }
     }
 
@@ -72,7 +72,15 @@ impl Running {
         self.served.await.expect("the server does not panic").expect_err("the server fails")
     }
 
-    /// Drains the service.
+    /// Requests the shutdown as a signal does. A second request ends the drain delay.
+    ///
+    /// # Panics
+    /// If the service has ended.
+    pub fn request_shutdown(&self) {
+        self.stop.as_ref().expect("it was not stopped").try_send(()).expect("the service runs");
+    }
+
+    /// Drains the service at once.
     ///
     /// # Panics
     /// If the service failed.
@@ -149,16 +157,13 @@ pub async fn serve_catalog_with_generator(
     args: ServeArgs,
 ) -> Running {
     let runner = TaskRunner::new(generator);
-    Running::start(move |listener, stopped| async move {
-        let stopped = async move {
-            let _ = stopped.await;
-        };
+    Running::start(move |listener, shutdown| async move {
         let security = Security::open(&args.security)?;
         let executor = Executor::new(catalog, Limits::default());
         let routes = render_svc::serve::routes(executor, runner, args.max_message_bytes);
         let routes = DeferredRoutes::new(SetOnce::from(routes));
         let health = Health::new(render_svc::serve::SERVICE_NAMES);
-        render_svc::serve::serve(SecureListener { listener, security }, &args, health, routes, stopped).await
+        render_svc::serve::serve(SecureListener { listener, security }, &args, health, routes, shutdown).await
     })
     .await
 }

@@ -3,5 +3,8 @@
 mod binaries;
 mod chat;
 mod control;
+mod dist;
+mod dry_run;
+mod program;
 mod stress;
 mod telemetry;

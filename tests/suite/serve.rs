@@ -1,6 +1,7 @@
 //! Serving: security, limits, deadlines, transport, load.
 
 mod deadlines;
+mod drain_delay;
 mod hostile;
 mod limits;
 mod load;

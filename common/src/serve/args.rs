@@ -81,6 +81,21 @@ pub struct ServeArgs {
     )]
     pub drain_seconds: u64,
 
+    /// Seconds after SIGTERM in which a ready service still accepts calls, while health reports
+    /// NOT_SERVING. Then the drain begins
+    ///
+    /// Load balancers see the health, or the removed endpoint, only after a while. A second SIGTERM
+    /// ends the delay. The orchestrator's own grace period must be longer than this and
+    /// --drain-seconds together.
+    #[arg(
+        long,
+        env = "TANDEM_DRAIN_DELAY_SECONDS",
+        default_value_t = Self::DEFAULT.drain_delay_seconds,
+        value_name = "SECONDS",
+        help_heading = "Serving"
+    )]
+    pub drain_delay_seconds: u64,
+
     /// Address of plain HTTP probes, without TLS and token: /livez and /readyz [default: disabled]
     ///
     /// /readyz is 200 while health reports SERVING, else 503. /livez is 503 only if a restart is the
@@ -125,10 +140,17 @@ impl ServeArgs {
         max_connections: 4096,
         max_connection_age_seconds: None,
         drain_seconds: 25,
+        drain_delay_seconds: 0,
         health_listen: None,
         allowed_origins: Vec::new(),
         security: SecurityArgs::DEFAULT,
     };
+
+    /// Returns the time between the request to shut down and the drain.
+    #[must_use]
+    pub fn drain_delay(&self) -> Duration {
+        Duration::from_secs(self.drain_delay_seconds)
+    }
 
     /// Returns the maximum connection age with jitter. Without jitter, all clients would reconnect
     /// at once.

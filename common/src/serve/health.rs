@@ -23,6 +23,7 @@ pub struct Health {
     unavailable: Arc<Mutex<HashSet<&'static str>>>,
     is_ready: Arc<AtomicBool>,
     is_live: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
 }
 
 impl Health {
@@ -35,16 +36,23 @@ impl Health {
             unavailable: Arc::default(),
             is_ready: Arc::default(),
             is_live: Arc::new(AtomicBool::new(true)),
+            is_closed: Arc::default(),
         }
     }
 
     /// Reports SERVING or NOT_SERVING, for the process as a whole and for every service that is
-    /// available.
+    /// available. After [`close`](Self::close) it reports NOT_SERVING only.
     pub async fn set(&self, serving: bool) {
-        self.is_ready.store(serving, Ordering::Relaxed);
+        self.is_ready.store(serving && !self.is_closed.load(Ordering::Relaxed), Ordering::Relaxed);
         for name in self.names.iter().copied().chain([""]) {
             self.report(name).await;
         }
+    }
+
+    /// Reports NOT_SERVING until the process ends.
+    pub(super) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.set(false).await;
     }
 
     /// Sets whether one service can be used while the process serves. At first every service can.

@@ -43,9 +43,12 @@ impl Security {
         Ok(Self { args: SecurityArgs { token_file: Some(file), ..self.args.clone() }, tls: self.tls.clone(), tokens })
     }
 
+    /// Checks the address of a service or of a page.
+    ///
+    /// # Errors
     /// Fails if the address is not a loopback address and neither TLS, tokens nor `--insecure` is
     /// set.
-    pub(super) fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
+    pub fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
         let is_protected = self.tls.is_some() || self.tokens.is_some();
         if address.ip().is_loopback() || is_protected || self.args.insecure {
             Ok(())

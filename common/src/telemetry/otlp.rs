@@ -19,6 +19,7 @@ use tracing_subscriber::filter::ParseError;
 
 use super::args::OtlpArgs;
 use super::reported::Reported;
+use crate::program::Build;
 use crate::random::random_u64;
 
 /// Why telemetry cannot start.
@@ -47,8 +48,8 @@ pub enum ExportError {
 }
 
 impl OtlpArgs {
-    /// Returns the collector for a service with this name.
-    pub(super) fn collector(&self, service: &'static str) -> Result<Collector, ExportError> {
+    /// Returns the collector for a program.
+    pub(super) fn collector(&self, build: &Build) -> Result<Collector, ExportError> {
         let is_secured = self.otlp_endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
         let tls = match &self.otlp_ca {
             None if is_secured => return Err(ExportError::NoAuthority),
@@ -59,11 +60,12 @@ impl OtlpArgs {
             }
             _ => None,
         };
-        let name = self.service_name.clone().unwrap_or_else(|| service.to_owned());
+        let name = self.service_name.clone().unwrap_or_else(|| build.name.to_owned());
         let instance = format!("{:016x}", random_u64());
         let resource = Resource::builder_empty()
             .with_attributes([
-                KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+                KeyValue::new("service.version", Build::VERSION),
+                KeyValue::new("vcs.ref.head.revision", build.commit()),
                 KeyValue::new("service.instance.id", instance),
             ])
             .with_detector(Box::new(TelemetryResourceDetector))

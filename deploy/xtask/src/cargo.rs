@@ -86,7 +86,18 @@ pub(crate) fn build_command(layout: &Layout, profile: Profile, programs: &[&str]
 
 /// Builds programs.
 pub(crate) fn build(layout: &Layout, profile: Profile, programs: &[&str]) -> Result<Programs> {
-    let status = build_command(layout, profile, programs).status().context("cannot run cargo")?;
+    build_with(layout, profile, programs, &[])
+}
+
+/// Builds programs with environment variables.
+pub(crate) fn build_with(
+    layout: &Layout,
+    profile: Profile,
+    programs: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Programs> {
+    let mut command = build_command(layout, profile, programs);
+    let status = command.envs(variables.iter().copied()).status().context("cannot run cargo")?;
     if !status.success() {
         bail!("the build failed; see cargo's messages above");
     }

@@ -31,3 +31,10 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
+
+/// Copies a file, into a folder that may not exist yet.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().unwrap_or(Path::new("."));
+    make_folder(folder)?;
+    fs::copy(from, to).map(drop).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}

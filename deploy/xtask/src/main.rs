@@ -7,6 +7,7 @@ mod bench;
 mod cargo;
 mod chat;
 mod ci;
+mod dist;
 mod errors;
 mod files;
 mod layout;
@@ -46,6 +47,7 @@ enum Command {
     Test(test::Args),
     Bench(bench::Args),
     Ci(ci::Args),
+    Dist(dist::Args),
     Errors(errors::Args),
 }
 
@@ -67,6 +69,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args),
         Command::Ci(args) => ci::run(&layout, &args),
+        Command::Dist(args) => dist::run(&layout, &args),
         Command::Errors(_) => errors::run(&layout),
     }
 }

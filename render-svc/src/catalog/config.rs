@@ -64,6 +64,16 @@ impl ConfigRow {
     }
 }
 
+/// Returns the content of the file at `path`, which is valid.
+///
+/// # Errors
+/// The file cannot be read, or its content is invalid.
+pub fn config_file(path: &Path) -> Result<serde_json::Value, CatalogError> {
+    Config::read(path)?;
+    let text = fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
+    toml::from_str(&text).map_err(|error| CatalogError::Config { path: path.to_owned(), problem: error.to_string() })
+}
+
 /// Settings by the model's path, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Config {

@@ -12,6 +12,7 @@ mod stats;
 
 use clap::{Parser, Subcommand};
 use render_svc::args;
+use tandem_common::program::Build;
 use tandem_common::telemetry::Telemetry;
 
 #[global_allocator]
@@ -42,7 +43,8 @@ fn main() -> anyhow::Result<()> {
         Command::Generate(args) => runtime.block_on(generate::measure(&args)),
         Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
         Command::Serve(args) => runtime.block_on(async {
-            let telemetry = Telemetry::start("render-svc", &args.telemetry)?;
+            let build = Build { name: "render-svc", commit: None, components: Vec::new() };
+            let telemetry = Telemetry::start(&build, &args.telemetry)?;
             Ok(render_svc::serve::run(*args, &telemetry).await?)
         }),
     }

@@ -65,14 +65,11 @@ impl Generation {
         let served = engine.clone();
         let control_listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let control = control_listener.local_addr().expect("an address");
-        let running = Running::start(move |listener, stopped| async move {
-            let stopped = async move {
-                let _ = stopped.await;
-            };
+        let running = Running::start(move |listener, shutdown| async move {
             let security = Security::open(&args.security)?;
             let control = Control { listener: control_listener, security: security.clone() };
             let server = Server::of(served, args.max_message_bytes);
-            gen_svc::serve::serve(server, SecureListener { listener, security }, Some(control), &args, stopped).await
+            gen_svc::serve::serve(server, SecureListener { listener, security }, Some(control), &args, shutdown).await
         })
         .await;
         Self { running, control, engine, tokenizer }

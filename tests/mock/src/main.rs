@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Parser;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::serve::Server;
-use tandem_common::serve::{self, SecureListener, Security, SecurityArgs, ServeArgs};
+use tandem_common::serve::{self, SecureListener, Security, SecurityArgs, ServeArgs, Shutdown};
 
 /// Serves gen-svc's API with a model that computes nothing and generates letters.
 #[derive(Debug, Parser)]
@@ -38,7 +38,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let step = Duration::from_millis(args.step_ms);
     let start = move || Engine::start_with(Config::new(args.model), move |config| model::load(config, step));
     let (engine, _thread) = tokio::task::spawn_blocking(start).await??;
-    let shutdown = serve::shutdown_signal()?;
+    let shutdown = Shutdown::on_signals()?;
     writeln!(std::io::stdout(), "gen-svc-mock listening on {}", listener.local_addr()?)?;
     let server = Server::of(engine, ServeArgs::default().max_message_bytes);
     gen_svc::serve::serve(server, SecureListener { listener, security }, None, &ServeArgs::default(), shutdown).await?;

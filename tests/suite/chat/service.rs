@@ -101,14 +101,11 @@ pub(super) fn run(arguments: &[&str], input: &str) -> Output {
 /// Serves these routes as render-svc does.
 pub(super) async fn serve(routes: Routes, security: SecurityArgs) -> Running {
     let args = ServeArgs { security, ..ServeArgs::default() };
-    Running::start(move |listener, stopped| async move {
-        let stopped = async move {
-            let _ = stopped.await;
-        };
+    Running::start(move |listener, shutdown| async move {
         let security = Security::open(&args.security)?;
         let routes = DeferredRoutes::new(SetOnce::from(routes));
         let health = Health::new(render_svc::serve::SERVICE_NAMES);
-        render_svc::serve::serve(SecureListener { listener, security }, &args, health, routes, stopped).await
+        render_svc::serve::serve(SecureListener { listener, security }, &args, health, routes, shutdown).await
     })
     .await
 }

@@ -162,10 +162,7 @@ async fn server_reports_a_failed_engine_and_still_drains() {
 async fn loading(server: Server) -> (Running, ControlServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let running = Running::start(move |served, stopped| async move {
-        let stopped = async move {
-            let _ = stopped.await;
-        };
+    let running = Running::start(move |served, shutdown| async move {
         let security = Security::open(&SecurityArgs::default())?;
         let control = Control { listener, security: security.clone() };
         gen_svc::serve::serve(
@@ -173,7 +170,7 @@ async fn loading(server: Server) -> (Running, ControlServiceClient<Channel>) {
             SecureListener { listener: served, security },
             Some(control),
             &ServeArgs::default(),
-            stopped,
+            shutdown,
         )
         .await
     })

@@ -506,6 +506,8 @@ async fn metrics_require_a_token_and_count_the_request() {
     assert_eq!(value(&text, "gen_ai_server_time_to_first_token_seconds_count"), 1.0);
     assert_eq!(value(&text, "tandem_engine_kv_block_size"), 16.0);
     assert_eq!(value(&text, "tandem_engine_running"), 0.0);
+    let target = text.lines().find(|line| line.starts_with("target_info{")).expect("facts of the process");
+    assert!(target.contains("vcs_ref_head_revision=\""), "{target}");
     assert!(text.contains(r#"finish="length""#), "{text}");
     let called =
         format!(r#"rpc_server_call_duration_seconds_count{{rpc_method="{GENERATE}",rpc_response_status_code="OK""#);
