@@ -39,6 +39,8 @@ pub struct Server {
     lifecycle: Lifecycle,
     engine: Arc<OnceLock<Engine>>,
     routes: DeferredRoutes,
+    /// Set once health reports SERVING.
+    ready: Arc<SetOnce<()>>,
 }
 
 impl Server {
@@ -152,11 +154,16 @@ async fn load(
     address: SocketAddr,
 ) -> Result<Option<(Engine, JoinHandle<()>)>, CommandError> {
     tracing::info!(%address, "loading model; calls are rejected until it is loaded");
-    let lifecycle = server.lifecycle.clone();
+    let (lifecycle, ready) = (server.lifecycle.clone(), Arc::clone(&server.ready));
     let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
         Err(Error::LoadCancelled) => return Ok(None),
         loaded => loaded?,
     };
+    tokio::select! {
+        _ = ready.wait() => {}
+        () = lifecycle.draining() => {}
+        () = lifecycle.failed() => {}
+    }
     if lifecycle.state() == ServerState::Serving
         && let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}")
     {
@@ -222,9 +229,9 @@ impl Control {
 }
 
 /// Serves the engine once it is loaded, and the control service on a separate socket. Ends at
-/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains: new requests are rejected, and running
-/// ones may finish. Shortly before the drain time is over, the remaining requests are cancelled, so
-/// that callers receive a finish reason.
+/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains: new requests are
+/// rejected, and running ones may finish. Shortly before the drain time is over, the remaining
+/// requests are cancelled, so that callers receive a finish reason.
 ///
 /// # Errors
 /// The server could not be built, or failed.
@@ -235,7 +242,7 @@ pub async fn serve(
     args: &ServeArgs,
     shutdown: Shutdown,
 ) -> Result<(), ServeError> {
-    let Server { lifecycle, engine, routes } = server;
+    let Server { lifecycle, engine, routes, ready } = server;
     let watched_engine = Arc::clone(&engine);
     let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
     if let Some(Control { listener, security }) = control {
@@ -257,12 +264,16 @@ pub async fn serve(
         tokio::join!(
             report_failure(&lifecycle, &health),
             report_stalls(&watched_engine, &lifecycle, &health),
-            stop_in_time(&lifecycle, grace)
+            stop_in_time(&lifecycle, grace),
+            async {
+                health.ready().await;
+                let _ = ready.set(()); // fails for a second server with the same engine
+            }
         )
     };
     tokio::select! {
         ended = serving => ended,
-        ((), never, ()) = watched => match never {},
+        ((), never, (), ()) = watched => match never {},
     }
 }
 

@@ -56,10 +56,13 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
         loaded = loading => Arc::new(loaded??),
     };
     let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
-    let reports = tokio::spawn(report_availability(health, availability, Arc::clone(&catalog)));
+    let reports = tokio::spawn(report_availability(health.clone(), availability, Arc::clone(&catalog)));
     // The routes are set only here, so that setting them cannot fail.
     let _ = deferred.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
-    writeln!(stdout, "render-svc listening on {address}")?;
+    tokio::select! {
+        ended = &mut serving => return Ok(ended?),
+        () = health.ready() => writeln!(stdout, "render-svc listening on {address}")?,
+    }
     serving.await?;
     reloads.abort();
     reports.abort();

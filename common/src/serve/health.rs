@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Request;
 use parking_lot::Mutex;
+use tokio::sync::SetOnce;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
@@ -24,6 +25,8 @@ pub struct Health {
     is_ready: Arc<AtomicBool>,
     is_live: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
+    /// Set once every service has reported SERVING for the first time.
+    first_ready: Arc<SetOnce<()>>,
 }
 
 impl Health {
@@ -37,6 +40,7 @@ impl Health {
             is_ready: Arc::default(),
             is_live: Arc::new(AtomicBool::new(true)),
             is_closed: Arc::default(),
+            first_ready: Arc::default(),
         }
     }
 
@@ -47,6 +51,14 @@ impl Health {
         for name in self.names.iter().copied().chain([""]) {
             self.report(name).await;
         }
+        if self.is_ready() {
+            let _ = self.first_ready.set(()); // fails after the first time
+        }
+    }
+
+    /// Waits until health has reported SERVING for the first time.
+    pub async fn ready(&self) {
+        self.first_ready.wait().await;
     }
 
     /// Reports NOT_SERVING until the process ends.
