@@ -1,14 +1,17 @@
 //! The parts that both Tandem services share: contracts, status codes and reasons, serving,
 //! outgoing calls, telemetry.
 
+pub mod address;
 mod bearer;
 pub mod call;
 mod call_layer;
 pub mod check;
+pub mod input;
 pub mod pb;
 mod pem;
 pub mod random;
 mod reload;
 pub mod serve;
 pub mod status;
+pub mod suggestion;
 pub mod telemetry;
