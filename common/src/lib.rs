@@ -1,10 +1,12 @@
 //! The parts that both Tandem services share: contracts, status codes and reasons, serving,
 //! outgoing calls, telemetry.
 
+pub mod address;
 mod bearer;
 pub mod call;
 mod call_layer;
 pub mod check;
+pub mod input;
 pub mod pb;
 mod pem;
 pub mod program;
@@ -12,4 +14,5 @@ pub mod random;
 mod reload;
 pub mod serve;
 pub mod status;
+pub mod suggestion;
 pub mod telemetry;

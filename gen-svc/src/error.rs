@@ -2,6 +2,8 @@
 
 mod config;
 
+use std::path::PathBuf;
+
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
@@ -17,7 +19,7 @@ pub use config::ConfigError;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request names a model that is not served.
-    #[error("model {asked:?} not found, this server serves {served:?}")]
+    #[error("model {asked:?} not found; there is {served}")]
     ModelNotFound {
         /// The id in the request.
         asked: String,
@@ -146,6 +148,16 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// A sampling default of the model is out of range.
+    #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
+    SamplingDefault {
+        /// The file that has the value.
+        file: PathBuf,
+        /// The name of the parameter.
+        parameter: String,
+        /// The range and the value.
+        problem: String,
+    },
     /// A tensor of the architecture is missing in the file.
     #[error("tensor {name} is missing")]
     TensorMissing {
@@ -243,9 +255,12 @@ impl Error {
             Self::EngineFailed => Reason::EngineFailed,
             Self::Tokenize(_) => Reason::TokenizerFailed,
             Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
-            Self::Artifacts(_) | Self::Tokenizer(_) | Self::Safetensors(_) | Self::Header(_) | Self::Config(_) => {
-                Reason::ModelUnreadable
-            }
+            Self::Artifacts(_)
+            | Self::Tokenizer(_)
+            | Self::Safetensors(_)
+            | Self::Header(_)
+            | Self::Config(_)
+            | Self::SamplingDefault { .. } => Reason::ModelUnreadable,
             Self::UnsupportedArchitecture { .. } | Self::UnsupportedSetting { .. } | Self::TensorType { .. } => {
                 Reason::ModelUnsupported
             }

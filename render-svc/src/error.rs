@@ -14,7 +14,7 @@ use crate::conversation::Invalid;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No model has the requested id.
-    #[error("there is no model {model:?}; {}", known_models(known))]
+    #[error("model {model:?} not found; {}", known_models(known))]
     ModelNotFound {
         /// The requested name.
         model: String,
@@ -22,7 +22,7 @@ pub enum Error {
         known: Vec<String>,
     },
     /// The request names no model, and the service has several models or none.
-    #[error("the request names no model; {}", known_models(known))]
+    #[error("the request names no model; {}", choices(known))]
     ModelNotNamed {
         /// The known names.
         known: Vec<String>,
@@ -222,10 +222,17 @@ fn folder_of(path: &Path) -> Option<String> {
 }
 
 fn known_models(known: &[String]) -> String {
-    if known.is_empty() {
-        "none is loaded, and no .gguf file or model folder has that path".to_owned()
-    } else {
-        format!("there are {}", known.join(", "))
+    match known {
+        [] => "none is loaded, and no .gguf file or model folder has that path".to_owned(),
+        known => choices(known),
+    }
+}
+
+fn choices(known: &[String]) -> String {
+    match known {
+        [] => "none is loaded".to_owned(),
+        [only] => format!("there is {only}"),
+        several => format!("there are {}", several.join(", ")),
     }
 }
 

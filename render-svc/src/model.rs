@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_common::status::chain;
-use tandem_model_files::artifacts::{Artifacts, ArtifactsError};
+use tandem_model_files::artifacts::{Artifacts, ArtifactsError, locate, model_name};
 use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 use tandem_template::CompileError;
 
@@ -213,12 +213,8 @@ fn is_missing(error: &TokenizerError) -> bool {
     matches!(error, TokenizerError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }
 
-/// Returns a GGUF file's name without its extension, or a folder's name.
+/// Returns the name of the model at a path, which the generation service uses too.
 #[must_use]
 pub fn default_id(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    match name.rsplit_once('.') {
-        Some((stem, extension)) if extension.eq_ignore_ascii_case("gguf") => stem.to_owned(),
-        _ => name.into_owned(),
-    }
+    model_name(&locate(path).unwrap_or_else(|_| path.to_owned()))
 }

@@ -46,7 +46,7 @@ impl OutputSpec {
     /// the assistant's turn.
     #[must_use]
     pub fn infer(model: &Model) -> Self {
-        let mut eos_token_ids = model.artifacts.generation.eos_token_ids.clone();
+        let mut eos_token_ids = model.artifacts.generation_eos.clone();
         let runs_on = model.templates.choose(None, false).is_err();
         let Ok(tokenizer) = &model.tokenizer else {
             return Self { eos_token_ids: ascending(eos_token_ids), runs_on, ..Self::default() };

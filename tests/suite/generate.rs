@@ -1,6 +1,7 @@
 //! Generation: requests, sampling, grammars, and the text of an answer.
 
 mod cli;
+mod defaults;
 mod grammar;
 mod output;
 mod requests;

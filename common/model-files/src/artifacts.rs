@@ -1,32 +1,43 @@
 //! Model artifacts, which are everything but the weights: name, special tokens, chat templates,
-//! generation defaults, tokenizer. They come from a Hugging Face folder or from the header of a
+//! sampling defaults, tokenizer. They come from a Hugging Face folder or from the header of a
 //! GGUF file, in the same form.
 
 mod contents;
 mod error;
 mod hf;
+mod locate;
 mod names;
 pub mod safetensors;
+mod sampling;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::gguf::{Gguf, GgufError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-pub use contents::{Artifacts, GenerationDefaults, SpecialTokens, Templates};
+pub use contents::{Artifacts, SpecialTokens, Templates};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
-use names::{FILES, TOKENIZER};
+use locate::{has_model_file, is_gguf};
+pub use locate::{is_cached_repository, locate, model_name};
+use names::TOKENIZER;
+pub use sampling::SamplingDefaults;
 
 impl Artifacts {
     /// Reads the header of a `.gguf` file, or those of these files that a folder contains:
     /// `tokenizer_config.json`, `tokenizer.json`, `config.json`, `generation_config.json` and chat
-    /// templates. The tokenizer is built on first use.
+    /// templates. A folder without any of them is searched as [`locate`] does. The tokenizer is
+    /// built on first use.
     pub fn load(path: &Path) -> Result<Self, ArtifactsError> {
+        let path = &locate(path)?;
         if path.is_dir() {
             hf::load(path)
-        } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        } else if is_gguf(path) {
             from_gguf(path).map_err(|source| ArtifactsError::Gguf { path: path.to_owned(), source })
+        } else if !path.exists() {
+            Err(ArtifactsError::Absent { path: path.to_owned() })
+        } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors")) {
+            Err(ArtifactsError::Weights { path: path.to_owned() })
         } else {
             Err(ArtifactsError::Kind { path: path.to_owned() })
         }
@@ -61,10 +72,10 @@ impl Artifacts {
         Tokenizer::from_json(&json, &texts)
     }
 
-    /// Returns the ids of end-of-turn tokens: those of the generation defaults and the tokenizer's
+    /// Returns the ids of end-of-turn tokens: those of the generation config and the tokenizer's
     /// eos token.
     pub fn eos_token_ids(&self) -> Result<Vec<u32>, TokenizerError> {
-        let mut ids = self.generation.eos_token_ids.clone();
+        let mut ids = self.generation_eos.clone();
         if let Some(text) = self.special_tokens.get("eos_token") {
             ids.extend(self.tokenizer()?.token_to_id(text));
         }
@@ -75,11 +86,7 @@ impl Artifacts {
 /// Returns true if `path` is a model: a `.gguf` file, or a folder that contains a known model file.
 #[must_use]
 pub fn is_model(path: &Path) -> bool {
-    if path.is_dir() {
-        FILES.iter().any(|file| path.join(file).exists())
-    } else {
-        path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-    }
+    if path.is_dir() { has_model_file(path) } else { path.is_file() && is_gguf(path) }
 }
 
 fn from_gguf(path: &Path) -> Result<Artifacts, GgufError> {
@@ -90,13 +97,13 @@ fn from_gguf(path: &Path) -> Result<Artifacts, GgufError> {
         None => None,
     };
     Ok(Artifacts {
-        name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        name: model_name(path),
         path: path.to_owned(),
         architecture,
         context_length,
         special_tokens: gguf_special_tokens(&gguf)?,
         templates: gguf_templates(&gguf)?,
-        generation: gguf_generation(&gguf)?,
+        generation_eos: gguf_eos(&gguf)?,
         config: serde_json::Value::Null,
         source: Source::Gguf(Arc::new(gguf)),
         tokenizer: OnceLock::new(),
@@ -140,18 +147,11 @@ fn gguf_templates(gguf: &Gguf) -> Result<Templates, GgufError> {
     Ok(templates)
 }
 
-fn gguf_generation(gguf: &Gguf) -> Result<GenerationDefaults, GgufError> {
+/// Returns the ids of end-of-turn tokens.
+fn gguf_eos(gguf: &Gguf) -> Result<Vec<u32>, GgufError> {
     let mut eos = Vec::new();
     for name in ["eos", "eot", "eom"] {
         eos.extend(gguf.find::<u32>(&format!("tokenizer.ggml.{name}_token_id"))?);
     }
-    Ok(GenerationDefaults {
-        eos_token_ids: unique(eos),
-        temperature: gguf.find("general.sampling.temp")?,
-        top_k: gguf.find("general.sampling.top_k")?,
-        top_p: gguf.find("general.sampling.top_p")?,
-        min_p: gguf.find("general.sampling.min_p")?,
-        repetition_penalty: gguf.find("general.sampling.penalty_repeat")?,
-        ..GenerationDefaults::default()
-    })
+    Ok(unique(eos))
 }

@@ -71,7 +71,7 @@ struct Header {
 impl Gguf {
     /// Maps the file and checks its whole header.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let map = map(path).map_err(|source| GgufError::Open { path: path.to_owned(), source })?;
+        let map = map(path).map_err(GgufError::Open)?;
         let mut cursor = Cursor::new(&map);
         let version = read_version(&mut cursor)?;
         let tensor_count = cursor.u64("tensor count")?;

@@ -273,7 +273,9 @@ fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
     match parsed {
         Ok(Ok(encoder)) => Ok(encoder),
         Ok(Err(error)) => Err(TokenizerError::Json { reason: error.to_string() }),
-        Err(_) => Err(TokenizerError::Json { reason: "the library panicked".to_owned() }),
+        Err(_) => Err(TokenizerError::Json {
+            reason: "its vocabulary, merges and other parts contradict each other".to_owned(),
+        }),
     }
 }
 

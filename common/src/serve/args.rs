@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use http::HeaderValue;
 
+use crate::address::listen_address;
 use crate::random::random_u64;
 
 /// The limits, the drain time and the security settings of a server.
@@ -100,7 +101,13 @@ pub struct ServeArgs {
     ///
     /// /readyz is 200 while health reports SERVING, else 503. /livez is 503 only if a restart is the
     /// remedy: the engine has failed or stalled.
-    #[arg(long, env = "TANDEM_HEALTH_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
+    #[arg(
+        long,
+        env = "TANDEM_HEALTH_LISTEN",
+        value_parser = listen_address,
+        value_name = "ADDRESS",
+        help_heading = "Serving"
+    )]
     pub health_listen: Option<SocketAddr>,
 
     /// Origin of web pages that may call the service with gRPC-Web, such as
@@ -196,7 +203,7 @@ pub struct SecurityArgs {
 
     /// Listen on a non-loopback address without TLS and tokens, because another component protects
     /// it
-    #[arg(long, env = "TANDEM_INSECURE")]
+    #[arg(long, env = "TANDEM_INSECURE", value_parser = BoolishValueParser::new())]
     pub insecure: bool,
 }
 

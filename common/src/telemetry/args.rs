@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use tonic::transport::Uri;
+use tracing_subscriber::EnvFilter;
 
+use crate::address::listen_address;
 use crate::call::service_uri;
 
 /// The log filter and format.
@@ -14,7 +16,7 @@ use crate::call::service_uri;
 pub struct LogArgs {
     /// Log filter: a level (error, warn, info, debug, trace) or directives such as
     /// `info,gen_svc=debug`
-    #[arg(long, env = "TANDEM_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long, env = "TANDEM_LOG", default_value = "info", value_parser = log_filter, value_name = "FILTER")]
     pub log: String,
 
     /// Log format
@@ -45,7 +47,13 @@ pub struct TelemetryArgs {
     /// Address of the Prometheus page, http://ADDRESS/metrics [default: disabled]
     ///
     /// It has the same TLS certificate and the same bearer tokens as the service.
-    #[arg(long, env = "TANDEM_METRICS_LISTEN", value_name = "ADDRESS", help_heading = "Telemetry")]
+    #[arg(
+        long,
+        env = "TANDEM_METRICS_LISTEN",
+        value_parser = listen_address,
+        value_name = "ADDRESS",
+        help_heading = "Telemetry"
+    )]
     pub metrics_listen: Option<SocketAddr>,
 }
 
@@ -79,6 +87,12 @@ pub struct OtlpArgs {
     /// one.
     #[arg(long, env = "TANDEM_TRACE_RATIO", default_value_t = 1.0, value_parser = ratio, value_name = "RATIO")]
     pub trace_ratio: f64,
+}
+
+fn log_filter(text: &str) -> Result<String, String> {
+    EnvFilter::builder().parse(text).map(|_| text.to_owned()).map_err(|_| {
+        "expected a level (error, warn, info, debug, trace), or MODULE=LEVEL, or several of them with commas".to_owned()
+    })
 }
 
 fn ratio(text: &str) -> Result<f64, String> {

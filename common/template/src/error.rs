@@ -51,7 +51,7 @@ pub enum RenderError {
         line: u32,
     },
     /// The render exceeded a limit.
-    #[error("line {line}: {limit} exceeded")]
+    #[error("{}{limit} exceeded", place(*line))]
     Limit {
         /// The limit.
         limit: Limit,
@@ -72,26 +72,31 @@ pub enum RenderError {
     },
 }
 
+/// Returns the prefix of a message about a line of the template. Line 0 is outside of it.
+fn place(line: u32) -> String {
+    if line == 0 { String::new() } else { format!("line {line}: ") }
+}
+
 /// A limit of one render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Limit {
     /// [`Limits::steps`](crate::Limits::steps).
-    #[error("the limit on computing steps")]
+    #[error("limit on computing steps")]
     Steps,
     /// [`Limits::bytes`](crate::Limits::bytes).
-    #[error("the limit on memory")]
+    #[error("limit on memory")]
     Bytes,
     /// [`Limits::output`](crate::Limits::output).
-    #[error("the limit on output size")]
+    #[error("limit on output size")]
     Output,
     /// The nesting of values in each other.
-    #[error("the limit on the nesting of values")]
+    #[error("limit on the nesting of values")]
     Nesting,
     /// The depth of macro calls and recursive loops.
-    #[error("the limit on recursion")]
+    #[error("limit on recursion")]
     Recursion,
     /// The digits of an integer.
-    #[error("the limit on the size of integers")]
+    #[error("limit on the size of integers")]
     Integer,
 }
 

@@ -88,11 +88,6 @@ impl RenderService {
         request
     }
 
-    /// The model's id.
-    pub(crate) fn model(&self) -> &str {
-        &self.model.id
-    }
-
     /// The id that requests name.
     pub(crate) fn requested_model(&self) -> &str {
         &self.requested

@@ -36,7 +36,6 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(service: RenderService, generation: Generation) -> Self {
-        let generation = generation.or_recommended(service.model());
         let Generation { max_new_tokens, temperature, top_p, seed, system } = generation;
         Self {
             service,
@@ -174,11 +173,13 @@ impl Session {
         }
     }
 
-    /// Returns the sampling values that the service's own defaults do not have, as a JSON object.
+    /// Returns the sampling values of the options as a member of a JSON object, with a comma at its
+    /// end. Empty without such options.
     pub(crate) fn sampling_json(&self) -> String {
         let value = |name: &str, value: Option<f32>| value.map(|value| format!("\"{name}\": {value}"));
         let values = [value("temperature", self.sampling.temperature), value("top_p", self.sampling.top_p)];
-        format!("{{{}}}", values.into_iter().flatten().collect::<Vec<_>>().join(", "))
+        let values: Vec<_> = values.into_iter().flatten().collect();
+        if values.is_empty() { String::new() } else { format!("\"sampling\": {{{}}}, ", values.join(", ")) }
     }
 
     fn report(&self, error: &anyhow::Error) {

@@ -68,7 +68,7 @@ fn announce(kept: &Kept, session: &Session) {
     eprintln!(
         r#"Both services keep running:
 {lines}Ask:   cargo xtask chat --connect {address} "Why is the sky blue?"
-Call:  grpcurl -plaintext -d '{{"conversation": {{"messages": [{{"role": "user", "text": "Why is the sky blue?"}}]}}, "sampling": {sampling}, "stop": {{"max_new_tokens": 64}}}}' {address} tandem.task.v1.TaskService/RunTask
+Call:  grpcurl -plaintext -d '{{"conversation": {{"messages": [{{"role": "user", "text": "Why is the sky blue?"}}]}}, {sampling}"stop": {{"max_new_tokens": 64}}}}' {address} tandem.task.v1.TaskService/RunTask
 Stop:  cargo xtask chat --stop
 "#
     );

@@ -89,7 +89,7 @@ enum Requirement {
 fn prepare(layout: &Layout, required: Requirement) -> Result<()> {
     let Some(_lock) = unless_complete(layout, required)? else { return Ok(()) };
     let store = Store::new(layout.downloads(), Python::find()?);
-    if !model::path(layout).exists() {
+    if !model::is_installed(layout) {
         model::install(layout, &store)?;
     }
     if let Some(flavour) = missing_libtorch(layout, required) {
@@ -110,7 +110,7 @@ fn unless_complete(layout: &Layout, required: Requirement) -> Result<Option<File
 }
 
 fn is_complete(layout: &Layout, required: Requirement) -> bool {
-    missing_libtorch(layout, required).is_none() && model::path(layout).exists()
+    missing_libtorch(layout, required).is_none() && model::is_installed(layout)
 }
 
 fn missing_libtorch(layout: &Layout, required: Requirement) -> Option<Flavour> {

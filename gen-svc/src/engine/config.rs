@@ -15,6 +15,8 @@ pub struct Config {
     pub model: PathBuf,
     /// The model's id in requests. None: the file's stem, or the folder's name.
     pub model_id: Option<String>,
+    /// The file of sampling defaults. None: the files of the model.
+    pub generation_config: Option<PathBuf>,
     /// The device that computes.
     pub device: DeviceChoice,
     /// The dtype of weights and activations.
@@ -50,6 +52,7 @@ impl Default for Config {
         Self {
             model: PathBuf::new(),
             model_id: None,
+            generation_config: None,
             device: DeviceChoice::Cpu,
             dtype: DtypeChoice::Auto,
             quantize: None,

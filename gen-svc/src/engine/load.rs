@@ -27,12 +27,14 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let threads = backend::threads(config.threads);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let artifacts = Artifacts::load(&config.model)?;
+    let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
+    let sampling = SamplingOptions::recommended(&defaults)?;
     let file = models::open(&artifacts)?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
     let model = models::load(&file, decoder, backend)?;
     memory::require_context(config, &model.shape())?;
-    let served = served_model(&artifacts, config, model.as_ref(), backend)?;
+    let served = served_model(&artifacts, config, sampling, model.as_ref(), backend)?;
     let took = start.elapsed();
     metrics::loaded(took);
     log_loaded(&served, config, model.as_ref(), threads, took)?;
@@ -66,6 +68,7 @@ fn log_loaded(
         max_output_tokens = served.max_output_tokens.min(shape.context),
         default_output_tokens = served.default_output_tokens.min(served.max_output_tokens).min(shape.context),
         prefill_chunk = limits.prefill_chunk,
+        sampling_defaults = served.defaults.in_force().described(),
         version = env!("CARGO_PKG_VERSION"),
         seconds = took.as_secs_f64(),
         "model loaded"
@@ -76,6 +79,7 @@ fn log_loaded(
 fn served_model(
     artifacts: &Artifacts,
     config: &Config,
+    defaults: SamplingOptions,
     model: &dyn Model,
     backend: Backend,
 ) -> Result<ServedModel, Error> {
@@ -96,6 +100,6 @@ fn served_model(
         grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
         tokenizer,
         eos_token_ids,
-        defaults: SamplingOptions::recommended(&artifacts.generation),
+        defaults,
     })
 }

@@ -28,6 +28,8 @@ const CACHED_GRAMMARS: usize = 64;
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes of a problem in an error message.
 const MAX_PROBLEM_BYTES: usize = 500;
+/// The start of the library's message about a grammar that no output satisfies.
+const NO_OUTPUT: &str = "NoExtensionBias";
 
 /// The compiler of grammars for one model, with a cache.
 pub struct Grammars {
@@ -190,6 +192,9 @@ fn quoted(text: &str) -> String {
 fn problem(text: &str) -> String {
     if text.starts_with("panic") {
         return "cannot be compiled".to_owned();
+    }
+    if text.starts_with(NO_OUTPUT) {
+        return "allows no output".to_owned();
     }
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");

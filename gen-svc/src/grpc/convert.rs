@@ -101,6 +101,13 @@ macro_rules! convert_sampling {
             }
         }
 
+        impl From<SamplingOptions> for pb::Sampling {
+            fn from(sampling: SamplingOptions) -> Self {
+                let SamplingOptions { $($name,)+ logit_bias, n, seed } = sampling;
+                Self { $($name,)+ logit_bias: logit_bias.into_iter().collect(), n, seed }
+            }
+        }
+
         impl From<Sampling> for pb::Sampling {
             fn from(sampling: Sampling) -> Self {
                 let Sampling { $($name,)+ logit_bias, n, seed } = sampling;
@@ -302,6 +309,7 @@ impl From<&ServedModel> for pb::ModelInfo {
             device: model.device.clone(),
             tokenizer_sha256: model.tokenizer.sha256().to_owned(),
             eos_token_ids: model.eos_token_ids.clone(),
+            default_sampling: Some(model.defaults.in_force().into()),
         }
     }
 }

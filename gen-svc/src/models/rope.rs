@@ -48,7 +48,7 @@ impl RopeSetting {
         let strange = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
         match strange {
             None => Ok(rope),
-            Some(number) => Err(unsupported("rope_parameters", format!("what makes a frequency {number}"))),
+            Some(number) => Err(unsupported("a rotary frequency of rope_parameters", number)),
         }
     }
 

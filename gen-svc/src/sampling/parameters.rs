@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 
 use tandem_common::random::random_u64;
-use tandem_model_files::artifacts::GenerationDefaults;
+use tandem_model_files::artifacts::SamplingDefaults;
 
 use crate::error::Error;
 
@@ -77,9 +77,22 @@ macro_rules! define {
 
         impl SamplingOptions {
             /// Returns the defaults in a model's files.
-            fn of_model(model: &GenerationDefaults) -> Self {
-                $(let $name: fn(&GenerationDefaults) -> Option<$type> = $default;)+
+            fn of_model(model: &SamplingDefaults) -> Self {
+                $(let $name: fn(&SamplingDefaults) -> Option<$type> = $default;)+
                 Self { $($name: $name(model),)+ ..Self::default() }
+            }
+
+            /// Returns the rows as `NAME=VALUE`, for a log. Unset rows are left out.
+            #[must_use]
+            pub fn described(&self) -> String {
+                let rows = [$(self.$name.map(|value| format!("{}={value}", stringify!($name)))),+];
+                rows.into_iter().flatten().collect::<Vec<_>>().join(" ")
+            }
+
+            /// Returns the values of the rows in force for a request that sets none.
+            #[must_use]
+            pub fn in_force(&self) -> Self {
+                Self { $($name: Some(self.$name.unwrap_or(Sampling::NEUTRAL.$name)),)+ ..Self::default() }
             }
 
             /// Fails if the value of a row is out of range.
@@ -113,16 +126,20 @@ impl Sampling {
 }
 
 impl SamplingOptions {
-    /// Returns the defaults in a model's files, or none if one of them is out of range.
-    #[must_use]
-    pub fn recommended(model: &GenerationDefaults) -> Self {
+    /// Returns the defaults in a model's files.
+    ///
+    /// # Errors
+    /// [`Error::SamplingDefault`]: a value is out of range.
+    pub fn recommended(model: &SamplingDefaults) -> Result<Self, Error> {
         let options = Self::of_model(model);
         match options.check_ranges() {
-            Ok(()) => options,
-            Err(error) => {
-                tracing::warn!(error = error.chain(), "the model's generation defaults are ignored");
-                Self::default()
-            }
+            Ok(()) => Ok(options),
+            Err(Error::Invalid { field, problem }) => Err(Error::SamplingDefault {
+                file: model.file.clone().unwrap_or_default(),
+                parameter: field.trim_start_matches("sampling.").to_owned(),
+                problem,
+            }),
+            Err(error) => Err(error),
         }
     }
 }

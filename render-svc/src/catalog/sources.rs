@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tandem_model_files::artifacts::is_model;
+use tandem_model_files::artifacts::{is_cached_repository, is_model, locate};
 
 use super::config::Config;
 use super::error::CatalogError;
+use crate::model::LoadError;
 
 /// The places where models are searched.
 #[derive(Debug, Clone, Default)]
@@ -31,15 +32,22 @@ impl Sources {
     }
 }
 
-/// Returns `path` itself if it is a model, else the models in that folder.
+/// Returns `path` itself if it is a model, else the models in that folder. A repository in Hugging
+/// Face's cache is replaced by its snapshot.
 fn models_at(path: &Path) -> Result<Vec<PathBuf>, CatalogError> {
-    if is_model(path) {
+    // A file that is no model fails when it is loaded, with the reason.
+    if is_model(path) || path.is_file() {
         return Ok(vec![path.to_owned()]);
+    }
+    if is_cached_repository(path) {
+        return Ok(vec![locate(path).map_err(LoadError::from)?]);
     }
     let failed = |source| CatalogError::Read { path: path.to_owned(), source };
     let mut found = Vec::new();
     for entry in fs::read_dir(path).map_err(failed)? {
-        found.push(entry.map_err(failed)?.path());
+        let path = entry.map_err(failed)?.path();
+        let snapshot = is_cached_repository(&path).then(|| locate(&path).ok()).flatten();
+        found.push(snapshot.unwrap_or(path));
     }
     found.retain(|path| is_model(path));
     found.sort();

@@ -205,7 +205,7 @@ async fn without_a_terminal_each_line_is_a_turn_and_nothing_is_added() {
     assert!(output.status.success() && !stderr.contains(['\x1b', '>']), "{stderr}");
     assert!(stderr.starts_with("[2 prompt tokens, 1 answer token · first text after "), "{stderr}");
     let sampling = fake.requests()[0].sampling.clone().expect("sampling");
-    assert_eq!((sampling.temperature, sampling.top_p), (Some(0.2), Some(0.9)), "as the model's authors recommend");
+    assert_eq!((sampling.temperature, sampling.top_p), (None, None), "the model's own defaults apply");
     let output = run(&["--connect", &fake.address(), "--temperature", "0", "Hello", "you"], "");
     assert_eq!(output.stdout, b"answer 4\n");
     assert_eq!(

@@ -75,7 +75,7 @@ fn kept_services_are_used_shown_and_stopped() {
     let address = &services[0].1;
     for line in [
         format!("Ask:   cargo xtask chat --connect {address} \"Why is the sky blue?\""),
-        r#""sampling": {"temperature": 0.2, "top_p": 0.9}"#.to_owned(),
+        r#""text": "Why is the sky blue?"}]}, "stop": {"max_new_tokens": 64}}'"#.to_owned(),
         "Stop:  cargo xtask chat --stop".to_owned(),
     ] {
         assert!(error.contains(&line), "{error}");

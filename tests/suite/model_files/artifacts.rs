@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tandem_common::status::chain;
-use tandem_model_files::artifacts::{Artifacts, ArtifactsError};
+use tandem_model_files::artifacts::{Artifacts, ArtifactsError, SamplingDefaults};
 use tandem_tests::default_artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
@@ -86,8 +86,9 @@ fn a_gguf_holds_named_templates_and_sampling_defaults() {
     assert_eq!(model.context_length, Some(4096));
     assert_eq!(pairs(&model.templates.named), [("rag", "documents"), ("tool_use", "tools")]);
     assert_eq!(model.templates.get("default"), Some("plain"));
-    assert_eq!(model.generation.eos_token_ids, [7, 9]);
-    assert_eq!((model.generation.temperature, model.generation.top_k), (Some(0.5), Some(20)));
+    assert_eq!(model.generation_eos, [7, 9]);
+    let sampling = model.sampling_defaults(None).expect("the keys have the right types");
+    assert_eq!((sampling.temperature, sampling.top_k, sampling.file), (Some(0.5), Some(20), Some(path)));
     assert!(model.special_tokens.named.is_empty());
 }
 
@@ -171,19 +172,91 @@ fn processor_template_is_used_without_a_tokenizer_template() {
 }
 
 #[test]
-fn generation_defaults_follow_the_file_order_of_transformers() {
+fn generation_config_follows_the_file_order_of_transformers() {
     let config = json!({"model_type": "m", "eos_token_id": 5, "text_config": {"max_position_embeddings": 2048}});
     let config = ("config.json", &*config.to_string());
     let model = load("generation-none", &[config]);
-    assert_eq!(model.generation.eos_token_ids, [5]);
+    assert_eq!(model.generation_eos, [5]);
+    assert_eq!(model.sampling_defaults(None).expect("no file"), SamplingDefaults::default());
     assert_eq!((model.architecture.as_deref(), model.context_length), (Some("m"), Some(2048)));
     let generation =
         r#"{"eos_token_id": [3, 4, 3], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": true}"#;
     let model = load("generation", &[config, ("generation_config.json", generation)]);
-    assert_eq!(model.generation.eos_token_ids, [3, 4]);
-    assert_eq!((model.generation.temperature, model.generation.top_p), (Some(0.6), Some(0.95)));
-    assert_eq!((model.generation.top_k, model.generation.do_sample), (Some(20), Some(true)));
-    assert_eq!(model.generation.min_p, None);
+    assert_eq!(model.generation_eos, [3, 4]);
+    let sampling = model.sampling_defaults(None).expect("the values have the right types");
+    assert_eq!((sampling.temperature, sampling.top_p), (Some(0.6), Some(0.95)));
+    assert_eq!((sampling.top_k, sampling.do_sample), (Some(20), Some(true)));
+    assert_eq!(sampling.min_p, None);
+}
+
+#[test]
+fn sampling_defaults_beside_a_gguf_replace_its_own_and_a_named_file_replaces_both() {
+    let own = File::new().text("general.architecture", "llama").f32("general.sampling.temp", 0.5);
+    let folder = folder("sampling", &[("other.json", r#"{"top_k": 9}"#)]);
+    let model = folder.join("m-1.5.gguf");
+    std::fs::write(&model, own.bytes()).expect("the test's folder can be written");
+    let read = |file: Option<&Path>| {
+        let defaults = Artifacts::load(&model).expect("a model").sampling_defaults(file).expect("sound values");
+        (defaults.temperature, defaults.top_k, defaults.file)
+    };
+    assert_eq!(read(None), (Some(0.5), None, Some(model.clone())));
+    let beside = folder.join("m-1.5.generation_config.json");
+    std::fs::write(&beside, r#"{"temperature": 0.25, "top_k": null}"#).expect("the test's folder can be written");
+    assert_eq!(read(None), (Some(0.25), None, Some(beside)));
+    let other = folder.join("other.json");
+    assert_eq!(read(Some(&other)), (None, Some(9), Some(other.clone())));
+}
+
+#[test]
+fn sampling_default_of_the_wrong_type_is_named() {
+    let wrong = [("temperature", "\"hot\""), ("top_k", "-1"), ("top_k", "2.5"), ("do_sample", "1")];
+    let texts = wrong.map(|(key, value)| {
+        let text = format!("{{\"{key}\": {value}}}");
+        let model = load("sampling-type", &[("generation_config.json", &text)]);
+        let error = model.sampling_defaults(None).expect_err(value);
+        assert!(matches!(&error, ArtifactsError::Field { field, .. } if field == key), "{error:?}");
+        chain(&error).replace(FOLDERS, "FOLDERS")
+    });
+    error_texts::check_rows("artifacts/sampling-type", texts);
+    let model = load("sampling-nan", &[("config.json", "{}"), ("nan.json", r#"{"temperature": NaN}"#)]);
+    let error = model.sampling_defaults(Some(&model.path.join("nan.json"))).expect_err("NaN is not JSON");
+    check_text("artifacts/sampling-nan", &error);
+    let error = model.sampling_defaults(Some(Path::new("/nowhere.json"))).expect_err("the file does not exist");
+    check_text("artifacts/sampling-absent", &error);
+}
+
+#[test]
+fn folder_with_one_gguf_is_that_model() {
+    let gguf = File::new().text("general.architecture", "llama").bytes();
+    let folder = folder("one-gguf", &[("README.md", "x")]);
+    std::fs::write(folder.join("tiny.gguf"), &gguf).expect("the test's folder can be written");
+    let model = Artifacts::load(&folder).expect("one file");
+    assert_eq!((model.name.as_str(), &model.path), ("tiny", &folder.join("tiny.gguf")));
+    std::fs::write(folder.join("other.gguf"), &gguf).expect("the test's folder can be written");
+    assert!(matches!(refused(&folder, "artifacts/several"), ArtifactsError::Several { .. }));
+}
+
+#[test]
+fn repository_of_a_hugging_face_cache_is_the_snapshot_of_main() {
+    let config = r#"{"model_type": "llama"}"#;
+    let (one, two) = ("snapshots/1111/config.json", "snapshots/2222/config.json");
+    let cache = folder(
+        "hub",
+        &[
+            ("models--org--name/refs/main", "2222\n"),
+            (&format!("models--org--name/{one}"), "{}"),
+            (&format!("models--org--name/{two}"), config),
+            (&format!("models--org--single/{one}"), config),
+            (&format!("models--org--several/{one}"), config),
+            (&format!("models--org--several/{two}"), config),
+            ("version.txt", "1"),
+        ],
+    );
+    let model = Artifacts::load(&cache.join("models--org--name")).expect("main");
+    assert_eq!((model.name.as_str(), model.architecture.as_deref()), ("org/name", Some("llama")));
+    assert_eq!(Artifacts::load(&cache.join("models--org--single")).expect("one snapshot").name, "org/single");
+    refused(&cache.join("models--org--several"), "artifacts/several-snapshots");
+    refused(&cache, "artifacts/cache");
 }
 
 #[test]
@@ -197,7 +270,10 @@ fn unlimited_model_max_length_gives_no_context_length() {
 #[test]
 fn invalid_model_is_rejected_with_its_path() {
     refused(&folder("empty", &[("README.md", "x")]), "artifacts/empty");
-    refused(Path::new("/nowhere/model.bin"), "artifacts/alien-extension");
+    let files = folder("files", &[("model.bin", "x"), ("model.safetensors", "x")]);
+    refused(&files.join("model.bin"), "artifacts/alien-extension");
+    refused(&files.join("model.safetensors"), "artifacts/weights");
+    refused(Path::new("/nowhere/model.bin"), "artifacts/nothing");
     refused(Path::new("/nowhere/model.gguf"), "artifacts/absent");
     let broken = folder("broken", &[("tokenizer_config.json", "{")]);
     assert!(matches!(refused(&broken, "artifacts/json"), ArtifactsError::Json { .. }));

@@ -21,7 +21,8 @@ pub struct Artifacts {
     pub context_length: Option<u32>,
     pub special_tokens: SpecialTokens,
     pub templates: Templates,
-    pub generation: GenerationDefaults,
+    /// The end-of-turn ids of `generation_config.json`, or of the GGUF's keys.
+    pub generation_eos: Vec<u32>,
     /// The content of `config.json`. Null without the file, and for a GGUF, whose settings are in
     /// [`Artifacts::gguf`].
     pub config: serde_json::Value,
@@ -46,21 +47,6 @@ pub struct Templates {
     pub default: Option<String>,
     /// Templates with names, such as `tool_use` and `rag`, in the order of the file.
     pub named: Vec<(String, String)>,
-}
-
-/// The model's recommended generation settings.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct GenerationDefaults {
-    /// The ids of all end-of-turn tokens.
-    pub eos_token_ids: Vec<u32>,
-    /// `false` means greedy sampling at any temperature.
-    pub do_sample: Option<bool>,
-    pub temperature: Option<f32>,
-    pub top_k: Option<u32>,
-    pub top_p: Option<f32>,
-    pub min_p: Option<f32>,
-    pub typical_p: Option<f32>,
-    pub repetition_penalty: Option<f32>,
 }
 
 #[derive(Debug)]

@@ -11,9 +11,21 @@ pub enum ArtifactsError {
     /// The path is neither a folder nor a `.gguf` file.
     #[error("{} is neither a folder nor a .gguf file", path.display())]
     Kind { path: PathBuf },
+    /// Nothing has this path.
+    #[error("{} does not exist", path.display())]
+    Absent { path: PathBuf },
+    /// The path is a file of weights, which is a part of a model.
+    #[error("{} is a part of a model; name its folder", path.display())]
+    Weights { path: PathBuf },
     /// The folder contains none of the known model files.
-    #[error("{} contains none of {}", path.display(), FILES.join(", "))]
+    #[error("{} contains no .gguf file, and none of {}", path.display(), FILES.join(", "))]
     Empty { path: PathBuf },
+    /// The folder contains several models or snapshots.
+    #[error("{} contains several {kind}; name one of {}", path.display(), names.join(", "))]
+    Several { path: PathBuf, kind: &'static str, names: Vec<String> },
+    /// The folder is a cache of repositories.
+    #[error("{} is a cache of models; name the folder of one, such as {example}", path.display())]
+    Cache { path: PathBuf, example: String },
     /// A file could not be read.
     #[error("cannot read {}", path.display())]
     Read {

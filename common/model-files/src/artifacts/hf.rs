@@ -7,9 +7,10 @@ use std::{fs, io};
 
 use serde_json::{Map, Value};
 
-use super::contents::{Artifacts, GenerationDefaults, Source, SpecialTokens, Templates, unique};
+use super::contents::{Artifacts, Source, SpecialTokens, Templates, unique};
 use super::error::ArtifactsError;
-use super::names::{CONFIG, FILES, GENERATION_CONFIG, MORE_TEMPLATES, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG};
+use super::locate::model_name;
+use super::names::{CONFIG, GENERATION_CONFIG, MORE_TEMPLATES, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG};
 
 /// The maximum size of `tokenizer.json`, ten times the largest known.
 pub(super) const MAX_TOKENIZER_BYTES: u64 = 512 << 20;
@@ -21,39 +22,24 @@ const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 /// as `image_token`, come after them.
 const NAMED: &[&str] = &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-type Object = Map<String, Value>;
+pub(super) type Object = Map<String, Value>;
 
 pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
-    if !FILES.iter().any(|file| folder.join(file).exists()) {
-        return Err(ArtifactsError::Empty { path: folder.to_owned() });
-    }
-    let tokenizer_config = read_object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
-    let config = read_object(folder, CONFIG)?;
+    let tokenizer_config = read_object(&folder.join(TOKENIZER_CONFIG))?.unwrap_or_default();
+    let config = read_object(&folder.join(CONFIG))?;
     let text_config = config.as_ref().map(text_config).unwrap_or_default();
     Ok(Artifacts {
-        name: name(folder),
+        name: model_name(folder),
         path: folder.to_owned(),
         architecture: config.as_ref().and_then(|config| string(config.get("model_type"))),
         context_length: context_length(&text_config, &tokenizer_config),
         special_tokens: special_tokens(folder, &tokenizer_config)?,
         templates: templates(folder, &tokenizer_config)?,
-        generation: generation(folder, &text_config)?,
+        generation_eos: generation_eos(folder, &text_config)?,
         config: config.map_or(Value::Null, Value::Object),
         source: Source::Folder,
         tokenizer: OnceLock::new(),
     })
-}
-
-/// Returns the model's name: `org/repo` for the folder `models--org--repo/snapshots/<revision>` of
-/// Hugging Face's cache, else the folder's name.
-fn name(folder: &Path) -> String {
-    let full = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let last = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let cached = full.parent().filter(|parent| parent.ends_with("snapshots")).and_then(Path::parent).map(last);
-    match cached.as_deref().and_then(|repo| repo.strip_prefix("models--")) {
-        Some(repo) => repo.replace("--", "/"),
-        None => last(&full),
-    }
 }
 
 /// Merges `text_config`, the language model's settings in a multimodal model, over the rest of the
@@ -78,7 +64,7 @@ fn context_length(config: &Object, tokenizer_config: &Object) -> Option<u32> {
 fn special_tokens(folder: &Path, tokenizer_config: &Object) -> Result<SpecialTokens, ArtifactsError> {
     let mut known = tokenizer_config.clone();
     if !known.contains_key("added_tokens_decoder") {
-        known.extend(read_object(folder, SPECIAL_TOKENS_MAP)?.unwrap_or_default());
+        known.extend(read_object(&folder.join(SPECIAL_TOKENS_MAP))?.unwrap_or_default());
     }
     let mut named = Vec::new();
     let own = known.keys().map(String::as_str).filter(|key| key.ends_with("_token") && !NAMED.contains(key));
@@ -130,7 +116,7 @@ fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, Arti
         templates = config_templates(tokenizer_config.get("chat_template"), &folder.join(TOKENIZER_CONFIG))?;
     }
     if templates.is_empty() {
-        let processor = read_object(folder, PROCESSOR_TEMPLATE)?.unwrap_or_default();
+        let processor = read_object(&folder.join(PROCESSOR_TEMPLATE))?.unwrap_or_default();
         templates = config_templates(processor.get("chat_template"), &folder.join(PROCESSOR_TEMPLATE))?;
     }
     Ok(templates)
@@ -179,21 +165,12 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
     Ok(templates)
 }
 
-/// Reads `generation_config.json`. Without an eos id there, the eos id is read from `config.json`,
-/// as in transformers.
-fn generation(folder: &Path, config: &Object) -> Result<GenerationDefaults, ArtifactsError> {
-    let generation = read_object(folder, GENERATION_CONFIG)?.unwrap_or_default();
+/// Reads the eos ids of `generation_config.json`. Without any, they are read from `config.json`, as
+/// in transformers.
+fn generation_eos(folder: &Path, config: &Object) -> Result<Vec<u32>, ArtifactsError> {
+    let generation = read_object(&folder.join(GENERATION_CONFIG))?.unwrap_or_default();
     let eos = generation.get("eos_token_id").filter(|ids| !ids.is_null()).or_else(|| config.get("eos_token_id"));
-    Ok(GenerationDefaults {
-        eos_token_ids: unique(ids(eos)),
-        do_sample: generation.get("do_sample").and_then(Value::as_bool),
-        temperature: float(generation.get("temperature")),
-        top_k: unsigned(generation.get("top_k")),
-        top_p: float(generation.get("top_p")),
-        min_p: float(generation.get("min_p")),
-        typical_p: float(generation.get("typical_p")),
-        repetition_penalty: float(generation.get("repetition_penalty")),
-    })
+    Ok(unique(ids(eos)))
 }
 
 /// Reads one id or a list of ids.
@@ -212,16 +189,12 @@ fn unsigned(value: Option<&Value>) -> Option<u32> {
     value?.as_u64()?.try_into().ok()
 }
 
-fn float(value: Option<&Value>) -> Option<f32> {
-    value?.as_f64().map(|number| number as f32)
-}
-
-fn read_object(folder: &Path, file: &str) -> Result<Option<Object>, ArtifactsError> {
-    let path = folder.join(file);
-    let Some(text) = read_text(&path)? else { return Ok(None) };
+/// Reads a JSON object. Returns None if the file does not exist.
+pub(super) fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
     match serde_json::from_str(&text) {
         Ok(object) => Ok(Some(object)),
-        Err(source) => Err(ArtifactsError::Json { path, source }),
+        Err(source) => Err(ArtifactsError::Json { path: path.to_owned(), source }),
     }
 }
 
@@ -244,18 +217,4 @@ pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("file has {} bytes, limit {limit}", metadata.len())));
     }
     fs::read(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::name;
-
-    #[test]
-    fn a_folder_is_named_after_itself_or_its_repository_in_a_hugging_face_cache() {
-        assert_eq!(name(Path::new("/models/tiny")), "tiny");
-        assert_eq!(name(Path::new("/hub/models--org--a-model/snapshots/0123abcd")), "org/a-model");
-        assert_eq!(name(Path::new("/hub/other/snapshots/0123abcd")), "0123abcd");
-    }
 }

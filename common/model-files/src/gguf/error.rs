@@ -1,19 +1,13 @@
 //! The errors of GGUF files.
 
-use std::path::PathBuf;
-
 /// Why a GGUF file could not be read, or a value of it is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
     /// The file could not be opened or mapped.
-    #[error("cannot open {}", path.display())]
-    Open {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("cannot open the file")]
+    Open(#[source] std::io::Error),
     /// The file does not start with `GGUF`.
-    #[error("not a GGUF file: starts with {found:02x?} instead of \"GGUF\"")]
+    #[error("not a GGUF file: starts with \"{}\" instead of \"GGUF\"", found.escape_ascii())]
     Magic { found: [u8; 4] },
     /// The version is neither 2 nor 3, or the file is big-endian.
     #[error("unsupported GGUF version {found}; supported are 2 and 3, little-endian")]

@@ -119,12 +119,12 @@ pub struct Generation {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_new_tokens: u32,
 
-    /// Sampling temperature; 0 is greedy. [default: 0.2 for a SmolLM2, else the model's own]
+    /// Sampling temperature; 0 is greedy. [default: the model's own]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
 
-    /// Sample from the most probable tokens that together have this probability. [default: 0.9 for
-    /// a SmolLM2, else the model's own]
+    /// Sample from the most probable tokens that together have this probability. [default: the
+    /// model's own]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
 
@@ -136,17 +136,4 @@ pub struct Generation {
     /// The system message.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-}
-
-impl Generation {
-    /// Sets unset options to the values that the authors of the model with this id recommend. At
-    /// temperature 1 a model as small as SmolLM2 loses the thread.
-    #[must_use]
-    pub fn or_recommended(mut self, model: &str) -> Self {
-        if model.to_ascii_lowercase().contains("smollm2") {
-            self.temperature = self.temperature.or(Some(0.2));
-            self.top_p = self.top_p.or(Some(0.9));
-        }
-        self
-    }
 }

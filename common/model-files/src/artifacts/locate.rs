@@ -1,0 +1,116 @@
+//! The search for a model in a folder: the only GGUF file of a folder, or a snapshot in Hugging
+//! Face's cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::ArtifactsError;
+use super::names::FILES;
+
+/// The prefix of a repository's folder in Hugging Face's cache. The rest is `org--repo`.
+const CACHED: &str = "models--";
+const SNAPSHOTS: &str = "snapshots";
+
+/// Returns the path of a model's files. A folder without model files is searched: it has one `.gguf`
+/// file, or it is a repository of Hugging Face's cache, whose branch `main` is selected. Every other
+/// path is returned as it is.
+///
+/// # Errors
+/// A folder contains no model, or several.
+pub fn locate(path: &Path) -> Result<PathBuf, ArtifactsError> {
+    if !path.is_dir() || has_model_file(path) {
+        return Ok(path.to_owned());
+    }
+    if is_cached_repository(path) {
+        return locate(&snapshot(path)?);
+    }
+    let names = names_in(path)?;
+    let files: Vec<_> = names.iter().filter(|name| is_gguf(Path::new(name))).collect();
+    match files[..] {
+        [only] => Ok(path.join(only)),
+        [] => Err(match names.iter().find(|name| name.starts_with(CACHED)) {
+            Some(example) => ArtifactsError::Cache { path: path.to_owned(), example: example.clone() },
+            None => ArtifactsError::Empty { path: path.to_owned() },
+        }),
+        _ => Err(several(path, "models", files.into_iter().cloned())),
+    }
+}
+
+/// Returns a model's name: the name of a `.gguf` file without the extension, `org/repo` for a
+/// snapshot in Hugging Face's cache, else the folder's name.
+#[must_use]
+pub fn model_name(path: &Path) -> String {
+    if is_gguf(path) {
+        return path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let last = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let cached = full.parent().filter(|parent| parent.ends_with(SNAPSHOTS)).and_then(Path::parent).map(last);
+    match cached.as_deref().and_then(|repository| repository.strip_prefix(CACHED)) {
+        Some(repository) => repository.replace("--", "/"),
+        None => last(&full),
+    }
+}
+
+/// Returns true if a path has the extension of a GGUF file.
+pub(super) fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// Returns true if a folder contains a known model file.
+pub(super) fn has_model_file(folder: &Path) -> bool {
+    FILES.iter().any(|file| folder.join(file).exists())
+}
+
+/// Returns true if a folder is a repository of Hugging Face's cache.
+#[must_use]
+pub fn is_cached_repository(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with(CACHED) && folder.join(SNAPSHOTS).is_dir()
+}
+
+/// Returns the snapshot of the branch `main`, or the only snapshot.
+fn snapshot(repository: &Path) -> Result<PathBuf, ArtifactsError> {
+    let snapshots = repository.join(SNAPSHOTS);
+    let revision = fs::read_to_string(repository.join("refs/main")).unwrap_or_default();
+    let main = snapshots.join(revision.trim());
+    if !revision.trim().is_empty() && main.is_dir() {
+        return Ok(main);
+    }
+    let names = names_in(&snapshots)?;
+    match &names[..] {
+        [only] => Ok(snapshots.join(only)),
+        [] => Err(ArtifactsError::Empty { path: repository.to_owned() }),
+        _ => Err(several(&snapshots, "snapshots", names)),
+    }
+}
+
+/// Returns the names in a folder, sorted.
+fn names_in(folder: &Path) -> Result<Vec<String>, ArtifactsError> {
+    let failed = |source| ArtifactsError::Read { path: folder.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn several(path: &Path, kind: &'static str, names: impl IntoIterator<Item = String>) -> ArtifactsError {
+    ArtifactsError::Several { path: path.to_owned(), kind, names: names.into_iter().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::model_name;
+
+    #[test]
+    fn a_model_is_named_after_its_file_its_folder_or_its_repository_in_a_hugging_face_cache() {
+        assert_eq!(model_name(Path::new("/models/tiny")), "tiny");
+        assert_eq!(model_name(Path::new("/models/tiny-1.5.Q4_1.GGUF")), "tiny-1.5.Q4_1");
+        assert_eq!(model_name(Path::new("/hub/models--org--a-model/snapshots/0123abcd")), "org/a-model");
+        assert_eq!(model_name(Path::new("/hub/other/snapshots/0123abcd")), "0123abcd");
+    }
+}
