@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, RangedU64ValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
+use serde_json::Value;
+use tandem_common::address::listen_address;
 use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
@@ -16,7 +18,7 @@ use crate::sampling::PARAMETER_NAMES;
 
 /// Runs one language model and streams its tokens.
 #[derive(Debug, Parser)]
-#[command(name = "gen-svc", version, disable_help_subcommand = true)]
+#[command(name = "gen-svc", version)]
 pub struct Args {
     /// The command.
     #[command(subcommand)]
@@ -55,8 +57,11 @@ fn generate_help() -> String {
     format!(
         "Run requests from a file or standard input, without a server.\n\nA request is a JSON object: prompt or token_ids; \
          max_new_tokens, min_new_tokens; {parameters}, logit_bias ({{\"ID\": BIAS}}), seed; stop (a string or a list), \
-         stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice.\n\nExample: \
-         echo '{{\"prompt\": \"Once upon a time\", \"max_new_tokens\": 40, \"temperature\": 0}}' | gen-svc generate \
+         stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice; \
+         output_spec, tokenizer_sha256. An answer of `render-svc render --jsonl` is a request too: its token_ids, or else \
+         its prompt, and its output_spec are used. An answer {{\"error\": ...}} is passed on.\n\nA conversation: \
+         render-svc render --jsonl conversations.jsonl | gen-svc generate --jsonl --set max_new_tokens=64 --model \
+         MODEL.gguf\n\nExample: echo '{{\"prompt\": \"Once upon a time\", \"max_new_tokens\": 40, \"temperature\": 0}}' | gen-svc generate \
          --model MODEL.gguf"
     )
 }
@@ -68,13 +73,20 @@ pub struct Serve {
     #[arg(
         long,
         env = "TANDEM_GEN_LISTEN",
+        value_parser = listen_address,
         default_value = "127.0.0.1:50052",
         value_name = "ADDRESS",
         help_heading = "Serving"
     )]
     pub listen: SocketAddr,
     /// Listen address of the control service (load, cache flush, drain) [default: disabled]
-    #[arg(long, env = "TANDEM_GEN_CONTROL_LISTEN", value_name = "ADDRESS", help_heading = "Serving")]
+    #[arg(
+        long,
+        env = "TANDEM_GEN_CONTROL_LISTEN",
+        value_parser = listen_address,
+        value_name = "ADDRESS",
+        help_heading = "Serving"
+    )]
     pub control_listen: Option<SocketAddr>,
     /// Bearer tokens of the control service, in the format of --token-file, whose tokens it then
     /// rejects [default: the tokens of --token-file]
@@ -107,9 +119,14 @@ pub struct Generate {
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
     /// Answer each line with one JSON line, in order: {token_ids, text, finish_reason, usage} or
-    /// {error}. Without it, the text is written during generation.
+    /// {error}. If a request failed, the exit code is 1. Without it, the text is written during
+    /// generation.
     #[arg(long)]
     pub jsonl: bool,
+    /// Value of a key for requests without it, as JSON. May be repeated. Examples:
+    /// --set temperature=0, --set 'stop=["END"]'
+    #[arg(long, value_name = "KEY=JSON", value_parser = setting)]
+    pub set: Vec<(String, Value)>,
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArgs,
@@ -118,17 +135,30 @@ pub struct Generate {
     pub log: LogArgs,
 }
 
+/// Reads a value of `--set`.
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=JSON, such as temperature=0.2")?;
+    let value = serde_json::from_str(value)
+        .map_err(|_| format!("{value} is not JSON; a string needs quotes: {key}='\"TEXT\"'"))?;
+    Ok((key.to_owned(), value))
+}
+
 /// The model and the engine.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// Model: a .gguf file, or a Hugging Face folder with config.json, tokenizer.json and
-    /// safetensors files.
+    /// Model: a .gguf file, a folder with one, a Hugging Face folder with config.json,
+    /// tokenizer.json and safetensors files, or a repository in Hugging Face's cache.
     #[arg(long, env = "TANDEM_MODEL", value_name = "PATH")]
     pub model: PathBuf,
     /// Model id in requests [default: the file's name without .gguf, or the folder's name]
     #[arg(long, env = "TANDEM_MODEL_ID", value_name = "ID")]
     pub model_id: Option<String>,
+    /// Sampling defaults: a JSON file with temperature, top_p, top_k, min_p, typical_p,
+    /// repetition_penalty and do_sample [default: generation_config.json in a folder, or
+    /// NAME.generation_config.json beside NAME.gguf, else the GGUF's own]
+    #[arg(long, env = "TANDEM_GENERATION_CONFIG", value_name = "FILE")]
+    pub generation_config: Option<PathBuf>,
     /// Device: cpu, or cuda:N for the GPU of index N, from 0.
     #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().device, value_name = "DEVICE")]
     pub device: DeviceChoice,
@@ -196,6 +226,7 @@ impl From<EngineArgs> for Config {
     fn from(args: EngineArgs) -> Self {
         Self {
             model_id: args.model_id,
+            generation_config: args.generation_config,
             device: args.device,
             dtype: args.dtype,
             quantize: args.quantize,

@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal as _, Write};
-use std::path::Path;
+use std::io::{self, BufRead, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::thread::{self, ScopedJoinHandle};
 
 use serde_json::{Value, json};
+use tandem_common::input;
 use tokio::sync::mpsc::Receiver;
 
 use crate::args::Generate;
@@ -16,56 +15,66 @@ use crate::command::CommandError;
 use crate::engine::{Config, Engine, Event, FinishReason, Summary};
 use crate::error::Error;
 use crate::request::{GenerateRequest, Returns};
+use json::{Defaults, Line};
 
+mod fields;
 mod json;
+mod output_spec;
 
-/// Loads the model and runs the requests of the input. Returns failure if a single request failed.
+/// Loads the model and runs the requests of the input.
 ///
 /// # Errors
-/// The model cannot be loaded, the input cannot be read, or the output cannot be written.
+/// The model cannot be loaded, the input cannot be read, the output cannot be written, or a request
+/// fails.
 pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
+    let defaults = Defaults::new(args.set).map_err(|error| failed(&json::failure(&error)))?;
     let config = Config::from(args.engine);
     let in_flight = config.max_running.clamp(1, config.max_queue.max(1));
-    let input = open(&args.input)?;
+    let content = if args.jsonl { "requests, one per line," } else { "a request" };
+    let input =
+        input::open(&args.input, content).map_err(|source| CommandError::Input { path: args.input.clone(), source })?;
     let (engine, _) = Engine::start(config)?;
+    let runner = Runner { engine: &engine, defaults: &defaults };
     if args.jsonl {
-        run_lines(&engine, in_flight, input, &mut io::stdout().lock())?;
-        return Ok(ExitCode::SUCCESS);
+        run_lines(runner, in_flight, input, &mut io::stdout().lock())?
+    } else {
+        run_one(runner, input)?
     }
-    run_one(&engine, input)
+    Ok(ExitCode::SUCCESS)
 }
 
-fn open(path: &Path) -> Result<Box<dyn BufRead>, CommandError> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let file = File::open(path).map_err(|source| CommandError::Input { path: path.to_owned(), source })?;
-    Ok(Box::new(BufReader::new(file)))
+/// Returns the error of a failed answer.
+fn failed(answer: &Value) -> CommandError {
+    CommandError::Request { message: json::failure_text(answer) }
 }
 
 /// Runs one request. Writes its text during generation, then the usage to standard error.
-fn run_one(engine: &Engine, mut input: impl BufRead) -> Result<ExitCode, CommandError> {
+fn run_one(runner: Runner<'_>, mut input: impl BufRead) -> Result<(), CommandError> {
     let mut request = Vec::new();
     input.read_to_end(&mut request)?;
     let mut stdout = io::stdout().lock();
-    match answer(engine, &request, |text| stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())) {
+    match runner.answer(&request, |text| stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())) {
         Ok(output) => {
             if stdout.is_terminal() {
                 writeln!(stdout)?;
             }
             writeln!(io::stderr(), "{}", output.usage_line())?;
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         }
-        Err(Interrupted::Failed(error)) => {
-            writeln!(io::stderr(), "{}", json::failure(&error))?;
-            Ok(ExitCode::FAILURE)
-        }
+        Err(Interrupted::Failed(answer)) => Err(failed(&answer)),
         Err(Interrupted::Output(error)) => Err(error.into()),
     }
 }
 
-/// Runs one request per line, `in_flight` at once. Writes one line for each, in order.
-fn run_lines(engine: &Engine, in_flight: usize, input: impl BufRead, output: &mut impl Write) -> io::Result<()> {
+/// Runs one request per line, `in_flight` at once. Writes one line for each, in order. Fails at the
+/// end if a request failed.
+fn run_lines(
+    runner: Runner<'_>,
+    in_flight: usize,
+    input: impl BufRead,
+    output: &mut impl Write,
+) -> Result<(), CommandError> {
+    let (mut failed, mut total) = (0, 0);
     thread::scope(|scope| {
         let mut running = VecDeque::new();
         for line in input.split(b'\n') {
@@ -74,40 +83,44 @@ fn run_lines(engine: &Engine, in_flight: usize, input: impl BufRead, output: &mu
                 continue;
             }
             if running.len() == in_flight {
-                write_next(&mut running, output)?;
+                failed += usize::from(!write_next(&mut running, output)?);
             }
-            running.push_back(scope.spawn(move || answer_line(engine, &line)));
+            total += 1;
+            running.push_back(scope.spawn(move || runner.answer(&line, |_| Ok::<_, Infallible>(()))));
         }
         while !running.is_empty() {
-            write_next(&mut running, output)?;
+            failed += usize::from(!write_next(&mut running, output)?);
         }
-        Ok(())
-    })
+        io::Result::Ok(())
+    })?;
+    if failed == 0 { Ok(()) } else { Err(CommandError::LinesFailed { failed, total }) }
 }
 
-fn write_next(running: &mut VecDeque<ScopedJoinHandle<'_, Value>>, output: &mut impl Write) -> io::Result<()> {
-    let Some(first) = running.pop_front() else { return Ok(()) };
-    let answer = first.join().unwrap_or_else(|_| json::failure(&Error::EngineFailed));
+type Answer<'scope> = ScopedJoinHandle<'scope, Result<Output, Interrupted<Infallible>>>;
+
+/// Writes the next answer. Returns true if the request succeeded.
+fn write_next(running: &mut VecDeque<Answer<'_>>, output: &mut impl Write) -> io::Result<bool> {
+    let Some(first) = running.pop_front() else { return Ok(true) };
+    let (answer, is_good) = match first.join() {
+        Ok(Ok(output)) => (output.to_json(), true),
+        Ok(Err(Interrupted::Failed(answer))) => (answer, false),
+        Err(_) => (json::failure(&Error::EngineFailed), false),
+    };
     writeln!(output, "{answer}")?;
-    output.flush()
-}
-
-fn answer_line(engine: &Engine, line: &[u8]) -> Value {
-    match answer(engine, line, |_| Ok::<_, Infallible>(())) {
-        Ok(output) => output.to_json(),
-        Err(Interrupted::Failed(error)) => json::failure(&error),
-    }
+    output.flush()?;
+    Ok(is_good)
 }
 
 /// Why a request has no complete output. `E` is the error of writing its text.
 enum Interrupted<E> {
-    Failed(Error),
+    /// The request failed, with this answer.
+    Failed(Value),
     Output(E),
 }
 
 impl<E> From<Error> for Interrupted<E> {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        Self::Failed(json::failure(&error))
     }
 }
 
@@ -119,16 +132,24 @@ struct Output {
     summary: Summary,
 }
 
-/// Runs one request, and passes its text to `write` during generation.
-fn answer<E>(
-    engine: &Engine,
-    request: &[u8],
-    write: impl FnMut(&str) -> Result<(), E>,
-) -> Result<Output, Interrupted<E>> {
-    let returns = Returns { token_ids: true, ..Returns::default() };
-    let request = GenerateRequest { returns, ..json::request(request)? };
-    let prepared = request.prepare(engine.model())?;
-    collect(engine.submit(prepared, None)?, write)
+/// The engine, and the values for requests without them.
+#[derive(Clone, Copy)]
+struct Runner<'a> {
+    engine: &'a Engine,
+    defaults: &'a Defaults,
+}
+
+impl Runner<'_> {
+    /// Runs one request, and passes its text to `write` during generation.
+    fn answer<E>(self, line: &[u8], write: impl FnMut(&str) -> Result<(), E>) -> Result<Output, Interrupted<E>> {
+        let request = match self.defaults.read(line)? {
+            Line::Request(request) => *request,
+            Line::Failed(answer) => return Err(Interrupted::Failed(answer)),
+        };
+        let returns = Returns { token_ids: true, ..Returns::default() };
+        let prepared = GenerateRequest { returns, ..request }.prepare(self.engine.model())?;
+        collect(self.engine.submit(prepared, None)?, write)
+    }
 }
 
 fn collect<E>(

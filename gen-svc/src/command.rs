@@ -17,6 +17,20 @@ pub enum CommandError {
         /// The cause, which the message contains.
         error: Error,
     },
+    /// The request failed. The message starts with the reason.
+    #[error("{message}")]
+    Request {
+        /// The reason, the field and the problem.
+        message: String,
+    },
+    /// Lines of `--jsonl` failed. Their answers have the reasons.
+    #[error("{failed} of {total} requests failed")]
+    LinesFailed {
+        /// The failed requests.
+        failed: usize,
+        /// All requests.
+        total: usize,
+    },
     /// The server cannot start, or failed.
     #[error(transparent)]
     Serve(#[from] ServeError),

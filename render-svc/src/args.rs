@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
+use tandem_common::address::listen_address;
 use tandem_common::call::{Credentials, service_uri};
 use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
@@ -20,7 +21,7 @@ use crate::limits::Limits;
 
 /// Turns conversations into the exact prompts of models.
 #[derive(Debug, Parser)]
-#[command(name = "render-svc", version, disable_help_subcommand = true)]
+#[command(name = "render-svc", version)]
 pub struct Args {
     /// The command to run.
     #[command(subcommand)]
@@ -77,6 +78,7 @@ pub struct Serve {
     #[arg(
         long,
         env = "TANDEM_RENDER_LISTEN",
+        value_parser = listen_address,
         default_value = "127.0.0.1:50051",
         value_name = "ADDRESS",
         help_heading = "Serving"
@@ -211,8 +213,8 @@ impl From<LimitArgs> for Limits {
 /// The sources of models.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SourceArgs {
-    /// A model, or a folder of models; a model is a .gguf file or a Hugging Face folder. Weights
-    /// are not needed. May be repeated.
+    /// A model, or a folder of models; a model is a .gguf file, a Hugging Face folder or a repository
+    /// in Hugging Face's cache. Weights are not needed. May be repeated, or hold several with commas.
     #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<PathBuf>,
 
@@ -238,8 +240,10 @@ pub struct RenderArgs {
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
 
-    /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, warnings,
-    /// token_ids?, offsets?} or {error}. Without it, the exact bytes of the prompt are written.
+    /// Answer each line with one JSON line, in order: {prompt | hf_messages, adapter, output_spec,
+    /// tokenizer_sha256, warnings, token_ids?, offsets?} or {error}. gen-svc generate --jsonl reads
+    /// these lines. If a request failed, the exit code is 1. Without it, the exact bytes of the prompt
+    /// are written.
     #[arg(long)]
     pub jsonl: bool,
 

@@ -1,24 +1,26 @@
 //! The `render` command: renders JSON requests to prompts without a server.
 
 pub mod json;
+mod output_spec;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufWriter, Read, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tandem_model_files::artifacts::is_model;
+use tandem_common::input;
+use tandem_model_files::artifacts::{is_model, locate};
+use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions};
 
 use crate::adapters::Registry;
 use crate::capabilities::Capabilities;
 use crate::catalog::{ModelCatalog, ModelTable, ServedModel, Sources};
 use crate::clock;
 use crate::command::CommandError;
-use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::job::RenderJob;
 use crate::limits::Limits;
+use crate::model::LoadError;
 use crate::render::{Output, Rendered, render};
 
 /// The input and output of the command, and the models that it renders for.
@@ -38,8 +40,7 @@ pub struct Config {
 /// JSON for HF messages.
 ///
 /// # Errors
-/// The models or the input cannot be read, the output cannot be written, or (without `--jsonl`) the
-/// request fails.
+/// The models or the input cannot be read, the output cannot be written, or a request fails.
 pub fn run(config: Config, out: impl Write) -> Result<(), CommandError> {
     match render_all(config, out) {
         // The reader of the output closed the pipe.
@@ -53,23 +54,17 @@ fn render_all(config: Config, out: impl Write) -> Result<(), CommandError> {
     let catalog = ModelCatalog::open(sources, Registry::default())?;
     let mut runner = RequestRunner { catalog, by_path: HashMap::new(), capabilities };
     let mut out = BufWriter::new(out);
-    let mut input = open(&input)?;
-    if is_jsonl {
-        lines(&mut runner, input, &mut out)?;
+    let content = if is_jsonl { "requests, one per line," } else { "a request" };
+    let mut input = input::open(&input, content).map_err(|source| CommandError::Input { path: input, source })?;
+    let ended = if is_jsonl {
+        lines(&mut runner, input, &mut out)
     } else {
         let mut text = String::new();
         input.read_to_string(&mut text)?;
-        one(&mut runner, &text, &mut out)?;
-    }
-    Ok(out.flush()?)
-}
-
-fn open(file: &Path) -> Result<Box<dyn BufRead>, CommandError> {
-    if file == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let file = File::open(file).map_err(|source| CommandError::Input { path: file.to_owned(), source })?;
-    Ok(Box::new(BufReader::new(file)))
+        one(&mut runner, &text, &mut out)
+    };
+    out.flush()?;
+    ended
 }
 
 fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> Result<(), CommandError> {
@@ -84,23 +79,27 @@ fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> Result<(
     Ok(())
 }
 
-/// Answers each line, in order. A line that is not UTF-8 gets an error.
+/// Answers each line, in order. A line that is not UTF-8 gets an error. Fails at the end if a line
+/// failed.
 fn lines(runner: &mut RequestRunner, input: impl BufRead, out: &mut impl Write) -> Result<(), CommandError> {
+    let (mut failed, mut total) = (0, 0);
     for line in input.split(b'\n') {
         let line = line?;
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         let result = match str::from_utf8(&line) {
-            Ok(text) => runner.render(text),
-            Err(e) => Err(Invalid::new("request", e.to_string()).into()),
+            Ok(text) => runner.render_whole(text),
+            Err(e) => Err(json::malformed(e).into()),
         };
+        total += 1;
+        failed += usize::from(result.is_err());
         if let Err(error @ (Error::ModelNotLoaded { .. } | Error::NoTokenizer { .. })) = &result {
             tracing::warn!(%error, "request failed"); // with the paths, which the answer leaves out
         }
         writeln!(out, "{}", json::answer(result))?;
     }
-    Ok(())
+    if failed == 0 { Ok(()) } else { Err(CommandError::LinesFailed { failed, total }) }
 }
 
 /// Renders requests whose `model` is an id of a loaded model, or a path.
@@ -113,6 +112,21 @@ struct RequestRunner {
 }
 
 impl RequestRunner {
+    /// Renders a request for a generation service. The answer has token ids where the text alone is
+    /// not enough, because the tokenizer adds the first token.
+    fn render_whole(&mut self, text: &str) -> Result<Rendered, Error> {
+        let mut rendered = self.render(text)?;
+        let Rendered { model, output, resolution, .. } = &mut rendered;
+        let adapter = self.catalog.registry().adapters().iter().find(|known| Some(known.name) == resolution.adapter);
+        if let (Output::Prompt { text, tokens: tokens @ None, .. }, Ok(tokenizer)) = (output, &model.tokenizer)
+            && adapter.is_some_and(|adapter| adapter.leaves_bos_to_tokenizer)
+        {
+            let options = EncodeOptions { affixes: AffixPolicy::Leading, ..EncodeOptions::default() };
+            *tokens = Some(tokenizer.encode_with(text, &options)?);
+        }
+        Ok(rendered)
+    }
+
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
         let mut job = json::request(text, clock::now())?;
@@ -125,14 +139,18 @@ impl RequestRunner {
     fn models_for(&mut self, job: &mut RenderJob) -> Result<Arc<ModelTable>, Error> {
         let path = PathBuf::from(&job.model);
         let models = self.catalog.models();
-        if models.entry(&job.model).is_ok() || !is_model(&path) {
+        if models.entry(&job.model).is_ok() {
+            return Ok(models);
+        }
+        let not_loaded = |cause| Error::ModelNotLoaded { path: path.clone(), cause: Arc::new(cause) };
+        let located = locate(&path).map_err(|error| not_loaded(LoadError::from(error).into()))?;
+        if !is_model(&located) {
             return Ok(models);
         }
         job.model.clear();
         if let Some(models) = self.by_path.get(&path) {
             return Ok(Arc::clone(models));
         }
-        let not_loaded = |cause| Error::ModelNotLoaded { path: path.clone(), cause: Arc::new(cause) };
         let served = ServedModel::load(&path).map_err(not_loaded)?;
         Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(served.into()))))
     }

@@ -37,6 +37,14 @@ pub enum CommandError {
         /// The cause.
         source: io::Error,
     },
+    /// Lines of `--jsonl` failed. Their answers have the reasons.
+    #[error("{failed} of {total} requests failed")]
+    LinesFailed {
+        /// The failed requests.
+        failed: usize,
+        /// All requests.
+        total: usize,
+    },
     /// The input, the output or a signal handler failed.
     #[error(transparent)]
     Io(#[from] io::Error),

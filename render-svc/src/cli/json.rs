@@ -5,10 +5,13 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tandem_common::status::Failure;
+use tandem_common::pb::generate::v1 as generate;
+use tandem_common::status::{Failure, Reason};
+use tandem_common::suggestion::unknown_key;
 use tandem_model_files::tokenizer::Encoding;
 use tandem_template::LocalTime;
 
+use super::output_spec;
 use crate::adapter::{Attachment, Dialect, MediaSource};
 use crate::capabilities::Capabilities;
 use crate::clock;
@@ -46,7 +49,7 @@ struct Request {
 /// The text is not a JSON object, or a field is unknown or has a wrong shape, by name.
 pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
     if !text.trim_ascii_start().starts_with('{') {
-        return Err(Invalid::new("request", "must be a JSON object").into());
+        return Err(malformed("must be a JSON object").into());
     }
     let request: Request = serde_json::from_str(text).map_err(|error| wrong(text, &error))?;
     let returns = request.returns.unwrap_or_default();
@@ -85,7 +88,7 @@ fn capabilities(names: &[String]) -> Result<Capabilities, Invalid> {
 type Shape = fn(&Value) -> bool;
 
 /// Every field with its expected value, for people, and the check of a value.
-const FIELDS: &[(&str, &str, Shape)] = &[
+const FIELDS: [(&str, &str, Shape); 14] = [
     ("model", "text", Value::is_string),
     ("messages", "a list", Value::is_array),
     ("tools", "a list", Value::is_array),
@@ -110,11 +113,11 @@ fn is<T: DeserializeOwned>(value: &Value) -> bool {
 /// field.
 fn wrong(text: &str, error: &serde_json::Error) -> Invalid {
     let Ok(object) = serde_json::from_str::<Object>(text) else {
-        return Invalid::new("request", format!("must be a JSON object: {error}"));
+        return malformed(format!("must be a JSON object: {error}"));
     };
     for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
         match FIELDS.iter().find(|(known, ..)| known == name) {
-            None => return Invalid::new(name, format!("is no field of a request; there are {}", known_fields())),
+            None => return Invalid::new(name, unknown_key(name, &FIELDS.map(|(name, ..)| name))),
             Some((_, wanted, is_right)) if !is_right(value) => return Invalid::new(name, format!("must be {wanted}")),
             Some(_) => {}
         }
@@ -122,8 +125,9 @@ fn wrong(text: &str, error: &serde_json::Error) -> Invalid {
     Invalid::new("request", error.to_string())
 }
 
-fn known_fields() -> String {
-    FIELDS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
+/// Returns the error of a text that is not a JSON object.
+pub(super) fn malformed(problem: impl ToString) -> Invalid {
+    Invalid { reason: Reason::MalformedMessage, ..Invalid::new("request", problem.to_string()) }
 }
 
 #[derive(Debug, Deserialize)]
@@ -220,6 +224,10 @@ fn rendered_json(rendered: Rendered) -> Value {
         }
     }
     answer.insert("adapter".to_owned(), rendered.resolution.adapter.unwrap_or_default().into());
+    answer.insert("output_spec".to_owned(), output_spec::json(generate::OutputSpec::from(&*rendered.output_spec)));
+    if let Ok(tokenizer) = &rendered.model.tokenizer {
+        answer.insert("tokenizer_sha256".to_owned(), tokenizer.sha256().into());
+    }
     answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
     Value::Object(answer)
 }

@@ -23,9 +23,17 @@ fn generate(arguments: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("gen-svc ends")
 }
 
+/// Returns the answers. If one is an error, the program must fail and count the errors.
 fn answers(output: &Output) -> Vec<Value> {
-    let text = std::str::from_utf8(&output.stdout).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
+    let text = |bytes| std::str::from_utf8(bytes).expect("UTF-8");
+    let line = |line| serde_json::from_str(line).expect("a JSON line");
+    let (answers, errors): (Vec<Value>, _) = (text(&output.stdout).lines().map(line).collect(), text(&output.stderr));
+    let failed = answers.iter().filter(|answer| answer["error"].is_object()).count();
+    assert_eq!(output.status.code(), Some(i32::from(failed > 0)), "{errors}");
+    if failed > 0 {
+        assert!(errors.ends_with(&format!("gen-svc: {failed} of {} requests failed\n", answers.len())), "{errors}");
+    }
+    answers
 }
 
 #[test]
@@ -65,7 +73,8 @@ const BAD_LINES: &[(&[u8], &str, Option<&str>)] = &[
     (br#"{"prompt": 7}"#, "INVALID_REQUEST", Some("prompt")),
     (br#"{"prompt": "a", "token_ids": [1]}"#, "INVALID_REQUEST", Some("token_ids")),
     (br#"{"token_ids": []}"#, "INVALID_REQUEST", Some("token_ids")),
-    (br#"{"token_ids": [1, -2]}"#, "INVALID_REQUEST", Some("token_ids")),
+    (br#"{"token_ids": [1, -2]}"#, "INVALID_REQUEST", Some("token_ids[1]")),
+    (br#"{"token_ids": "1"}"#, "INVALID_REQUEST", Some("token_ids")),
     (br#"{"token_ids": [1, 2, 49152]}"#, "INVALID_REQUEST", Some("token_ids[2]")),
     (br#"{"prompt": "a", "temperature": -1}"#, "INVALID_REQUEST", Some("temperature")),
     (br#"{"prompt": "a", "temperature": 1e99}"#, "INVALID_REQUEST", Some("temperature")),
@@ -80,6 +89,21 @@ const BAD_LINES: &[(&[u8], &str, Option<&str>)] = &[
     (br#"{"prompt": "a", "stop": 1}"#, "INVALID_REQUEST", Some("stop")),
     (br#"{"prompt": "a", "stop_token_ids": [50000]}"#, "INVALID_REQUEST", Some("stop_token_ids[0]")),
     (br#"{"prompt": "a", "ignore_eos": 1}"#, "INVALID_REQUEST", Some("ignore_eos")),
+    (br#"{"prompt": "a", "max_tokens": 5}"#, "INVALID_REQUEST", Some("max_tokens")),
+    (br#"{"prompt": "a", "colour": "red"}"#, "INVALID_REQUEST", Some("colour")),
+    (br#"{"messages": []}"#, "INVALID_REQUEST", Some("messages")),
+    (br#"{"prompt": "a", "warnings": []}"#, "INVALID_REQUEST", Some("warnings")),
+    (br#"{"prompt": "a", "stop": ["b", 1]}"#, "INVALID_REQUEST", Some("stop[1]")),
+    (br#"{"prompt": "a", "logit_bias": {"x": 1}}"#, "INVALID_REQUEST", Some("logit_bias")),
+    (br#"{"prompt": "a", "logit_bias": {"7": "x"}}"#, "INVALID_REQUEST", Some("logit_bias[7]")),
+    (br#"{"prompt": "a", "output_spec": 1}"#, "INVALID_REQUEST", Some("output_spec")),
+    (br#"{"prompt": "a", "output_spec": {"eos": [2]}}"#, "INVALID_REQUEST", Some("output_spec.eos")),
+    (br#"{"prompt": "a", "output_spec": {"reasoning": {"start_strings": [1]}}}"#, "INVALID_REQUEST",
+        Some("output_spec.reasoning.start_strings[0]")),
+    (br#"{"prompt": "a", "output_spec": {"special_token_classes": [{"action": "PASS"}]}}"#, "INVALID_REQUEST",
+        Some("output_spec.special_token_classes[0].action")),
+    (br#"{"prompt": "a", "output_spec": {"eos_token_ids": [50000]}}"#, "INVALID_REQUEST",
+        Some("output_spec.eos_token_ids[0]")),
 ];
 
 /// Returns the messages of answers that are errors.
@@ -94,9 +118,7 @@ fn invalid_jsonl_line_returns_an_error_and_later_lines_run() {
     let good = br#"{"prompt": "Once upon a time", "max_new_tokens": 2, "temperature": 0}"#.as_slice();
     let mut input: Vec<u8> = BAD_LINES.iter().flat_map(|(line, ..)| [line, b"\n".as_slice()].concat()).collect();
     input.extend(good);
-    let output = generate(&["--jsonl"], &input);
-    assert!(output.status.success());
-    let answers = answers(&output);
+    let answers = answers(&generate(&["--jsonl"], &input));
     assert_eq!(answers.len(), BAD_LINES.len() + 1);
     for ((line, reason, field), answer) in BAD_LINES.iter().zip(&answers) {
         let error = &answer["error"];
@@ -167,6 +189,8 @@ fn model_load_failure_exits_with_its_reason() {
         (["--model", "/nowhere/model.gguf"].as_slice(), "MODEL_UNREADABLE"),
         (&["--model", FOLDER], "MODEL_UNREADABLE"),
         (&["--model", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], "MODEL_UNREADABLE"),
+        (&["--model", "unread", "--set", "max_tokens=5"], "INVALID_REQUEST"),
+        (&["--model", "unread", "--set", "temperature=[]"], "INVALID_REQUEST"),
     ] {
         let output = Command::new(binary("gen-svc"))
             .arg("generate")
@@ -180,4 +204,89 @@ fn model_load_failure_exits_with_its_reason() {
         texts.push(message.replace(FOLDER, "FOLDER"));
     }
     error_texts::check_rows("generate-cli/model", texts);
+}
+
+#[test]
+fn one_invalid_request_fails_with_a_line_of_text() {
+    let inputs: [&[u8]; 4] = [
+        br#"{"prompt": "a", "max_tokens": 5}"#,
+        b"nonsense",
+        br#"{"hf_messages": [], "adapter": ""}"#,
+        br#"{"error": {"code": "NOT_FOUND", "reason": "MODEL_NOT_FOUND", "message": "no model", "field": "model"}}"#,
+    ];
+    let texts = inputs.map(|input| {
+        let output = generate(&[], input);
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty());
+        String::from_utf8(output.stderr).expect("UTF-8")
+    });
+    error_texts::check_rows("generate-cli/one", texts);
+}
+
+#[test]
+fn a_setting_applies_to_requests_without_the_key() {
+    let lines = b"{\"prompt\": \"Once upon a time\"}\n{\"prompt\": \"Once upon a time\", \"max_new_tokens\": 3}\n";
+    let answers = answers(&generate(&["--jsonl", "--set", "max_new_tokens=2", "--set", "temperature=0"], lines));
+    let ids = |at: usize| answers[at]["token_ids"].as_array().expect("ids").clone();
+    assert_eq!((ids(0).len(), ids(1).len()), (2, 3));
+    assert_eq!(ids(0), ids(1)[..2]);
+    let output = generate(&["--set", "stop=END"], b"");
+    assert_eq!(output.status.code(), Some(2));
+    error_texts::check("generate-cli/setting", String::from_utf8(output.stderr).expect("UTF-8"));
+}
+
+/// Renders conversations with `render-svc render --jsonl`.
+fn rendered(requests: &[Value]) -> Vec<u8> {
+    let mut child = Command::new(binary("render-svc"))
+        .args(["render", "--jsonl"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("render-svc starts");
+    let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
+    child.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("render-svc reads");
+    child.wait_with_output().expect("render-svc ends").stdout
+}
+
+#[test]
+fn rendered_lines_are_requests_and_failed_lines_are_passed_on() {
+    let golden = &goldens()[0];
+    let image = json!({"role": "user", "content": [{"type": "image", "base64": "QQ=="}]});
+    let lines = rendered(&[
+        json!({"model": default_model(), "messages": golden.messages}),
+        json!({"model": default_model(), "messages": golden.messages, "return": ["token_ids", "offsets"]}),
+        json!({"model": default_model(), "messages": []}),
+        json!({"model": default_model(), "messages": [image]}),
+    ]);
+    let answers = answers(&generate(&["--jsonl", "--set", "max_new_tokens=64", "--set", "temperature=0"], &lines));
+    for answer in &answers[..2] {
+        assert_eq!(answer["token_ids"], json!(golden.greedy_ids));
+        assert_eq!(answer["usage"]["prompt_tokens"], golden.prompt_ids.len());
+    }
+    let error = |at: usize| (answers[at]["error"]["reason"].as_str(), answers[at]["error"]["field"].as_str());
+    assert_eq!(error(2), (Some("INVALID_REQUEST"), Some("messages")));
+    assert_eq!(error(3), (Some("IMAGES_NOT_SUPPORTED"), None));
+}
+
+#[test]
+fn rendered_output_spec_and_tokenizer_are_obeyed() {
+    let golden = &goldens()[0];
+    let line = rendered(&[json!({"model": default_model(), "messages": golden.messages})]);
+    let answer: Value = serde_json::from_slice(&line).expect("a JSON line");
+    let with = |key: &str, value: Value| {
+        let mut answer = answer.clone();
+        answer[key] = value;
+        let line = answer.to_string();
+        answers(&generate(&["--jsonl", "--set", "max_new_tokens=64", "--set", "temperature=0"], line.as_bytes()))
+            .remove(0)
+    };
+    let spec = json!({
+        "eos_token_ids": [golden.greedy_ids[3]],
+        "special_token_classes": [{"name": "x", "token_ids": [1], "action": "SPECIAL_TOKEN_ACTION_PASS"}],
+        "reasoning": {"start_strings": ["<think>"], "end_strings": ["</think>"]},
+        "extraction": {"strip_reasoning": true, "cut_head": "a", "strip_lines": ["user"]},
+    });
+    let ended = with("output_spec", spec);
+    assert_eq!((&ended["finish_reason"], &ended["token_ids"]), (&json!("stop"), &json!(golden.greedy_ids[..4])));
+    assert_eq!(with("tokenizer_sha256", json!("00"))["error"]["reason"], "TOKENIZER_MISMATCH");
 }

@@ -195,6 +195,9 @@ fn failed_service_start_names_its_cause() {
         fails("render-svc", &[&listen[..], &["--models", "/nowhere"]].concat()),
         fails("gen-svc", &[&listen[..], &["--model", "/nowhere.gguf"]].concat()),
         fails("render-svc", &[&listen[..], &nonsense].concat()),
+        fails("gen-svc", &["--model", "x", "--listen", "localhost:50999"]),
+        fails("gen-svc", &["--model", "x", "--control-listen", "50999"]),
+        fails("gen-svc", &["--model", "x", "--log", "zzz=q"]),
         fails("render-svc", &["--models", path(&model), "--listen", &address]).replace(&address, "ADDRESS"),
     ];
     error_texts::check_rows("program/cannot-start", errors);

@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tandem_tests::{ModelFolder, binary, default_model, error_texts, goldens};
+use tandem_tests::{ModelFolder, Terminal, binary, default_model, error_texts, goldens};
+use tempfile::TempDir;
 
 fn render(arguments: &[&str], input: &str) -> (bool, String, String) {
     let mut command = Command::new(binary("render-svc"));
@@ -16,10 +17,17 @@ fn render(arguments: &[&str], input: &str) -> (bool, String, String) {
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
+/// Answers each line. If one has an error, the program must fail and count the errors.
 fn lines(input: &str) -> Vec<Value> {
     let (success, output, errors) = render(&["--jsonl"], input);
-    assert!(success, "{errors}");
-    output.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    let answers: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let failed = answers.iter().filter(|answer| answer["error"].is_object()).count();
+    assert_eq!(success, failed == 0, "{errors}");
+    if failed > 0 {
+        let count = format!("render-svc: {failed} of {} requests failed\n", answers.len());
+        assert!(errors.ends_with(&count), "{errors}");
+    }
+    answers
 }
 
 #[test]
@@ -61,17 +69,21 @@ fn jsonl_answers_keep_line_order() {
         json!({"model": path, "messages": [image]}).to_string(),
         json!({"model": path, "messages": [{"role": "a"}], "colour": "red"}).to_string(),
         json!({"model": path, "messages": [{"role": "a", "content": ""}], "adapter": "plain", "tools": [{"name": "f"}]}).to_string(),
+        json!({"model": path, "message": [{"role": "a"}]}).to_string(),
+        "{\"model\": }".to_owned(),
     ];
     let answers = lines(&(requests.join("\n") + "\n"));
     assert_eq!(answers.len(), requests.len());
-    assert_eq!(answers[0], json!({"prompt": "ab", "adapter": "tokenizer-template", "warnings": []}));
+    assert_eq!(answers[0], json!({"prompt": "ab", "adapter": "tokenizer-template", "output_spec": {}, "warnings": []}));
     let error = |answer: &Value| (answer["error"]["reason"].clone(), answer["error"]["field"].clone());
-    assert_eq!(error(&answers[1]), (json!("INVALID_REQUEST"), json!("request")));
+    assert_eq!(error(&answers[1]), (json!("MALFORMED_MESSAGE"), json!("request")));
     assert_eq!(error(&answers[2]), (json!("INVALID_REQUEST"), json!("messages")));
     assert_eq!(answers[3]["hf_messages"], json!([{"role": "u", "content": [{"type": "image", "base64": "QQ=="}]}]));
     assert_eq!(error(&answers[4]), (json!("INVALID_REQUEST"), json!("colour")));
     assert_eq!(answers[5]["warnings"][0]["code"], "TOOLS_IGNORED");
-    let messages = [1, 2, 4].map(|at: usize| answers[at]["error"]["message"].as_str().expect("a message"));
+    assert_eq!(error(&answers[6]), (json!("INVALID_REQUEST"), json!("message")));
+    assert_eq!(error(&answers[7]), (json!("MALFORMED_MESSAGE"), json!("request")));
+    let messages = [1, 2, 4, 6, 7].map(|at: usize| answers[at]["error"]["message"].as_str().expect("a message"));
     error_texts::check_rows("cli/bad-line", messages);
 }
 
@@ -152,4 +164,93 @@ fn failed_render_names_the_model_and_exits_with_an_error() {
     let (success, output, errors) = render(&[], r#"{"model": "nowhere", "messages": [{"role": "u"}]}"#);
     assert!(!success && output.is_empty());
     error_texts::check("cli/model-not-found", errors);
+}
+
+#[test]
+fn jsonl_answer_has_what_generation_needs() {
+    let request = json!({"model": default_model(), "messages": [{"role": "user", "content": "Hi"}]});
+    let answer = lines(&request.to_string()).remove(0);
+    let tokenizer = tandem_tests::default_artifacts().tokenizer().expect("a tokenizer");
+    assert_eq!(answer["tokenizer_sha256"], tokenizer.sha256());
+    assert_eq!(answer["output_spec"], json!({"eos_token_ids": [0, 2], "extraction": {"cut_head": "assistant\n"}}));
+    assert_eq!(answer.get("token_ids"), None, "the text is enough");
+    let plain = ModelFolder::new("tiny").with_tokens_around();
+    let request = json!({"model": plain.path(), "messages": [{"role": "user", "content": "Hi"}], "adapter": "plain"});
+    let answer = lines(&request.to_string()).remove(0);
+    assert_eq!(answer["prompt"], "Hi");
+    assert_eq!(answer["token_ids"].as_array().map(Vec::len), Some(3), "{answer}: the tokenizer adds the first token");
+}
+
+#[test]
+fn folder_with_a_gguf_or_a_cached_repository_is_a_model() {
+    let model = default_model();
+    let folder = TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("one")).expect("a folder");
+    std::os::unix::fs::symlink(&model, path("one/m.gguf")).expect("a link");
+    std::fs::create_dir_all(path("hub/models--org--name/snapshots/1234")).expect("a folder");
+    std::os::unix::fs::symlink(&model, path("hub/models--org--name/snapshots/1234/m.gguf")).expect("a link");
+    let golden = &goldens()[0];
+    for path in [path("one"), path("hub/models--org--name")] {
+        let request = json!({"model": path, "messages": golden.messages}).to_string();
+        assert_eq!(render(&[], &request), (true, golden.prompt.clone(), String::new()));
+    }
+    let by_id = |models: &str, id: &str| {
+        let models = path(models);
+        let request = json!({"model": id, "messages": golden.messages}).to_string();
+        render(&["--models", models.to_str().expect("UTF-8")], &request).0
+    };
+    assert!(by_id("one", "m") && by_id("hub", "m") && by_id("hub/models--org--name", "m"));
+    std::os::unix::fs::symlink(&model, path("one/n.gguf")).expect("a link");
+    let request = json!({"model": path("one"), "messages": golden.messages}).to_string();
+    let (success, _, errors) = render(&[], &request);
+    assert!(!success);
+    error_texts::check("cli/several-models", errors.replace(folder.path().to_str().expect("UTF-8"), "FOLDER"));
+}
+
+#[test]
+fn flag_with_an_invalid_value_says_what_to_write() {
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(binary("render-svc"));
+        let output = command.args(arguments).envs(variables.iter().copied()).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    let listen = |address: &str| run(&["serve", "--models", "x", "--listen", address], &[]);
+    error_texts::check_rows(
+        "cli/flag",
+        [
+            listen("localhost:50999"),
+            listen(":50999"),
+            listen("50999"),
+            listen("nonsense"),
+            run(&["serve", "--models", "x", "--metrics-listen", "localhost:9"], &[]),
+            run(&["render", "--log", "zzz=q"], &[]),
+            run(&["serve", "--models", "x"], &[("TANDEM_INSECURE", "maybe")]),
+        ],
+    );
+}
+
+#[test]
+fn help_is_a_command_and_a_variable_may_be_0_or_no() {
+    let run = |arguments: &[&str], insecure: &str| {
+        let mut command = Command::new(binary("render-svc"));
+        command.args(arguments).env("TANDEM_INSECURE", insecure).output().expect("it runs")
+    };
+    let help = run(&["help", "render"], "0");
+    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--jsonl"));
+    for value in ["0", "no", "false", "1", "yes", "true"] {
+        let output = run(&["serve", "--listen", "0.0.0.0:0", "--models", "/nowhere"], value);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let is_insecure = ["1", "yes", "true"].contains(&value);
+        assert_eq!(errors.contains("not protected"), !is_insecure, "{value}: {errors}");
+    }
+}
+
+#[test]
+fn terminal_without_input_is_mentioned() {
+    let mut terminal = Terminal::start(&binary("render-svc"), &["render"], 80);
+    terminal.wait_for("reading a request from standard input");
+    terminal.send("{}\n\x04");
+    terminal.wait_for("render-svc: ");
 }

@@ -13,7 +13,7 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::pb::task::v1::{RunTaskRequest, TaskFinished};
 use tandem_tests::failure::{failed, is_failed};
-use tandem_tests::{Golden, ModelFolder, default_model, goldens, python, render_service, repository};
+use tandem_tests::{Golden, ModelFolder, binary, default_model, goldens, python, render_service, repository};
 use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tonic::transport::Channel;
@@ -214,4 +214,55 @@ async fn a_python_client_renders_generates_and_runs_a_task() {
     command.arg(service.address.to_string()).arg(generation.running.address.to_string()).arg(case.path());
     let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("Python starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Returns the standard output of a program.
+fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut child = std::process::Command::new(binary(program))
+        .args(arguments)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(input).expect("it reads");
+    child.wait_with_output().expect("it ends").stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_and_the_two_programs_in_a_pipe_have_the_same_tokens() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    let goldens: Vec<_> = goldens().into_iter().take(4).collect();
+    let model = default_model();
+    let lines: String = goldens
+        .iter()
+        .map(|golden| format!("{}\n", serde_json::json!({"model": model, "messages": golden.messages})))
+        .collect();
+    let rendered = piped("render-svc", &["render", "--jsonl"], lines.as_bytes());
+    let model = model.to_str().expect("UTF-8");
+    let set = ["--set", "max_new_tokens=64", "--set", "temperature=0"];
+    let arguments = [&["generate", "--jsonl", "--dtype", "f32", "--model", model][..], &set].concat();
+    let answers = piped("gen-svc", &arguments, &rendered);
+    let mut answers = std::str::from_utf8(&answers).expect("UTF-8").lines();
+    for golden in &goldens {
+        let answer = answers.next().expect("an answer for each line");
+        let answer: serde_json::Value = serde_json::from_str(answer).expect("a JSON line");
+        let return_options = Some(generate::ReturnOptions { token_ids: true, ..Default::default() });
+        let task = RunTaskRequest { return_options, ..task(golden) };
+        let (mut ids, mut end) = (Vec::new(), None);
+        let mut stream = client.run_task(task).await.expect("it is accepted").into_inner();
+        while let Some(response) = stream.message().await.expect("it streams") {
+            match response.event.expect("an event") {
+                Event::Delta(delta) => ids.extend(delta.token_ids),
+                Event::Finished(finished) => end = Some(finished),
+                _ => {}
+            }
+        }
+        let end = end.expect("the answer ends");
+        assert_eq!(answer["token_ids"], serde_json::json!(ids), "{}", golden.id);
+        let text = answer["text"].as_str().expect("a text");
+        assert_eq!(end.message, Some(message("assistant", text)), "{}", golden.id);
+        assert_eq!(answer["usage"]["prompt_tokens"], end.usage.expect("usage").prompt_tokens);
+    }
 }

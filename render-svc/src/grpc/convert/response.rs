@@ -28,7 +28,7 @@ pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
     };
     pb::RenderResponse {
         fingerprint: Some(fingerprint(&rendered)),
-        output_spec: Some(output_spec(&rendered.output_spec)),
+        output_spec: Some(generate::OutputSpec::from(&*rendered.output_spec)),
         resolution: Some(resolution(&rendered.resolution)),
         warnings: rendered.warnings.iter().map(warning).collect(),
         timings: Some(timings),
@@ -137,18 +137,20 @@ fn tokenizer_sha256(model: &Model) -> String {
     model.tokenizer.as_ref().map(|tokenizer| tokenizer.sha256().to_owned()).unwrap_or_default()
 }
 
-pub(super) fn output_spec(spec: &OutputSpec) -> generate::OutputSpec {
-    let OutputSpec { eos_token_ids, stop_strings, passed_token_ids, reasoning, turn_head, runs_on } = spec;
-    generate::OutputSpec {
-        eos_token_ids: eos_token_ids.clone(),
-        stop_strings: stop_strings.clone(),
-        special_token_classes: passed_class(passed_token_ids).into_iter().collect(),
-        reasoning: reasoning.as_ref().map(reasoning_markers),
-        extraction: Some(generate::ExtractionRules {
-            strip_reasoning: reasoning.is_some(),
-            cut_head: turn_head.clone(),
-            strip_lines: if *runs_on { ROLES.map(str::to_owned).to_vec() } else { Vec::new() },
-        }),
+impl From<&OutputSpec> for generate::OutputSpec {
+    fn from(spec: &OutputSpec) -> Self {
+        let OutputSpec { eos_token_ids, stop_strings, passed_token_ids, reasoning, turn_head, runs_on } = spec;
+        Self {
+            eos_token_ids: eos_token_ids.clone(),
+            stop_strings: stop_strings.clone(),
+            special_token_classes: passed_class(passed_token_ids).into_iter().collect(),
+            reasoning: reasoning.as_ref().map(reasoning_markers),
+            extraction: Some(generate::ExtractionRules {
+                strip_reasoning: reasoning.is_some(),
+                cut_head: turn_head.clone(),
+                strip_lines: if *runs_on { ROLES.map(str::to_owned).to_vec() } else { Vec::new() },
+            }),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ impl Parameters {
             sampling: sampling.unwrap_or_default(),
             stop,
             return_options: return_options.unwrap_or_default(),
-            output_spec: output_spec_in_force(output_spec, response::output_spec(inferred)),
+            output_spec: output_spec_in_force(output_spec, inferred.into()),
             grammar,
             priority,
             cache_salt,
