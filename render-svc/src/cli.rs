@@ -2,6 +2,7 @@
 
 pub mod json;
 mod output_spec;
+mod typed;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufWriter, Read, Write};
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tandem_common::input;
+use tandem_common::status::Failure;
 use tandem_model_files::artifacts::{is_model, locate};
 use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions};
 
@@ -18,6 +20,7 @@ use crate::catalog::{ModelCatalog, ModelTable, ServedModel, Sources};
 use crate::clock;
 use crate::command::CommandError;
 use crate::error::Error;
+use crate::field_paths::RequestPaths;
 use crate::job::RenderJob;
 use crate::limits::Limits;
 use crate::model::LoadError;
@@ -129,7 +132,16 @@ impl RequestRunner {
 
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
-        let mut job = json::request(text, clock::now())?;
+        let Some(request) = typed::request(text)? else { return self.render_job(json::request(text, clock::now())?) };
+        let paths = RequestPaths::new(request.conversation.as_ref());
+        let rendered = RenderJob::try_from(request).map_err(Error::from).and_then(|job| self.render_job(job));
+        match rendered {
+            Ok(rendered) => Ok(paths.rendered(rendered)),
+            Err(error) => Err(Error::Contract(Box::new(paths.failure(Failure::from(&error))))),
+        }
+    }
+
+    fn render_job(&mut self, mut job: RenderJob) -> Result<Rendered, Error> {
         job.options.capabilities = job.options.capabilities.or(self.capabilities);
         let models = self.models_for(&mut job)?;
         render(&models, job, &Limits::default())

@@ -144,6 +144,9 @@ pub enum Error {
     /// The generation service rejected the request. The failure names fields of the task.
     #[error("the generation service answered: {}", .0.message())]
     Generation(Box<Failure>),
+    /// The failure of a request whose fields have the paths of the contract.
+    #[error("{}", .0.message())]
+    Contract(Box<Failure>),
     /// The vocabulary has too many control tokens to search.
     #[error("the control tokens cannot be searched for")]
     ControlTokens(#[from] aho_corasick::BuildError),
@@ -193,7 +196,7 @@ impl From<&Error> for Failure {
             Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).with_context("messages"),
             Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
-            Error::Generation(failure) => (**failure).clone(),
+            Error::Generation(failure) | Error::Contract(failure) => (**failure).clone(),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
                 Failure::new(Reason::Internal, "internal error")
             }

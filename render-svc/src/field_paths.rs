@@ -14,6 +14,8 @@ use tonic::Status;
 
 use self::step::Step;
 use crate::error::Error;
+use crate::render::{Output, Rendered};
+use crate::warning::Warning;
 
 /// The options of rendering, which RenderRequest and RunTaskRequest have in `options`.
 const OPTIONS: [&str; 8] = [
@@ -115,6 +117,18 @@ impl RequestPaths {
         })
     }
 
+    /// Returns the rendering with the contract's paths.
+    #[must_use]
+    pub fn rendered(&self, mut rendered: Rendered) -> Rendered {
+        for Warning { path, text, .. } in &mut rendered.warnings {
+            self.replace(path, text);
+        }
+        if let Output::Prompt { attachments, .. } = &mut rendered.output {
+            attachments.iter_mut().for_each(|attachment| attachment.path = self.place(&attachment.path).field);
+        }
+        rendered
+    }
+
     /// Returns the response with paths on the wire.
     #[must_use]
     pub fn response(&self, mut response: pb::RenderResponse) -> pb::RenderResponse {
@@ -130,14 +144,17 @@ impl RequestPaths {
     /// Returns the warnings with paths on the wire.
     #[must_use]
     pub fn warnings(&self, mut warnings: Vec<pb::Warning>) -> Vec<pb::Warning> {
-        for warning in &mut warnings {
-            let Place { field, within } = self.place(&warning.path);
-            warning.path = field;
-            if !within.is_empty() {
-                warning.text = format!("{within}: {}", warning.text);
-            }
-        }
+        warnings.iter_mut().for_each(|warning| self.replace(&mut warning.path, &mut warning.text));
         warnings
+    }
+
+    /// Replaces the path of a warning. The place in JSON text is put before the warning's text.
+    fn replace(&self, path: &mut String, text: &mut String) {
+        let Place { field, within } = self.place(path);
+        *path = field;
+        if !within.is_empty() {
+            *text = format!("{within}: {text}");
+        }
     }
 
     fn place(&self, path: &str) -> Place {

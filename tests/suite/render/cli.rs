@@ -254,3 +254,40 @@ fn terminal_without_input_is_mentioned() {
     terminal.send("{}\n\x04");
     terminal.wait_for("render-svc: ");
 }
+
+#[test]
+fn a_request_of_the_contract_renders_as_its_json_form() {
+    let template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{{ tools | tojson if tools }}";
+    let path = ModelFolder::new("tiny").with_template(template);
+    let path = path.path();
+    let contract = |conversation: Value| json!({"model": path, "conversation": conversation}).to_string();
+    let parameters = r#"{"b": 1.0, "a": {}}"#;
+    let typed = json!({
+        "messages": [{"role": "user", "text": "a"}, {"role": "user", "blocks": {"blocks": [{"text": {"text": "b"}}]}}],
+        "tools": [{"function": {"name": "f", "parametersJson": parameters}}],
+    });
+    let plain = json!({
+        "model": path,
+        "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"b": 1.0, "a": {}}}}],
+    });
+    let nameless = json!({"messages": [{"role": "", "text": "a"}]});
+    let unknown = json!({"messages": [{"role": "user", "content": "a"}]});
+    let images = json!({"messages": [{"role": "user", "blocks": {"blocks": [{"image": {"base64": "QUJD"}}]}}]});
+    let requests = [contract(typed), plain.to_string(), contract(nameless), contract(unknown), contract(images)];
+    let answers = lines(&requests.join("\n"));
+    assert_eq!(
+        answers[0]["prompt"],
+        r#"user:a;user:b;[{"type": "function", "function": {"name": "f", "parameters": {"b": 1.0, "a": {}}}}]"#
+    );
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[2]["error"]["field"], "conversation.messages[0].role");
+    assert_eq!(
+        (&answers[3]["error"]["reason"], &answers[3]["error"]["field"]),
+        (&json!("INVALID_REQUEST"), &json!("request"))
+    );
+    let unknown = answers[3]["error"]["message"].as_str().expect("a message");
+    assert!(unknown.contains("content"), "the key is named: {unknown}");
+    let warning = &answers[4]["warnings"][0];
+    assert_eq!(warning["path"], "conversation.messages[0].blocks.blocks[0].image");
+}
