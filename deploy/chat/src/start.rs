@@ -1,6 +1,5 @@
 //! The services of a chat: a running one, those of an earlier `--keep`, or new ones.
 
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -45,7 +44,8 @@ async fn connect(address: &str) -> Result<RenderService> {
 
 /// Returns services with this model that run on: those of an earlier `--keep`, or new ones.
 async fn keep_services(programs: &Programs, state: &Path, model: PathBuf) -> Result<(Option<Services>, Kept)> {
-    let model = fs::canonicalize(&model).unwrap_or(model);
+    // A link is not followed: its own folder has the sampling defaults.
+    let model = std::path::absolute(&model).unwrap_or(model);
     let mut record = Record::open(state).await?;
     match record.read()? {
         Some(kept) if kept.is_running() && kept.model == model => return Ok((None, kept)),

@@ -117,8 +117,8 @@ impl Fields {
         };
         let entry = |(id, bias): (&String, &Value)| {
             let number = id.parse().ok().filter(|number: &u32| number.to_string() == *id);
-            let number = number
-                .ok_or_else(|| wrong(&path, &format!("an object whose keys are {TOKEN_ID}"), &id.as_str().into()))?;
+            let number =
+                number.ok_or_else(|| Error::invalid(&path, format!("must have token ids as keys, has {id:?}")))?;
             let bias_of = bias.as_f64().ok_or_else(|| wrong(&format!("{path}[{id}]"), "a number", bias))?;
             Ok((number, bias_of as f32))
         };
