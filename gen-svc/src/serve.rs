@@ -120,8 +120,8 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     stopped
 }
 
-/// Reads the TLS and token files, checks the addresses, and loads the model as [`run`] does, without
-/// listening. Returns a line that describes what would be served.
+/// Reads the TLS and token files, checks the addresses, and loads the model as [`run`] does. Does
+/// not listen. Returns a line that names the model.
 ///
 /// # Errors
 /// An address must not be used, or the TLS or token files or the model cannot be used.
@@ -222,9 +222,9 @@ impl Control {
 }
 
 /// Serves the engine once it is loaded, and the control service on a separate socket. Ends at
-/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains: new requests are rejected, and running
-/// ones may finish. Shortly before the drain time is over, the remaining requests are cancelled, so
-/// that callers receive a finish reason.
+/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains: new requests are
+/// rejected, and running ones may finish. Shortly before the drain time is over, the remaining
+/// requests are cancelled, so that callers receive a finish reason.
 ///
 /// # Errors
 /// The server could not be built, or failed.
