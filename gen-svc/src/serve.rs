@@ -122,8 +122,8 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     stopped
 }
 
-/// Reads the TLS and token files, checks the addresses, and loads the model as [`run`] does, without
-/// listening. Returns a line that describes what would be served.
+/// Reads the TLS and token files, checks the addresses, and loads the model as [`run`] does. Does
+/// not listen. Returns a line that names the model.
 ///
 /// # Errors
 /// An address must not be used, or the TLS or token files or the model cannot be used.

@@ -69,8 +69,8 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     Ok(())
 }
 
-/// Reads the TLS and token files, checks the addresses, and loads the models as [`run`] does, without
-/// listening. Returns a line that describes what would be served.
+/// Reads the TLS and token files, checks the addresses, and loads the models as [`run`] does. Does
+/// not listen. Returns a line that names the models.
 ///
 /// # Errors
 /// An address must not be used, the TLS or token files cannot be used, or a model cannot be loaded.

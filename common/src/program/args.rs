@@ -18,8 +18,8 @@ pub struct DryRunArgs {
     /// Validate the settings, read the TLS and token files, load the models, and exit without
     /// listening
     ///
-    /// Prints one line with the models that would be served, and exits with 0. Otherwise the error is on
-    /// standard error, and the exit code is 1.
+    /// Prints one line with the models that would be served, and exits with 0. Otherwise the error
+    /// is on standard error, and the exit code is 1.
     #[arg(long)]
     pub check: bool,
 }

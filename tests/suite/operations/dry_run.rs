@@ -17,14 +17,14 @@ fn serve(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     command.arg("serve").args(arguments).envs(variables.iter().copied()).output().expect("it runs")
 }
 
-/// Runs `serve --print-config`. Returns what it prints.
+/// Runs `serve --print-config`. Returns the printed JSON.
 fn config(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Value {
     let output = serve(name, &[&["--print-config"], arguments].concat(), variables);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Runs `serve --check`. Returns the exit code, standard output, and standard error without the log.
+/// Runs `serve --check`. Returns the exit code, standard output, and the errors.
 fn check(name: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = serve(name, &[&["--check"], arguments].concat(), &[]);
     let (stdout, stderr) = (String::from_utf8(stdout).expect("UTF-8"), String::from_utf8(stderr).expect("UTF-8"));
