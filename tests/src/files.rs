@@ -61,8 +61,15 @@ pub fn binary(name: &str) -> PathBuf {
     let mut built = BUILT.lock().expect("no build panicked");
     if !built.iter().any(|known| known == name) {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build = ["build", "--quiet", "--workspace", "--bin", name];
-        let status = Command::new(cargo).current_dir(repository()).args(build).status();
+        let mut build = Command::new(cargo);
+        build.current_dir(repository()).args(["build", "--quiet", "--workspace", "--bin", name]);
+        // Build scripts, such as ring's, run again when the variables of the test's package change.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("CARGO_PKG_") || variable == "CARGO_MANIFEST_DIR" {
+                build.env_remove(variable);
+            }
+        }
+        let status = build.status();
         assert!(status.is_ok_and(|status| status.success()), "{name} does not build");
         built.push(name.to_owned());
     }

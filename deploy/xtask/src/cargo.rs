@@ -10,9 +10,17 @@ use anyhow::{Context, Result, bail};
 use crate::layout::Layout;
 
 /// Returns a command for the cargo that started this program, to run in the repository's root.
+///
+/// It runs without the variables of this program's package. Build scripts, such as ring's, run again
+/// when these change, and then everything above is rebuilt.
 pub(crate) fn command(layout: &Layout) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(layout.root());
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

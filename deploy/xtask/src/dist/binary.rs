@@ -42,7 +42,7 @@ pub(super) fn libraries(program: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the folders in which a program searches libraries, without those relative to itself.
+/// Returns the folders in which a program searches libraries, without those relative to the program.
 pub(super) fn foreign_folders(program: &Path) -> Result<Vec<String>> {
     let dynamic = output_of(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
     let paths = dynamic.lines().filter(|line| line.contains("(RPATH)") || line.contains("(RUNPATH)"));
