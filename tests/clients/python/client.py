@@ -101,17 +101,28 @@ def check_task(channel, case):
     assert finished.usage.prompt_tokens == len(case["prompt_ids"])
 
 
+def before_deadline(call):
+    """Returns the events of a call that ends before the client's timer. The services end 0.1 s before it,
+    and a busy machine may need longer to deliver the end, so the call is made up to five times."""
+    for _ in range(4):
+        try:
+            return list(call())
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
+    return list(call())
+
+
 def check_deadlines(render_channel, generate_channel, case):
     """An answer that the client's own deadline cuts still ends with its finish reason."""
     generate, task = module("generate"), module("task")
     stop = generate.Stop(max_new_tokens=8000, ignore_eos=True)
     stub = module("generate", "pb2_grpc").GenerateServiceStub(generate_channel)
-    events = list(stub.Generate(generate.GenerateRequest(prompt="Once", stop=stop), timeout=3))
+    events = before_deadline(lambda: stub.Generate(generate.GenerateRequest(prompt="Once", stop=stop), timeout=3))
     finished = next(event.finished for event in events if event.WhichOneof("event") == "finished")
     assert finished.reason == generate.FINISH_REASON_DEADLINE, finished
     stub = module("task", "pb2_grpc").TaskServiceStub(render_channel)
     request = task.RunTaskRequest(conversation=conversation(case["messages"]), stop=stop)
-    events = list(stub.RunTask(request, timeout=3))
+    events = before_deadline(lambda: stub.RunTask(request, timeout=3))
     assert events[-1].finished.finish.reason == generate.FINISH_REASON_DEADLINE, events[-1]
 
 
@@ -143,7 +154,7 @@ def check_errors(render_channel, generate_channel):
     unknown = render.RenderRequest(model="no-such-model")
     check_error(lambda: render_stub.Render(unknown), grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", "model")
     empty = render.RenderRequest()
-    check_error(lambda: render_stub.Render(empty), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", "messages")
+    check_error(lambda: render_stub.Render(empty), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", "conversation.messages")
     cold = generate.GenerateRequest(prompt="Hi", sampling=generate.Sampling(temperature=-1))
     check_error(
         lambda: list(generate_stub.Generate(cold)),

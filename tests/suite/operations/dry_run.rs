@@ -124,7 +124,6 @@ fn check_of_a_bad_configuration_exits_with_1_and_names_the_cause() {
         ("gen-svc", &["--model", model, "--control-listen", "127.0.0.1:2", "--control-token-file", empty], "token"),
         ("gen-svc", &["--model", model, "--device", "cuda:7"], "cuda"),
         ("gen-svc", &["--model", model, "--kv-memory-mib", "1"], "kv-memory-mib"),
-        ("gen-svc", &["--model", model, "--log", "a=b=c"], "--log"),
         ("render-svc", &["--models", "/nowhere"], "/nowhere"),
         ("render-svc", &["--models", model, "--models", &broken], "broken"),
         ("render-svc", &["--models", model, "--metrics-listen", "0.0.0.0:3"], "0.0.0.0:3"),
@@ -141,4 +140,6 @@ fn check_of_a_bad_configuration_exits_with_1_and_names_the_cause() {
         assert_eq!((code, line.as_str()), (Some(1), ""), "{arguments:?}: {error}");
         assert!(error.contains(cause), "{arguments:?}: {error}");
     }
+    let (code, _, error) = check("gen-svc", &["--model", model, "--log", "a=b=c"]);
+    assert!(code == Some(2) && error.contains("--log"), "an invalid flag is an error of usage: {error}");
 }

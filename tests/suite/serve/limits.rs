@@ -71,17 +71,18 @@ async fn each_render_limit_has_a_flag_and_an_error_reason() {
     let process = Process::start("127.0.0.1:0", &command);
     let endpoint = Endpoint::from_shared(format!("http://{}", process.address)).expect("an address");
     let channel = endpoint.connect().await.expect("it answers");
+    let block = |i: usize| format!("conversation.messages[0].blocks.blocks[{i}].image");
 
     render(&channel, text(&"a".repeat(50))).await.expect("a prompt");
-    is_refused("limits/prompt-bytes", &channel, text(&"a".repeat(51)), "PROMPT_TOO_LARGE", "messages").await;
-    is_refused("limits/template-steps", &channel, text("spin"), "TEMPLATE_LIMIT", "messages").await;
-    is_refused("limits/template-bytes", &channel, text("hoard"), "TEMPLATE_LIMIT", "messages").await;
-    render(&channel, images(&[[100, 50], [50, 100]])).await.expect("messages");
-    is_refused("limits/images", &channel, images(&[[1, 1]; 3]), "TOO_MANY_IMAGES", "messages[0].content[2]").await;
-    is_refused("limits/pixels", &channel, images(&[[1, 1], [100, 51]]), "IMAGE_TOO_LARGE", "messages[0].content[1]")
+    is_refused("limits/prompt-bytes", &channel, text(&"a".repeat(51)), "PROMPT_TOO_LARGE", "conversation.messages")
         .await;
+    is_refused("limits/template-steps", &channel, text("spin"), "TEMPLATE_LIMIT", "conversation.messages").await;
+    is_refused("limits/template-bytes", &channel, text("hoard"), "TEMPLATE_LIMIT", "conversation.messages").await;
+    render(&channel, images(&[[100, 50], [50, 100]])).await.expect("messages");
+    is_refused("limits/images", &channel, images(&[[1, 1]; 3]), "TOO_MANY_IMAGES", &block(2)).await;
+    is_refused("limits/pixels", &channel, images(&[[1, 1], [100, 51]]), "IMAGE_TOO_LARGE", &block(1)).await;
     let largest = images(&[[u32::MAX, u32::MAX]]);
-    is_refused("limits/most-pixels", &channel, largest, "IMAGE_TOO_LARGE", "messages[0].content[0]").await;
+    is_refused("limits/most-pixels", &channel, largest, "IMAGE_TOO_LARGE", &block(0)).await;
     let large = render(&channel, text(&"a".repeat(2000))).await;
     is_failed("limits/message-bytes", large, Code::ResourceExhausted, "MESSAGE_TOO_LARGE", None);
 }
