@@ -195,6 +195,15 @@ pub struct Attachment {
     pub source: MediaSource,
 }
 
+impl Attachment {
+    /// Removes the base64 data. The caller finds its own by the path.
+    pub fn omit_data(&mut self) {
+        if matches!(self.source, MediaSource::Base64(_)) {
+            self.source = MediaSource::Elsewhere;
+        }
+    }
+}
+
 /// The location of a media file's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MediaSource {

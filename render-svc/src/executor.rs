@@ -102,15 +102,15 @@ impl Executor {
         self.render_in_pool(request, answer).await
     }
 
-    /// Renders the requests of a batch, and returns the results in their order. `size` measures a
-    /// result in bytes.
+    /// Renders the requests of a batch, and returns the results in their order. `answer` also gets the
+    /// index of the request. `size` measures a result in bytes.
     ///
     /// # Errors
     /// The batch has too many requests.
     pub async fn render_batch<R, T>(
         &self,
         requests: Vec<R>,
-        answer: fn(Rendered) -> T,
+        answer: impl Fn(usize, Rendered) -> T + Clone + Send + 'static,
         size: fn(&T) -> usize,
     ) -> Result<Vec<Result<T, Error>>, Error>
     where
@@ -124,7 +124,8 @@ impl Executor {
         // Dropping the set, as when the caller cancels, cancels every request that has not started.
         let mut set = JoinSet::new();
         for (i, request) in requests.into_iter().enumerate() {
-            let (this, budget) = (self.clone(), Arc::clone(&budget));
+            let (this, budget, answer) = (self.clone(), Arc::clone(&budget), answer.clone());
+            let answer = move |rendered| answer(i, rendered);
             let render = async move { (i, this.render_within(request, answer, size, &budget).await) };
             set.spawn(Span::current().around(render));
         }
@@ -140,7 +141,7 @@ impl Executor {
     async fn render_within<R, T>(
         &self,
         request: R,
-        answer: fn(Rendered) -> T,
+        answer: impl FnOnce(Rendered) -> T + Send + 'static,
         size: fn(&T) -> usize,
         budget: &ResultBudget,
     ) -> Result<T, Error>

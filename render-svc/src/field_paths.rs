@@ -7,13 +7,15 @@
 
 mod step;
 
+use serde_json::Value;
 use tandem_common::pb::chat::v1 as chat;
-use tandem_common::pb::render::v1 as pb;
 use tandem_common::status::Failure;
 use tonic::Status;
 
 use self::step::Step;
+use crate::conversation::media;
 use crate::error::Error;
+use crate::prepare::hf_messages::FIELD;
 use crate::render::{Output, Rendered};
 use crate::warning::Warning;
 
@@ -123,29 +125,29 @@ impl RequestPaths {
         for Warning { path, text, .. } in &mut rendered.warnings {
             self.replace(path, text);
         }
-        if let Output::Prompt { attachments, .. } = &mut rendered.output {
-            attachments.iter_mut().for_each(|attachment| attachment.path = self.place(&attachment.path).field);
+        match &mut rendered.output {
+            Output::Prompt { attachments, .. } => {
+                attachments.iter_mut().for_each(|attachment| attachment.path = self.place(&attachment.path).field);
+            }
+            Output::HfMessages(messages) => messages.iter_mut().for_each(|message| self.replace_in(message)),
         }
         rendered
     }
 
-    /// Returns the response with paths on the wire.
-    #[must_use]
-    pub fn response(&self, mut response: pb::RenderResponse) -> pb::RenderResponse {
-        response.warnings = self.warnings(response.warnings);
-        if let Some(pb::render_response::Output::Prompt(prompt)) = &mut response.output {
-            for attachment in &mut prompt.attachments {
-                attachment.path = self.place(&attachment.path).field;
+    /// Replaces the paths of media blocks without data, in a message or tool result.
+    fn replace_in(&self, holder: &mut Value) {
+        let blocks = holder.get_mut("content").and_then(Value::as_array_mut);
+        for block in blocks.into_iter().flatten() {
+            self.replace_in(block);
+            // Every other media block has one of these keys.
+            let has_source = ["base64", "url", "path"].iter().any(|key| block.get(key).is_some());
+            if media::kind(block).is_some()
+                && !has_source
+                && let Some(Value::String(path)) = block.get_mut(FIELD)
+            {
+                *path = self.place(path).field;
             }
         }
-        response
-    }
-
-    /// Returns the warnings with paths on the wire.
-    #[must_use]
-    pub fn warnings(&self, mut warnings: Vec<pb::Warning>) -> Vec<pb::Warning> {
-        warnings.iter_mut().for_each(|warning| self.replace(&mut warning.path, &mut warning.text));
-        warnings
     }
 
     /// Replaces the path of a warning. The place in JSON text is put before the warning's text.

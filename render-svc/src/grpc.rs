@@ -5,6 +5,8 @@ mod convert;
 mod registry;
 pub mod task;
 
+use std::sync::Arc;
+
 use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
@@ -33,8 +35,13 @@ impl RenderService for RenderApi {
     async fn render(&self, request: Request<pb::RenderRequest>) -> Result<Response<pb::RenderResponse>, Status> {
         let request = request.into_inner();
         let (cost, paths) = (convert::cost(&request), RequestPaths::new(request.conversation.as_ref()));
-        let rendered = self.executor.render(request, cost, convert::rendered).await;
-        Ok(Response::new(paths.response(rendered.map_err(|error| paths.status(error))?)))
+        let paths = Arc::new(paths);
+        let answer = {
+            let paths = Arc::clone(&paths);
+            move |rendered| convert::rendered(paths.rendered(rendered))
+        };
+        let rendered = self.executor.render(request, cost, answer).await;
+        Ok(Response::new(rendered.map_err(|error| paths.status(error))?))
     }
 
     async fn batch_render(
@@ -45,9 +52,13 @@ impl RenderService for RenderApi {
         let size = pb::RenderResponse::encoded_len;
         let paths =
             |(i, request): (usize, &pb::RenderRequest)| RequestPaths::new(request.conversation.as_ref()).in_batch(i);
-        let paths: Vec<_> = requests.iter().enumerate().map(paths).collect();
-        let results = self.executor.render_batch(requests, convert::rendered, size).await?;
-        let results = results.into_iter().zip(&paths);
+        let paths: Arc<[_]> = requests.iter().enumerate().map(paths).collect();
+        let answer = {
+            let paths = Arc::clone(&paths);
+            move |i: usize, rendered| convert::rendered(paths[i].rendered(rendered))
+        };
+        let results = self.executor.render_batch(requests, answer, size).await?;
+        let results = results.into_iter().zip(paths.iter());
         let results = results.map(|(result, paths)| convert::result(result, paths)).collect();
         Ok(Response::new(pb::BatchRenderResponse { results }))
     }

@@ -19,6 +19,8 @@ pub struct RenderJob {
     pub return_token_ids: bool,
     /// True if the position of each token in the prompt is returned.
     pub return_offsets: bool,
+    /// True if the rendering leaves out the base64 data of media.
+    pub omit_media: bool,
 }
 
 /// The options for rendering.

@@ -94,7 +94,7 @@ fn render_prompt(
     limits: &Limits,
     start: Instant,
 ) -> Result<Rendered, Error> {
-    let RenderJob { conversation, options, return_token_ids, return_offsets, .. } = job;
+    let RenderJob { conversation, options, return_token_ids, return_offsets, omit_media, .. } = job;
     let prepared = prepare::for_prompt(conversation, &options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     let input = Input {
@@ -109,7 +109,10 @@ fn render_prompt(
     };
     let output = run_adapter(resolved, &input).map_err(|error| origins.error(error))?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
-    let attachments = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
+    let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
+    if omit_media {
+        attachments.iter_mut().for_each(Attachment::omit_data);
+    }
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
@@ -174,7 +177,10 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     warnings.extend(ignored);
-    let messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
+    let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
+    if job.omit_media {
+        hf_messages::omit_data(&mut messages, &origins);
+    }
     Ok(Rendered {
         model: Arc::clone(resolved.model),
         output: Output::HfMessages(messages),

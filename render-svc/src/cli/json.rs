@@ -39,6 +39,7 @@ struct Request {
     control_tokens: Option<Spelling>,
     capabilities: Option<Vec<String>>,
     render_time: Option<String>,
+    omit_media: Option<bool>,
     #[serde(rename = "return")]
     returns: Option<Returns>,
 }
@@ -76,6 +77,7 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         options,
         return_token_ids: returns.has(Return::TokenIds),
         return_offsets: returns.has(Return::Offsets),
+        omit_media: request.omit_media.unwrap_or(false),
     })
 }
 
@@ -88,7 +90,7 @@ fn capabilities(names: &[String]) -> Result<Capabilities, Invalid> {
 type Shape = fn(&Value) -> bool;
 
 /// Every field with its expected value, for people, and the check of a value.
-const FIELDS: [(&str, &str, Shape); 14] = [
+const FIELDS: [(&str, &str, Shape); 15] = [
     ("model", "text", Value::is_string),
     ("messages", "a list", Value::is_array),
     ("tools", "a list", Value::is_array),
@@ -102,6 +104,7 @@ const FIELDS: [(&str, &str, Shape); 14] = [
     ("control_tokens", "\"tokens\" or \"literal\"", is::<Spelling>),
     ("capabilities", "a list of names such as \"SUPPORTS_SYSTEM_ROLE\"", is::<Vec<String>>),
     ("render_time", "a time such as \"2025-07-04T09:05:03\"", Value::is_string),
+    ("omit_media", "true or false", Value::is_boolean),
     ("return", "\"token_ids\", \"offsets\", or a list of these", is::<Returns>),
 ];
 

@@ -24,10 +24,10 @@ impl TryFrom<pb::RenderRequest> for RenderJob {
     type Error = Invalid;
 
     fn try_from(request: pb::RenderRequest) -> Result<Self, Invalid> {
-        let pb::RenderRequest { model, conversation, options, return_token_ids, return_offsets } = request;
+        let pb::RenderRequest { model, conversation, options, return_token_ids, return_offsets, omit_media } = request;
         let conversation = conversation_of(conversation)?;
         let options = render_options(options.unwrap_or_default()).map_err(|invalid| invalid.within("options"))?;
-        Ok(Self { model, conversation, options, return_token_ids, return_offsets })
+        Ok(Self { model, conversation, options, return_token_ids, return_offsets, omit_media })
     }
 }
 

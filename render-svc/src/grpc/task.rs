@@ -40,9 +40,9 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let (request, parameters) = convert::request(request.into_inner());
         let (cost, paths) = (cost(&request), RequestPaths::new(request.conversation.as_ref()));
         let rendered = self.render.executor.render(request, cost, |rendered| rendered).await;
-        let rendered = rendered.map_err(|error| paths.status(error))?;
+        let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
         let options = parameters.options(&rendered.output_spec);
-        let first = convert::rendered(&rendered, options.output_spec.clone(), &paths);
+        let first = convert::rendered(&rendered, options.output_spec.clone());
         let known_ids = self.render.executor.catalog().models().generation_ids();
         let run = self.runner.run(Task { rendered, known_ids, options, deadline }).await?;
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(first)).chain(responses(run)))))

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::origins::Origins;
 use crate::conversation::media::{self, Media, MediaKind, Source};
 use crate::conversation::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
 
@@ -15,6 +16,30 @@ use crate::conversation::{Content, Conversation, Invalid, Object, block_text, co
 pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
     let mapped = conversation.messages.iter().enumerate();
     mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
+}
+
+/// The key of a media block without data: the path of the request's block.
+pub const FIELD: &str = "field";
+
+/// Replaces the base64 data of media blocks by the paths of these blocks in the request.
+pub fn omit_data(messages: &mut [Value], origins: &Origins) {
+    for (i, message) in messages.iter_mut().enumerate() {
+        omit_data_in(message, &format!("messages[{i}]"), origins);
+    }
+}
+
+fn omit_data_in(holder: &mut Value, path: &str, origins: &Origins) {
+    let blocks = holder.get_mut("content").and_then(Value::as_array_mut);
+    for (j, block) in blocks.into_iter().flatten().enumerate() {
+        let path = format!("{path}.content[{j}]");
+        omit_data_in(block, &path, origins);
+        let is_media = media::kind(block).is_some();
+        if let Some(fields) = block.as_object_mut().filter(|_| is_media)
+            && fields.shift_remove("base64").is_some()
+        {
+            fields.insert(FIELD.to_owned(), origins.path(&path).into());
+        }
+    }
 }
 
 fn hf_message(message: &Value) -> Result<Value, Invalid> {

@@ -186,3 +186,47 @@ async fn a_model_with_an_image_processor_takes_images_without_a_warning() {
     let response = client.render(request(conversation(vec![blocks("user", vec![image()])]))).await.expect("renders");
     assert_eq!(response.into_inner().warnings, []);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn media_data_can_stay_out_of_responses() {
+    use chat::image_block::Source;
+    let image = |source| image_block(source);
+    let data = || image(Source::Base64("QUJD".repeat(1000)));
+    let url = || image(Source::Location("https://host/a.png".to_owned()));
+    let messages =
+        vec![text("user", "a"), blocks("user", vec![text_block("b"), data(), url(), result_of(vec![data()])])];
+    let request = |conversation| pb::RenderRequest { omit_media: true, ..request(conversation) };
+    let (_service, mut client) = serve("{{ messages[0].content }} image").await;
+    let response = client.render(request(conversation(messages.clone()))).await.expect("renders").into_inner();
+    let Some(pb::render_response::Output::HfMessages(pb::HfMessages { messages_json })) = response.output else {
+        panic!("no HF messages")
+    };
+    let root = "conversation.messages[1].blocks.blocks";
+    let expected = json!([
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": [
+            {"type": "text", "text": "b"},
+            {"type": "image", "field": format!("{root}[1].image")},
+            {"type": "image", "url": "https://host/a.png"},
+            {"type": "tool_result", "content": [
+                {"type": "image", "field": format!("{root}[3].tool_result.blocks.blocks[0].image")},
+            ]},
+        ]},
+    ]);
+    assert_eq!(messages_json, expected.to_string());
+
+    // An adapter with media returns attachments.
+    let options = Some(pb::RenderOptions { adapter: Some("gemma-4".to_owned()), ..Default::default() });
+    let pinned = pb::RenderRequest { options, ..request(conversation(messages)) };
+    let response = client.render(pinned).await.expect("renders").into_inner();
+    let Some(pb::render_response::Output::Prompt(prompt)) = response.output else { panic!("no prompt") };
+    let sources: Vec<_> =
+        prompt.attachments.into_iter().map(|attachment| (attachment.path, attachment.source)).collect();
+    let location = pb::attachment::Source::Location("https://host/a.png".to_owned());
+    let expected = [
+        (format!("{root}[1].image"), None),
+        (format!("{root}[2].image"), Some(location)),
+        (format!("{root}[3].tool_result.blocks.blocks[0].image"), None),
+    ];
+    assert_eq!(sources, expected);
+}

@@ -29,7 +29,8 @@ pub(super) struct Package<'a> {
 /// `SERVICE-VERSION-TARGET`.
 pub(super) fn fill(package: &Package, staging: &Path) -> Result<String> {
     let Package { layout, service, program, is_trial } = package;
-    let version = output_of(Command::new(program).arg("--version"))?;
+    // A program for other machines does not search the folder of libtorch here.
+    let version = output_of(Command::new(program).arg("--version").env("LD_LIBRARY_PATH", libtorch(package)))?;
     let fact = |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let (number, target) = (fact(service).context("no version")?, fact("target:").context("no target")?);
     let name = format!("{service}-{number}-{target}");

@@ -181,7 +181,7 @@ fn reasoning_markers(reasoning: &Reasoning) -> generate::ReasoningMarkers {
 pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>, paths: &RequestPaths) -> pb::RenderResult {
     use pb::render_result::Outcome;
     let outcome = match result {
-        Ok(response) => Outcome::Response(paths.response(response)),
+        Ok(response) => Outcome::Response(response),
         Err(error) => Outcome::Failure(failure(&paths.failure(Failure::from(&error)))),
     };
     pb::RenderResult { outcome: Some(outcome) }

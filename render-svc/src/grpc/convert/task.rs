@@ -7,7 +7,6 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
 
 use super::response;
-use crate::field_paths::RequestPaths;
 use crate::output_spec::OutputSpec;
 use crate::render;
 use crate::task::generator::Delta;
@@ -56,21 +55,17 @@ pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Param
         output_spec,
     } = request;
     (
-        RenderRequest { model, conversation, options, return_token_ids: true, return_offsets: false },
+        RenderRequest { model, conversation, options, return_token_ids: true, ..RenderRequest::default() },
         Parameters { sampling, stop, return_options, priority, cache_salt, grammar, output_spec },
     )
 }
 
 /// Returns the first response: how the conversation was rendered, and the output spec in force.
-pub(in crate::grpc) fn rendered(
-    rendered: &render::Rendered,
-    output_spec: generate::OutputSpec,
-    paths: &RequestPaths,
-) -> RunTaskResponse {
+pub(in crate::grpc) fn rendered(rendered: &render::Rendered, output_spec: generate::OutputSpec) -> RunTaskResponse {
     let resolution = Resolution { rejected: Vec::new(), ..response::resolution(&rendered.resolution) };
     of(Event::Rendered(Rendered {
         resolution: Some(resolution),
-        warnings: paths.warnings(rendered.warnings.iter().map(response::warning).collect()),
+        warnings: rendered.warnings.iter().map(response::warning).collect(),
         fingerprint: Some(response::fingerprint(rendered)),
         output_spec: Some(output_spec),
     }))
