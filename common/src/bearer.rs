@@ -16,8 +16,12 @@ pub(crate) struct Line<'a> {
     pub(crate) name: Option<&'a str>,
 }
 
+/// The form of a line.
+const EXPECTED: &str = "expected TOKEN [EXPIRY] [name=NAME]";
 /// The prefix of a line's word that names the holder.
 const NAME_KEY: &str = "name=";
+/// The bytes with which some editors begin a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The limit of a name, which is part of every log line and every metric of its calls.
 const MAX_NAME_BYTES: usize = 64;
 
@@ -25,26 +29,36 @@ const MAX_NAME_BYTES: usize = 64;
 /// `2027-01-31T00:00:00Z`. Skips empty lines and lines that start with `#`.
 pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
     let mut lines = Vec::new();
-    let text = std::str::from_utf8(&file.content).map_err(|error| file.error(error))?;
+    let content = file.content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&file.content);
+    let text = std::str::from_utf8(content).map_err(|error| file.error(error))?;
     for (number, line) in text.lines().enumerate() {
         let mut words = line.split_whitespace();
         let Some(token) = words.next().filter(|word| !word.starts_with('#')) else { continue };
-        let mut line = Line { token, until: None, name: None };
-        for word in words {
-            line.set(word).map_err(|problem| file.error(format!("line {}: {problem}", number + 1)))?;
-        }
-        lines.push(line);
+        let line = Line::parse(token, words);
+        lines.push(line.map_err(|problem| file.error(format!("line {}: {problem}", number + 1)))?);
     }
     Ok(lines)
 }
 
 impl<'a> Line<'a> {
+    /// Fails if the token is missing, so that no expiry time and no name becomes a token.
+    fn parse(token: &'a str, words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        if token.starts_with(NAME_KEY) || expiry(token).is_ok() {
+            return Err(format!("missing token: {EXPECTED}"));
+        }
+        let mut line = Self { token, until: None, name: None };
+        for word in words {
+            line.set(word)?;
+        }
+        Ok(line)
+    }
+
     /// Reads one word after the token. Fails if it is invalid or repeated.
     fn set(&mut self, word: &'a str) -> Result<(), String> {
         match word.strip_prefix(NAME_KEY) {
             Some(name) if self.name.is_none() => self.name = Some(checked_name(name)?),
             None if self.until.is_none() && self.name.is_none() => self.until = Some(expiry(word)?),
-            _ => return Err("expected TOKEN [EXPIRY] [name=NAME]".to_owned()),
+            _ => return Err(EXPECTED.to_owned()),
         }
         Ok(())
     }

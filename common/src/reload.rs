@@ -107,7 +107,8 @@ fn read(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Cause> {
     paths.iter().map(|path| SourceFile::read(path)).collect()
 }
 
-fn named(path: &Path, problem: impl Display) -> Cause {
+/// Returns an error that names a file.
+pub(crate) fn named(path: &Path, problem: impl Display) -> Cause {
     format!("{}: {problem}", path.display()).into()
 }
 

@@ -23,6 +23,8 @@ use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use prometheus::Registry;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tracing::Subscriber;
 use tracing_subscriber::filter::{FilterExt as _, LevelFilter, ParseError, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -110,7 +112,8 @@ impl Telemetry {
         }
         if let Some(metrics) = metrics.clone().filter(|_| otlp.otlp_endpoint.is_some()) {
             // The first export shows at once whether the collector can be reached.
-            tokio::task::spawn_blocking(move || metrics.force_flush());
+            // A separate thread, because the runtime waits for its own threads when it ends.
+            let _ = std::thread::Builder::new().name("telemetry-start".to_owned()).spawn(move || metrics.force_flush());
         }
         Ok(Self { traces, metrics, logs, page })
     }
@@ -130,7 +133,17 @@ impl Telemetry {
                 scope.spawn(|| self.logs.as_ref().map(|logs| logs.shutdown_with_timeout(FLUSH_TIMEOUT)));
             });
         };
-        let _ = tokio::task::spawn_blocking(end).await;
+        let (ended, end_reached) = oneshot::channel();
+        // A separate thread, because the runtime waits for its own threads, and the shutdown of
+        // metrics ignores its timeout while an export hangs.
+        let thread = std::thread::Builder::new().name("telemetry-end".to_owned());
+        let spawned = thread.spawn(move || {
+            end();
+            let _ = ended.send(());
+        });
+        if spawned.is_err() || timeout(FLUSH_TIMEOUT, end_reached).await.is_err() {
+            tracing::warn!(seconds = FLUSH_TIMEOUT.as_secs(), "telemetry not flushed");
+        }
     }
 }
 

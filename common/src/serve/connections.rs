@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -23,6 +24,8 @@ use crate::telemetry::meter;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first bytes of HTTP/2: the preface and the header of the first frame.
 const PREFACE_BYTES: usize = 24 + 9;
+/// The idle time after which the operating system asks the client whether the connection exists.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The delay after the operating system has run out of sockets.
 const SHORTAGE_DELAY: Duration = Duration::from_millis(100);
 
@@ -96,6 +99,9 @@ fn is_shortage(error: &io::Error) -> bool {
 
 async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePermit) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
+    // Without it a client that vanished over HTTP/1.1, which has no pings, would keep its permit.
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
     let info = stream.connect_info();
     let peer = info.remote_addr();
     let stream: Box<dyn Stream> = match tls {

@@ -116,6 +116,11 @@ pub(super) fn is_health<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with("/grpc.health.v1.Health/")
 }
 
+/// Returns true if the request asks for the health once, which is answered without waiting.
+pub(super) fn is_health_check<B>(request: &Request<B>) -> bool {
+    request.uri().path() == "/grpc.health.v1.Health/Check"
+}
+
 /// Returns true if the request is for one of gRPC's standard services: health or reflection.
 pub(super) fn is_grpc_service<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with("/grpc.")

@@ -8,10 +8,13 @@ use prometheus::{Registry, TextEncoder};
 
 use super::error::ServeError;
 use super::listener::listen;
-use super::pages::{Page, plain, serve_pages};
+use super::pages::{Page, plain, serve_pages, wrong_method};
 use super::security::Security;
 use super::tokens::Admission;
 use crate::telemetry::Telemetry;
+
+/// Version 0.0.4 of the Prometheus text format.
+const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves the metrics of `telemetry` over HTTP until the process ends.
 ///
@@ -39,13 +42,17 @@ fn answer(request: &Request<Incoming>, security: &Security, registry: &Registry)
     }
     match (request.method(), path) {
         (&Method::GET, "/metrics") => match TextEncoder::new().encode_to_string(&registry.gather()) {
-            Ok(text) => plain(StatusCode::OK, text),
+            Ok(text) => {
+                let mut page = plain(StatusCode::OK, text);
+                page.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(FORMAT));
+                page
+            }
             Err(error) => {
                 tracing::error!(%error, "cannot encode metrics");
                 plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode metrics\n")
             }
         },
-        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
+        (_, "/metrics") => wrong_method("GET"),
         _ => plain(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n"),
     }
 }

@@ -60,11 +60,18 @@ where
     }
 }
 
+/// Returns the page of a request with another method than the page has.
+pub(super) fn wrong_method(allowed: &'static str) -> Page {
+    let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
+    refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    refused
+}
+
 /// Returns a page of plain text.
 pub(super) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Page {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
-    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let format = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, format);
     response
 }

@@ -1,14 +1,34 @@
-//! Probes for orchestrators: `GET /livez` and `GET /readyz` over plain HTTP, without a token.
+//! Probes for orchestrators: `GET /livez` and `GET /readyz` over plain HTTP/1.1, without a token.
+//!
+//! A connection has one request and a short life, because anyone may connect. Idle connections must
+//! not prevent probes: the orchestrator would restart the service.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 
+use super::connections::{Connection, incoming};
 use super::error::ServeError;
 use super::health::Health;
-use super::pages::{Page, plain, serve_pages};
+use super::pages::{Page, plain, wrong_method};
+
+/// The limit of concurrent connections. One more closes the oldest.
+const MAX_CONNECTIONS: usize = 256;
+/// The time for a whole connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves the probes until the process ends, if an address is configured. They reveal two bits, so
 /// that any address is safe.
@@ -18,8 +38,32 @@ pub(super) async fn serve_probes(address: Option<SocketAddr>, health: &Health) -
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     tracing::info!(address = %listener.local_addr().map_err(failed)?, "probes listening");
     let health = health.clone();
-    tokio::spawn(serve_pages(listener, None, move |request| answer(request, &health)));
+    tokio::spawn(accept(listener, health));
     Ok(())
+}
+
+async fn accept(listener: TcpListener, health: Health) {
+    let mut accepted = incoming(listener, Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), None);
+    let mut connections: VecDeque<AbortHandle> = VecDeque::new();
+    while let Some(Ok(connection)) = accepted.next().await {
+        connections.retain(|connection| !connection.is_finished());
+        if connections.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = connections.pop_front()
+        {
+            oldest.abort();
+        }
+        connections.push_back(tokio::spawn(serve(connection, health.clone())).abort_handle());
+    }
+}
+
+async fn serve(connection: Connection, health: Health) {
+    let answer = service_fn(|request| {
+        let page = answer(&request, &health);
+        async { Ok::<_, Infallible>(page) }
+    });
+    let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(connection), answer);
+    // The client may disconnect or send invalid HTTP; neither is an error of the service.
+    let _ = timeout(CONNECTION_TIMEOUT, served).await;
 }
 
 fn answer(request: &Request<Incoming>, health: &Health) -> Page {
@@ -31,6 +75,6 @@ fn answer(request: &Request<Incoming>, health: &Health) -> Page {
     match *request.method() {
         Method::GET | Method::HEAD if is_good => plain(StatusCode::OK, "ok\n"),
         Method::GET | Method::HEAD => plain(StatusCode::SERVICE_UNAVAILABLE, "not ok\n"),
-        _ => plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
+        _ => wrong_method("GET, HEAD"),
     }
 }

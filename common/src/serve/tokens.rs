@@ -13,7 +13,7 @@ use tonic::body::Body;
 use super::health::is_health;
 use crate::bearer::{Line, is_unexpired, lines};
 use crate::call_layer::CallWork;
-use crate::reload::{Cause, Reloaded, SourceFile};
+use crate::reload::{Cause, Reloaded, SourceFile, named};
 use crate::status::{Failure, Reason};
 
 /// The accepted tokens.
@@ -32,8 +32,8 @@ struct Token {
 impl Tokens {
     /// Fails if the file has no token at start; if it becomes empty later, every call is rejected.
     pub(super) fn watch(file: PathBuf) -> Result<Self, Cause> {
-        let tokens = Reloaded::watch(vec![file], |files| parse(&files[0]))?;
-        if tokens.get().is_empty() { Err("the file contains no token".into()) } else { Ok(Self(tokens)) }
+        let tokens = Reloaded::watch(vec![file.clone()], |files| parse(&files[0]))?;
+        if tokens.get().is_empty() { Err(named(&file, "the file contains no token")) } else { Ok(Self(tokens)) }
     }
 
     /// Checks a gRPC call. Health checks need no token.
