@@ -10,7 +10,7 @@ use crate::status::{Failure, Reason};
 /// Parts of the messages of tonic's INTERNAL statuses for a body that is not a valid gRPC frame with
 /// a valid protobuf message. tonic reports them in no other way.
 ///
-/// Pinned by tests in `serve::transport` for tonic =0.14.9.
+/// Pinned by tests in `serve::transport` and `network::web` for tonic =0.14.9.
 const DECODE_ERRORS: [&str; 12] = [
     "failed to decode Protobuf message",
     "Unexpected EOF decoding stream",
