@@ -15,6 +15,7 @@ mod listener;
 mod message_limit;
 mod metrics;
 mod not_ready;
+mod origin;
 mod pages;
 mod probes;
 mod security;
@@ -44,6 +45,7 @@ use capacity::Capacity;
 use content_type::ContentType;
 use deadline::CallTimeout;
 use not_ready::NotReadyLayer;
+use origin::Origins;
 use tls::Tls;
 use tokens::Admission;
 
@@ -142,6 +144,7 @@ fn server(
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
     let (capacity, max_message_bytes) = (Capacity::new(args.max_calls), args.max_message_bytes);
+    let origins = Origins::new(&args.allowed_origins);
     let admit = move |mut request: Request<Body>| {
         let admission = tokens.as_ref().map_or(Admission::Granted(None), |tokens| tokens.check(&request));
         request.extensions_mut().insert(admission);
@@ -154,6 +157,7 @@ fn server(
     let router = builder
         .accept_http1(true)
         .layer(cors::layer(&args.allowed_origins))
+        .layer(CallLayer::new(move |request: &mut Request<Body>| origins.check(request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ContentType::of(request)))
         .layer(GrpcWebLayer::new())
         .layer(MapRequestLayer::new(admit))

@@ -4,6 +4,7 @@ mod chat;
 mod contract;
 mod kernels;
 mod model_files;
+mod network;
 mod render;
 mod source;
 mod template;

@@ -7,4 +7,3 @@ mod limits;
 mod load;
 mod security;
 mod transport;
-mod web;

@@ -50,12 +50,22 @@ pub enum CheckError {
         cause: String,
     },
     /// The server rejected the call.
-    #[error("{address}: {}: {}", code_of(.status), .status.message())]
+    #[error("{address}: {}: {}", code_of(.status), printable(.status.message()))]
     Rejected {
         /// The service's address.
         address: Uri,
         /// The server's status.
         status: Box<Status>,
+    },
+    /// The peer did not respond as a gRPC server.
+    #[error(
+        "{address}: no response of a gRPC server: {cause}; the port may expect TLS (https://), or serve something else"
+    )]
+    NotGrpc {
+        /// The service's address.
+        address: Uri,
+        /// The error and its causes.
+        cause: String,
     },
     /// The service is not healthy.
     #[error("{address}: {name}")]
@@ -77,6 +87,24 @@ pub enum CheckError {
 
 fn code_of(status: &Status) -> &'static str {
     crate::status::code_name(status.code())
+}
+
+/// Replaces control characters, which the peer could send to a terminal.
+fn printable(text: &str) -> String {
+    let escaped = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+fn rejected(address: Uri, status: Status) -> CheckError {
+    // The status of an error on this side has a cause. tonic derives the status of a response
+    // without one from its HTTP status.
+    match std::error::Error::source(&status) {
+        Some(cause) => CheckError::NotGrpc { address, cause: printable(&chain(cause)) },
+        None => CheckError::Rejected { address, status: status.into() },
+    }
 }
 
 impl Check {
@@ -101,7 +129,7 @@ impl Check {
             token.add_to(request.metadata_mut());
         }
         let response = HealthClient::new(channel).check(request).await;
-        let response = response.map_err(|status| CheckError::Rejected { address: address(), status: status.into() })?;
+        let response = response.map_err(|status| rejected(address(), status))?;
         match response.into_inner().status() {
             ServingStatus::Serving => Ok(()),
             status => Err(CheckError::Unhealthy { address: address(), name: status.as_str_name() }),

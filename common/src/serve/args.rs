@@ -8,6 +8,7 @@ use clap::Args;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use http::HeaderValue;
 
+use super::origin::origin;
 use crate::address::listen_address;
 use crate::random::random_u64;
 
@@ -113,7 +114,7 @@ pub struct ServeArgs {
     /// Origin of web pages that may call the service with gRPC-Web, such as
     /// `https://chat.example.com`, or `*` for any. May be repeated [default: none]
     ///
-    /// Programs that are no browsers need none.
+    /// Requests of other pages are refused. Programs that are no browsers send no origin.
     #[arg(
         long = "allowed-origin",
         env = "TANDEM_ALLOWED_ORIGINS",
@@ -127,15 +128,6 @@ pub struct ServeArgs {
     /// TLS and tokens of connections.
     #[command(flatten)]
     pub security: SecurityArgs,
-}
-
-/// Reads an origin: a scheme and a host, without a path.
-fn origin(text: &str) -> Result<HeaderValue, String> {
-    let is_origin = text.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
-    if text != "*" && !is_origin {
-        return Err("expected SCHEME://HOST[:PORT], such as https://chat.example.com, or *".to_owned());
-    }
-    text.parse().map_err(|_| "not a valid header value".to_owned())
 }
 
 impl ServeArgs {

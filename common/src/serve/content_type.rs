@@ -1,7 +1,7 @@
 //! Rejects requests that are not gRPC, before they count as calls.
 
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use tonic::body::Body;
 
 use crate::call_layer::CallWork;
@@ -15,28 +15,37 @@ const ACCEPTED: [&str; 6] = [
     "application/grpc-web-text",
     "application/grpc-web-text+proto",
 ];
+/// The start of the formats of gRPC-Web.
+const GRPC_WEB: &str = "application/grpc-web";
 /// The text for people who open the port in a browser or with curl.
 const HINT: &str = "this port serves gRPC and gRPC-Web with protobuf messages\n";
+/// The text for callers whose library or proxy does not use HTTP/2.
+const NEEDS_HTTP2: &str = "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-Web\n";
 
 /// The format of a request.
 #[derive(Debug)]
 pub(super) enum ContentType {
     Grpc,
-    /// A request that no gRPC client makes, with the HTTP status of its response.
-    Foreign(StatusCode),
+    /// A request that no gRPC client makes, with the HTTP status and the text of its response.
+    Foreign(StatusCode, &'static str),
 }
 
 impl ContentType {
-    pub(super) fn of(request: &Request<Body>) -> Self {
+    /// Also writes the header in the form that the gRPC-Web layer compares: in lower case, without
+    /// parameters.
+    pub(super) fn of(request: &mut Request<Body>) -> Self {
         let value = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let format = value.split(';').next().unwrap_or_default().trim();
+        let accepted = ACCEPTED.into_iter().find(|accepted| accepted.eq_ignore_ascii_case(format));
         if request.method() != Method::POST {
-            Self::Foreign(StatusCode::METHOD_NOT_ALLOWED)
-        } else if ACCEPTED.iter().any(|accepted| accepted.eq_ignore_ascii_case(format)) {
-            Self::Grpc
-        } else {
-            Self::Foreign(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            return Self::Foreign(StatusCode::METHOD_NOT_ALLOWED, HINT);
         }
+        let Some(accepted) = accepted else { return Self::Foreign(StatusCode::UNSUPPORTED_MEDIA_TYPE, HINT) };
+        if request.version() < Version::HTTP_2 && !accepted.starts_with(GRPC_WEB) {
+            return Self::Foreign(StatusCode::UNSUPPORTED_MEDIA_TYPE, NEEDS_HTTP2);
+        }
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(accepted));
+        Self::Grpc
     }
 }
 
@@ -47,13 +56,14 @@ impl CallWork for ContentType {
     {
         match self {
             Self::Grpc => call().await,
-            Self::Foreign(status) => Ok(refused(status)),
+            Self::Foreign(status, text) => Ok(refused(status, text)),
         }
     }
 }
 
-fn refused(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Body::new(HINT.to_owned()));
+/// Returns a response of plain text.
+pub(super) fn refused(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(Body::new(text.to_owned()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     if status == StatusCode::METHOD_NOT_ALLOWED {

@@ -6,6 +6,8 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
+use super::origin::ANY;
+
 /// The time for which a browser remembers the answer.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 /// The request headers of gRPC-Web clients, of trace context and of request ids.
@@ -32,7 +34,7 @@ const RESPONSE_HEADERS: [HeaderName; 5] = [
 /// Returns the layer that answers a browser's preflight requests. Without origins it allows no page.
 pub(super) fn layer(origins: &[HeaderValue]) -> CorsLayer {
     let origins = match origins {
-        origins if origins.iter().any(|origin| origin == "*") => AllowOrigin::any(),
+        origins if origins.iter().any(|origin| origin == ANY) => AllowOrigin::any(),
         origins => AllowOrigin::list(origins.iter().cloned()),
     };
     CorsLayer::new()

@@ -131,6 +131,9 @@ reasons! {
     TemplateNotFound = "TEMPLATE_NOT_FOUND", NotFound, Never;
     /// The server does not have this method.
     UnknownMethod = "UNKNOWN_METHOD", Unimplemented, Never;
+    /// The request message is compressed in a way that the server does not support; the header
+    /// grpc-accept-encoding lists the supported ones.
+    UnsupportedEncoding = "UNSUPPORTED_ENCODING", Unimplemented, Never;
     /// The model's files cannot be loaded.
     ModelNotLoaded = "MODEL_NOT_LOADED", FailedPrecondition, Never;
     /// The adapter that the request names does not support the model.

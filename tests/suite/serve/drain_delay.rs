@@ -4,7 +4,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use gen_svc::engine::Config;
-use http_body_util::BodyExt as _;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{DrainRequest, GetModelRequest};
@@ -13,8 +12,9 @@ use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClien
 use tandem_common::serve::ServeArgs;
 use tandem_tests::{Running, default_model, render_service_with_args};
 use tandem_tests_full::Generation;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tonic::Streaming;
-use tonic::transport::Endpoint;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
@@ -39,13 +39,11 @@ async fn generation_service(args: &ServeArgs) -> Generation {
 
 /// Returns the status code of a probe.
 async fn probe(address: SocketAddr, page: &str) -> u16 {
-    let uri = format!("http://{address}{page}");
-    let channel = Endpoint::from_shared(uri.clone()).expect("an address").connect().await.expect("it listens");
-    let request = http::Request::get(uri).body(tonic::body::Body::empty()).expect("a request");
-    let response = tower::ServiceExt::oneshot(channel, request).await.expect("it answers");
-    let status = response.status().as_u16();
-    response.into_body().collect().await.expect("a body");
-    status
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(format!("GET {page} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.expect("it is sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.expect("it answers");
+    response.split(' ').nth(1).expect("a status").parse().expect("a number")
 }
 
 async fn wait_for(changes: &mut Streaming<HealthCheckResponse>, wanted: ServingStatus) {

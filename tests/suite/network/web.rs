@@ -1,11 +1,15 @@
-//! Requests other than plain gRPC over HTTP/2: gRPC-Web, browsers' preflight requests, foreign formats, and
-//! the metadata of every response.
+//! Requests other than plain gRPC over HTTP/2: gRPC-Web, origins of pages, foreign formats, broken
+//! requests, and the metadata of every response.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Parser as _;
 use prost::Message as _;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::serve::ServeArgs;
-use tandem_tests::{ModelFolder, Running, render_service_with_args};
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Running, error_texts, render_service_with_args};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -13,6 +17,13 @@ const TOKENIZE: &str = "/tandem.render.v1.RenderService/Tokenize";
 const GRPC_WEB: &str = "content-type: application/grpc-web+proto\r\n";
 /// An origin that the service under test allows.
 const ORIGIN: &str = "https://chat.example.com";
+
+/// A program with the arguments of serving.
+#[derive(Debug, clap::Parser)]
+struct Arguments {
+    #[command(flatten)]
+    serve: ServeArgs,
+}
 
 async fn serve() -> Running {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
@@ -51,6 +62,11 @@ async fn send(service: &Running, method: &str, path: &str, headers: &str, body: 
         "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
+    response(stream).await
+}
+
+/// Reads a response, to the end of the connection.
+async fn response(mut stream: TcpStream) -> Response {
     let mut received = Vec::new();
     stream.read_to_end(&mut received).await.expect("received");
     let end = received.windows(4).position(|window| window == b"\r\n\r\n").expect("the end of the headers");
@@ -121,6 +137,144 @@ async fn only_pages_of_allowed_origins_may_call() {
     assert!(
         called.header("access-control-expose-headers").is_some_and(|names| names.contains("grpc-status-details-bin"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_other_pages_are_refused() {
+    let service = serve().await;
+    for origin in ["https://other.example.com", "http://chat.example.com", "null", ""] {
+        let headers = format!("origin: {origin}\r\n{GRPC_WEB}");
+        let response = send(&service, "POST", TOKENIZE, &headers, &frame("a")).await;
+        assert!(response.head.starts_with("http/1.1 403"), "{origin}: {}", response.head);
+        assert_eq!(response.header("access-control-allow-origin"), None, "{origin}: {}", response.head);
+        error_texts::check("network/origin", String::from_utf8_lossy(&response.body));
+    }
+}
+
+#[test]
+fn allowed_origin_is_read_as_browsers_write_it() {
+    let read = |text: &str| {
+        let args = Arguments::try_parse_from(["program", "--allowed-origin", text])?;
+        Ok::<_, clap::Error>(args.serve.allowed_origins)
+    };
+    let valid = [
+        ("https://chat.example.com", "https://chat.example.com"),
+        ("HTTPS://Chat.Example.com:443", "https://chat.example.com"),
+        ("http://localhost:80", "http://localhost"),
+        ("https://localhost:80", "https://localhost:80"),
+        ("http://[0:0::1]:8080", "http://[::1]:8080"),
+        ("capacitor://localhost", "capacitor://localhost"),
+        ("*", "*"),
+    ];
+    for (text, expected) in valid {
+        assert_eq!(read(text).expect(text), [expected], "{text}");
+    }
+    let invalid = [
+        "example.com",
+        "https://",
+        "://a",
+        "https://a/",
+        "https://a?b",
+        "https://a#b",
+        "https://user@a",
+        "https://a:",
+        "https://a:0",
+        "https://a:+1",
+        "https://a:65536",
+        "https://*.a",
+        "https://a b",
+        " https://a",
+        "https://\u{e4}",
+        "https://[::1",
+        "https://[::1]1",
+        "null",
+    ];
+    for text in invalid {
+        let error = read(text).expect_err(text).to_string();
+        assert!(error.contains("expected SCHEME://HOST[:PORT]"), "{text}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_type_may_have_parameters_and_upper_case() {
+    let service = serve().await;
+    for format in ["application/grpc-web+proto; charset=utf-8", "Application/Grpc-Web", "application/grpc-web;a=b"] {
+        let response = send(&service, "POST", TOKENIZE, &format!("content-type: {format}\r\n"), &frame("a")).await;
+        assert!(response.head.starts_with("http/1.1 200"), "{format}: {}", response.head);
+        assert_eq!(response.frames().len(), 2, "{format}: {}", response.head);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_over_http1_is_refused_with_a_text() {
+    let service = serve().await;
+    for format in ["application/grpc", "application/grpc+proto"] {
+        let response = send(&service, "POST", TOKENIZE, &format!("content-type: {format}\r\n"), &frame("a")).await;
+        assert!(response.head.starts_with("http/1.1 415"), "{format}: {}", response.head);
+        error_texts::check("network/http1", String::from_utf8_lossy(&response.body));
+    }
+}
+
+/// Returns the gRPC code and the reason of a failed call.
+fn failure(response: &Response) -> (i32, String) {
+    let trailers: String = response.frames().iter().map(|(_, bytes)| String::from_utf8_lossy(bytes)).collect();
+    let text = format!("{}\r\n{trailers}", response.head).replace(": ", ":");
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let code = value("grpc-status").and_then(|code| code.parse().ok());
+    let message = value("grpc-message").unwrap_or_default();
+    (code.unwrap_or_else(|| panic!("no status: {text}")), message.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_base64_is_a_malformed_message() {
+    let service = serve().await;
+    let whole = STANDARD.encode(frame("ab"));
+    let newline = format!("{}\n{}", &whole[..8], &whole[8..]);
+    let broken = ["!!!!!!!!", &whole[..whole.len() - 1], &newline, "AAA=AAAA", "AAB=", "=AAA"];
+    for body in broken {
+        let headers = "content-type: application/grpc-web-text\r\n";
+        let response = send(&service, "POST", TOKENIZE, headers, body.as_bytes()).await;
+        let (code, message) = failure(&response);
+        assert_eq!(code, 3, "{body:?}: {message}: {}", response.head);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_ends_early_is_cancelled() {
+    let service = serve().await;
+    let bodies = [
+        "transfer-encoding: chunked\r\n\r\n4\r\nabcd\r\n",
+        "transfer-encoding: chunked\r\n\r\nzz\r\n",
+        "content-length: 50\r\n\r\n\0\0",
+    ];
+    for body in bodies {
+        let mut stream = TcpStream::connect(service.address).await.expect("it connects");
+        let head = format!("POST {TOKENIZE} HTTP/1.1\r\nhost: x\r\n{GRPC_WEB}{body}");
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        stream.shutdown().await.expect("sent");
+        let response = response(stream).await;
+        let (code, message) = failure(&response);
+        assert_eq!(code, 1, "{body:?}: {message}: {}", response.head);
+        error_texts::check("network/aborted", message.replace("%20", " "));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_request_is_an_unsupported_encoding() {
+    let service = serve().await;
+    for encoding in ["gzip", "foo"] {
+        let headers = format!("{GRPC_WEB}grpc-encoding: {encoding}\r\n");
+        let response = send(&service, "POST", TOKENIZE, &headers, &frame("a")).await;
+        let (code, message) = failure(&response);
+        assert_eq!((code, message.contains(encoding)), (12, true), "{message}: {}", response.head);
+        assert_eq!(response.header("grpc-accept-encoding"), Some("identity"), "{}", response.head);
+    }
+    let channel = service.channel().await;
+    let mut client = RenderServiceClient::new(channel).send_compressed(tonic::codec::CompressionEncoding::Gzip);
+    let request = TokenizeRequest { text: "ab".to_owned(), ..TokenizeRequest::default() };
+    let status = client.tokenize(request).await.expect_err("not supported");
+    assert_eq!(failed(&status).reason, "UNSUPPORTED_ENCODING", "{status:?}");
+    assert!(status.metadata().contains_key("grpc-accept-encoding"), "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

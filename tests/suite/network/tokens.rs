@@ -1,0 +1,40 @@
+//! Token files.
+
+use std::fs;
+
+use tandem_common::serve::{Security, SecurityArgs, ServeError};
+use tandem_common::status::chain;
+use tandem_tests::error_texts;
+use tempfile::TempDir;
+
+fn open(folder: &TempDir, content: &[u8]) -> Result<Security, ServeError> {
+    let file = folder.path().join("tokens");
+    fs::write(&file, content).expect("a file");
+    Security::open(&SecurityArgs { token_file: Some(file), ..SecurityArgs::default() })
+}
+
+#[tokio::test]
+async fn token_file_with_a_line_without_token_is_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let mut errors = Vec::new();
+    let invalid = [
+        " name=search",
+        "first\n 2099-01-01T00:00:00Z",
+        "# comment\n\n2099-01-01T00:00:00Z name=search",
+        "\u{feff}name=search",
+        "\u{feff}# comment\n",
+    ];
+    for content in invalid {
+        let error = open(&folder, content.as_bytes()).expect_err(content);
+        errors.push(chain(&error).replace(&folder.path().display().to_string(), "FOLDER"));
+    }
+    error_texts::check_rows("network/tokens", errors);
+}
+
+#[tokio::test]
+async fn token_file_may_begin_with_a_byte_order_mark() {
+    let folder = TempDir::new().expect("a folder");
+    for valid in ["\u{feff}# comment\nfirst\n", "\u{feff}first 2099-01-01T00:00:00Z name=search", "sname=first\n"] {
+        open(&folder, valid.as_bytes()).expect(valid);
+    }
+}
