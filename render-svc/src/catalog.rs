@@ -26,7 +26,7 @@ pub use error::CatalogError;
 pub use prompt_format::PromptFormat;
 pub use served_model::{Resolution, ResolvedAdapter, ServedModel};
 pub use sources::Sources;
-pub use table::{CatalogEntry, ModelTable};
+pub use table::{CatalogEntry, GenerationIds, ModelTable};
 
 /// The models of a server. A reload replaces the table; requests use the table that is current when
 /// they arrive.

@@ -25,6 +25,8 @@ pub struct Model {
     pub id: String,
     /// The ids under which the generation service may serve it.
     pub generation_ids: Arc<[String]>,
+    /// True if its id at the generation service is configured.
+    pub has_generate_id: bool,
     /// The contents of its files.
     pub artifacts: Artifacts,
     /// Its chat templates, compiled; empty if one of them does not compile.
@@ -113,6 +115,7 @@ impl Model {
         let inferred = || inferred_capabilities(&artifacts, &templates, &special_tokens);
         let model = Self {
             generation_ids: ids.generation_ids(path),
+            has_generate_id: ids.generate_id.is_some(),
             id: ids.id.unwrap_or_else(|| default_id(path)),
             capabilities: capabilities.unwrap_or_else(inferred),
             tokenizer: artifacts.tokenizer().map_err(Arc::new),

@@ -1,6 +1,6 @@
 //! The table of a server's models, by id and alias.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,8 +15,43 @@ pub struct ModelTable {
     by_id: BTreeMap<String, CatalogEntry>,
     /// Ids by alias.
     aliases: BTreeMap<String, String>,
-    /// The ids of all models at the generation service.
-    generation_ids: Arc<HashSet<String>>,
+    generation_ids: Arc<GenerationIds>,
+}
+
+/// The ids of all models at the generation service, and their tokenizers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GenerationIds {
+    ids: HashSet<String>,
+    /// Number of models by the digest of their tokenizer.
+    models: HashMap<String, usize>,
+    /// True if a model could not be loaded, so that its tokenizer is unknown.
+    is_incomplete: bool,
+}
+
+impl GenerationIds {
+    /// Adds an entry's model.
+    fn add(&mut self, entry: &CatalogEntry) {
+        let Ok(ServedModel { model, .. }) = entry.model.as_deref() else {
+            self.is_incomplete = true;
+            return;
+        };
+        self.ids.extend(model.generation_ids.iter().cloned());
+        if let Ok(tokenizer) = &model.tokenizer {
+            *self.models.entry(tokenizer.sha256().to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Returns true if it is the id of a model.
+    #[must_use]
+    pub fn contains(&self, id: &str) -> bool {
+        self.ids.contains(id)
+    }
+
+    /// Returns true if no other model can have this tokenizer.
+    #[must_use]
+    pub fn is_only_with(&self, tokenizer_sha256: &str) -> bool {
+        !self.is_incomplete && self.models.get(tokenizer_sha256).is_none_or(|&models| models == 1)
+    }
 }
 
 /// A model, or the reason why it could not be loaded.
@@ -39,10 +74,15 @@ impl From<ServedModel> for ModelTable {
     /// Creates a table of one model.
     fn from(served: ServedModel) -> Self {
         let (path, id) = (served.model.artifacts.path.clone(), served.model.id.clone());
-        let generation_ids = Arc::new(served.model.generation_ids.iter().cloned().collect());
         let model = Ok(Arc::new(served));
         let entry = CatalogEntry { path, aliases: Vec::new(), stamp: Stamp::default(), problem: None, model };
-        Self { by_id: BTreeMap::from([(id, entry)]), aliases: BTreeMap::new(), generation_ids }
+        let mut generation_ids = GenerationIds::default();
+        generation_ids.add(&entry);
+        Self {
+            by_id: BTreeMap::from([(id, entry)]),
+            aliases: BTreeMap::new(),
+            generation_ids: Arc::new(generation_ids),
+        }
     }
 }
 
@@ -58,9 +98,7 @@ impl ModelTable {
                 return Err(CatalogError::DuplicateId { id: name.clone(), first, second });
             }
         }
-        if let Ok(served) = &entry.model {
-            Arc::make_mut(&mut self.generation_ids).extend(served.model.generation_ids.iter().cloned());
-        }
+        Arc::make_mut(&mut self.generation_ids).add(&entry);
         self.aliases.extend(entry.aliases.iter().map(|alias| (alias.clone(), id.clone())));
         self.by_id.insert(id, entry);
         Ok(())
@@ -81,7 +119,7 @@ impl ModelTable {
 
     /// Returns the ids of all models at the generation service.
     #[must_use]
-    pub fn generation_ids(&self) -> Arc<HashSet<String>> {
+    pub fn generation_ids(&self) -> Arc<GenerationIds> {
         Arc::clone(&self.generation_ids)
     }
 

@@ -64,7 +64,7 @@ impl GenerationClient {
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
         while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {
-            let call = self.call(convert::request(request, generated, lease.replica().model().id()), deadline);
+            let call = self.call(convert::request(request, generated, lease.model_id()), deadline);
             let status = match lease.client().generate(call).await {
                 Ok(response) => return Ok(GenerationCall { lease, stream: response.into_inner(), deadline }),
                 Err(status) => status,

@@ -83,11 +83,12 @@ impl Pool {
             changed.mark_unchanged();
             let replicas = self.replicas.snapshot();
             let serving = serving(&replicas, model);
-            if let Some(replica) = choose(&serving, key, tried) {
-                return Some(Lease::new(replica));
+            if let Some(chosen) = choose(&serving, key, tried) {
+                return Some(Lease::new(chosen));
             }
             // If every replica was tried or serves another model, waiting cannot help.
-            let is_exhausted = !replicas.is_empty() && serving.iter().all(|replica| tried.contains(&replica.id()));
+            let is_exhausted =
+                !replicas.is_empty() && serving.iter().all(|candidate| tried.contains(&candidate.replica.id()));
             if is_exhausted || tokio::time::timeout_at(until, changed.changed()).await.is_err() {
                 return None;
             }
@@ -116,7 +117,7 @@ impl Availability {
     /// Returns true if a healthy replica serves the model.
     #[must_use]
     pub fn serves(&self, model: &ModelNames) -> bool {
-        serving(&self.replicas.snapshot(), model).iter().any(|replica| replica.is_healthy())
+        serving(&self.replicas.snapshot(), model).iter().any(|candidate| candidate.replica.is_healthy())
     }
 
     /// Waits for a change of the replicas.

@@ -20,7 +20,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::routing::Candidate;
 use super::served_model::ReplicaModel;
+use crate::task::model_names::ModelNames;
 
 /// Timeout for a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,6 +49,7 @@ pub(super) struct Replica {
     /// The reason of its last failed health check.
     problem: Mutex<String>,
     has_warned_of_skew: AtomicBool,
+    has_warned_of_another_id: AtomicBool,
     /// Notified after a failed call, to check the health again.
     suspected: Arc<Notify>,
     token: Option<BearerToken>,
@@ -85,6 +88,7 @@ impl Replica {
             model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
             problem: Mutex::new("not asked yet".to_owned()),
             has_warned_of_skew: AtomicBool::new(false),
+            has_warned_of_another_id: AtomicBool::new(false),
             token,
             suspected: Arc::default(),
             watcher: Mutex::new(None),
@@ -165,6 +169,16 @@ impl Replica {
         }
     }
 
+    /// Warns, once for each model of the replica, that it is taken for a task's model by its
+    /// tokenizer alone.
+    pub(super) fn warn_of_another_id(&self, model: &ReplicaModel, wanted: &ModelNames) {
+        if !self.has_warned_of_another_id.swap(true, Ordering::Relaxed) {
+            let (replica_id, model_id) = (model.id(), wanted.own.first());
+            let remedy = "set generate_id in the models' configuration";
+            tracing::warn!(replica_id, model_id, remedy, "replica chosen by its tokenizer; its model's id differs");
+        }
+    }
+
     /// Sets the model. Returns true if it changes.
     fn set_model(&self, model: ReplicaModel) -> bool {
         let mut current = self.model.write();
@@ -173,6 +187,7 @@ impl Replica {
         }
         *current = Arc::new(model);
         self.has_warned_of_skew.store(false, Ordering::Relaxed);
+        self.has_warned_of_another_id.store(false, Ordering::Relaxed);
         true
     }
 
@@ -317,34 +332,39 @@ fn causes(status: &Status) -> String {
 
 /// A task's use of a replica, included in [`Replica::tasks`] until it is dropped.
 #[derive(Debug)]
-pub(super) struct Lease(Arc<Replica>);
+pub(super) struct Lease(Candidate);
 
 impl Lease {
     /// Adds a task to the replica.
-    pub(super) fn new(replica: Arc<Replica>) -> Self {
-        replica.tasks.fetch_add(1, Ordering::Relaxed);
-        Self(replica)
+    pub(super) fn new(chosen: Candidate) -> Self {
+        chosen.replica.tasks.fetch_add(1, Ordering::Relaxed);
+        Self(chosen)
     }
 
     /// Returns a client for calls to the replica.
     pub(super) fn client(&self) -> GenerateServiceClient<Traced> {
-        self.0.client.read().clone()
+        self.0.replica.client.read().clone()
     }
 
     /// Returns the replica.
     pub(super) fn replica(&self) -> &Replica {
-        &self.0
+        &self.0.replica
+    }
+
+    /// Returns the id of the replica's model, as it was compared with the task's.
+    pub(super) fn model_id(&self) -> Option<&str> {
+        self.0.model.id()
     }
 
     /// Marks the replica as unhealthy after a failed call, until its next successful health check.
     pub(super) fn mark_failed(&self) {
-        self.0.set_health(Health::Unhealthy);
-        self.0.suspected.notify_one();
+        self.0.replica.set_health(Health::Unhealthy);
+        self.0.replica.suspected.notify_one();
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.tasks.fetch_sub(1, Ordering::Relaxed);
+        self.0.replica.tasks.fetch_sub(1, Ordering::Relaxed);
     }
 }

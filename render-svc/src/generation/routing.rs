@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::replica::Replica;
-use super::served_model::Fit;
+use super::served_model::{Fit, ReplicaModel};
 use crate::task::model_names::ModelNames;
 
 /// Tokens of a block of the generation service's KV cache.
@@ -36,27 +36,47 @@ impl PrefixKey {
     }
 }
 
+/// A replica, and its model when it was compared with the task's.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) replica: Arc<Replica>,
+    pub(super) model: Arc<ReplicaModel>,
+}
+
+impl From<&Arc<Replica>> for Candidate {
+    fn from(replica: &Arc<Replica>) -> Self {
+        Self { replica: Arc::clone(replica), model: replica.model() }
+    }
+}
+
 /// Returns the replica with the highest affinity (rendezvous hashing) among the healthy, untried ones
 /// that have at most a quarter more tasks than their share.
-pub(super) fn choose(replicas: &[Arc<Replica>], key: PrefixKey, tried: &HashSet<u64>) -> Option<Arc<Replica>> {
-    let is_usable = |replica: &&Arc<Replica>| replica.is_healthy() && !tried.contains(&replica.id());
-    let mut candidates: Vec<_> = replicas.iter().filter(is_usable).collect();
-    let total: usize = candidates.iter().map(|replica| replica.tasks()).sum();
+pub(super) fn choose(candidates: &[Candidate], key: PrefixKey, tried: &HashSet<u64>) -> Option<Candidate> {
+    let is_usable = |Candidate { replica, .. }: &&Candidate| replica.is_healthy() && !tried.contains(&replica.id());
+    let mut candidates: Vec<_> = candidates.iter().filter(is_usable).collect();
+    let total: usize = candidates.iter().map(|candidate| candidate.replica.tasks()).sum();
     let limit = ((total + 1) * 5).div_ceil(4 * candidates.len().max(1));
-    candidates.retain(|replica| replica.tasks() < limit);
-    candidates.into_iter().max_by_key(|replica| key.affinity(replica)).cloned()
+    candidates.retain(|candidate| candidate.replica.tasks() < limit);
+    candidates.into_iter().max_by_key(|candidate| key.affinity(&candidate.replica)).cloned()
 }
 
 /// Returns the replicas that may serve the model. If none has one of its ids, these are the
-/// replicas with its tokenizer, as long as they all serve one model.
-pub(super) fn serving(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Vec<Arc<Replica>> {
-    let with = |fit: Fit| replicas.iter().filter(move |replica| replica.model().fit(wanted) == fit);
-    let is_named = with(Fit::Exact).any(|replica| replica.model().id().is_some());
-    let by_tokenizer: Vec<_> = with(Fit::Tokenizer).cloned().collect();
-    with(Fit::Skewed).for_each(|replica| replica.warn_of_skew());
-    let exact = with(Fit::Exact).cloned().collect();
-    let ids: BTreeSet<_> = by_tokenizer.iter().map(|replica| replica.model().id().map(str::to_owned)).collect();
-    if is_named || ids.len() != 1 { exact } else { [exact, by_tokenizer].concat() }
+/// replicas with its tokenizer, as long as they all serve one model, the model may have another id,
+/// and every replica's model is known.
+pub(super) fn serving(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Vec<Candidate> {
+    let all: Vec<_> = replicas.iter().map(Candidate::from).collect();
+    let with = |fit: Fit| all.iter().filter(move |candidate| candidate.model.fit(wanted) == fit);
+    with(Fit::Skewed).for_each(|candidate| candidate.replica.warn_of_skew());
+    let exact: Vec<_> = with(Fit::Exact).cloned().collect();
+    let is_named = exact.iter().any(|candidate| candidate.model.id().is_some());
+    let is_any_unknown = all.iter().any(|candidate| *candidate.model == ReplicaModel::Unknown);
+    let mut by_tokenizer = with(Fit::Tokenizer);
+    let Some(first) = by_tokenizer.next().filter(|_| !is_named && !is_any_unknown) else { return exact };
+    if by_tokenizer.any(|other| other.model.id() != first.model.id()) {
+        return exact;
+    }
+    first.replica.warn_of_another_id(&first.model, wanted);
+    exact.into_iter().chain(with(Fit::Tokenizer).cloned()).collect()
 }
 
 /// Returns why no replica can serve the model, for the caller.
@@ -66,7 +86,8 @@ pub(super) fn explanation(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Str
     }
     let serving = serving(replicas, wanted);
     if !serving.is_empty() {
-        let unhealthy: Vec<_> = serving.iter().filter(|replica| !replica.is_healthy()).collect();
+        let unhealthy: Vec<_> =
+            serving.iter().map(|candidate| &candidate.replica).filter(|replica| !replica.is_healthy()).collect();
         return match unhealthy.first() {
             Some(replica) => {
                 format!("no replica of the model is healthy; {}: {}", replica.address(), replica.problem())

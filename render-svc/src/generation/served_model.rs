@@ -31,7 +31,8 @@ impl From<ModelInfo> for ReplicaModel {
 pub(super) enum Fit {
     /// Id and tokenizer are the task's, or the replica does not name its model.
     Exact,
-    /// The tokenizer is the task's, and the id is unknown to this service.
+    /// The tokenizer is the task's, and the id is unknown to this service. The task's model may
+    /// have another id than this service's.
     Tokenizer,
     /// The id is the task's, and the tokenizer is another.
     Skewed,
@@ -47,7 +48,9 @@ impl ReplicaModel {
         match (wanted.is_own(id), has_tokenizer) {
             (true, true) => Fit::Exact,
             (true, false) => Fit::Skewed,
-            (false, true) if !wanted.is_of_another(id) => Fit::Tokenizer,
+            (false, true) if wanted.may_have_another_id && !id.is_empty() && !wanted.is_of_another(id) => {
+                Fit::Tokenizer
+            }
             (false, _) => Fit::None,
         }
     }

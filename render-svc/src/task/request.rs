@@ -1,6 +1,5 @@
 //! The requests of tasks to the generation service.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +8,7 @@ use tandem_common::random::random_u64;
 use tandem_model_files::tokenizer::Encoding;
 
 use super::model_names::ModelNames;
+use crate::catalog::GenerationIds;
 use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::render::{Output, Rendered};
@@ -19,7 +19,7 @@ pub struct Task {
     /// The conversation, rendered with token ids.
     pub rendered: Rendered,
     /// The ids of all models of this service at the generation service.
-    pub known_ids: Arc<HashSet<String>>,
+    pub known_ids: Arc<GenerationIds>,
     /// Generation parameters.
     pub options: GenerationOptions,
     /// When the caller stops waiting.
@@ -89,8 +89,8 @@ impl TryFrom<Task> for GenerationRequest {
         };
         options.sampling.seed.get_or_insert_with(random_u64);
         options.return_options.token_ids = true;
-        let tokenizer_sha256 = rendered.model.tokenizer()?.sha256().to_owned();
-        let model = ModelNames { own: Arc::clone(&rendered.model.generation_ids), all: known_ids, tokenizer_sha256 };
+        let tokenizer_sha256 = rendered.model.tokenizer()?.sha256();
+        let model = ModelNames::with_tokenizer(&rendered.model, known_ids, tokenizer_sha256);
         Ok(Self { model, prompt, options, deadline })
     }
 }

@@ -111,7 +111,16 @@ impl Fleet {
     /// configuration.
     async fn serve(&self, settings: &str) -> (Running, TaskServiceClient<Channel>) {
         let [first, second] = self.models.each_ref().map(|model| model.path().display().to_string());
-        let text = format!("[[models]]\npath = \"{first}\"\n[[models]]\npath = \"{second}\"\n{settings}");
+        self.serve_models(format!("[[models]]\npath = \"{first}\"\n[[models]]\npath = \"{second}\"\n{settings}")).await
+    }
+
+    /// Starts a render service with the second model only, under the id "mine".
+    async fn serve_second(&self, settings: &str) -> (Running, TaskServiceClient<Channel>) {
+        let path = self.models[1].path().display().to_string();
+        self.serve_models(format!("[[models]]\npath = \"{path}\"\nid = \"mine\"\n{settings}")).await
+    }
+
+    async fn serve_models(&self, text: String) -> (Running, TaskServiceClient<Channel>) {
         let config = self.folder.path().join("models.toml");
         std::fs::write(&config, text).expect("a file");
         let sources = Sources { models: Vec::new(), config: Some(config) };
@@ -196,8 +205,6 @@ async fn replica_is_found_by_file_name_alias_and_generate_id() {
         ("id = \"mine\"\naliases = [\"default\"]", "beta"),
         ("id = \"mine\"\naliases = [\"default\"]", "default"),
         ("id = \"mine\"\ngenerate_id = \"elsewhere-7b\"", "elsewhere-7b"),
-        // No other model has this id, and all replicas with the tokenizer serve it.
-        ("id = \"mine\"", "quantized"),
     ];
     for (settings, id) in cases {
         let mut fleet = Fleet::new();
@@ -205,6 +212,45 @@ async fn replica_is_found_by_file_name_alias_and_generate_id() {
         let (_service, client) = fleet.serve(settings).await;
         assert_eq!(ask(client, "mine").await.expect("an answer"), id, "{settings}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_one_other_id_serve_the_only_model_with_their_tokenizer() {
+    let mut fleet = Fleet::new();
+    fleet.add("quantized").await;
+    fleet.add("quantized").await;
+    let (_service, client) = fleet.serve_second("").await;
+    assert_eq!(ask(client, "mine").await.expect("an answer"), "quantized");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tokenizer_alone_selects_no_replica_if_the_model_is_in_doubt() {
+    let cases: [(&str, &[&'static str], &str); 4] = [
+        ("a configured id", &["quantized"], "generate_id = \"elsewhere\""),
+        ("two ids", &["quantized", "finetuned"], ""),
+        ("an empty id", &[""], ""),
+        ("a replica of the id and another", &["mine", "quantized"], ""),
+    ];
+    for (case, ids, settings) in cases {
+        let mut fleet = Fleet::new();
+        for id in ids {
+            fleet.add(id).await;
+        }
+        let (_service, client) = fleet.serve_second(settings).await;
+        if ids.contains(&"mine") {
+            assert_eq!(ask(client.clone(), "mine").await.expect(case), "mine");
+            fleet.end_first().await;
+        }
+        is_unavailable(ask(client, "mine").await, "");
+    }
+    let mut fleet = Fleet::new();
+    fleet.add("quantized").await;
+    let (_service, client) = fleet.serve("id = \"mine\"").await;
+    is_unavailable(ask(client, "mine").await, "quantized");
+    // The model of this replica is not known.
+    fleet.addresses.push("http://127.0.0.1:1".to_owned());
+    let (_service, client) = fleet.serve_second("").await;
+    is_unavailable(ask(client, "mine").await, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
