@@ -58,9 +58,7 @@ pub enum CheckError {
         status: Box<Status>,
     },
     /// The peer did not respond as a gRPC server.
-    #[error(
-        "{address}: no response of a gRPC server: {cause}; the port may expect TLS (https://), or serve something else"
-    )]
+    #[error("{address}: no response of a gRPC server: {cause}; {}", hint(.address))]
     NotGrpc {
         /// The service's address.
         address: Uri,
@@ -96,6 +94,14 @@ fn printable(text: &str) -> String {
         false => letter.to_string(),
     };
     text.chars().map(escaped).collect()
+}
+
+/// Returns the likely causes of a response that is not gRPC.
+fn hint(address: &Uri) -> &'static str {
+    match address.scheme_str() {
+        Some("https") => "the server may require a client certificate, or serve something else",
+        _ => "the port may expect TLS (https://), or serve something else",
+    }
 }
 
 fn rejected(address: Uri, status: Status) -> CheckError {
