@@ -293,7 +293,7 @@ impl Watcher {
         }
         // tonic's timeout ends at the response's headers.
         match in_time("GetModel", self.models.get_model(request)).await {
-            Ok(response) => Ok(response.into_inner().model.map_or(ReplicaModel::Any, ReplicaModel::from)),
+            Ok(response) => response.into_inner().model.map_or(Ok(ReplicaModel::Any), ReplicaModel::try_from),
             Err(status) if status.code() == Code::Unimplemented => Ok(ReplicaModel::Any),
             Err(status) => Err(status),
         }
