@@ -95,7 +95,9 @@ impl<G: Generator> TaskRun<G> {
                 Ok(Some(event)) => return Some(Ok(event)),
                 Err(error) => {
                     self.phase = Phase::Ended;
-                    return Some(Err(error));
+                    let is_late = matches!(error, Error::DeadlineExceeded);
+                    let end = is_late.then(|| self.output.end_at_deadline()).flatten();
+                    return Some(end.ok_or(error));
                 }
             }
         }

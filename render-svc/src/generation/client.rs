@@ -19,8 +19,6 @@ use crate::error::Error;
 use crate::task::generator::{FailureClass, GenerationError, GenerationEvent, GenerationStream, Generator};
 use crate::task::request::GenerationRequest;
 
-/// How long after the deadline a replica may still answer it.
-const DEADLINE_GRACE: Duration = Duration::from_millis(500);
 /// Timeout for the end of a call after its last event.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -134,13 +132,13 @@ pub struct GenerationCall {
 }
 
 impl GenerationCall {
-    /// Returns the next message. The replica ends the call at the deadline; if it does not, this
-    /// side does.
+    /// Returns the next message. The replica ends the call before the deadline; if it does not,
+    /// this side ends it at the deadline, which is earlier than the caller's own.
     async fn message(&mut self) -> Result<GenerateResponse, GenerationError> {
         let message = self.stream.message();
         let message = match self.deadline {
             None => message.await,
-            Some(deadline) => match tokio::time::timeout_at(deadline + DEADLINE_GRACE, message).await {
+            Some(deadline) => match tokio::time::timeout_at(deadline, message).await {
                 Ok(message) => message,
                 Err(_) => return Err(deadline_exceeded()),
             },

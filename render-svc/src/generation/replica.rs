@@ -15,10 +15,10 @@ use tandem_common::telemetry::{Traced, traced};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Request, Status};
-use tonic_health::pb::HealthCheckRequest;
+use tonic::{Code, Request, Status, Streaming};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::routing::Candidate;
 use super::served_model::ReplicaModel;
@@ -28,7 +28,7 @@ use crate::task::model_names::ModelNames;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two HTTP/2 pings on a connection, and the timeout of each.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Timeout of the question for a replica's model.
+/// Timeout of the question for a replica's model, and of the first answer of a health watch.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest pause between two health checks of an unhealthy replica.
 const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
@@ -248,16 +248,12 @@ impl Watcher {
 
     /// Follows one health watch call. Returns why it ended.
     async fn listen(&mut self, pause: &mut Duration) -> Status {
-        let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
-        let mut changes = match self.health.watch(request).await {
-            Ok(changes) => changes.into_inner(),
+        let (mut changes, first) = match in_time("the health watch", self.start_watch()).await {
+            Ok(started) => started,
             Err(status) => return status,
         };
+        let mut change = Ok(first);
         loop {
-            let change = tokio::select! {
-                change = changes.message() => change,
-                () = self.suspected.notified() => return Status::unavailable("a call to the replica failed"),
-            };
             match change {
                 Ok(Some(change)) if change.status() == ServingStatus::Serving => *pause = MIN_HEALTH_PAUSE,
                 // Starts a new call: behind a proxy, another server may answer it.
@@ -273,7 +269,19 @@ impl Watcher {
             if !self.record_healthy(model) {
                 return Status::cancelled("the replica was removed");
             }
+            change = tokio::select! {
+                change = changes.message() => change,
+                () = self.suspected.notified() => return Status::unavailable("a call to the replica failed"),
+            };
         }
+    }
+
+    /// Starts a health watch call. Returns it with its first answer.
+    async fn start_watch(&mut self) -> Result<(Streaming<HealthCheckResponse>, Option<HealthCheckResponse>), Status> {
+        let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
+        let mut changes = self.health.watch(request).await?.into_inner();
+        let first = changes.message().await?;
+        Ok((changes, first))
     }
 
     /// Asks the replica which model it serves.
@@ -283,8 +291,9 @@ impl Watcher {
         if let Some(token) = &self.token {
             token.add_to(request.metadata_mut());
         }
-        match self.models.get_model(request).await {
-            Ok(response) => Ok(response.into_inner().model.map_or(ReplicaModel::Any, ReplicaModel::from)),
+        // tonic's timeout ends at the response's headers.
+        match in_time("GetModel", self.models.get_model(request)).await {
+            Ok(response) => response.into_inner().model.map_or(Ok(ReplicaModel::Any), ReplicaModel::try_from),
             Err(status) if status.code() == Code::Unimplemented => Ok(ReplicaModel::Any),
             Err(status) => Err(status),
         }
@@ -318,6 +327,12 @@ impl Watcher {
         }
         true
     }
+}
+
+/// Returns the result of a call, or an error if it takes longer than [`MODEL_TIMEOUT`].
+async fn in_time<T>(name: &str, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = |_| Status::deadline_exceeded(format!("{name} has no answer after {MODEL_TIMEOUT:?}"));
+    tokio::time::timeout(MODEL_TIMEOUT, call).await.map_err(late)?
 }
 
 /// Returns the message of a status, and its causes: a transport's message alone does not say

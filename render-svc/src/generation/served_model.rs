@@ -1,8 +1,12 @@
 //! Which model a replica serves, and whether it is the model of a task.
 
 use tandem_common::pb::generate::v1::ModelInfo;
+use tonic::Status;
 
 use crate::task::model_names::ModelNames;
+
+/// Longest id of a replica's model, in bytes.
+const MAX_ID_BYTES: usize = 256;
 
 /// The model of a replica, as its GetModel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +24,22 @@ pub(super) enum ReplicaModel {
     },
 }
 
-impl From<ModelInfo> for ReplicaModel {
-    fn from(info: ModelInfo) -> Self {
-        Self::Known { id: info.id, tokenizer_sha256: info.tokenizer_sha256 }
+impl TryFrom<ModelInfo> for ReplicaModel {
+    type Error = Status;
+
+    /// Fails if the id or the digest is malformed. The error repeats neither.
+    fn try_from(ModelInfo { id, tokenizer_sha256, .. }: ModelInfo) -> Result<Self, Status> {
+        if id.len() > MAX_ID_BYTES {
+            let text = format!("GetModel: id has {} bytes, limit {MAX_ID_BYTES}", id.len());
+            return Err(Status::failed_precondition(text));
+        }
+        if id.chars().any(char::is_control) {
+            return Err(Status::failed_precondition("GetModel: id has a control character"));
+        }
+        if tokenizer_sha256.len() != 64 || !tokenizer_sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Status::failed_precondition("GetModel: tokenizer_sha256 is not 64 hex digits"));
+        }
+        Ok(Self::Known { id, tokenizer_sha256 })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Assembles a task's events and its answer from the events of one or more replicas.
 
-use tandem_common::pb::generate::v1::{Accepted, Finished, Summary, TokenInfo};
+use tandem_common::pb::generate::v1::{Accepted, FinishReason, Finished, Summary, TokenInfo};
 
 use super::generator::{Delta, GenerationEvent};
 use super::replay::ReplayCursor;
@@ -116,6 +116,14 @@ impl TaskOutput {
         }
         let is_empty = delta.text.is_empty() && delta.token_ids.is_empty() && delta.tokens.is_empty();
         if is_empty { Step::Skip } else { Step::Emit(TaskEvent::Delta(delta)) }
+    }
+
+    /// Returns the end of an accepted output whose deadline passed without the replica's own end.
+    /// Returns None if the output has not begun.
+    pub(super) fn end_at_deadline(&mut self) -> Option<TaskEvent> {
+        let reason = FinishReason::Deadline.into();
+        self.finish.get_or_insert(Finished { reason, ..Finished::default() });
+        self.is_accepted.then(|| TaskEvent::Finished(self.answer(Summary::default())))
     }
 
     fn answer(&mut self, summary: Summary) -> Answer {

@@ -65,7 +65,7 @@ fn from_gguf(path: &Path, gguf: &Gguf) -> Result<SamplingDefaults, GgufError> {
 }
 
 fn from_json(path: &Path) -> Result<SamplingDefaults, ArtifactsError> {
-    let absent = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    let absent = || std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
     let object =
         hf::read_object(path)?.ok_or_else(|| ArtifactsError::Read { path: path.to_owned(), source: absent() })?;
     let float = |key: &str| field(path, &object, key, "a number", |value| Some(value.as_f64()? as f32));

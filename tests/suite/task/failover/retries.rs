@@ -8,7 +8,7 @@ use std::vec;
 use render_svc::error::Error;
 use render_svc::task::generator::{Delta, FailureClass, GenerationError, GenerationEvent, GenerationStream, Generator};
 use render_svc::task::request::GenerationRequest;
-use tandem_common::pb::generate::v1::{FinishReason, Finished, Summary};
+use tandem_common::pb::generate::v1::{Accepted, FinishReason, Finished, Summary};
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
@@ -131,6 +131,17 @@ async fn a_task_without_progress_resumes_three_times() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_with_progress_resumes_sixty_four_times() {
     assert_eq!(retries(one_token_each(70)).await, 64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_task_of_a_silent_replica_finishes_at_the_deadline() {
+    let late = GenerationError { class: FailureClass::Permanent, error: Error::DeadlineExceeded };
+    let accepted = Ok(GenerationEvent::Accepted(Accepted::default()));
+    let (answer, resumed) = run(vec![vec![accepted, token(0), Err(late)]]).await;
+    let answer = answer.expect("an end");
+    assert_eq!(answer.text, "0 ");
+    assert_eq!(answer.finish.expect("a finish").reason(), FinishReason::Deadline);
+    assert_eq!(resumed, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
