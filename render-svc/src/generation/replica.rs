@@ -20,7 +20,6 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::routing::Candidate;
 use super::served_model::ReplicaModel;
 use crate::task::model_names::ModelNames;
 
@@ -343,6 +342,19 @@ fn causes(status: &Status) -> String {
     let mut parts: Vec<_> = std::iter::once(status.message().to_owned()).chain(causes).collect();
     parts.dedup();
     parts.join(": ")
+}
+
+/// A replica, and its model when it was compared with the task's.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) replica: Arc<Replica>,
+    pub(super) model: Arc<ReplicaModel>,
+}
+
+impl From<&Arc<Replica>> for Candidate {
+    fn from(replica: &Arc<Replica>) -> Self {
+        Self { replica: Arc::clone(replica), model: replica.model() }
+    }
 }
 
 /// A task's use of a replica, included in [`Replica::tasks`] until it is dropped.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use super::replica::Replica;
+use super::replica::{Candidate, Replica};
 use super::served_model::{Fit, ReplicaModel};
 use crate::task::model_names::ModelNames;
 
@@ -33,19 +33,6 @@ impl PrefixKey {
         let mut hasher = DefaultHasher::new();
         (self.0, replica.id()).hash(&mut hasher);
         hasher.finish()
-    }
-}
-
-/// A replica, and its model when it was compared with the task's.
-#[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    pub(super) replica: Arc<Replica>,
-    pub(super) model: Arc<ReplicaModel>,
-}
-
-impl From<&Arc<Replica>> for Candidate {
-    fn from(replica: &Arc<Replica>) -> Self {
-        Self { replica: Arc::clone(replica), model: replica.model() }
     }
 }
 
