@@ -23,6 +23,7 @@ mod shutdown;
 mod tls;
 mod tokens;
 mod typed_errors;
+mod unread_body;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -156,6 +157,7 @@ fn server(
     };
     let router = builder
         .accept_http1(true)
+        .layer(MapRequestLayer::new(unread_body::read_to_end))
         .layer(cors::layer(&args.allowed_origins))
         .layer(CallLayer::new(move |request: &mut Request<Body>| origins.check(request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ContentType::of(request)))

@@ -78,6 +78,20 @@ async fn response(mut stream: TcpStream) -> Response {
     Response { head, body }
 }
 
+/// Reads one response of a connection that stays open. Returns its status line.
+async fn next_status(stream: &mut TcpStream) -> String {
+    let mut received = Vec::new();
+    loop {
+        assert_ne!(stream.read_buf(&mut received).await.expect("received"), 0, "the connection stays open");
+        let text = String::from_utf8_lossy(&received).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+        if length.map_or(body.ends_with("0\r\n\r\n"), |length| body.len() >= length) {
+            return head.lines().next().unwrap_or_default().to_owned();
+        }
+    }
+}
+
 /// Joins the chunks of a body with `transfer-encoding: chunked`.
 fn joined(mut chunked: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
@@ -322,4 +336,29 @@ async fn every_response_has_a_request_id() {
     assert!(ids.iter().all(|id| id.len() == 32), "{ids:?}");
     let failed = send(&service, "POST", "/tandem.render.v1.RenderService/None", GRPC_WEB, &frame("a")).await;
     assert!(failed.header("x-request-id").is_some(), "{}", failed.head);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_survives_a_request_that_is_refused_before_its_body() {
+    let service = serve().await;
+    let body = vec![0; 200_000];
+    let refused = [
+        (TOKENIZE, "content-type: text/plain\r\n", "http/1.1 415 unsupported media type"),
+        ("/tandem.render.v1.RenderService/Unknown", GRPC_WEB, "http/1.1 200 ok"),
+    ];
+    for (path, headers, status) in refused {
+        let mut stream = TcpStream::connect(service.address).await.expect("it connects");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        assert_eq!(next_status(&mut stream).await, status, "{path}");
+        stream.write_all(&body).await.expect("the body is still read");
+        let valid = frame("a");
+        let head = format!(
+            "POST {TOKENIZE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n{GRPC_WEB}\r\n",
+            valid.len()
+        );
+        stream.write_all(&[head.as_bytes(), &valid].concat()).await.expect("sent");
+        let answer = response(stream).await;
+        assert!(answer.head.starts_with("http/1.1 200") && answer.frames().len() == 2, "{path}: {}", answer.head);
+    }
 }
