@@ -58,7 +58,7 @@ fn log_loaded(
         dtype = served.dtype,
         quantization = served.quantization,
         threads,
-        kernels = ?IsaLevel::detect(),
+        kernels = IsaLevel::detect().name(),
         context = shape.context,
         kv_tokens = blocks * BLOCK as u64,
         kv_mib = (blocks * shape.block_bytes) >> 20,

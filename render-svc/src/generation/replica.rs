@@ -164,7 +164,7 @@ impl Replica {
     /// Warns, once for each model of the replica, that its tokenizer differs from this service's.
     pub(super) fn warn_of_skew(&self) {
         if !self.has_warned_of_skew.swap(true, Ordering::Relaxed) {
-            tracing::warn!(replica = %self.address, model = ?self.model(), "tokenizer differs; replica gets no tasks");
+            tracing::warn!(replica = %self.address, model = self.model().id(), "tokenizer differs; replica gets no tasks");
         }
     }
 
@@ -305,7 +305,7 @@ impl Watcher {
         // The model comes first: a healthy replica is used at once.
         let has_new_model = replica.set_model(model);
         if replica.set_health(Health::Healthy) || has_new_model {
-            tracing::info!(replica = %replica.address, model = ?replica.model(), "replica is healthy");
+            tracing::info!(replica = %replica.address, model = replica.model().id(), "replica is healthy");
             self.changed.send_replace(());
         }
         true
