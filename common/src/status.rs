@@ -176,6 +176,14 @@ fn clip(mut text: String) -> String {
     text
 }
 
+/// Returns a peer's text with its control characters escaped. Terminals interpret them, and text logs
+/// write them as they are.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
 /// Returns an error and its causes in one line.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {

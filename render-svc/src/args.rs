@@ -46,8 +46,8 @@ pub enum Command {
     /// ("default", "tool_use", …); normalization ("capability" or "none"); capabilities
     /// (["SUPPORTS_SYSTEM_ROLE", …]); control_tokens ("tokens" or "literal"); render_time
     /// ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]); omit_media (true leaves base64 data
-    /// out of the answer). An object with a `conversation` is
-    /// a RenderRequest of the contract in protobuf's JSON form, as grpcurl takes it. Example: echo '{"model":
+    /// out of the answer). An object with a `conversation` is a RenderRequest of the contract in
+    /// protobuf's JSON form, as grpcurl takes it. Example: echo '{"model":
     /// "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Render(RenderArgs),

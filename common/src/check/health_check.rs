@@ -10,7 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::call::{Credentials, CredentialsError};
-use crate::status::chain;
+use crate::status::{chain, printable};
 
 /// What to ask, and whom.
 #[derive(Debug, Clone)]
@@ -85,15 +85,6 @@ pub enum CheckError {
 
 fn code_of(status: &Status) -> &'static str {
     crate::status::code_name(status.code())
-}
-
-/// Replaces control characters, which the peer could send to a terminal.
-fn printable(text: &str) -> String {
-    let escaped = |letter: char| match letter.is_control() {
-        true => letter.escape_default().to_string(),
-        false => letter.to_string(),
-    };
-    text.chars().map(escaped).collect()
 }
 
 /// Returns the likely causes of a response that is not gRPC.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tandem_common::status::{Failure, Reason, RetryClass};
+use tandem_common::status::{Failure, Reason, RetryClass, printable};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -23,7 +23,7 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
     let details = status.get_error_details();
     let Some(info) = details.error_info() else { return transport_failure(&status, deadline) };
     let Some(reason) = Reason::from_name(&info.reason) else {
-        let message = escaped(&format!("{}: {}", info.reason, status.message()));
+        let message = printable(&format!("{}: {}", info.reason, status.message()));
         let failure = Failure::new(Reason::GenerationFailed, message).with_code(status.code());
         return GenerationError { class: FailureClass::Permanent, error: Error::Generation(Box::new(failure)) };
     };
@@ -44,11 +44,11 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
 fn task_failure(reason: Reason, status: &Status, details: &ErrorDetails) -> Failure {
     let violation = details.bad_request().and_then(|request| request.field_violations.first());
     let Some(violation) = violation else {
-        return Failure::new(reason, escaped(status.message())).with_code(status.code());
+        return Failure::new(reason, printable(status.message())).with_code(status.code());
     };
     let root = violation.field.split(['.', '[']).next().unwrap_or_default();
     let field = if SHARED_FIELDS.contains(&root) { &violation.field } else { "conversation" };
-    Failure::new(reason, escaped(&violation.description)).with_code(status.code()).with_field(field)
+    Failure::new(reason, printable(&violation.description)).with_code(status.code()).with_field(field)
 }
 
 /// Returns the failure for a call that ended without its last event.
@@ -63,13 +63,7 @@ pub(super) fn deadline_exceeded() -> GenerationError {
 
 /// Returns the error for a service that cannot be reached.
 pub(super) fn unavailable(message: &str) -> Error {
-    Error::GenerationUnavailable { message: escaped(message) }
-}
-
-/// Returns a replica's text with its control characters escaped: text logs write it unquoted.
-fn escaped(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    Error::GenerationUnavailable { message: printable(message) }
 }
 
 fn transport_failure(status: &Status, deadline: Option<Instant>) -> GenerationError {
