@@ -12,21 +12,29 @@ pub(crate) struct Line<'a> {
     pub(crate) token: &'a str,
     /// None for a token that does not expire.
     pub(crate) until: Option<SystemTime>,
-    /// The name of its holder in logs and metrics.
+    /// The name of its holder in logs, metrics and limits.
     pub(crate) name: Option<&'a str>,
+    /// The highest priority of its holder's requests.
+    pub(crate) max_priority: Option<i32>,
+    /// True if its holder may call on behalf of others.
+    pub(crate) is_delegate: bool,
 }
 
 /// The form of a line.
-const EXPECTED: &str = "expected TOKEN [EXPIRY] [name=NAME]";
+const EXPECTED: &str = "expected TOKEN [EXPIRY] [name=NAME] [max-priority=NUMBER] [delegate]";
 /// The prefix of a line's word that names the holder.
 const NAME_KEY: &str = "name=";
+/// The prefix of a line's word that limits the priority of its holder's requests.
+const MAX_PRIORITY_KEY: &str = "max-priority=";
+/// The word of a holder that may call on behalf of others.
+const DELEGATE: &str = "delegate";
 /// The bytes with which some editors begin a file in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The limit of a name, which is part of every log line and every metric of its calls.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Parses lines of the form `TOKEN [EXPIRY] [name=NAME]`, with an expiry time such as
-/// `2027-01-31T00:00:00Z`. Skips empty lines and lines that start with `#`.
+/// Parses lines of the form `TOKEN [EXPIRY] [name=NAME] [max-priority=NUMBER] [delegate]`, with an
+/// expiry time such as `2027-01-31T00:00:00Z`. Skips empty lines and lines that start with `#`.
 pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
     let mut lines = Vec::new();
     let content = file.content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&file.content);
@@ -43,10 +51,11 @@ pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
 impl<'a> Line<'a> {
     /// Fails if the token is missing, so that no expiry time and no name becomes a token.
     fn parse(token: &'a str, words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        if token.starts_with(NAME_KEY) || expiry(token).is_ok() {
+        let is_word = token.starts_with(NAME_KEY) || token.starts_with(MAX_PRIORITY_KEY) || token == DELEGATE;
+        if is_word || expiry(token).is_ok() {
             return Err(format!("missing token: {EXPECTED}"));
         }
-        let mut line = Self { token, until: None, name: None };
+        let mut line = Self { token, until: None, name: None, max_priority: None, is_delegate: false };
         for word in words {
             line.set(word)?;
         }
@@ -55,10 +64,18 @@ impl<'a> Line<'a> {
 
     /// Reads one word after the token. Fails if it is invalid or repeated.
     fn set(&mut self, word: &'a str) -> Result<(), String> {
-        match word.strip_prefix(NAME_KEY) {
-            Some(name) if self.name.is_none() => self.name = Some(checked_name(name)?),
-            None if self.until.is_none() && self.name.is_none() => self.until = Some(expiry(word)?),
-            _ => return Err(EXPECTED.to_owned()),
+        let has_words = self.name.is_some() || self.max_priority.is_some() || self.is_delegate;
+        if let Some(name) = word.strip_prefix(NAME_KEY).filter(|_| self.name.is_none()) {
+            self.name = Some(checked_name(name)?);
+        } else if let Some(number) = word.strip_prefix(MAX_PRIORITY_KEY).filter(|_| self.max_priority.is_none()) {
+            let number = number.parse().map_err(|_| "invalid max-priority: expected an integer of 32 bits".to_owned());
+            self.max_priority = Some(number?);
+        } else if word == DELEGATE && !self.is_delegate {
+            self.is_delegate = true;
+        } else if self.until.is_none() && !has_words {
+            self.until = Some(expiry(word)?);
+        } else {
+            return Err(EXPECTED.to_owned());
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 mod args;
 mod body_timeout;
+mod caller;
 mod capacity;
 mod connections;
 mod content_type;
@@ -51,6 +52,7 @@ use tls::Tls;
 use tokens::Admission;
 
 pub use args::{SecurityArgs, ServeArgs};
+pub use caller::Caller;
 pub use deadline::deadline;
 pub use error::ServeError;
 pub use health::Health;
@@ -148,7 +150,9 @@ fn server(
     let origins = Origins::new(&args.allowed_origins);
     let admit = move |mut request: Request<Body>| {
         let admission = tokens.as_ref().map_or(Admission::Granted(None), |tokens| tokens.check(&request));
+        let caller = Caller::identify(&request, &admission);
         request.extensions_mut().insert(admission);
+        request.extensions_mut().insert(caller);
         request
     };
     let builder = match args.max_connection_age() {
@@ -165,7 +169,8 @@ fn server(
         .layer(MapRequestLayer::new(admit))
         .layer(CallLayer::new(|request: &mut Request<Body>| {
             let admission = Admission::of(request);
-            Call::incoming(request, admission.is_granted(), admission.caller())
+            let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+            Call::incoming(request, admission.is_granted(), caller.id)
         }))
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(CallLayer::new(|request: &mut Request<Body>| Admission::of(request)))

@@ -212,6 +212,16 @@ pub struct EngineArgs {
         value_name = "TOKENS"
     )]
     pub prefill_chunk: usize,
+    /// The highest priority that a request may have; a higher one counts as this. A line of
+    /// --token-file may limit its holder further, with max-priority=NUMBER.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_PRIORITY",
+        default_value_t = Config::default().max_priority,
+        allow_negative_numbers = true,
+        value_name = "NUMBER"
+    )]
+    pub max_priority: i32,
     /// Seconds without a read by the caller after which a request is cancelled.
     #[arg(
         long,
@@ -237,6 +247,7 @@ impl From<EngineArgs> for Config {
             max_output_tokens: args.max_output_tokens,
             default_output_tokens: args.default_output_tokens,
             prefill_chunk: args.prefill_chunk,
+            max_priority: args.max_priority,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             ..Self::new(args.model)

@@ -80,6 +80,12 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The caller's share of the queue is full.
+    #[error("the caller's share of the queue is full: {limit} of its requests wait, three quarters of --max-queue")]
+    QueueShareFull {
+        /// The limit of one caller.
+        limit: usize,
+    },
     /// Too many grammars wait to be compiled.
     #[error("grammar queue is full: {limit} grammars wait to be compiled")]
     GrammarQueueFull {
@@ -246,7 +252,7 @@ impl Error {
             Self::PromptOverLimit { .. } => Reason::PromptOverLimit,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
-            Self::QueueFull { .. } => Reason::QueueFull,
+            Self::QueueFull { .. } | Self::QueueShareFull { .. } => Reason::QueueFull,
             Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
             Self::Grammar { .. } => Reason::GrammarFailed,
             Self::DeadlineInQueue => Reason::DeadlineInQueue,

@@ -23,7 +23,7 @@ pub(crate) async fn submit(
     request: GenerateRequest,
     deadline: Option<Instant>,
 ) -> Result<Receiver<Event>, Error> {
-    let slot = engine.reserve()?;
+    let slot = engine.reserve(&request.caller)?;
     let (engine, span, is_short) = (engine.clone(), Span::current(), request.is_short());
     let submit = move || {
         let _entered = span.enter();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
-use tandem_common::serve;
+use tandem_common::serve::{self, Caller};
 use tokio::sync::mpsc::Receiver;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -37,7 +37,11 @@ impl GenerateService for Service {
 
     async fn generate(&self, request: Request<pb::GenerateRequest>) -> Result<Response<Responses>, Status> {
         let deadline = serve::deadline(request.metadata());
-        let request = GenerateRequest::try_from(request.into_inner())?;
+        let caller = Caller::of(&request);
+        let mut request = GenerateRequest::try_from(request.into_inner())?;
+        let max_priority = caller.max_priority.unwrap_or(i32::MAX).min(self.engine.limits().max_priority);
+        request.priority = request.priority.min(max_priority);
+        request.caller = caller.id;
         let events = executor::submit(&self.engine, request, deadline).await?;
         Ok(Response::new(Responses::new(events, self.engine.clone())))
     }

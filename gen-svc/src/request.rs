@@ -61,6 +61,8 @@ pub struct GenerateRequest {
     pub priority: i32,
     /// Cached blocks are reused only between requests with the same salt.
     pub cache_salt: String,
+    /// The caller. Callers get equal shares of the engine.
+    pub caller: Arc<str>,
     /// Set to resume an output.
     pub resume: Option<Resume>,
 }
@@ -117,6 +119,8 @@ pub struct PreparedRequest {
     pub priority: i32,
     /// Cached blocks are reused only between requests with the same salt.
     pub cache_salt: Arc<str>,
+    /// The caller.
+    pub caller: Arc<str>,
 }
 
 impl GenerateRequest {
@@ -134,6 +138,7 @@ impl GenerateRequest {
             expected_tokenizer_sha256: None,
             priority: 0,
             cache_salt: String::new(),
+            caller: Arc::default(),
             resume: None,
         }
     }
@@ -187,6 +192,7 @@ impl GenerateRequest {
             returns: self.returns,
             priority: self.priority,
             cache_salt: self.cache_salt.into(),
+            caller: self.caller,
         })
     }
 

@@ -27,6 +27,9 @@ pub struct ServeArgs {
 
     /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are
     /// not counted
+    ///
+    /// One caller may have at most three quarters of them. Callers are known by the name of their
+    /// token, else by their certificate, else by their address.
     #[arg(
         long,
         env = "TANDEM_MAX_CALLS",
@@ -186,10 +189,12 @@ pub struct SecurityArgs {
 
     /// File of accepted bearer tokens, one per line. Health checks need no token
     ///
-    /// A line is a token, optionally followed by its expiry time and a name, such as
-    /// `s3cret 2027-01-31T00:00:00Z name=search`. The name identifies the holder in logs and metrics.
-    /// Lines that start with # are skipped. To change the tokens, replace the file; do not write
-    /// into it.
+    /// A line is a token, optionally followed by its expiry time and words, such as
+    /// `s3cret 2027-01-31T00:00:00Z name=search max-priority=5`. The name identifies the holder in
+    /// logs, metrics and limits; all tokens of one name share its limits. `max-priority` limits the
+    /// priority of the holder's requests. `delegate` is for a render-svc in front of gen-svc: limits
+    /// then apply to the callers that it names. Lines that start with # are skipped. To change the
+    /// tokens, replace the file; do not write into it.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 

@@ -1,39 +1,46 @@
 //! The limit of concurrent calls. A call beyond it is rejected before any work.
 
-use std::sync::Arc;
-
 use http::{Request, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::caller::{Caller, Peer};
 use super::health::{is_health, is_health_check};
 use crate::call_layer::{BodyGuard, CallWork, on_body_end};
+use crate::permits::{Exhausted, Permit, Permits};
 use crate::status::{Failure, Reason};
 
 /// The limit of concurrent streams of health changes (`Watch`), which need no token.
 const MAX_WATCHES: usize = 1024;
+/// The limit of concurrent streams of health changes of one connection.
+const MAX_CONNECTION_WATCHES: usize = 16;
 
 /// The permits for calls, and separate ones for streams of health changes.
 #[derive(Debug, Clone)]
 pub(super) struct Capacity {
-    calls: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
+    calls: Permits,
+    watches: Permits,
 }
 
 impl Capacity {
     pub(super) fn new(max_calls: usize) -> Self {
-        let calls = Arc::new(Semaphore::new(max_calls.min(Semaphore::MAX_PERMITS)));
-        Self { calls, watches: Arc::new(Semaphore::new(MAX_WATCHES)) }
+        let watches = Permits::with_caller_limit(MAX_WATCHES, MAX_CONNECTION_WATCHES);
+        Self { calls: Permits::new(max_calls), watches }
     }
 
     pub(super) fn acquire(&self, request: &Request<Body>) -> CallPermit {
         if is_health_check(request) {
             return CallPermit::Unlimited;
         }
-        let (permits, limit) =
-            if is_health(request) { (&self.watches, Limit::Watches) } else { (&self.calls, Limit::Calls) };
-        Arc::clone(permits).try_acquire_owned().map_or(CallPermit::Refused(limit), CallPermit::Held)
+        let acquired = if is_health(request) {
+            let connection = request.extensions().get::<Peer>().map_or(0, |peer| peer.connection);
+            self.watches.acquire(&connection.to_string().into()).map_err(Limit::Watches)
+        } else {
+            let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+            let limit = |exhausted| Limit::Calls(exhausted, self.calls.limit_per_caller());
+            self.calls.acquire(&caller.id).map_err(limit)
+        };
+        acquired.map_or_else(CallPermit::Refused, CallPermit::Held)
     }
 }
 
@@ -42,7 +49,7 @@ impl Capacity {
 pub(super) enum CallPermit {
     /// The call needs no permit.
     Unlimited,
-    Held(OwnedSemaphorePermit),
+    Held(Permit),
     /// The limit is reached.
     Refused(Limit),
 }
@@ -50,11 +57,12 @@ pub(super) enum CallPermit {
 /// The limit that a call exceeds.
 #[derive(Debug)]
 pub(super) enum Limit {
-    Calls,
-    Watches,
+    /// With the limit of one caller.
+    Calls(Exhausted, usize),
+    Watches(Exhausted),
 }
 
-impl BodyGuard for OwnedSemaphorePermit {}
+impl BodyGuard for Permit {}
 
 impl CallWork for CallPermit {
     async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
@@ -64,11 +72,27 @@ impl CallWork for CallPermit {
         let message = match self {
             Self::Unlimited => return call().await,
             Self::Held(permit) => return Ok(on_body_end(call().await?, permit)),
-            Self::Refused(Limit::Calls) => "the server has reached its limit of concurrent calls (--max-calls)".into(),
-            Self::Refused(Limit::Watches) => {
-                format!("the server has reached its limit of {MAX_WATCHES} concurrent health watches; use Check")
-            }
+            Self::Refused(limit) => limit.message(),
         };
         Ok(Status::from(Failure::new(Reason::Overloaded, message)).into_http())
+    }
+}
+
+impl Limit {
+    fn message(self) -> String {
+        match self {
+            Self::Calls(Exhausted::All, _) => {
+                "the server has reached its limit of concurrent calls (--max-calls)".to_owned()
+            }
+            Self::Calls(Exhausted::OfCaller, limit) => {
+                format!("the caller has reached its limit of {limit} concurrent calls, three quarters of --max-calls")
+            }
+            Self::Watches(Exhausted::All) => {
+                format!("the server has reached its limit of {MAX_WATCHES} concurrent health watches; use Check")
+            }
+            Self::Watches(Exhausted::OfCaller) => {
+                format!("the connection has reached its limit of {MAX_CONNECTION_WATCHES} health watches; use Check")
+            }
+        }
     }
 }

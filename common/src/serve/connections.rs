@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use rustix::net::sockopt;
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
+use super::caller::Peer;
 use super::handshakes;
 use super::tls::Tls;
 use crate::telemetry::meter;
@@ -102,17 +104,27 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePerm
     // Without it a client that vanished over HTTP/1.1, which has no pings, would keep its permit.
     sockopt::set_socket_keepalive(&stream, true)?;
     sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
-    let info = stream.connect_info();
-    let peer = info.remote_addr();
+    let address = stream.peer_addr().ok();
+    let mut certificate = None;
     let stream: Box<dyn Stream> = match tls {
         None => Box::new(stream),
         Some(tls) => {
             let accepted = tls.acceptor().accept(stream).await;
-            Box::new(accepted.inspect_err(|error| handshakes::failed(peer, error))?)
+            let accepted = accepted.inspect_err(|error| handshakes::failed(address, error))?;
+            let certificates = accepted.get_ref().1.peer_certificates().unwrap_or_default();
+            certificate = certificates.first().map(|certificate| digest(certificate));
+            Box::new(accepted)
         }
     };
     let timer = Some(Box::pin(tokio::time::sleep(HANDSHAKE_TIMEOUT)));
-    Ok(Connection { stream, info, received: 0, timer, _permit: permit })
+    let peer = Peer::new(address, certificate);
+    Ok(Connection { stream, peer, received: 0, timer, _permit: permit })
+}
+
+/// Returns the start of the SHA-256 of a certificate in hex: enough to tell callers apart.
+fn digest(certificate: &[u8]) -> Arc<str> {
+    let digest = Sha256::digest(certificate);
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -122,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// A client's connection.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
-    info: TcpConnectInfo,
+    peer: Peer,
     /// The bytes read while the timer runs.
     received: usize,
     /// Runs until [`PREFACE_BYTES`] have arrived.
@@ -131,10 +143,10 @@ pub(super) struct Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.info.clone()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 

@@ -25,8 +25,18 @@ pub(super) struct Tokens(Arc<Reloaded<Vec<Token>>>);
 struct Token {
     sha256: [u8; 32],
     until: Option<SystemTime>,
-    /// The holder's name in logs and metrics.
-    name: Option<Arc<str>>,
+    holder: Arc<Holder>,
+}
+
+/// The holder of a token.
+#[derive(Debug)]
+pub(super) struct Holder {
+    /// The name in logs, metrics and limits.
+    pub(super) name: Option<Arc<str>>,
+    /// The highest priority of the holder's requests.
+    pub(super) max_priority: Option<i32>,
+    /// True if the holder may call on behalf of others.
+    pub(super) is_delegate: bool,
 }
 
 impl Tokens {
@@ -51,7 +61,7 @@ impl Tokens {
         let sha256 = Sha256::digest(token);
         self.0.get().iter().fold(Admission::Invalid, |admission, token| {
             let is_accepted = token.sha256.ct_eq(&sha256) & Choice::from(u8::from(is_unexpired(token.until)));
-            if is_accepted.into() { Admission::Granted(token.name.clone()) } else { admission }
+            if is_accepted.into() { Admission::Granted(Some(Arc::clone(&token.holder))) } else { admission }
         })
     }
 }
@@ -62,10 +72,10 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn parse(file: &SourceFile) -> Result<Vec<Token>, Cause> {
-    let token = |Line { token, until, name }: Line<'_>| Token {
+    let token = |Line { token, until, name, max_priority, is_delegate }: Line<'_>| Token {
         sha256: Sha256::digest(token).into(),
         until,
-        name: name.map(Arc::from),
+        holder: Arc::new(Holder { name: name.map(Arc::from), max_priority, is_delegate }),
     };
     Ok(lines(file)?.into_iter().map(token).collect())
 }
@@ -73,8 +83,8 @@ fn parse(file: &SourceFile) -> Result<Vec<Token>, Cause> {
 /// The result of the token check.
 #[derive(Debug, Clone)]
 pub(super) enum Admission {
-    /// With the name of the token's holder, if the token file has one.
-    Granted(Option<Arc<str>>),
+    /// With the token's holder. None where no token is needed.
+    Granted(Option<Arc<Holder>>),
     Missing,
     /// Unknown or expired. Callers cannot distinguish the two.
     Invalid,
@@ -90,9 +100,9 @@ impl Admission {
         matches!(self, Self::Granted(_))
     }
 
-    /// Returns the name of the token's holder.
-    pub(super) fn caller(&self) -> Option<Arc<str>> {
-        if let Self::Granted(name) = self { name.clone() } else { None }
+    /// Returns the holder of the token.
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        if let Self::Granted(holder) = self { holder.as_deref() } else { None }
     }
 }
 

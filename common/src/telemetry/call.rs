@@ -103,10 +103,9 @@ pub struct Call {
 
 impl Call {
     /// Starts the telemetry of an incoming call, as part of the trace in its headers.
-    /// `is_authorized` is false for a caller without valid credentials; `caller` is the name of its
-    /// token.
-    pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool, caller: Option<Arc<str>>) -> Self {
-        let identity = Identity::new(request.headers(), caller);
+    /// `is_authorized` is false for a caller without valid credentials.
+    pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool, caller_id: Arc<str>) -> Self {
+        let identity = Identity::new(request.headers(), caller_id);
         if request.uri().path().starts_with("/grpc.") {
             return Self::new(Side::Infrastructure, OTHER, Span::none().with_identity(identity));
         }
@@ -156,7 +155,7 @@ impl Call {
         ];
         attributes.extend(error.map(|error| KeyValue::new("error.type", error)));
         if self.side == Side::Server {
-            let caller = self.span.identity().and_then(|identity| identity.caller.clone());
+            let caller = self.span.identity().and_then(|identity| identity.caller().map(str::to_owned));
             attributes.extend(caller.map(|caller| KeyValue::new("tandem.caller", caller)));
         }
         histogram.record(self.start.elapsed().as_secs_f64(), &attributes);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::caller_id;
 use crate::random::random_u64;
 
 /// The metadata key of request ids, in requests and in responses.
@@ -18,19 +19,30 @@ const MAX_ID_BYTES: usize = 64;
 pub(super) struct Identity {
     /// Up to [`MAX_ID_BYTES`] letters, digits, `.`, `_` and `-`.
     pub(super) request_id: Arc<str>,
-    /// The name of the caller's token.
-    pub(super) caller: Option<Arc<str>>,
+    /// The caller, as limits know it.
+    caller_id: Arc<str>,
 }
 
 impl Identity {
     /// Takes the caller's request id, or chooses one if there is none or an unusual one.
-    pub(super) fn new(headers: &HeaderMap, caller: Option<Arc<str>>) -> Self {
+    pub(super) fn new(headers: &HeaderMap, caller_id: Arc<str>) -> Self {
         let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(|id| is_plain(id));
         let request_id = given.map_or_else(|| format!("{:016x}{:016x}", random_u64(), random_u64()).into(), Arc::from);
-        Self { request_id, caller }
+        Self { request_id, caller_id }
     }
 
-    /// Adds the request id to the headers of a response, or of an outgoing request.
+    /// Returns the name of the caller's token.
+    pub(super) fn caller(&self) -> Option<&str> {
+        caller_id::token_name(&self.caller_id)
+    }
+
+    /// Adds the request id and the caller to the headers of an outgoing request.
+    pub(super) fn forward_in(&self, headers: &mut HeaderMap) {
+        self.add_to(headers);
+        caller_id::add_to(&self.caller_id, headers);
+    }
+
+    /// Adds the request id to the headers of a response.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         if let Ok(id) = HeaderValue::from_str(&self.request_id) {
             headers.insert(REQUEST_ID, id);
@@ -40,7 +52,7 @@ impl Identity {
     /// Returns ` request_id=… caller=…`.
     pub(super) fn to_text(&self) -> String {
         let mut text = format!(" request_id={}", self.request_id);
-        if let Some(caller) = &self.caller {
+        if let Some(caller) = self.caller() {
             let _ = write!(text, " caller={caller}");
         }
         text
@@ -49,7 +61,7 @@ impl Identity {
     /// Returns `,"request_id":"…","caller":"…"`. The values need no escaping.
     pub(super) fn to_json(&self) -> String {
         let mut json = format!(r#","request_id":"{}""#, self.request_id);
-        if let Some(caller) = &self.caller {
+        if let Some(caller) = self.caller() {
             let _ = write!(json, r#","caller":"{caller}""#);
         }
         json

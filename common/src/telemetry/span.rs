@@ -102,11 +102,11 @@ impl Span {
         self.0.get()
     }
 
-    /// Adds the trace context and the request id to the headers of an outgoing call.
+    /// Adds the trace context, the request id and the caller to the headers of an outgoing call.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         TraceContextPropagator::new().inject_context(&self.0, &mut HeadersMut(headers));
         if let Some(identity) = self.identity() {
-            identity.add_to(headers);
+            identity.forward_in(headers);
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Config {
     pub default_output_tokens: Option<usize>,
     /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
+    /// The highest priority of a request. A higher one counts as this.
+    pub max_priority: i32,
     /// The size of the KV cache in bytes. None: a share of the free memory.
     pub kv_memory: Option<u64>,
     /// Events that may wait in a request's channel. At least 3.
@@ -64,6 +66,7 @@ impl Default for Config {
             max_output_tokens: None,
             default_output_tokens: None,
             prefill_chunk: 512,
+            max_priority: i32::MAX,
             kv_memory: None,
             event_buffer: 64,
             reader_patience: Duration::from_secs(60),
@@ -84,6 +87,7 @@ impl Config {
             max_queue: self.max_queue.max(1),
             max_running: self.max_running.max(1),
             prefill_chunk: self.prefill_chunk.max(1),
+            max_priority: self.max_priority,
         }
     }
 
@@ -102,6 +106,8 @@ pub struct EngineLimits {
     pub max_running: usize,
     /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
+    /// The highest priority of a request.
+    pub max_priority: i32,
 }
 
 /// A configured device: `cpu`, `cuda` or `cuda:N`.

@@ -133,12 +133,12 @@ impl Engine {
         flushed.await.map_err(|_| self.lost())
     }
 
-    /// Reserves a slot in the queue for a request that is not prepared yet.
+    /// Reserves a slot in the queue for a caller's request that is not prepared yet.
     ///
     /// # Errors
-    /// The queue is full, or requests are not accepted.
-    pub fn reserve(&self) -> Result<QueueSlot, Error> {
-        self.shared.reserve()
+    /// The queue or the caller's share of it is full, or requests are not accepted.
+    pub fn reserve(&self, caller: &Arc<str>) -> Result<QueueSlot, Error> {
+        self.shared.reserve(caller)
     }
 
     /// Queues a request. Dropping the receiver cancels the request. The request's span is a child
@@ -151,7 +151,7 @@ impl Engine {
         request: PreparedRequest,
         deadline: Option<Instant>,
     ) -> Result<events::Receiver<Event>, Error> {
-        self.submit_to(self.reserve()?, request, deadline)
+        self.submit_to(self.reserve(&request.caller)?, request, deadline)
     }
 
     /// Queues a request in a reserved slot.

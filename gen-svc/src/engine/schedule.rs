@@ -1,11 +1,15 @@
 //! Chooses the sequences of the next step and their token budgets.
 //!
-//! Sequences are ordered by priority, then by arrival. Every running sequence in decode takes part
-//! with one token. The rest of a step's budget goes to prompts in equal shares; the unused share of
-//! a short prompt goes to the others. When the KV cache is full, sequences with slow readers are
-//! preempted first, then the lowest-ranked one. A preempted sequence returns to the queue, and may
-//! find its blocks again.
+//! The highest priority starts first; within a priority, the caller with the fewest running sequences.
+//! One start of four goes to the longest wait, whatever its priority. A caller with fewer running
+//! sequences may preempt the caller with the most. Running sequences are ordered by priority, then by
+//! arrival. Every one in decode takes part with one token. The rest of a step's budget goes to prompts
+//! in equal shares of their callers; an unused share goes to the others. When the KV cache is full,
+//! sequences with slow readers are preempted first, then the lowest-ranked one. A preempted sequence
+//! returns to the queue, and may find its blocks again.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::command::Job;
@@ -14,6 +18,10 @@ use super::requests::{RequestState, Requests};
 use super::sequence::Sequence;
 use crate::cache::BlockPool;
 
+/// The wait after which a sequence may start before higher priorities.
+const LONG_WAIT: Duration = Duration::from_secs(2);
+/// One of this many starts goes to the longest of the long waits.
+const STARTS_PER_LONG_WAIT: u64 = 4;
 /// How long a channel must be full before its sequences are preempted for others.
 const SLOW_READER_GRACE: Duration = Duration::from_secs(2);
 
@@ -25,13 +33,23 @@ pub(super) struct Scheduler {
     pub(super) running: Vec<Sequence>,
     waiting: Vec<Sequence>,
     limits: EngineLimits,
+    /// Sequences that have left the queue since the start.
+    starts: u64,
     /// Preemptions since the start.
     pub(super) preemptions: u64,
 }
 
 impl Scheduler {
     pub(super) fn new(pool: BlockPool, limits: EngineLimits) -> Self {
-        Self { pool, requests: Requests::default(), running: Vec::new(), waiting: Vec::new(), limits, preemptions: 0 }
+        Self {
+            pool,
+            requests: Requests::default(),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            limits,
+            starts: 0,
+            preemptions: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -61,34 +79,67 @@ impl Scheduler {
         }
     }
 
-    /// Starts waiting sequences while there is room, in the order of rank.
+    /// Starts waiting sequences while there is room.
     pub(super) fn admit(&mut self) {
-        let mut at = 0;
-        while at < self.waiting.len() {
-            let state = self.requests.get(self.waiting[at].request);
-            if self.waiting[at].awaits_sibling(state) || state.sink.is_full() {
-                at += 1;
-                continue;
-            }
-            if self.running.len() >= self.limits.max_running {
-                if !self.preempt_for(at) {
-                    return;
-                }
-                continue;
-            }
-            let mut sequence = self.waiting.remove(at);
-            sequence.find_cached(self.requests.get(sequence.request), &mut self.pool);
-            if !self.fits(&sequence) {
-                sequence.release(&mut self.pool);
-                self.waiting.insert(at, sequence);
-                if !self.preempt_for(at) {
-                    return;
-                }
-                continue;
-            }
-            sequence.start(self.requests.get_mut(sequence.request));
-            insert(&mut self.running, sequence);
+        while self.start_long_wait() || self.start_next() {}
+    }
+
+    /// Starts the sequence with the longest wait, if one has waited long and it is the turn of such.
+    /// Returns true if it started, or another was preempted for it.
+    fn start_long_wait(&mut self) -> bool {
+        if !self.starts.is_multiple_of(STARTS_PER_LONG_WAIT) {
+            return false;
         }
+        let now = Instant::now();
+        let waits_long = self.ready().filter(|(_, sequence)| sequence.waits_longer_than(LONG_WAIT, now));
+        let Some((at, _)) = waits_long.min_by_key(|(_, sequence)| sequence.waits_since()) else { return false };
+        self.start(at, true) || self.preempt_for(at)
+    }
+
+    /// Starts the next sequence by priority and by the shares of callers. Returns true if it started,
+    /// or another was preempted for it.
+    fn start_next(&mut self) -> bool {
+        let running = self.running_by_caller();
+        let count = |sequence: &Sequence| running.get(&*sequence.caller).copied().unwrap_or(0);
+        let next = self.ready().min_by_key(|(at, sequence)| (Reverse(sequence.priority()), count(sequence), *at));
+        let Some((at, _)) = next else { return false };
+        self.start(at, false) || self.preempt_for(at)
+    }
+
+    /// Returns the waiting sequences that could start, with their places in the queue.
+    fn ready(&self) -> impl Iterator<Item = (usize, &Sequence)> {
+        self.waiting.iter().enumerate().filter(|(_, sequence)| {
+            let state = self.requests.get(sequence.request);
+            !sequence.awaits_sibling(state) && !state.sink.is_full()
+        })
+    }
+
+    /// Starts the `at`-th waiting sequence if there is room. `is_raised`: with the highest priority.
+    fn start(&mut self, at: usize, is_raised: bool) -> bool {
+        if self.running.len() >= self.limits.max_running {
+            return false;
+        }
+        let mut sequence = self.waiting.remove(at);
+        sequence.find_cached(self.requests.get(sequence.request), &mut self.pool);
+        if !self.fits(&sequence) {
+            sequence.release(&mut self.pool);
+            self.waiting.insert(at, sequence);
+            return false;
+        }
+        if is_raised {
+            sequence.raise();
+        }
+        self.starts += 1;
+        sequence.start(self.requests.get_mut(sequence.request));
+        insert(&mut self.running, sequence);
+        true
+    }
+
+    /// Returns the number of running sequences of each caller.
+    fn running_by_caller(&self) -> HashMap<&str, usize> {
+        let mut counts = HashMap::new();
+        self.running.iter().for_each(|sequence| *counts.entry(&*sequence.caller).or_default() += 1);
+        counts
     }
 
     /// Returns true if the pool has the sequence's blocks besides the blocks that the running
@@ -99,19 +150,30 @@ impl Scheduler {
         self.running.is_empty() || missing(sequence) + promised <= self.pool.available()
     }
 
-    /// Preempts a running sequence for the `at`-th waiting one: one with a slow reader, or the last
-    /// if its priority is lower. The preempted sequence may be queued before the `at`-th, and then
-    /// runs first. Returns true if a sequence was preempted.
+    /// Preempts a running sequence for the `at`-th waiting one: one with a slow reader, the last if
+    /// its priority is lower, or one of a caller with more than its share. The preempted sequence may
+    /// be queued before the `at`-th, and then runs first. Returns true if a sequence was preempted.
     fn preempt_for(&mut self, at: usize) -> bool {
         if self.preempt_slow_reader() {
             return true;
         }
         let priority = self.waiting[at].priority();
         let is_lower = self.running.last().is_some_and(|last| last.priority() < priority);
-        if is_lower {
-            self.preempt_last();
+        let preempted = if is_lower { self.running.len().checked_sub(1) } else { self.over_share(&self.waiting[at]) };
+        if let Some(preempted) = preempted {
+            self.preempt(preempted);
         }
-        is_lower
+        preempted.is_some()
+    }
+
+    /// Returns the last running sequence of the caller with the most, if that caller would still have
+    /// as many as the waiting sequence's caller, and its priority is not higher.
+    fn over_share(&self, waiting: &Sequence) -> Option<usize> {
+        let counts = self.running_by_caller();
+        let own = counts.get(&*waiting.caller).copied().unwrap_or(0);
+        let (&most, &count) = counts.iter().max_by_key(|(caller, count)| (**count, **caller))?;
+        let is_most = |sequence: &Sequence| &*sequence.caller == most && sequence.priority() <= waiting.priority();
+        if count > own + 1 { self.running.iter().rposition(is_most) } else { None }
     }
 
     /// Preempts the last sequence whose channel has been full for a while. Returns false if none
@@ -159,7 +221,19 @@ impl Scheduler {
             }
         }
         let mut left = self.limits.prefill_chunk;
-        let prompts = self.prompts();
+        let callers = self.prompts_by_caller();
+        for (done, prompts) in callers.iter().enumerate() {
+            let share = left.div_ceil(callers.len() - done);
+            left -= self.plan_prompts(prompts, share.min(left), &mut counts);
+        }
+        counts.truncate(self.running.len());
+        counts
+    }
+
+    /// Gives the prompts of one caller equal shares of `budget`. Returns the number of tokens that
+    /// they use.
+    fn plan_prompts(&mut self, prompts: &[usize], budget: usize, counts: &mut [usize]) -> usize {
+        let mut left = budget;
         for (done, &at) in prompts.iter().enumerate() {
             let share = left.div_ceil(prompts.len() - done);
             let Some(sequence) = self.running.get(at) else { continue };
@@ -170,8 +244,20 @@ impl Scheduler {
                 left -= count;
             }
         }
-        counts.truncate(self.running.len());
-        counts
+        budget - left
+    }
+
+    /// Returns the prompts of each caller, the caller with the shortest rest first.
+    fn prompts_by_caller(&self) -> Vec<Vec<usize>> {
+        let mut callers: Vec<(&str, Vec<usize>)> = Vec::new();
+        for at in self.prompts() {
+            let caller = &*self.running[at].caller;
+            match callers.iter_mut().find(|(known, _)| *known == caller) {
+                Some((_, prompts)) => prompts.push(at),
+                None => callers.push((caller, vec![at])),
+            }
+        }
+        callers.into_iter().map(|(_, prompts)| prompts).collect()
     }
 
     /// Returns the running sequences in prefill, the shortest rest first.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
@@ -30,6 +30,10 @@ pub(super) type Rank = (Reverse<i32>, RequestId, u32);
 pub(super) struct Sequence {
     pub(super) request: RequestId,
     priority: i32,
+    /// The caller of the request.
+    pub(super) caller: Arc<str>,
+    /// Since when it waits, while it waits.
+    waits_since: Instant,
     output: u32,
     /// True for the first output of its request. Only this output reports the prompt's
     /// log-probabilities.
@@ -84,6 +88,8 @@ impl Sequence {
         let sequence = |output| Self {
             request: id,
             priority: request.priority,
+            caller: Arc::clone(&request.caller),
+            waits_since: Instant::now(),
             output,
             is_first: output == request.first_output,
             phase: Span::none(),
@@ -101,9 +107,24 @@ impl Sequence {
         (Reverse(self.priority), self.request, self.output)
     }
 
-    /// Returns the request's priority, higher first.
+    /// Returns the priority, higher first: the request's, or the highest once it has waited long.
     pub(super) fn priority(&self) -> i32 {
         self.priority
+    }
+
+    /// Returns true if it has waited for longer than `time`.
+    pub(super) fn waits_longer_than(&self, time: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.waits_since) > time
+    }
+
+    /// Returns since when it waits.
+    pub(super) fn waits_since(&self) -> Instant {
+        self.waits_since
+    }
+
+    /// Raises the priority to the highest, so that no other request preempts it.
+    pub(super) fn raise(&mut self) {
+        self.priority = i32::MAX;
     }
 
     /// Returns true if the first output of the request must compute the prompt before this output
@@ -180,6 +201,7 @@ impl Sequence {
         let output = i64::from(self.output);
         self.phase = state.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
         self.is_decoding = false;
+        self.waits_since = Instant::now();
     }
 
     /// Returns the maximum number of tokens that one step may compute.

@@ -1,9 +1,9 @@
 //! The state that the engine's thread and its handles share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use tandem_common::permits::{Exhausted, Permit, Permits};
 
 use super::config::{Config, EngineLimits};
 use super::metrics::{EngineMetrics, Gauges};
@@ -22,26 +22,23 @@ pub(super) struct Shared {
     pub(super) lifecycle: Lifecycle,
     pub(super) metrics: Arc<EngineMetrics>,
     pub(super) step_clock: StepClock,
-    /// Slots of the queue in use.
-    queued: AtomicUsize,
+    /// The slots of the queue.
+    queue: Permits,
     /// The last report of the thread. It has no `queued`.
     activity: Mutex<Gauges>,
 }
 
 /// A slot in the queue. Dropping it frees the slot.
 #[derive(Debug)]
-pub struct QueueSlot(Arc<Shared>);
+pub struct QueueSlot {
+    shared: Arc<Shared>,
+    _permit: Permit,
+}
 
 impl QueueSlot {
     /// Returns the metrics of the engine whose queue this is.
     pub(super) fn metrics(&self) -> &Arc<EngineMetrics> {
-        &self.0.metrics
-    }
-}
-
-impl Drop for QueueSlot {
-    fn drop(&mut self) {
-        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+        &self.shared.metrics
     }
 }
 
@@ -54,7 +51,7 @@ impl Shared {
             event_capacity: config.event_capacity(),
             lifecycle,
             step_clock: StepClock::default(),
-            queued: AtomicUsize::new(0),
+            queue: Permits::new(config.limits().max_queue),
             activity: Mutex::default(),
         }
     }
@@ -62,7 +59,7 @@ impl Shared {
     /// Returns the current gauges.
     pub(super) fn gauges(&self) -> Gauges {
         let activity = self.activity.lock();
-        Gauges { queued: self.queued.load(Ordering::Relaxed), ..*activity }
+        Gauges { queued: self.queue.held(), ..*activity }
     }
 
     /// Replaces the thread's part of the gauges.
@@ -73,14 +70,14 @@ impl Shared {
     /// Takes a slot in the queue.
     ///
     /// # Errors
-    /// The queue is full, or requests are not accepted.
-    pub(super) fn reserve(self: &Arc<Self>) -> Result<QueueSlot, Error> {
+    /// The queue is full, the caller has as many requests in it as one may have, or requests are not
+    /// accepted.
+    pub(super) fn reserve(self: &Arc<Self>, caller: &Arc<str>) -> Result<QueueSlot, Error> {
         self.lifecycle.check_serving()?;
-        let limit = self.limits.max_queue;
-        let take = |queued| (queued < limit).then_some(queued + 1);
-        match self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(_) => Ok(QueueSlot(Arc::clone(self))),
-            Err(_) => Err(Error::QueueFull { limit }),
+        match self.queue.acquire(caller) {
+            Ok(permit) => Ok(QueueSlot { shared: Arc::clone(self), _permit: permit }),
+            Err(Exhausted::All) => Err(Error::QueueFull { limit: self.queue.limit() }),
+            Err(Exhausted::OfCaller) => Err(Error::QueueShareFull { limit: self.queue.limit_per_caller() }),
         }
     }
 }

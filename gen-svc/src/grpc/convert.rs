@@ -1,6 +1,7 @@
 //! Converts protobuf messages to domain types and back. Whole messages are destructured, so that a
 //! new field fails to compile until it is handled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_common::pb::generate::v1 as pb;
@@ -38,6 +39,7 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             resume,
         } = request;
         Ok(Self {
+            caller: Arc::default(),
             model,
             input: read_input(input)?,
             sampling: sampling.map(Into::into).unwrap_or_default(),

@@ -2,6 +2,7 @@
 //! priorities. The model is a function of the tokens that it reads back from its blocks, so that a
 //! wrong block changes the output.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
+use tandem_common::status::Reason;
 use tandem_tests::{default_model, error_texts, scramble};
 use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
 use tokio::sync::mpsc::Receiver;
@@ -418,4 +420,53 @@ fn requests_with_unread_events_are_preempted_and_resumed() {
         }
         wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
     }
+}
+
+#[test]
+fn callers_get_equal_shares_whatever_they_queue() {
+    let (engine, _) = paced(256, Duration::from_millis(1), |config| {
+        (config.max_running, config.event_buffer) = (4, 1000);
+    });
+    let of =
+        |caller: &str, which, tokens| GenerateRequest { caller: caller.into(), ..request(&prompt(which, 20), tokens) };
+    let greedy: Vec<_> = (0..12).map(|which| submit(&engine, of("greedy", which, 60))).collect();
+    wait_until("it generates", || engine.gauges().tokens > 8);
+    let polite = finish(submit(&engine, of("polite", 99, 5)));
+    assert!(engine.gauges().queued > 0, "the greedy caller still waits");
+    assert_eq!(engine.gauges().preemptions, 1, "the polite caller takes a place of the greedy one");
+    assert_eq!(polite.outputs, alone(of("polite", 99, 5)));
+    for (which, events) in greedy.into_iter().enumerate() {
+        assert_eq!(finish(events).outputs, alone(of("greedy", which as u64, 60)), "request {which}");
+    }
+}
+
+#[test]
+fn long_wait_ends_beside_a_flood_of_the_highest_priority() {
+    let (engine, _) = paced(256, Duration::from_millis(1), |config| {
+        (config.max_running, config.event_buffer) = (2, 1000);
+    });
+    let with = |priority, which| GenerateRequest { priority, ..request(&prompt(which, 20), 100) };
+    let mut flood: VecDeque<_> = (0..12).map(|which| submit(&engine, with(i32::MAX, which))).collect();
+    let mut low = submit(&engine, with(0, 99));
+    let (start, mut which) = (Instant::now(), 100);
+    while low.try_recv().is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never starts");
+        finish(flood.pop_front().expect("the flood goes on"));
+        flood.push_back(submit(&engine, with(i32::MAX, which)));
+        which += 1;
+    }
+    flood.into_iter().for_each(|events| drop(finish(events)));
+}
+
+#[test]
+fn one_caller_leaves_a_quarter_of_the_queue_to_others() {
+    let (engine, _) = paced(64, Duration::from_millis(1), |config| (config.max_running, config.max_queue) = (1, 8));
+    let slots = |caller: &str| (0..8).map_while(|_| engine.reserve(&caller.into()).ok()).collect::<Vec<_>>();
+    let greedy = slots("greedy");
+    assert_eq!(greedy.len(), 6);
+    let refused = engine.reserve(&"greedy".into()).expect_err("its share is full");
+    assert_eq!(refused.reason(), Reason::QueueFull);
+    error_texts::check("engine/queue-share-full", refused);
+    let polite = slots("polite");
+    assert_eq!(polite.len(), 2);
 }

@@ -9,8 +9,8 @@ use tonic_health::pb::health_client::HealthClient;
 
 /// The limit of concurrent watches.
 const MAX_WATCHES: usize = 1024;
-/// The limit of calls per connection, by default.
-const PER_CONNECTION: usize = 200;
+/// The limit of concurrent watches per connection.
+const PER_CONNECTION: usize = 16;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_is_checked_beside_the_maximum_number_of_watches() {
@@ -25,6 +25,9 @@ async fn health_is_checked_beside_the_maximum_number_of_watches() {
         let watch = HealthClient::new(channel.clone()).watch(HealthCheckRequest::default()).await;
         watches.push(watch.expect("a stream"));
     }
+    let mut same = HealthClient::new(channel);
+    let status = same.watch(HealthCheckRequest::default()).await.expect_err("one too many on a connection");
+    assert_eq!(failed(&status).reason, "OVERLOADED");
     let mut client = HealthClient::new(service.channel().await);
     let status = client.watch(HealthCheckRequest::default()).await.expect_err("one too many");
     let failure = failed(&status);

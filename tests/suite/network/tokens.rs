@@ -14,7 +14,7 @@ fn open(folder: &TempDir, content: &[u8]) -> Result<Security, ServeError> {
 }
 
 #[tokio::test]
-async fn token_file_with_a_line_without_token_is_refused() {
+async fn token_file_with_an_invalid_line_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let mut errors = Vec::new();
     let invalid = [
@@ -23,6 +23,9 @@ async fn token_file_with_a_line_without_token_is_refused() {
         "# comment\n\n2099-01-01T00:00:00Z name=search",
         "\u{feff}name=search",
         "\u{feff}# comment\n",
+        "first name=search max-priority=high",
+        "first delegate delegate",
+        "first name=search 2099-01-01T00:00:00Z",
     ];
     for content in invalid {
         let error = open(&folder, content.as_bytes()).expect_err(content);
@@ -32,9 +35,14 @@ async fn token_file_with_a_line_without_token_is_refused() {
 }
 
 #[tokio::test]
-async fn token_file_may_begin_with_a_byte_order_mark() {
+async fn token_file_may_have_words_and_begin_with_a_byte_order_mark() {
     let folder = TempDir::new().expect("a folder");
-    for valid in ["\u{feff}# comment\nfirst\n", "\u{feff}first 2099-01-01T00:00:00Z name=search", "sname=first\n"] {
+    for valid in [
+        "\u{feff}# comment\nfirst\n",
+        "\u{feff}first 2099-01-01T00:00:00Z name=search",
+        "sname=first\n",
+        "first name=a max-priority=-3 delegate",
+    ] {
         open(&folder, valid.as_bytes()).expect(valid);
     }
 }

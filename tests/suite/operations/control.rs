@@ -100,7 +100,7 @@ async fn drained_server_finishes_running_requests_and_exits() {
     let mut answer = generate.generate(request(40)).await.expect("accepted").into_inner();
     answer.message().await.expect("no error").expect("accepted");
     control.drain(pb::DrainRequest {}).await.expect("an answer");
-    let refused = service.engine.reserve().expect_err("a draining server rejects new requests");
+    let refused = service.engine.reserve(&"caller".into()).expect_err("a draining server rejects new requests");
     assert_eq!(refused.reason(), Reason::Draining);
     error_texts::check("control/DRAINING", refused);
     let mut reason = pb::FinishReason::Unspecified;
@@ -197,7 +197,7 @@ async fn drain_during_model_load_ends_the_server_without_serving() {
     let late = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");
     assert_eq!(server.lifecycle().state(), ServerState::Draining);
-    assert_eq!(engine.reserve().expect_err("no new requests").reason(), Reason::Draining);
+    assert_eq!(engine.reserve(&"caller".into()).expect_err("no new requests").reason(), Reason::Draining);
     drop(control);
     tokio::time::timeout(Duration::from_secs(20), running.ended()).await.expect("it ends");
 }

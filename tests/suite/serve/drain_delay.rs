@@ -86,14 +86,14 @@ async fn generation_service_accepts_calls_until_the_drain_delay_is_over() {
     let service = generation_service(&args).await;
     let start = Instant::now();
     request_shutdown(&service.running, &args).await;
-    service.engine.reserve().expect("the engine accepts requests");
+    service.engine.reserve(&"caller".into()).expect("the engine accepts requests");
     let mut client = GenerateServiceClient::new(service.running.channel().await);
     client.get_model(GetModelRequest::default()).await.expect("a new connection is served");
     drop(client);
     let engine = service.engine.clone();
     ends(service.running).await;
     assert!(start.elapsed() >= args.drain_delay(), "{:?}", start.elapsed());
-    engine.reserve().expect_err("the engine drains");
+    engine.reserve(&"caller".into()).expect_err("the engine drains");
 }
 
 #[tokio::test(flavor = "multi_thread")]
