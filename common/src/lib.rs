@@ -7,6 +7,7 @@ pub mod call;
 mod call_layer;
 pub mod check;
 pub mod input;
+mod log_limit;
 pub mod pb;
 mod pem;
 pub mod program;
