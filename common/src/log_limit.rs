@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// The interval for events that anyone who reaches the port can cause.
+pub(crate) const PEER_INTERVAL: Duration = Duration::from_secs(10);
+
 /// At most one log line of an event per interval.
 #[derive(Debug)]
 pub(crate) struct LogLimit {

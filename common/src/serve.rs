@@ -62,8 +62,6 @@ pub use shutdown::Shutdown;
 
 /// The maximum size of a call's headers in bytes.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// The time between two log lines about rejected peers.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The time between two HTTP/2 pings on a connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// The time for the client's response to a ping.

@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 
 use opentelemetry::metrics::Counter;
 
-use super::LOG_INTERVAL;
-use crate::log_limit::LogLimit;
+use crate::log_limit::{LogLimit, PEER_INTERVAL};
 use crate::telemetry::meter;
 
 static FAILED: LazyLock<Counter<u64>> = LazyLock::new(|| {
@@ -17,8 +16,7 @@ static FAILED: LazyLock<Counter<u64>> = LazyLock::new(|| {
         .build()
 });
 
-/// Anyone who reaches the port can make handshakes fail.
-static LOG_LIMIT: LogLimit = LogLimit::new(LOG_INTERVAL);
+static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
 
 /// Counts a failed handshake. Writes a warning unless one was written in the last seconds.
 pub(super) fn failed(peer: Option<SocketAddr>, error: &std::io::Error) {

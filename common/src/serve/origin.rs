@@ -7,10 +7,9 @@ use http::header::ORIGIN;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tonic::body::Body;
 
-use super::LOG_INTERVAL;
 use super::content_type::refused;
 use crate::call_layer::CallWork;
-use crate::log_limit::LogLimit;
+use crate::log_limit::{LogLimit, PEER_INTERVAL};
 use crate::status::printable;
 
 /// The origin that allows any page.
@@ -23,8 +22,7 @@ const EXPECTED: &str = "expected SCHEME://HOST[:PORT] without a path, such as ht
 /// The maximum logged bytes of an origin, which the caller chooses.
 const MAX_LOGGED_BYTES: usize = 256;
 
-/// Anyone who reaches the port can send requests with other origins.
-static LOG_LIMIT: LogLimit = LogLimit::new(LOG_INTERVAL);
+static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
 
 /// Reads an origin and returns it as browsers write it (RFC 6454, section 6): in lower case, without
 /// the default port.
