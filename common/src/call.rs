@@ -14,6 +14,9 @@ use crate::bearer::{Line, is_unexpired, lines};
 use crate::pem;
 use crate::reload::{Cause, Reloaded, SourceFile};
 
+/// The flags for the authorities of another service.
+const CA_FLAGS: &str = "--generate-ca of serve, --ca of check";
+
 /// The credentials for another service.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
@@ -73,7 +76,8 @@ impl Credentials {
     }
 
     fn tls(&self, name: &Uri, endpoint: Endpoint) -> Result<Endpoint, Cause> {
-        let ca = self.ca.as_deref().ok_or("https needs the file of its certificate authorities")?;
+        let ca =
+            self.ca.as_deref().ok_or_else(|| format!("{name} needs its certificate authorities: set {CA_FLAGS}"))?;
         let ca = SourceFile::read(ca)?;
         pem::roots(&ca)?;
         let host = name.host().unwrap_or_default().trim_matches(['[', ']']);

@@ -8,6 +8,7 @@ mod call_layer;
 mod caller_id;
 pub mod check;
 pub mod input;
+mod log_limit;
 pub mod pb;
 mod pem;
 pub mod permits;

@@ -102,31 +102,3 @@ impl Drop for Permit {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn callers() -> [Arc<str>; 2] {
-        ["greedy", "polite"].map(Arc::from)
-    }
-
-    #[test]
-    fn one_caller_cannot_take_every_permit() {
-        let (permits, [greedy, polite]) = (Permits::new(8), callers());
-        let taken: Vec<_> = (0..6).map(|_| permits.acquire(&greedy).expect("a permit")).collect();
-        assert_eq!(permits.acquire(&greedy).err(), Some(Exhausted::OfCaller));
-        let _others = [permits.acquire(&polite).expect("the reserve"), permits.acquire(&polite).expect("the reserve")];
-        assert_eq!(permits.acquire(&polite).err(), Some(Exhausted::All));
-        drop(taken);
-        assert_eq!(permits.held(), 2);
-        permits.acquire(&greedy).expect("a freed permit");
-    }
-
-    #[test]
-    fn few_permits_have_no_reserve() {
-        let (permits, [greedy, polite]) = (Permits::new(1), callers());
-        let _one = permits.acquire(&greedy).expect("a permit");
-        assert_eq!(permits.acquire(&polite).err(), Some(Exhausted::All));
-    }
-}

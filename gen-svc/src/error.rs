@@ -222,12 +222,12 @@ pub enum Error {
         /// Free bytes.
         available: u64,
     },
-    /// The KV cache has no room for one block.
-    #[error("KV cache has {bytes} bytes, minimum {least} (--kv-memory-mib)")]
+    /// The KV cache has no room for a usable context.
+    #[error("KV cache has {} MiB, minimum {} MiB (--kv-memory-mib)", bytes >> 20, least.div_ceil(1 << 20))]
     KvMemory {
         /// The size in bytes.
         bytes: u64,
-        /// The bytes of one block.
+        /// The least size in bytes.
         least: u64,
     },
     /// The engine's thread, or the thread that compiles a grammar, could not be started.

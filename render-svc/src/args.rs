@@ -16,6 +16,7 @@ use tonic::transport::Uri;
 use crate::capabilities::Capabilities;
 use crate::catalog::Sources;
 use crate::cli;
+use crate::cli::query::{self, Question};
 use crate::generation;
 use crate::limits::Limits;
 
@@ -51,6 +52,21 @@ pub enum Command {
     /// "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Render(RenderArgs),
+    /// Convert a text to token ids, or token ids to text, without a server.
+    ///
+    /// A request is a JSON object: model (an id from --models, or a path); text, add_special_tokens,
+    /// return_offsets, control_tokens ("tokens" or "literal"); or token_ids, skip_special_tokens. The
+    /// answer is {token_ids, offsets?} or {text}. Example: echo '{"model": "MODEL.gguf", "text":
+    /// "Hi"}' | render-svc tokenize
+    #[command(mut_arg("log", |log| log.default_value("warn")))]
+    Tokenize(QueryArgs),
+    /// Explain which adapter renders a request and why, without a server.
+    ///
+    /// A request is one of `render`. The answer is {adapter, reason, rejected}; adapter is empty if the
+    /// answer to the request has HF messages. Example: echo '{"model": "MODEL.gguf"}' | render-svc
+    /// explain
+    #[command(mut_arg("log", |log| log.default_value("warn")))]
+    Explain(QueryArgs),
     /// Ask a running service for its health; exit with 0 if it is SERVING.
     ///
     /// Otherwise the reason is on standard error, and the exit code is 1. It needs no shell, so
@@ -269,6 +285,31 @@ impl From<RenderArgs> for cli::Config {
         // The log is set up before the command runs.
         let RenderArgs { input, jsonl: is_jsonl, capabilities, sources, log: _ } = args;
         Self { input, is_jsonl, capabilities, sources: sources.into() }
+    }
+}
+
+/// `render-svc tokenize` and `render-svc explain`
+#[derive(Debug, clap::Args)]
+pub struct QueryArgs {
+    /// File with the request. `-` is standard input.
+    #[arg(default_value = "-", value_name = "FILE")]
+    pub input: PathBuf,
+
+    /// The models that requests may name by id.
+    #[command(flatten)]
+    pub sources: SourceArgs,
+
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+impl QueryArgs {
+    /// Returns the configuration of the command.
+    #[must_use]
+    pub fn config(self, question: Question) -> query::Config {
+        let Self { input, sources, log: _ } = self;
+        query::Config { question, input, sources: sources.into() }
     }
 }
 

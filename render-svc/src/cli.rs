@@ -1,28 +1,26 @@
-//! The `render` command: renders JSON requests to prompts without a server.
+//! The commands on requests. This file has `render`, which renders JSON requests to prompts without a server.
 
 pub mod json;
+mod models;
 mod output_spec;
+pub mod query;
 mod typed;
 
-use std::collections::HashMap;
 use std::io::{self, BufRead, BufWriter, Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use tandem_common::input;
 use tandem_common::status::Failure;
-use tandem_model_files::artifacts::{is_model, locate};
 
-use crate::adapters::Registry;
+use self::models::RequestModels;
 use crate::capabilities::Capabilities;
-use crate::catalog::{ModelCatalog, ModelTable, ServedModel, Sources};
+use crate::catalog::Sources;
 use crate::clock;
 use crate::command::CommandError;
 use crate::error::Error;
 use crate::field_paths::RequestPaths;
 use crate::job::{RenderJob, ReturnTokenIds};
 use crate::limits::Limits;
-use crate::model::LoadError;
 use crate::render::{Output, Rendered, render};
 
 /// The input and output of the command, and the models that it renders for.
@@ -53,10 +51,9 @@ pub fn run(config: Config, out: impl Write) -> Result<(), CommandError> {
 
 fn render_all(config: Config, out: impl Write) -> Result<(), CommandError> {
     let Config { input, is_jsonl, capabilities, sources } = config;
-    let catalog = ModelCatalog::open(sources, Registry::default())?;
     // Lines go to a generation service, which needs the whole input.
     let token_ids = if is_jsonl { ReturnTokenIds::IfTextIsNotEnough } else { ReturnTokenIds::No };
-    let mut runner = RequestRunner { catalog, by_path: HashMap::new(), capabilities, token_ids };
+    let mut runner = RequestRunner { models: RequestModels::open(sources)?, capabilities, token_ids };
     let mut out = BufWriter::new(out);
     let content = if is_jsonl { "requests, one per line," } else { "a request" };
     let mut input = input::open(&input, content).map_err(|source| CommandError::Input { path: input, source })?;
@@ -108,9 +105,7 @@ fn lines(runner: &mut RequestRunner, input: impl BufRead, out: &mut impl Write) 
 
 /// Renders requests whose `model` is an id of a loaded model, or a path.
 struct RequestRunner {
-    catalog: ModelCatalog,
-    /// One table for each model that was named by its path.
-    by_path: HashMap<PathBuf, Arc<ModelTable>>,
+    models: RequestModels,
     /// The capabilities for requests that contain none.
     capabilities: Option<Capabilities>,
     /// When a request that asks for no token ids gets them.
@@ -134,27 +129,7 @@ impl RequestRunner {
             job.token_ids = self.token_ids;
         }
         job.options.capabilities = job.options.capabilities.or(self.capabilities);
-        let models = self.models_for(&mut job)?;
+        let models = self.models.find(&mut job.model)?;
         render(&models, job, &Limits::default())
-    }
-
-    /// Returns the table with the job's model. A path is loaded once, and has a table of one model.
-    fn models_for(&mut self, job: &mut RenderJob) -> Result<Arc<ModelTable>, Error> {
-        let path = PathBuf::from(&job.model);
-        let models = self.catalog.models();
-        if models.entry(&job.model).is_ok() {
-            return Ok(models);
-        }
-        let not_loaded = |cause| Error::ModelNotLoaded { path: path.clone(), cause: Arc::new(cause) };
-        let located = locate(&path).map_err(|error| not_loaded(LoadError::from(error).into()))?;
-        if !is_model(&located) {
-            return Ok(models);
-        }
-        job.model.clear();
-        if let Some(models) = self.by_path.get(&path) {
-            return Ok(Arc::clone(models));
-        }
-        let served = ServedModel::load(&path).map_err(not_loaded)?;
-        Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(served.into()))))
     }
 }

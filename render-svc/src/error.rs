@@ -1,5 +1,6 @@
 //! The errors of requests, and the only table of their statuses.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,10 @@ use tandem_template::{Limit, RenderError};
 use tonic::Status;
 
 use crate::conversation::Invalid;
+use crate::warning::{Warning, WarningCode};
+
+/// The most messages without content that the error of a template names.
+const MAX_EMPTY_MESSAGES: usize = 8;
 
 /// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +102,14 @@ pub enum Error {
     /// The chat template failed.
     #[error("the chat template failed")]
     Template(#[from] RenderError),
+    /// The chat template failed, and messages of the conversation have no content.
+    #[error("the chat template failed")]
+    TemplateWithoutContent {
+        /// The template's error.
+        source: RenderError,
+        /// The paths of the messages without content, such as `messages[2]`.
+        messages: Vec<String>,
+    },
     /// The model has no tokenizer.
     #[error("model {model:?} has no tokenizer: {problem}")]
     NoTokenizer {
@@ -183,7 +196,8 @@ impl From<&Error> for Failure {
             Error::ControlTokensUnclear => Failure::new(Reason::ControlTokensUnclear, message).with_context("messages"),
             Error::BatchResultsTooLarge { .. } => Failure::new(Reason::BatchResultsTooLarge, message),
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
-            Error::Template(cause) => template_failure(cause),
+            Error::Template(cause) => template_failure(cause, &[]),
+            Error::TemplateWithoutContent { source, messages } => template_failure(source, messages),
             Error::NoTokenizer { path, .. } => {
                 Failure::new(Reason::NoTokenizer, without_folder(&message, path)).with_context("model")
             }
@@ -243,17 +257,22 @@ fn known_templates(known: &[String]) -> String {
     if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) }
 }
 
-/// Returns the error for a template that failed because of the conversation.
-fn template_failure(cause: &RenderError) -> Failure {
+/// Returns the error for a template that failed because of the conversation. `empty` has the paths of
+/// the messages without content.
+fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
     let (reason, field) = match cause {
         RenderError::Raised { .. } => (Reason::TemplateRaised, "messages"),
         RenderError::Limit { limit: Limit::Output, .. } => (Reason::PromptTooLarge, "messages"),
         RenderError::Limit { .. } => (Reason::TemplateLimit, "messages"),
-        RenderError::Runtime { .. } => (Reason::TemplateFailed, "messages"),
+        RenderError::Runtime { .. } => (Reason::TemplateFailed, fault(cause, empty)),
         RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),
         RenderError::Input { .. } => (Reason::InvalidRequest, "template_args"),
     };
-    let failure = Failure::new(reason, cause.to_string()).with_context(field);
+    let mut message = cause.to_string();
+    if !empty.is_empty() {
+        let _ = write!(message, "; messages without content: {}", empty.join(", "));
+    }
+    let failure = Failure::new(reason, message).with_context(field);
     match cause {
         RenderError::Raised { line, .. } | RenderError::Runtime { line, .. } | RenderError::Limit { line, .. }
             if *line > 0 =>
@@ -264,7 +283,30 @@ fn template_failure(cause: &RenderError) -> Failure {
     }
 }
 
+/// Returns the field at fault: the first message without content if the template misses a message's
+/// content.
+fn fault<'a>(cause: &RenderError, empty: &'a [String]) -> &'a str {
+    match empty {
+        [first, ..] if cause.to_string().contains("'content'") => first,
+        _ => "messages",
+    }
+}
+
 impl Error {
+    /// Adds the messages without content to the error of a template. `warnings` name them.
+    #[must_use]
+    pub fn with_empty_messages(self, warnings: &[Warning]) -> Self {
+        let empty = warnings.iter().filter(|warning| warning.code == WarningCode::NoContent);
+        let path = |warning: &Warning| warning.path.trim_end_matches(".content").to_owned();
+        let messages: Vec<_> = empty.take(MAX_EMPTY_MESSAGES).map(path).collect();
+        match self {
+            Self::Template(source @ RenderError::Runtime { .. }) if !messages.is_empty() => {
+                Self::TemplateWithoutContent { source, messages }
+            }
+            other => other,
+        }
+    }
+
     /// Returns the status for the caller. `locate` gives the failure the field paths of the caller's
     /// request.
     pub fn into_status(self, locate: impl FnOnce(Failure) -> Failure) -> Status {

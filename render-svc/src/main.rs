@@ -3,7 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use render_svc::args::{Args, Command, RenderArgs, Serve};
+use render_svc::args::{Args, Command, QueryArgs, RenderArgs, Serve};
+use render_svc::cli::query::{self, Question};
 use render_svc::{catalog, cli, serve};
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
@@ -21,6 +22,8 @@ fn main() -> ExitCode {
         Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
         Command::Serve(args) => run_server(*args, &build),
         Command::Render(args) => render(args),
+        Command::Tokenize(args) => answer(args, Question::Tokens),
+        Command::Explain(args) => answer(args, Question::Resolution),
         Command::Check(args) => check(args.into()),
         Command::Completions(args) => invocation.print_completions(args).map_err(Into::into),
         Command::Man(args) => invocation.write_man(&args).map_err(Into::into),
@@ -67,6 +70,11 @@ fn check(check: Check) -> anyhow::Result<()> {
 fn render(args: RenderArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log)?;
     Ok(cli::run(args.into(), io::stdout().lock())?)
+}
+
+fn answer(args: QueryArgs, question: Question) -> anyhow::Result<()> {
+    telemetry::init(&args.log)?;
+    Ok(query::run(args.config(question), io::stdout().lock())?)
 }
 
 fn run_server(args: Serve, build: &Build) -> anyhow::Result<()> {

@@ -107,7 +107,7 @@ fn render_prompt(
         limits: *limits,
         taint: None,
     };
-    let output = run_adapter(resolved, &input).map_err(|error| origins.error(error))?;
+    let output = run_adapter(resolved, &input).map_err(|error| origins.error(error).with_empty_messages(&warnings))?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {

@@ -1,8 +1,10 @@
-//! The network of a service without generation: token files, health, probes, gRPC-Web and the
+//! The network of a service without generation: token files, health, probes, keepalive, gRPC-Web and the
 //! origins of pages, broken requests, and `check` against other peers.
 
+mod callers;
 mod check;
 mod health;
+mod keepalive;
 mod probes;
 mod tokens;
 mod web;

@@ -45,8 +45,11 @@ impl Invocation {
         let command = self.command.clone().long_version(None);
         match &args.folder {
             Some(folder) => {
-                std::fs::create_dir_all(folder)?;
-                clap_mangen::generate_to(command, folder)
+                let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
+                written.map_err(|error| {
+                    let text = format!("cannot write manual pages to {}: {error}", folder.display());
+                    io::Error::new(error.kind(), text)
+                })
             }
             None => clap_mangen::Man::new(command).render(&mut io::stdout()),
         }

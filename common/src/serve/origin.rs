@@ -9,6 +9,8 @@ use tonic::body::Body;
 
 use super::content_type::refused;
 use crate::call_layer::CallWork;
+use crate::log_limit::{LogLimit, PEER_INTERVAL};
+use crate::status::printable;
 
 /// The origin that allows any page.
 pub(super) const ANY: &str = "*";
@@ -16,6 +18,11 @@ pub(super) const ANY: &str = "*";
 /// The text for the pages' authors and for operators.
 const REFUSED: &str = "pages of this origin may not call the service (--allowed-origin)\n";
 const EXPECTED: &str = "expected SCHEME://HOST[:PORT] without a path, such as https://chat.example.com, or *";
+
+/// The maximum logged bytes of an origin, which the caller chooses.
+const MAX_LOGGED_BYTES: usize = 256;
+
+static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
 
 /// Reads an origin and returns it as browsers write it (RFC 6454, section 6): in lower case, without
 /// the default port.
@@ -68,7 +75,7 @@ impl Origins {
     /// Programs that are no browsers send no origin.
     pub(super) fn check<B>(&self, request: &Request<B>) -> OriginCheck {
         let is_allowed = |origin| self.0.iter().any(|allowed| allowed == ANY || allowed == origin);
-        OriginCheck { is_allowed: request.headers().get_all(ORIGIN).iter().all(is_allowed) }
+        OriginCheck { refused: request.headers().get_all(ORIGIN).iter().find(|&origin| !is_allowed(origin)).cloned() }
     }
 }
 
@@ -76,7 +83,8 @@ impl Origins {
 /// another origin, and a page whose host name was bound to the service's address reads it too.
 #[derive(Debug)]
 pub(super) struct OriginCheck {
-    is_allowed: bool,
+    /// An origin of the request whose pages may not call.
+    refused: Option<HeaderValue>,
 }
 
 impl CallWork for OriginCheck {
@@ -84,6 +92,16 @@ impl CallWork for OriginCheck {
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
-        if self.is_allowed { call().await } else { Ok(refused(StatusCode::FORBIDDEN, REFUSED)) }
+        let Some(origin) = self.refused else { return call().await };
+        log_refused(&origin);
+        Ok(refused(StatusCode::FORBIDDEN, REFUSED))
     }
+}
+
+/// Writes a warning unless one was written in the last seconds.
+fn log_refused(origin: &HeaderValue) {
+    let Some(unlogged) = LOG_LIMIT.permit() else { return };
+    let text = String::from_utf8_lossy(origin.as_bytes());
+    let origin = printable(&text[..text.floor_char_boundary(MAX_LOGGED_BYTES)]);
+    tracing::warn!(origin, unlogged, "request of a foreign origin refused (--allowed-origin)");
 }

@@ -5,6 +5,7 @@ use http::Response;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use super::unread_body::INVALID_CHUNK;
 use crate::status::{Failure, Reason};
 
 /// Parts of the messages of tonic's INTERNAL statuses for a body that is not a valid gRPC frame with
@@ -26,8 +27,8 @@ const DECODE_ERRORS: [&str; 12] = [
     "malformed base64",
     "unexpected frame type",
 ];
-/// Parts of the messages of hyper and h2 for a request that ends early: the connection closed, the
-/// caller reset the stream, or a chunk of HTTP/1.1 is invalid.
+/// Parts of the messages of hyper and h2 for a request that ends early: the connection closed, or the
+/// caller reset the stream.
 const ABORTED: [&str; 4] =
     ["error reading a body from connection", "h2 protocol error", "stream error", "connection error"];
 /// A part of tonic's UNIMPLEMENTED status for a compressed message.
@@ -56,6 +57,7 @@ fn failure(status: &Status) -> Failure {
     match status.code() {
         // Health and reflection have tonic's own size limit.
         Code::OutOfRange => Failure::new(Reason::MessageTooLarge, message),
+        Code::Internal if has(&[INVALID_CHUNK]) => Failure::new(Reason::MalformedMessage, INVALID_CHUNK),
         Code::Internal if has(&DECODE_ERRORS) => Failure::new(Reason::MalformedMessage, message),
         Code::Internal | Code::Unknown | Code::Unavailable | Code::Cancelled if has(&ABORTED) => {
             Failure::new(Reason::Transport, "the request ended before its message was complete")

@@ -3,6 +3,7 @@
 //! HTTP/1.1 cannot refuse a body. A server that stops reading must close the connection, and many
 //! clients then lose the answer: they are still writing, or send their next request there.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +20,8 @@ use tonic::codegen::Bytes;
 const MAX_BYTES: usize = 64 << 20;
 /// The maximum time for the rest.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The message for a body that ends with an invalid chunk.
+pub(super) const INVALID_CHUNK: &str = "invalid chunk of an HTTP/1.1 body";
 
 /// Makes an HTTP/1.1 body be read to its end, even if the call drops it before.
 pub(super) fn read_to_end(request: Request<Body>) -> Request<Body> {
@@ -37,7 +40,7 @@ impl http_body::Body for UnreadBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
-        let polled = Pin::new(body).poll_frame(context);
+        let polled = Pin::new(body).poll_frame(context).map_err(typed);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             self.0 = None;
         }
@@ -50,6 +53,18 @@ impl http_body::Body for UnreadBody {
 
     fn size_hint(&self) -> SizeHint {
         self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+/// Replaces the error of an invalid chunk. hyper reports an interrupted body with the same text, and
+/// the cause only differs in its kind.
+fn typed(status: Status) -> Status {
+    let first = std::error::Error::source(&status);
+    let kind = std::iter::successors(first, |cause| cause.source())
+        .find_map(|cause| cause.downcast_ref::<io::Error>().map(io::Error::kind));
+    match kind {
+        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => Status::internal(INVALID_CHUNK),
+        _ => status,
     }
 }
 

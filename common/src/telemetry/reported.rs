@@ -1,7 +1,7 @@
 //! Exporters whose failures are logged.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -10,13 +10,11 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use parking_lot::Mutex;
 
-/// The time between two warnings.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+use crate::log_limit::LogLimit;
 
-/// When the last warning was written.
-static LAST_WARNING: Mutex<Option<Instant>> = Mutex::new(None);
+/// The limit of the warnings, in the whole process.
+static LOG_LIMIT: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 /// An exporter that warns of failed exports, at most once a minute in the whole process.
 #[derive(Debug)]
@@ -33,12 +31,9 @@ impl<E> Reported<E> {
     }
 
     fn warn(&self, error: impl Display) {
-        let mut last = LAST_WARNING.lock();
-        if last.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
+        if LOG_LIMIT.permit().is_none() {
             return;
         }
-        *last = Some(Instant::now());
-        drop(last);
         let Self { signal, endpoint, .. } = self;
         tracing::warn!(signal, endpoint, %error, "telemetry is not exported; next report in a minute");
     }

@@ -22,14 +22,25 @@ const DEFAULT_GPU_KV_BYTES: u64 = 4 << 30;
 /// There is no room for one block.
 pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> {
     let most = (shape.context.div_ceil(BLOCK) * config.limits().max_running) as u64;
-    let bytes = config.kv_memory.unwrap_or_else(|| match config.device {
-        DeviceChoice::Cpu => free_bytes().map_or(DEFAULT_GPU_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
-        DeviceChoice::Cuda(_) => DEFAULT_GPU_KV_BYTES,
-    });
+    let bytes = kv_bytes(config);
     match (bytes / shape.block_bytes.max(1)).min(most).min(u64::from(u32::MAX)) {
-        0 => Err(Error::KvMemory { bytes, least: shape.block_bytes }),
+        0 => Err(Error::KvMemory { bytes, least: least_blocks(shape) * shape.block_bytes }),
         blocks => Ok(blocks as u32),
     }
+}
+
+/// Returns the size of the KV cache in bytes: as configured, or a share of the free memory.
+fn kv_bytes(config: &Config) -> u64 {
+    config.kv_memory.unwrap_or_else(|| match config.device {
+        DeviceChoice::Cpu => free_bytes().map_or(DEFAULT_GPU_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
+        DeviceChoice::Cuda(_) => DEFAULT_GPU_KV_BYTES,
+    })
+}
+
+/// Returns the blocks for [`MIN_CONTEXT`] tokens. A model with a smaller context needs as many blocks
+/// as that at most.
+fn least_blocks(shape: &ModelShape) -> u64 {
+    shape.context.min(MIN_CONTEXT).div_ceil(BLOCK) as u64
 }
 
 /// Fails if the KV cache has less room than [`MIN_CONTEXT`] tokens of one output need.
@@ -37,12 +48,9 @@ pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> 
 /// # Errors
 /// [`Error::KvMemory`].
 pub(super) fn require_context(config: &Config, shape: &ModelShape) -> Result<(), Error> {
-    // A model with a smaller context needs as many blocks as that at most.
-    let least = shape.context.min(MIN_CONTEXT).div_ceil(BLOCK);
-    let blocks = blocks(config, shape)?;
-    if (blocks as usize) < least {
-        let bytes = u64::from(blocks) * shape.block_bytes;
-        return Err(Error::KvMemory { bytes, least: least as u64 * shape.block_bytes });
+    let least = least_blocks(shape);
+    if u64::from(blocks(config, shape)?) < least {
+        return Err(Error::KvMemory { bytes: kv_bytes(config), least: least * shape.block_bytes });
     }
     Ok(())
 }

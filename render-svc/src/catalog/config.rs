@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error::CatalogError;
 use crate::capabilities::Capabilities;
@@ -69,9 +70,17 @@ impl ConfigRow {
 /// # Errors
 /// The file cannot be read, or its content is invalid.
 pub fn config_file(path: &Path) -> Result<serde_json::Value, CatalogError> {
-    Config::read(path)?;
-    let text = fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
-    toml::from_str(&text).map_err(|error| CatalogError::Config { path: path.to_owned(), problem: error.to_string() })
+    let text = read_text(path)?;
+    Config::parse(path, &text)?;
+    parsed(path, &text)
+}
+
+fn read_text(path: &Path) -> Result<String, CatalogError> {
+    fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })
+}
+
+fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, CatalogError> {
+    toml::from_str(text).map_err(|error| CatalogError::Config { path: path.to_owned(), problem: error.to_string() })
 }
 
 /// Settings by the model's path, in the order of the file.
@@ -87,14 +96,17 @@ impl Config {
     /// The file cannot be read, is not TOML, has an unknown key, lists a path twice, or contains an
     /// empty id.
     pub(super) fn read(path: &Path) -> Result<Self, CatalogError> {
-        let text = fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })?;
-        let refused = |problem: String| CatalogError::Config { path: path.to_owned(), problem };
-        let file: File = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        Self::parse(path, &read_text(path)?)
+    }
+
+    /// Reads the text of the file at `path`.
+    fn parse(path: &Path, text: &str) -> Result<Self, CatalogError> {
+        let file: File = parsed(path, text)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let listed = file.models.into_iter().map(|model| model.settings(folder)).collect();
         let config = Self { listed };
         match config.problem() {
-            Some(problem) => Err(refused(problem)),
+            Some(problem) => Err(CatalogError::Config { path: path.to_owned(), problem }),
             None => Ok(config),
         }
     }

@@ -1,6 +1,7 @@
 //! The places where a server's models are, and the search for models in them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use tandem_model_files::artifacts::{is_cached_repository, is_model, locate};
 
 use super::config::Config;
 use super::error::CatalogError;
-use crate::model::LoadError;
+use crate::model::{LoadError, default_id};
 
 /// The places where models are searched.
 #[derive(Debug, Clone, Default)]
@@ -23,12 +24,32 @@ impl Sources {
     /// Returns the path of every model once; those of the configuration come first.
     pub(super) fn paths(&self, config: &Config) -> Result<Vec<PathBuf>, CatalogError> {
         let mut paths: Vec<PathBuf> = config.paths().map(Path::to_owned).collect();
+        let listed = paths.len();
         for source in &self.models {
             paths.extend(models_at(source)?);
         }
-        let mut seen = HashSet::new();
-        paths.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
-        Ok(paths)
+        let (mut kept, mut places) = (Vec::<PathBuf>::new(), HashMap::new());
+        for path in paths {
+            match places.entry(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+                Entry::Vacant(place) => {
+                    place.insert(kept.len());
+                    kept.push(path);
+                }
+                // A model of the configuration has the configured names.
+                Entry::Occupied(place) if *place.get() >= listed => log_unused_name(&kept[*place.get()], &path),
+                Entry::Occupied(_) => {}
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Warns that `other` leads to the model at `path`, if its name is another id.
+fn log_unused_name(path: &Path, other: &Path) {
+    let (id, unused) = (default_id(path), default_id(other));
+    if id != unused {
+        let (path, other) = (path.display(), other.display());
+        tracing::warn!(model = id, %path, %other, unused, "two paths of one model; the second name is not served");
     }
 }
 

@@ -153,7 +153,7 @@ impl Policy {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Spelling {
+pub(super) enum Spelling {
     #[serde(alias = "default", alias = "TOKENS")]
     Tokens,
     #[serde(alias = "LITERAL")]
@@ -161,7 +161,7 @@ enum Spelling {
 }
 
 impl Spelling {
-    fn domain(self) -> ControlTokenPolicy {
+    pub(super) fn domain(self) -> ControlTokenPolicy {
         match self {
             Self::Tokens => ControlTokenPolicy::Tokens,
             Self::Literal => ControlTokenPolicy::Literal,
@@ -211,16 +211,12 @@ pub fn answer(result: Result<Rendered, Error>) -> Value {
 fn rendered_json(rendered: Rendered) -> Value {
     let mut answer = Object::new();
     match rendered.output {
-        Output::Prompt { text, attachments, tokens } => {
+        Output::Prompt { text, attachments, tokens: encoding } => {
             answer.insert("prompt".to_owned(), text.into());
             if !attachments.is_empty() {
                 answer.insert("attachments".to_owned(), attachments.iter().map(attachment_json).collect());
             }
-            if let Some(Encoding { ids, offsets }) = tokens {
-                answer.insert("token_ids".to_owned(), ids.into());
-                let pairs = |offsets: Vec<Range<usize>>| offsets.iter().map(|at| json!([at.start, at.end])).collect();
-                answer.extend(offsets.map(|offsets| ("offsets".to_owned(), pairs(offsets))));
-            }
+            answer.extend(encoding.into_iter().flat_map(tokens));
         }
         Output::HfMessages(messages) => {
             answer.insert("hf_messages".to_owned(), messages.into());
@@ -233,6 +229,13 @@ fn rendered_json(rendered: Rendered) -> Value {
     }
     answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
     Value::Object(answer)
+}
+
+/// Returns `{"token_ids", "offsets"?}`.
+pub(super) fn tokens(Encoding { ids, offsets }: Encoding) -> Object {
+    let pairs = |offsets: Vec<Range<usize>>| offsets.iter().map(|at| json!([at.start, at.end])).collect();
+    let ids = [("token_ids".to_owned(), ids.into())];
+    ids.into_iter().chain(offsets.map(|offsets| ("offsets".to_owned(), pairs(offsets)))).collect()
 }
 
 fn attachment_json(attachment: &Attachment) -> Value {

@@ -97,4 +97,7 @@ fn an_error_of_a_setting_has_one_text_for_the_operator() {
     let credentials = Credentials { ca: Some("ca.pem".into()), ..Credentials::default() };
     let error = credentials.endpoint(&"http://host".parse().expect("a URI"), address).expect_err("http has no TLS");
     error_texts::check("call/credentials", chain(&error));
+    let none = Credentials::default();
+    let error = none.endpoint(&"https://host".parse().expect("a URI"), address).expect_err("https has authorities");
+    error_texts::check("call/no-authorities", chain(&error));
 }

@@ -177,6 +177,28 @@ async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failed_template_names_the_messages_without_content() {
+    let empty = || chat::Message { role: "user".to_owned(), ..chat::Message::default() };
+    let cases = [
+        ("{% for m in messages %}{{ m.role + m.content }}{% endfor %}", "conversation.messages[1]"),
+        ("{% for m in messages %}{{ m.role + m.name }}{% endfor %}", "conversation"),
+    ];
+    let mut messages = Vec::new();
+    for (template, path) in cases {
+        let (_service, mut client) = serve(template).await;
+        let conversation = conversation(vec![text("user", "a"), empty(), empty()]);
+        let status = client.render(request(conversation)).await.expect_err("the template fails");
+        let failure = failed(&status);
+        assert_eq!(failure.reason, "TEMPLATE_FAILED");
+        let field = failure.field.expect("a field");
+        assert!(field == path || (field.starts_with(path) && !field.contains('[')), "{field}");
+        check_path(RENDER_REQUEST, &field);
+        messages.push(status.message().to_owned());
+    }
+    error_texts::check_rows("render/without-content", messages);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_with_an_image_processor_takes_images_without_a_warning() {
     let image = || image_block(chat::image_block::Source::Location("a.png".to_owned()));
     let model = ModelFolder::new("vision").with_template("{{ messages[0].content }}");

@@ -237,6 +237,23 @@ fn folder_with_one_gguf_is_that_model() {
 }
 
 #[test]
+fn folder_with_a_config_and_only_one_gguf_as_weights_is_that_gguf() {
+    let gguf = File::new().text("general.architecture", "llama").bytes();
+    let folder = folder("config-and-gguf", &[("config.json", r#"{"model_type": "other"}"#), ("tokenizer.json", "{}")]);
+    let load = || Artifacts::load(&folder).expect("a model").path;
+    assert_eq!(load(), folder);
+    let file = folder.join("tiny.Q4_1.gguf");
+    std::fs::write(&file, &gguf).expect("the test's folder can be written");
+    assert_eq!(load(), file);
+    for other in ["model.safetensors", "pytorch_model.bin", "tiny.Q8_0.gguf"] {
+        std::fs::write(folder.join(other), &gguf).expect("the test's folder can be written");
+        assert_eq!(load(), folder, "{other}");
+        std::fs::remove_file(folder.join(other)).expect("it was written");
+    }
+    assert_eq!(load(), file);
+}
+
+#[test]
 fn repository_of_a_hugging_face_cache_is_the_snapshot_of_main() {
     let config = r#"{"model_type": "llama"}"#;
     let (one, two) = ("snapshots/1111/config.json", "snapshots/2222/config.json");

@@ -1,6 +1,10 @@
 //! Requests other than plain gRPC over HTTP/2: gRPC-Web, origins of pages, foreign formats, broken
 //! requests, and the metadata of every response.
 
+use std::fs::File;
+use std::net::SocketAddr;
+use std::process::Stdio;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Parser as _;
@@ -9,7 +13,8 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
-use tandem_tests::{ModelFolder, Running, error_texts, render_service_with_args};
+use tandem_tests::{ModelFolder, Process, Running, error_texts, render_service_with_args};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -56,7 +61,11 @@ impl Response {
 
 /// Sends a request over HTTP/1.1, without a library between the test and the wire.
 async fn send(service: &Running, method: &str, path: &str, headers: &str, body: &[u8]) -> Response {
-    let mut stream = TcpStream::connect(service.address).await.expect("it connects");
+    send_to(service.address, method, path, headers, body).await
+}
+
+async fn send_to(address: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Response {
+    let mut stream = TcpStream::connect(address).await.expect("it connects");
     let length = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
@@ -165,6 +174,29 @@ async fn requests_of_other_pages_are_refused() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_other_pages_are_logged_once_in_ten_seconds() {
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("log");
+    let log = Stdio::from(File::create(&path).expect("a file"));
+    let models = model.path().display().to_string();
+    let service = Process::start_in("127.0.0.1:0", &["render-svc", "--models", &models], &[], log);
+    let address = service.address.parse().expect("an address");
+    let long = "x".repeat(1000);
+    for origin in [&format!("http://a\t{long}"), "https://other.example.com"] {
+        let headers = format!("origin: {origin}\r\n{GRPC_WEB}");
+        let response = send_to(address, "POST", TOKENIZE, &headers, &frame("a")).await;
+        assert!(response.head.starts_with("http/1.1 403"), "{origin}: {}", response.head);
+    }
+    let log = std::fs::read_to_string(path).expect("a log");
+    let [line] = log.lines().filter(|line| line.contains("foreign origin")).collect::<Vec<_>>()[..] else {
+        panic!("{log}");
+    };
+    assert!(line.contains("WARN") && line.contains("--allowed-origin"), "{line}");
+    assert!(line.contains(r"http://a\\txxx") && !line.contains(&long), "{line}");
+}
+
 #[test]
 fn allowed_origin_is_read_as_browsers_write_it() {
     let read = |text: &str| {
@@ -256,11 +288,7 @@ async fn broken_base64_is_a_malformed_message() {
 #[tokio::test(flavor = "multi_thread")]
 async fn request_that_ends_early_is_cancelled() {
     let service = serve().await;
-    let bodies = [
-        "transfer-encoding: chunked\r\n\r\n4\r\nabcd\r\n",
-        "transfer-encoding: chunked\r\n\r\nzz\r\n",
-        "content-length: 50\r\n\r\n\0\0",
-    ];
+    let bodies = ["transfer-encoding: chunked\r\n\r\n4\r\nabcd\r\n", "content-length: 50\r\n\r\n\0\0"];
     for body in bodies {
         let mut stream = TcpStream::connect(service.address).await.expect("it connects");
         let head = format!("POST {TOKENIZE} HTTP/1.1\r\nhost: x\r\n{GRPC_WEB}{body}");
@@ -270,6 +298,21 @@ async fn request_that_ends_early_is_cancelled() {
         let (code, message) = failure(&response);
         assert_eq!(code, 1, "{body:?}: {message}: {}", response.head);
         error_texts::check("network/aborted", message.replace("%20", " "));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_chunk_is_a_malformed_message() {
+    let service = serve().await;
+    for chunk in ["zz\r\n", "4\r\nabcdef\r\n", "fffffffffffffffff\r\n"] {
+        let mut stream = TcpStream::connect(service.address).await.expect("it connects");
+        let head =
+            format!("POST {TOKENIZE} HTTP/1.1\r\nhost: x\r\n{GRPC_WEB}transfer-encoding: chunked\r\n\r\n{chunk}");
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        let response = response(stream).await;
+        let (code, message) = failure(&response);
+        assert_eq!(code, 3, "{chunk:?}: {message}: {}", response.head);
+        error_texts::check("network/invalid-chunk", message.replace("%20", " "));
     }
 }
 

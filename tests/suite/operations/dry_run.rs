@@ -143,3 +143,17 @@ fn check_of_a_bad_configuration_exits_with_1_and_names_the_cause() {
     let (code, _, error) = check("gen-svc", &["--model", model, "--log", "a=b=c"]);
     assert!(code == Some(2) && error.contains("--log"), "an invalid flag is an error of usage: {error}");
 }
+
+#[test]
+fn a_kv_cache_that_is_too_small_names_the_smallest_size_that_works() {
+    let model = default_model();
+    let check_with =
+        |mib: u64| check("gen-svc", &["--model", path(&model), "--threads", "1", "--kv-memory-mib", &mib.to_string()]);
+    let (code, _, error) = check_with(1);
+    assert!(code == Some(1) && error.contains("KV cache has 1 MiB"), "{error}");
+    let least = error.split_once("minimum ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    let least: u64 = least.unwrap_or_else(|| panic!("{error}"));
+    assert_eq!(check_with(least - 1).0, Some(1), "one MiB less is too small");
+    let (code, _, error) = check_with(least);
+    assert_eq!(code, Some(0), "{error}");
+}

@@ -86,9 +86,21 @@ fn completions_list_every_flag_of_serve() {
 }
 
 #[test]
+fn manual_pages_that_cannot_be_written_name_their_folder() {
+    for name in PROGRAMS {
+        let folder = "/dev/null/pages";
+        let output = Command::new(binary(name)).args(["man", folder]).output().expect("it runs");
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(!output.status.success() && error.starts_with(&format!("{name}: ")), "{error}");
+        assert!(error.contains(&format!(" {folder}: ")), "{error}");
+    }
+}
+
+#[test]
 fn manual_pages_name_every_command_and_flag() {
     let folder = TempDir::new().expect("a folder");
-    for (name, commands) in PROGRAMS.into_iter().zip([["serve", "generate"], ["serve", "render"]]) {
+    let own: [&[&str]; 2] = [&["serve", "generate"], &["serve", "render", "tokenize", "explain"]];
+    for (name, commands) in PROGRAMS.into_iter().zip(own) {
         run(name, &["man", folder.path().to_str().expect("UTF-8")]);
         let page = |file: String| {
             let text =
@@ -97,7 +109,7 @@ fn manual_pages_name_every_command_and_flag() {
         };
         let main = page(format!("{name}.1"));
         assert_eq!(run(name, &["man"]).replace("\\-", "-"), main);
-        for command in commands.into_iter().chain(["check", "completions", "man"]) {
+        for command in commands.iter().chain(&["check", "completions", "man"]) {
             assert!(main.contains(&format!("{name}-{command}(1)")), "{command}: {main}");
             page(format!("{name}-{command}.1"));
         }

@@ -536,3 +536,19 @@ async fn unreachable_collector_causes_one_warning_a_minute() {
     let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
     assert!(warning.contains("WARN") && warning.contains(&closed.to_string()), "{warning}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_hangs_delays_the_shutdown_by_three_seconds() {
+    let folder = TempDir::new().expect("a folder");
+    // Connections are accepted by the operating system, and get no answer.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let services = services(&[], Some(silent.local_addr().expect("an address")), folder.path());
+    for (mut service, name) in services.into_iter().zip(["gen-svc", "render-svc"]) {
+        let start = Instant::now();
+        assert_eq!(service.terminate(), Some(0), "{name}");
+        let took = start.elapsed();
+        assert!((Duration::from_secs(2)..Duration::from_secs(8)).contains(&took), "{name}: {took:?}");
+        let log = fs::read_to_string(folder.path().join(name)).expect("a log");
+        assert!(log.contains("telemetry not flushed"), "{name}: {log}");
+    }
+}

@@ -8,8 +8,12 @@ use tandem_tests::{ModelFolder, Terminal, binary, default_model, error_texts, go
 use tempfile::TempDir;
 
 fn render(arguments: &[&str], input: &str) -> (bool, String, String) {
+    run("render", arguments, input)
+}
+
+fn run(name: &str, arguments: &[&str], input: &str) -> (bool, String, String) {
     let mut command = Command::new(binary("render-svc"));
-    command.arg("render").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg(name).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("render-svc starts");
     child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
@@ -290,4 +294,68 @@ fn a_request_of_the_contract_renders_as_its_json_form() {
     assert!(unknown.contains("content"), "the key is named: {unknown}");
     let warning = &answers[4]["warnings"][0];
     assert_eq!(warning["path"], "conversation.messages[0].blocks.blocks[0].image");
+}
+
+/// Runs `tokenize` or `explain`, which must succeed.
+fn answer(name: &str, request: &Value) -> Value {
+    let (success, output, errors) = run(name, &[], &request.to_string());
+    assert!(success && errors.is_empty(), "{name} {request}: {errors}");
+    serde_json::from_str(&output).expect("JSON")
+}
+
+#[test]
+fn tokenize_converts_a_text_to_token_ids_and_back() {
+    let model = default_model();
+    let request = json!({"model": model, "text": "<|im_start|>é", "return_offsets": true});
+    let tokens = answer("tokenize", &request);
+    let ids = tokens["token_ids"].as_array().expect("a list");
+    assert_eq!(tokens["offsets"].as_array().map(Vec::len), Some(ids.len()), "{tokens}");
+    assert_eq!(answer("tokenize", &json!({"model": model, "token_ids": ids})), json!({"text": "<|im_start|>é"}));
+    let skipped = json!({"model": model, "token_ids": ids, "skip_special_tokens": true});
+    assert_eq!(answer("tokenize", &skipped), json!({"text": "é"}));
+    let literal = json!({"model": model, "text": "<|im_start|>é", "control_tokens": "literal"});
+    assert!(answer("tokenize", &literal)["token_ids"].as_array().is_some_and(|literal| literal.len() > ids.len()));
+    let bad = [
+        json!({"model": model}),
+        json!({"model": model, "text": "a", "token_ids": [1]}),
+        json!({"model": model, "txt": "a"}),
+        json!({"model": model, "token_ids": [4_000_000]}),
+    ];
+    let errors = bad.map(|request| {
+        let (success, _, error) = run("tokenize", &[], &request.to_string());
+        assert!(!success, "{request}");
+        error
+    });
+    error_texts::check_rows("cli/tokenize", errors);
+}
+
+#[test]
+fn explain_names_the_adapter_of_both_forms_of_a_request() {
+    let models = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
+    let template = answer("explain", &json!({"model": models.path(), "messages": []}));
+    assert_eq!(template["adapter"], "tokenizer-template", "{template}");
+    assert!(template["rejected"].as_array().is_some_and(|list| !list.is_empty()), "{template}");
+    let typed = json!({"model": models.path(), "conversation": {}, "options": {"adapter": "chatml"}});
+    assert_eq!(answer("explain", &typed)["adapter"], "chatml");
+    let unknown = json!({"model": models.path(), "adapter": "magic"}).to_string();
+    let (success, _, error) = run("explain", &[], &unknown);
+    assert!(!success && error.contains("there is no adapter \"magic\""), "{error}");
+}
+
+#[test]
+fn second_name_of_one_model_is_logged() {
+    let folder = TempDir::new().expect("a folder");
+    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
+    for name in ["beta", "alpha"] {
+        std::os::unix::fs::symlink(model.path(), folder.path().join(name)).expect("a link");
+    }
+    let request = json!({"model": "alpha", "messages": [{"role": "user", "content": "Hi"}]}).to_string();
+    let models = folder.path().to_str().expect("UTF-8");
+    let (success, prompt, log) = render(&["--models", models], &request);
+    assert_eq!((success, prompt.as_str()), (true, "Hi"), "{log}");
+    let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
+    let wanted = ["WARN", "model=\"alpha\"", "unused=\"beta\"", &format!("{models}/alpha"), &format!("{models}/beta")];
+    assert!(wanted.iter().all(|part| line.contains(part)), "{line}");
+    let alpha = &format!("{models}/alpha");
+    assert_eq!(render(&["--models", alpha, "--models", alpha], &request), (true, prompt, String::new()));
 }

@@ -3,6 +3,7 @@
 
 mod retries;
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,7 +31,7 @@ use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-use tonic_types::StatusExt as _;
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 pub(crate) fn generation() -> Process {
     let model = default_model().display().to_string();
@@ -415,6 +416,30 @@ async fn answer_resumes_within_and_after_a_multi_part_token() {
         let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
         let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
         assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("a</think>\n\nb", &[10, 11, 12][..]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_characters_of_a_replica_are_escaped() {
+    let text = "red \u{1b}[31m\r\nbell \u{7}";
+    let info = |reason: &str| ErrorDetails::with_error_info(reason, "tandem", HashMap::new());
+    let mut field = info("INVALID_REQUEST");
+    field.add_bad_request_violation("sampling.seed", text);
+    let statuses = [
+        ("a known reason", Status::with_error_details(Code::Internal, text, info("INTERNAL"))),
+        ("another reason", Status::with_error_details(Code::Aborted, text, info("\u{1b}NEW"))),
+        ("a field", Status::with_error_details(Code::InvalidArgument, text, field)),
+        ("a transport", Status::unavailable(text)),
+    ];
+    for (case, status) in statuses {
+        let replica = ScriptedReplica::new(Err(status));
+        let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
+        let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect_err(case);
+        let violations = answer.get_error_details().bad_request().map(|request| request.field_violations.clone());
+        let described: String = violations.into_iter().flatten().map(|violation| violation.description).collect();
+        let message = format!("{}{described}", answer.message());
+        assert!(!message.contains(char::is_control), "{case}: {message:?}");
+        assert!(answer.message().contains(r"red \u{1b}[31m\r\nbell \u{7}"), "{case}: {message}");
     }
 }
 

@@ -1,14 +1,18 @@
 //! Several models behind one render service: a task goes only to replicas of its model.
 
+use std::convert::Infallible;
+use std::future::{Ready, pending, ready};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use http_body_util::{BodyExt as _, Full};
 use render_svc::adapters::Registry;
 use render_svc::args::GenerationArgs;
 use render_svc::catalog::{ModelCatalog, Sources};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_response::Event;
-use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer, SERVICE_NAME};
 use tandem_common::pb::generate::v1::{self as generate, FinishReason};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
@@ -22,6 +26,9 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tonic::body::Body;
+use tonic::codegen::{Bytes, Service};
+use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
@@ -269,6 +276,48 @@ async fn replica_with_another_tokenizer_gets_no_task() {
     for _ in 0..10 {
         assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
     }
+}
+
+/// A replica whose GetModel begins its response and never ends it.
+#[derive(Debug, Clone)]
+struct Stuck;
+
+impl NamedService for Stuck {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl Service<http::Request<Body>> for Stuck {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+        let body = Full::new(Bytes::new()).with_trailers(pending());
+        let response = http::Response::builder().header("content-type", "application/grpc").body(Body::new(body));
+        ready(Ok(response.expect("a response")))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_that_never_names_its_model_is_unhealthy_after_five_seconds() {
+    let mut fleet = Fleet::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    fleet.addresses.push(format!("http://{}", listener.local_addr().expect("an address")));
+    tokio::spawn(Server::builder().add_service(Stuck).serve_with_incoming(TcpIncoming::from(listener)));
+    let start = Instant::now();
+    let (_service, client) = fleet.serve("").await;
+    loop {
+        let answer = ask(client.clone(), "alpha").await.expect_err("no replica names its model");
+        if answer.message().contains("GetModel has no answer after 5s") {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{answer}");
+    }
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

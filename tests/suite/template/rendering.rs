@@ -301,6 +301,10 @@ fn filters_follow_jinja2() {
         "['Zoe', 'adam', 'Bob'] ZoeBob",
     );
     check(
+        "{{ [{'a': 1}, {}]|map(attribute='a', default='x')|list }} {{ [{}]|map(default='x', attribute='a')|list }}",
+        "[1, 'x'] ['x']",
+    );
+    check(
         "{{ items|sort(attribute='name')|map(attribute='name')|join(',') }} {{ items|groupby('age')|map('first')|list }}",
         "adam,Bob,Zoe [4, 31]",
     );

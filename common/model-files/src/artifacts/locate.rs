@@ -5,21 +5,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::ArtifactsError;
-use super::names::FILES;
+use super::names::{CONFIG, FILES};
 
 /// The prefix of a repository's folder in Hugging Face's cache. The rest is `org--repo`.
 const CACHED: &str = "models--";
 const SNAPSHOTS: &str = "snapshots";
 
 /// Returns the path of a model's files. A folder without model files is searched: it has one `.gguf`
-/// file, or it is a repository of Hugging Face's cache, whose branch `main` is selected. Every other
-/// path is returned as it is.
+/// file, or it is a repository of Hugging Face's cache, whose branch `main` is selected. A folder with
+/// a config is its only `.gguf` file if it has no other weights. Every other path is returned as it
+/// is.
 ///
 /// # Errors
 /// A folder contains no model, or several.
 pub fn locate(path: &Path) -> Result<PathBuf, ArtifactsError> {
-    if !path.is_dir() || has_model_file(path) {
+    if !path.is_dir() {
         return Ok(path.to_owned());
+    }
+    if has_model_file(path) {
+        return Ok(only_weights(path).unwrap_or_else(|| path.to_owned()));
     }
     if is_cached_repository(path) {
         return locate(&snapshot(path)?);
@@ -34,6 +38,21 @@ pub fn locate(path: &Path) -> Result<PathBuf, ArtifactsError> {
         }),
         _ => Err(several(path, "models", files.into_iter().cloned())),
     }
+}
+
+/// Returns the GGUF file of a folder that has a config, and no weights but that file.
+fn only_weights(folder: &Path) -> Option<PathBuf> {
+    if !folder.join(CONFIG).exists() {
+        return None;
+    }
+    let paths: Vec<_> = names_in(folder).ok()?.into_iter().map(|name| folder.join(name)).collect();
+    let mut weights = paths.into_iter().filter(|path| is_gguf(path) || is_checkpoint(path));
+    weights.next().filter(|first| is_gguf(first) && weights.next().is_none())
+}
+
+/// Returns true if a path has an extension of the weights that transformers reads.
+fn is_checkpoint(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors" || extension == "bin")
 }
 
 /// Returns a model's name: the name of a `.gguf` file without the extension, `org/repo` for a
