@@ -121,7 +121,7 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePerm
     Ok(Connection { stream, peer, received: 0, timer, _permit: permit })
 }
 
-/// Returns the start of the SHA-256 of a certificate in hex: enough to tell callers apart.
+/// Returns the start of the SHA-256 of a certificate in hex: enough to distinguish callers.
 fn digest(certificate: &[u8]) -> Arc<str> {
     let digest = Sha256::digest(certificate);
     digest[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()

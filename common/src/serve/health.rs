@@ -22,6 +22,8 @@ pub struct Health {
     reporter: HealthReporter,
     /// Services that report NOT_SERVING even while the process serves.
     unavailable: Arc<Mutex<HashSet<&'static str>>>,
+    /// Held while a status is computed and reported, so that no older status replaces a newer one.
+    reporting: Arc<tokio::sync::Mutex<()>>,
     is_ready: Arc<AtomicBool>,
     is_live: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
@@ -37,6 +39,7 @@ impl Health {
             names: names.into_iter().collect(),
             reporter: HealthReporter::new(),
             unavailable: Arc::default(),
+            reporting: Arc::default(),
             is_ready: Arc::default(),
             is_live: Arc::new(AtomicBool::new(true)),
             is_closed: Arc::default(),
@@ -78,6 +81,7 @@ impl Health {
     }
 
     async fn report(&self, name: &'static str) {
+        let _reporting = self.reporting.lock().await;
         let is_serving = self.is_ready() && !self.unavailable.lock().contains(name);
         let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.reporter.set_service_status(name, status).await;

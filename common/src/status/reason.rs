@@ -206,8 +206,8 @@ reasons! {
     QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
-    /// The request message has more bytes than `--max-message-bytes`. Clients have limits of their
-    /// own, mostly 4 MB, for responses.
+    /// The request message has more bytes than `--max-message-bytes`. Clients limit responses
+    /// too, mostly to 4 MB.
     MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never, AnyMethod;
     /// The batch exceeded its result limit; earlier results are included.
     BatchResultsTooLarge = "BATCH_RESULTS_TOO_LARGE", ResourceExhausted, Never;

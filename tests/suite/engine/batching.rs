@@ -451,7 +451,7 @@ fn long_wait_ends_beside_a_flood_of_the_highest_priority() {
     let (start, mut which) = (Instant::now(), 100);
     while low.try_recv().is_err() {
         assert!(start.elapsed() < Duration::from_secs(60), "it never starts");
-        finish(flood.pop_front().expect("the flood goes on"));
+        finish(flood.pop_front().expect("the flood has requests"));
         flood.push_back(submit(&engine, with(i32::MAX, which)));
         which += 1;
     }
