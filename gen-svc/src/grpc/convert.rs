@@ -8,7 +8,9 @@ use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
 
-use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken};
+use crate::engine::{
+    Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken,
+};
 use crate::error::Error;
 use crate::grammar::Grammar;
 use crate::output::extract::Rules;

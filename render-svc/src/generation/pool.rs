@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use tonic::transport::Uri;
 
 use super::discovery::Target;
-use super::{ejection, metrics};
 use super::replica::Lease;
 use super::replicas::{HealthCounts, Replicas};
 use super::routing::{PrefixKey, choose, explanation, serving};
+use super::{ejection, metrics};
 use crate::task::model_names::ModelNames;
 
 /// A placeholder address, to check credentials before the replicas are known.

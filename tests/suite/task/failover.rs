@@ -2,6 +2,7 @@
 //! answer as without the failure.
 
 mod retries;
+mod stuck;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
