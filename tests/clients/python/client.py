@@ -24,7 +24,9 @@ from grpc_tools import protoc
 def generate_stubs(proto):
     out = tempfile.mkdtemp()
     files = [str(path) for path in sorted((pathlib.Path(proto) / "tandem").rglob("*.proto"))]
-    code = protoc.main(["protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}", *files])
+    well_known = pathlib.Path(protoc.__file__).parent / "_proto"
+    paths = [f"-I{proto}", f"-I{well_known}"]
+    code = protoc.main(["protoc", *paths, f"--python_out={out}", f"--grpc_python_out={out}", *files])
     assert code == 0, f"protoc failed with {code}"
     sys.path.insert(0, out)
 
