@@ -137,7 +137,12 @@ impl<G: Generator> TaskRun<G> {
             self.request.options.return_options.prompt_logprobs = None;
         }
         let resumed = self.generator.resume(&self.request, self.output.resume_after(), &self.stream, class);
-        self.stream = self.span.around(resumed).await?;
+        self.stream = match self.span.around(resumed).await {
+            Ok(stream) => stream,
+            // No replica is left. The error of the last one names its fault.
+            Err(Error::GenerationUnavailable { .. }) if class == FailureClass::Faulty => return Err(error),
+            Err(other) => return Err(other),
+        };
         self.output.restart();
         self.metrics.resumed();
         Ok(())

@@ -172,6 +172,8 @@ impl Engine {
         let span = span(&self.shared.model, &request);
         self.shared.metrics.request_arrived(!request.generated().is_empty());
         let job = Job { request, deadline, submitted: Instant::now(), span, events, progress, slot };
+        // Until the thread reads the command: it may be in the middle of a step.
+        job.progress.set_queue_place(self.gauges().queued.max(1));
         self.commands.send(Command::Generate(Box::new(job))).map_err(|_| self.lost())?;
         Ok(receiver)
     }

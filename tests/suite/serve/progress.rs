@@ -102,9 +102,9 @@ async fn a_request_without_another_event_gets_progress_each_second() {
     let mut places = Vec::new();
     for wait in waits {
         let answer = wait.await.expect("no panic");
-        assert!(answer.queued.len() >= 4, "{answer:?}");
+        assert!(answer.queued.len() >= 2, "{answer:?}");
         eprintln!("longest time without an event: {:?}", answer.silence);
-        places.push(answer.queued[1].queue_place);
+        places.push(answer.queued[0].queue_place);
     }
     places.sort_unstable();
     assert_eq!(places, [Some(1), Some(2)]);
@@ -119,9 +119,8 @@ async fn health_is_not_serving_while_a_step_does_not_end() {
         answer.expect("an answer").into_inner().status()
     };
     let answer = tokio::spawn(ask(channel.clone()));
-    assert_eq!(health().await, ServingStatus::Serving);
     let start = Instant::now();
-    for expected in [ServingStatus::NotServing, ServingStatus::Serving] {
+    for expected in [ServingStatus::Serving, ServingStatus::NotServing, ServingStatus::Serving] {
         while health().await != expected {
             assert!(start.elapsed() < Duration::from_secs(120), "no {expected:?}");
             sleep(Duration::from_millis(100)).await;

@@ -78,7 +78,9 @@ async fn run_all(client: &TaskServiceClient<Channel>, count: usize, time: Durati
                     if number >= count && Instant::now() >= until {
                         return done;
                     }
-                    done.push(run(client.clone(), number, task(number % KINDS, TOKENS)).await);
+                    // The salt decides which replica the task prefers.
+                    let task = RunTaskRequest { cache_salt: number.to_string(), ..task(number % KINDS, TOKENS) };
+                    done.push(run(client.clone(), number, task).await);
                 }
             })
         })
