@@ -9,7 +9,7 @@
 //! memory stays bounded. Its request is cancelled after [`Config::reader_patience`]. When the KV
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
-//! The order of imports, from the bottom: `config`, `event`, `metrics` ← `shared` ← `command`,
+//! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
 //! `sink` ← `requests` ← `sequence` ← `schedule` ← `thread` ← `handle`.
 
 mod backend;
@@ -20,6 +20,7 @@ mod handle;
 mod load;
 mod memory;
 mod metrics;
+mod progress;
 mod requests;
 mod schedule;
 mod sequence;
@@ -33,4 +34,5 @@ pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings
 pub use handle::Engine;
 pub use memory::left_in_control_groups;
 pub use metrics::Gauges;
+pub use progress::RequestProgress;
 pub use shared::QueueSlot;

@@ -2,16 +2,20 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::serve::{self, Caller};
 use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::engine::{Engine, Event};
+use crate::engine::{Engine, Event, RequestProgress};
+use crate::error::Error;
 use crate::executor;
 use crate::request::GenerateRequest;
 
@@ -19,6 +23,10 @@ pub mod control;
 mod convert;
 
 pub use pb::generate_service_server::SERVICE_NAME;
+
+/// The longest time without an event. The contract promises an event per second, so the interval is
+/// shorter.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
 
 /// Returns the generation service of an engine.
 #[must_use]
@@ -42,8 +50,16 @@ impl GenerateService for Service {
         let max_priority = caller.max_priority.unwrap_or(i32::MAX).min(self.engine.limits().max_priority);
         request.priority = request.priority.min(max_priority);
         request.caller = caller.id;
-        let events = executor::submit(&self.engine, request, deadline).await?;
-        Ok(Response::new(Responses::new(events, self.engine.clone())))
+        let (engine, progress) = (self.engine.clone(), Arc::<RequestProgress>::default());
+        let mut preparation: Preparation = {
+            let (engine, progress) = (engine.clone(), Arc::clone(&progress));
+            Box::pin(async move { executor::submit(&engine, request, deadline, progress).await })
+        };
+        let source = match timeout(PROGRESS_INTERVAL, &mut preparation).await {
+            Ok(events) => Source::Events(events?),
+            Err(_) => Source::Preparation(preparation),
+        };
+        Ok(Response::new(Responses::new(source, progress, engine)))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
@@ -54,18 +70,60 @@ impl GenerateService for Service {
     }
 }
 
-/// The response stream of a request. Dropping it cancels the request.
-#[derive(Debug)]
-pub struct Responses {
-    events: Receiver<Event>,
+/// A request that is prepared, and then submitted.
+type Preparation = Pin<Box<dyn Future<Output = Result<Receiver<Event>, Error>> + Send>>;
+
+/// Where a request's events come from.
+enum Source {
+    /// The request is not submitted yet.
+    Preparation(Preparation),
+    Events(Receiver<Event>),
+}
+
+impl Source {
+    /// Returns the next event, or None after a loss of the engine's thread.
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        loop {
+            match self {
+                Self::Events(events) => return events.poll_recv(context),
+                Self::Preparation(preparation) => match ready!(preparation.as_mut().poll(context)) {
+                    Ok(events) => *self = Self::Events(events),
+                    Err(error) => return Poll::Ready(Some(Event::Refused(error))),
+                },
+            }
+        }
+    }
+}
+
+/// The response stream of a request. While the engine sends no event, it has a `progress` event at
+/// each interval. Dropping it cancels the request.
+struct Responses {
+    source: Source,
+    progress: Arc<RequestProgress>,
     engine: Engine,
     ready: VecDeque<pb::GenerateResponse>,
+    /// Ends one interval after the last response.
+    silence: Pin<Box<Sleep>>,
     ended: bool,
 }
 
 impl Responses {
-    fn new(events: Receiver<Event>, engine: Engine) -> Self {
-        Self { events, engine, ready: VecDeque::new(), ended: false }
+    fn new(source: Source, progress: Arc<RequestProgress>, engine: Engine) -> Self {
+        let silence = Box::pin(sleep(PROGRESS_INTERVAL));
+        Self { source, progress, engine, ready: VecDeque::new(), silence, ended: false }
+    }
+
+    /// Returns the next event, or a `progress` event after an interval of silence.
+    fn poll_responses(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<pb::GenerateResponse>, Error>> {
+        if let Poll::Ready(event) = self.source.poll_event(context) {
+            // A channel that closes before the last event means that the engine's thread has ended.
+            let event = event.unwrap_or_else(|| Event::Refused(self.engine.lost()));
+            self.ended = matches!(event, Event::Refused(_) | Event::Summary(_));
+            return Poll::Ready(convert::responses(event));
+        }
+        ready!(self.silence.as_mut().poll(context));
+        let age = self.engine.step_age().unwrap_or_default();
+        Poll::Ready(Ok(vec![convert::progress(&self.progress, age)]))
     }
 }
 
@@ -73,21 +131,14 @@ impl Stream for Responses {
     type Item = Result<pb::GenerateResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Some(response) = self.ready.pop_front() {
-                return Poll::Ready(Some(Ok(response)));
-            }
-            if self.ended {
-                return Poll::Ready(None);
-            }
-            // A channel that closes before the last event means that the engine's thread has ended.
-            let event = ready!(self.events.poll_recv(context));
-            let event = event.unwrap_or_else(|| Event::Refused(self.engine.lost()));
-            self.ended = matches!(event, Event::Refused(_) | Event::Summary(_));
-            match convert::responses(event) {
+        while self.ready.is_empty() && !self.ended {
+            let responses = ready!(self.poll_responses(context));
+            match responses {
                 Ok(responses) => self.ready.extend(responses),
                 Err(error) => return Poll::Ready(Some(Err(error.into()))),
             }
         }
+        self.silence.as_mut().reset(Instant::now() + PROGRESS_INTERVAL);
+        Poll::Ready(self.ready.pop_front().map(Ok))
     }
 }

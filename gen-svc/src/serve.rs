@@ -27,8 +27,10 @@ use crate::request::ServedModel;
 /// The share of the drain time in which running requests may finish. After it, they are cancelled.
 const DRAIN_GRACE_SHARE: f64 = 0.9;
 
-/// A step that runs for longer has stalled. The slowest step of a usable configuration takes a few
-/// seconds.
+/// While a step runs for longer, health reports NOT_SERVING: the slowest step of a usable
+/// configuration takes a few seconds.
+const SLOW_STEP_TIME: Duration = Duration::from_secs(30);
+/// A step that runs for longer does not end: only a restart helps.
 const MAX_STEP_TIME: Duration = Duration::from_secs(120);
 /// The time between two looks at the current step.
 const STEP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -284,18 +286,19 @@ async fn report_failure(lifecycle: &Lifecycle, health: &Health) {
     health.set(false).await;
 }
 
-/// Reports NOT_SERVING while a step runs for longer than [`MAX_STEP_TIME`].
+/// Reports NOT_SERVING while the engine's thread gives no sign of life for [`SLOW_STEP_TIME`], and
+/// that only a restart helps after [`MAX_STEP_TIME`].
 async fn report_stalls(engine: &OnceLock<Engine>, lifecycle: &Lifecycle, health: &Health) -> Infallible {
-    let mut was_stalled = false;
+    let (mut was_slow, mut was_live) = (false, true);
     loop {
         tokio::time::sleep(STEP_CHECK_INTERVAL).await;
         let age = engine.get().and_then(Engine::step_age).unwrap_or_default();
-        let is_stalled = age > MAX_STEP_TIME;
-        if is_stalled != was_stalled && lifecycle.state() != ServerState::Failed {
-            tracing::error!(is_stalled, step_seconds = age.as_secs(), "engine stalled or recovered");
-            health.set_live(!is_stalled);
-            health.set(!is_stalled && lifecycle.state() == ServerState::Serving).await;
-            was_stalled = is_stalled;
+        let (is_slow, is_live) = (age > SLOW_STEP_TIME, age <= MAX_STEP_TIME);
+        if (is_slow, is_live) != (was_slow, was_live) && lifecycle.state() != ServerState::Failed {
+            tracing::error!(is_slow, is_live, step_seconds = age.as_secs(), "engine stalled or recovered");
+            health.set_live(is_live);
+            health.set(!is_slow && lifecycle.state() == ServerState::Serving).await;
+            (was_slow, was_live) = (is_slow, is_live);
         }
     }
 }

@@ -1,18 +1,23 @@
 //! The generation service behind the [`Generator`](crate::task::generator::Generator) port:
 //! discovery, health and routing of its replicas, and the calls to them.
 //!
-//! Each replica is asked for its model when it appears and when it restarts. A task goes only to
-//! replicas of its model.
+//! Each replica is asked for its health and its model once a second. A task goes only to replicas of
+//! its model.
 //!
 //! Tasks with the same prompt prefix prefer the same replica, because its cache may contain the
 //! prefix. A replica with clearly more than its share of tasks is skipped. A replica that fails is
-//! avoided until its next successful health check.
+//! avoided until its next successful health check. A replica that is stuck or breaks the contract is
+//! ejected for a while, whatever its health check reports.
 
 mod client;
 mod convert;
 mod discovery;
+mod ejection;
+mod event_order;
 mod failure;
+mod health;
 mod metrics;
+mod patience;
 mod pool;
 mod replica;
 mod replicas;

@@ -52,7 +52,7 @@ impl<G: Generator> TaskRunner<G> {
             span: Span::current(),
             request,
             stream,
-            phase: Phase::Running,
+            has_ended: false,
             output,
             retries: RetryBudget::default(),
         })
@@ -68,17 +68,9 @@ pub struct TaskRun<G: Generator> {
     span: Span,
     request: GenerationRequest,
     stream: G::Stream,
-    phase: Phase,
+    has_ended: bool,
     output: TaskOutput,
     retries: RetryBudget,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Running,
-    /// The last event was returned, but the call to the replica has not ended yet.
-    Closing,
-    Ended,
 }
 
 impl<G: Generator> TaskRun<G> {
@@ -88,22 +80,18 @@ impl<G: Generator> TaskRun<G> {
     /// # Errors
     /// The output failed, and the task cannot resume it. The task ends.
     pub async fn next(&mut self) -> Option<Result<TaskEvent, Error>> {
-        while self.phase == Phase::Running {
+        while !self.has_ended {
             let event = self.stream.next().await;
             match self.advance(event).await {
                 Ok(None) => {}
                 Ok(Some(event)) => return Some(Ok(event)),
                 Err(error) => {
-                    self.phase = Phase::Ended;
+                    self.has_ended = true;
                     let is_late = matches!(error, Error::DeadlineExceeded);
                     let end = is_late.then(|| self.output.end_at_deadline()).flatten();
                     return Some(end.ok_or(error));
                 }
             }
-        }
-        if self.phase == Phase::Closing {
-            self.stream.close().await;
-            self.phase = Phase::Ended;
         }
         None
     }
@@ -123,7 +111,7 @@ impl<G: Generator> TaskRun<G> {
             Step::Skip => Ok(None),
             Step::Emit(event) => Ok(Some(event)),
             Step::End(event) => {
-                self.phase = Phase::Closing;
+                self.has_ended = true;
                 Ok(Some(event))
             }
             Step::Interrupted => {
@@ -149,7 +137,12 @@ impl<G: Generator> TaskRun<G> {
             self.request.options.return_options.prompt_logprobs = None;
         }
         let resumed = self.generator.resume(&self.request, self.output.resume_after(), &self.stream, class);
-        self.stream = self.span.around(resumed).await?;
+        self.stream = match self.span.around(resumed).await {
+            Ok(stream) => stream,
+            // No replica is left. The error of the last one names its fault.
+            Err(Error::GenerationUnavailable { .. }) if class == FailureClass::Faulty => return Err(error),
+            Err(other) => return Err(other),
+        };
         self.output.restart();
         self.metrics.resumed();
         Ok(())

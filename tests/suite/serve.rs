@@ -5,5 +5,6 @@ mod drain_delay;
 mod hostile;
 mod limits;
 mod load;
+mod progress;
 mod security;
 mod transport;

@@ -170,6 +170,11 @@ impl Call {
     }
 }
 
+/// Returns true for a call that each render service makes once a second, with its health check.
+fn is_routine(method: &str, code: &str) -> bool {
+    method == "tandem.generate.v1.GenerateService/GetModel" && code == code_name(Code::Ok)
+}
+
 /// Returns the method of a request, or [`OTHER`] for an unknown one.
 fn method(request: &Request<Body>) -> &'static str {
     METHODS.get(request.uri().path().trim_start_matches('/')).map_or(OTHER, String::as_str)
@@ -234,6 +239,7 @@ impl Drop for Call {
         let milliseconds = self.start.elapsed().as_micros() as f64 / 1e3;
         let (method, code) = (self.method, name);
         match self.side {
+            Side::Server if is_routine(method, code) => tracing::debug!(method, milliseconds, "routine call"),
             Side::Server => tracing::info!(method, code, reason, is_complete, milliseconds, "call"),
             Side::Client => tracing::debug!(method, code, reason, is_complete, milliseconds, "outgoing call"),
             Side::Infrastructure => tracing::debug!(code, is_complete, milliseconds, "infrastructure call"),

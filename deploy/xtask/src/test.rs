@@ -33,6 +33,7 @@ Examples:
   cargo xtask test --differential      compares the template engine with transformers
   cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
                                        32 answers while their replicas are killed 50 times;
+                                       300 tasks beside a stuck replica, for each way to be stuck;
                                        1,000 connections; overload")]
 pub(crate) struct Args {
     /// Compare the template engine with transformers on this many random cases, instead of the
@@ -72,7 +73,13 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 }
 
 fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
-    let tests = ["two_hundred_clients", "thirty_two_answers", "a_thousand_connections", "ten_times_as_many"];
+    let tests = [
+        "two_hundred_clients",
+        "thirty_two_answers",
+        "a_thousand_connections",
+        "ten_times_as_many",
+        "three_hundred_tasks",
+    ];
     let options = ["--ignored", "--nocapture", "--test-threads=1"];
     let arguments: Vec<_> = iter::once("--").chain(tests).chain(options).map(OsString::from).collect();
     let mut command = command(layout, &arguments)?;

@@ -1,11 +1,13 @@
 //! The commands that handles send to the engine's thread.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tandem_common::telemetry::Span;
 use tokio::sync::{mpsc, oneshot};
 
 use super::event::Event;
+use super::progress::RequestProgress;
 use super::shared::QueueSlot;
 use crate::request::PreparedRequest;
 
@@ -27,5 +29,6 @@ pub(super) struct Job {
     pub(super) submitted: Instant,
     pub(super) span: Span,
     pub(super) events: mpsc::Sender<Event>,
+    pub(super) progress: Arc<RequestProgress>,
     pub(super) slot: QueueSlot,
 }

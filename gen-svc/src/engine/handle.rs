@@ -13,6 +13,7 @@ use super::command::{Command, Job};
 use super::config::{Config, EngineLimits};
 use super::event::Event;
 use super::metrics::{self, Gauges, attribute_count};
+use super::progress::RequestProgress;
 use super::shared::{QueueSlot, Shared};
 use super::thread::EngineThread;
 use super::{load, memory};
@@ -57,7 +58,8 @@ impl Engine {
         Ok(started)
     }
 
-    /// Returns how long the current step has run, or None between two steps.
+    /// Returns the time since the engine's thread finished a step or looked for work, or None after
+    /// the thread has ended.
     #[must_use]
     pub fn step_age(&self) -> Option<Duration> {
         self.shared.step_clock.age()
@@ -151,10 +153,10 @@ impl Engine {
         request: PreparedRequest,
         deadline: Option<Instant>,
     ) -> Result<events::Receiver<Event>, Error> {
-        self.submit_to(self.reserve(&request.caller)?, request, deadline)
+        self.submit_to(self.reserve(&request.caller)?, request, deadline, Arc::default())
     }
 
-    /// Queues a request in a reserved slot.
+    /// Queues a request in a reserved slot. The engine's thread reports to `progress`.
     ///
     /// # Errors
     /// The engine's thread has ended.
@@ -163,12 +165,15 @@ impl Engine {
         slot: QueueSlot,
         request: PreparedRequest,
         deadline: Option<Instant>,
+        progress: Arc<RequestProgress>,
     ) -> Result<events::Receiver<Event>, Error> {
         let capacity = self.shared.event_capacity + 2 * request.sampling.n as usize + 1;
         let (events, receiver) = events::channel(capacity);
         let span = span(&self.shared.model, &request);
         self.shared.metrics.request_arrived(!request.generated().is_empty());
-        let job = Job { request, deadline, submitted: Instant::now(), span, events, slot };
+        let job = Job { request, deadline, submitted: Instant::now(), span, events, progress, slot };
+        // Until the thread reads the command: it may be in the middle of a step.
+        job.progress.set_queue_place(self.gauges().queued.max(1));
         self.commands.send(Command::Generate(Box::new(job))).map_err(|_| self.lost())?;
         Ok(receiver)
     }

@@ -9,6 +9,7 @@ use tandem_common::telemetry::Span;
 use super::command::Job;
 use super::event::{Accepted, Event, FinishReason, Summary, Timings};
 use super::metrics::{EngineMetrics, attribute_count};
+use super::progress::RequestProgress;
 use super::shared::QueueSlot;
 use super::sink::ResponseSink;
 use crate::error::Error;
@@ -68,6 +69,7 @@ impl Requests {
 pub(super) struct RequestState {
     pub(super) sink: ResponseSink,
     pub(super) request: PreparedRequest,
+    pub(super) progress: Arc<RequestProgress>,
     pub(super) span: Span,
     /// Taken when the first output leaves the queue.
     slot: Option<QueueSlot>,
@@ -124,10 +126,11 @@ pub(super) enum Interruption {
 
 impl RequestState {
     fn new(job: Job) -> Self {
-        let Job { request, deadline, submitted, span, events, slot } = job;
+        let Job { request, deadline, submitted, span, events, progress, slot } = job;
         let outputs = request.sampling.n as usize;
         Self {
             sink: ResponseSink::new(events),
+            progress,
             metrics: Arc::clone(slot.metrics()),
             slot: Some(slot),
             queue_span: span.part("queue", || []),
@@ -161,6 +164,8 @@ impl RequestState {
         let prompt_tokens = self.request.prompt_tokens;
         let cached_tokens = computed.min(prompt_tokens);
         self.cached_tokens = Some(cached_tokens);
+        self.progress.leave_queue();
+        self.progress.set_computed(cached_tokens);
         let started = Instant::now();
         self.clock = Clock { started, last_token: started, ..self.clock };
         let queue = self.timings().queue;

@@ -240,6 +240,9 @@ impl Sequence {
             self.report_prompt(state, rows);
         }
         self.computed += count;
+        if self.is_first {
+            state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
+        }
         pool.commit(&mut self.table, &state.request.cache_salt, &self.ids, self.computed);
         match rows.last_mut() {
             Some(last) if self.computed == self.ids.len() => self.sample(state, last),

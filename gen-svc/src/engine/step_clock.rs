@@ -1,41 +1,44 @@
-//! How long the engine's current step has run, by which a stalled engine is noticed.
+//! How long ago the engine's thread finished a step or looked for work, by which a stalled engine
+//! is noticed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The value of `began` between two steps.
-const IDLE: u64 = u64::MAX;
+/// The value of `beat` after the thread has ended.
+const ENDED: u64 = u64::MAX;
 
-/// The start of the current step.
+/// The time of the thread's last sign of life.
 #[derive(Debug)]
 pub(super) struct StepClock {
     origin: Instant,
-    /// Milliseconds from `origin` to the start of the current step, or [`IDLE`].
-    began: AtomicU64,
+    /// Milliseconds from `origin` to the last sign of life, or [`ENDED`].
+    beat: AtomicU64,
 }
 
 impl Default for StepClock {
     fn default() -> Self {
-        Self { origin: Instant::now(), began: AtomicU64::new(IDLE) }
+        Self { origin: Instant::now(), beat: AtomicU64::new(0) }
     }
 }
 
 impl StepClock {
-    /// Runs a step.
-    pub(super) fn time<T>(&self, step: impl FnOnce() -> T) -> T {
-        self.began.store(self.now(), Ordering::Relaxed);
-        let result = step();
-        self.began.store(IDLE, Ordering::Relaxed);
-        result
+    /// Records that the thread is between two steps.
+    pub(super) fn beat(&self) {
+        self.beat.store(self.now(), Ordering::Relaxed);
     }
 
-    /// Returns how long the current step has run, or None between two steps.
+    /// Records that the thread ends.
+    pub(super) fn end(&self) {
+        self.beat.store(ENDED, Ordering::Relaxed);
+    }
+
+    /// Returns the time since the last sign of life, or None after the end.
     pub(super) fn age(&self) -> Option<Duration> {
-        let began = self.began.load(Ordering::Relaxed);
-        (began != IDLE).then(|| Duration::from_millis(self.now().saturating_sub(began)))
+        let beat = self.beat.load(Ordering::Relaxed);
+        (beat != ENDED).then(|| Duration::from_millis(self.now().saturating_sub(beat)))
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(IDLE - 1)
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(ENDED - 1)
     }
 }

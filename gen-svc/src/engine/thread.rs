@@ -59,10 +59,12 @@ impl EngineThread {
             self.shared.lifecycle.fail();
             self.fail_all();
         }
+        self.shared.step_clock.end();
     }
 
     /// Runs one step. Returns false if no work is left and none can arrive.
     fn step(&mut self) -> bool {
+        self.shared.step_clock.beat();
         if !self.receive() {
             return false;
         }
@@ -80,6 +82,7 @@ impl EngineThread {
     /// none can arrive.
     fn receive(&mut self) -> bool {
         while self.scheduler.is_empty() {
+            self.shared.step_clock.beat();
             match self.commands.recv_timeout(IDLE_POLL_INTERVAL) {
                 Ok(command) => self.handle(command),
                 Err(RecvTimeoutError::Timeout) if !self.shared.lifecycle.is_stopped() => {}
@@ -105,12 +108,20 @@ impl EngineThread {
     }
 
     /// Ends the sequences of requests that are cancelled, past their deadline, or read too slowly,
-    /// and all sequences after a stop.
+    /// and all sequences after a stop. Reports the places of the others in the queue.
     fn reap_interrupted(&mut self) {
         let Self { shared, scheduler, reader_patience, .. } = self;
         let is_stopped = shared.lifecycle.is_stopped();
+        let (mut place, mut last) = (0, None);
         scheduler.remove(|sequence, state| match state.interruption(is_stopped, *reader_patience) {
-            None => false,
+            None => {
+                if !state.is_accepted() {
+                    // The outputs of a request are adjacent.
+                    place += usize::from(last.replace(sequence.request) != Some(sequence.request));
+                    state.progress.set_queue_place(place);
+                }
+                false
+            }
             Some(interruption) => {
                 sequence.interrupt(state, interruption);
                 true
@@ -120,7 +131,7 @@ impl EngineThread {
 
     /// Computes the next tokens of all sequences that are ready. Returns false if none is.
     fn compute(&mut self) -> bool {
-        let Self { model, logits, scheduler, sampled, shared, .. } = self;
+        let Self { model, logits, scheduler, sampled, .. } = self;
         let counts = scheduler.plan();
         let Scheduler { running, pool, requests, .. } = scheduler;
         let planned = running.iter().zip(&counts).filter(|(_, count)| **count > 0);
@@ -129,7 +140,7 @@ impl EngineThread {
         if chunks.is_empty() {
             return false;
         }
-        let computed = shared.step_clock.time(|| model.forward(&chunks, logits));
+        let computed = model.forward(&chunks, logits);
         let row_counts: Vec<usize> = chunks.iter().map(|chunk| chunk.logit_rows().len()).collect();
         drop(chunks);
         let mut rows = logits.rows();

@@ -9,7 +9,9 @@ use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
 
-use crate::engine::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
+use crate::engine::{
+    Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken,
+};
 use crate::error::Error;
 use crate::grammar::Grammar;
 use crate::output::extract::Rules;
@@ -190,6 +192,17 @@ pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error
         Event::Summary(summary) => vec![PbEvent::Summary(summary.into())],
     };
     Ok(events.into_iter().map(|event| pb::GenerateResponse { event: Some(event) }).collect())
+}
+
+/// Returns the message for a request without an event, where the engine's thread gave its last sign
+/// of life `age` ago.
+pub(super) fn progress(progress: &RequestProgress, age: Duration) -> pb::GenerateResponse {
+    let progress = pb::Progress {
+        queue_place: progress.queue_place().map(count),
+        computed_prompt_tokens: count(progress.computed_prompt_tokens()),
+        last_step_age: age.try_into().ok(),
+    };
+    pb::GenerateResponse { event: Some(PbEvent::Progress(progress)) }
 }
 
 impl From<Accepted> for pb::Accepted {

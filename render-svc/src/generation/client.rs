@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tandem_common::call::{BearerToken, CredentialsError};
+use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::{GenerateRequest, GenerateResponse};
 use tokio::time::Instant;
 use tonic::{Request, Streaming};
 
 use super::convert;
-use super::failure::{deadline_exceeded, failure, truncated, unavailable};
+use super::event_order::{EventOrder, step_age};
+use super::failure::{deadline_exceeded, failure, faulty, is_late, stuck, truncated, unavailable};
+use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
 use super::replica::Lease;
 use super::replicas::HealthCounts;
@@ -21,6 +24,13 @@ use crate::task::request::GenerationRequest;
 
 /// Timeout for the end of a call after its last event.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Longest wait for the headers of a response, and for each event after them. A server sends an event
+/// per second. Less than the 3 s after which the caller may take this service for stuck, so that the
+/// task has resumed by then.
+const MAX_SILENCE: Duration = Duration::from_millis(2500);
+/// Age of the engine's last step from which the replica is stuck, although its server answers. As
+/// for gen-svc's health: the slowest step of a usable configuration takes a few seconds.
+const MAX_STEP_AGE: Duration = Duration::from_secs(30);
 
 /// Client of the generation service and its replicas.
 #[derive(Debug)]
@@ -63,15 +73,16 @@ impl GenerationClient {
         let mut last = None;
         while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {
             let call = self.call(convert::request(request, generated, lease.model_id()), deadline);
-            let status = match lease.client().generate(call).await {
-                Ok(response) => return Ok(GenerationCall { lease, stream: response.into_inner(), deadline }),
-                Err(status) => status,
+            let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
+                Some(Ok(response)) => return Ok(GenerationCall::new(lease, response.into_inner(), deadline)),
+                Some(Err(status)) => failure(status, deadline),
+                None => silent(),
             };
-            let GenerationError { class, error } = failure(status, deadline);
+            report(&lease, &failed);
+            let GenerationError { class, error } = failed;
             if class == FailureClass::Permanent {
                 return Err(error);
             }
-            report(&lease, class);
             tried.insert(lease.replica().id());
             last = Some(error);
         }
@@ -110,17 +121,24 @@ impl Generator for GenerationClient {
         failed: &GenerationCall,
         class: FailureClass,
     ) -> Result<GenerationCall, Error> {
-        report(&failed.lease, class);
-        let is_excluded = class == FailureClass::RetryElsewhere;
+        let is_excluded = matches!(class, FailureClass::RetryElsewhere | FailureClass::Faulty);
         let tried = is_excluded.then(|| failed.lease.replica().id()).into_iter().collect();
         self.open(request, generated, tried).await
     }
 }
 
-fn report(lease: &Lease, class: FailureClass) {
-    if class == FailureClass::ReplicaDown {
-        lease.mark_failed();
+/// Records at the replica that its call has failed.
+fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
+    match class {
+        FailureClass::ReplicaDown => lease.mark_failed(),
+        FailureClass::Stuck | FailureClass::Faulty => lease.eject(error),
+        FailureClass::Permanent | FailureClass::RetryElsewhere | FailureClass::Interrupted => {}
     }
+}
+
+/// Returns the failure for a replica that sends nothing.
+fn silent() -> GenerationError {
+    stuck(&format!("it sent nothing for {MAX_SILENCE:?}"))
 }
 
 /// A call to a replica. Dropping it cancels the call.
@@ -129,13 +147,18 @@ pub struct GenerationCall {
     lease: Lease,
     stream: Streaming<GenerateResponse>,
     deadline: Option<Instant>,
+    order: EventOrder,
 }
 
 impl GenerationCall {
+    fn new(lease: Lease, stream: Streaming<GenerateResponse>, deadline: Option<Instant>) -> Self {
+        Self { lease, stream, deadline, order: EventOrder::default() }
+    }
+
     /// Returns the next message. The replica ends the call before the deadline; if it does not,
     /// this side ends it at the deadline, which is earlier than the caller's own.
     async fn message(&mut self) -> Result<GenerateResponse, GenerationError> {
-        let message = self.stream.message();
+        let message = in_time(MAX_SILENCE, self.stream.message());
         let message = match self.deadline {
             None => message.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, message).await {
@@ -143,22 +166,51 @@ impl GenerationCall {
                 Err(_) => return Err(deadline_exceeded()),
             },
         };
+        let message = message.ok_or_else(silent)?;
         message.map_err(|status| failure(status, self.deadline))?.ok_or_else(truncated)
+    }
+
+    /// Checks an event. Waits briefly for the end of the call after the last one.
+    async fn check(&mut self, event: &Event) -> Result<(), GenerationError> {
+        self.order.add(event, is_late(self.deadline)).map_err(|problem| faulty(&problem))?;
+        match event {
+            Event::Progress(progress) if step_age(progress) > MAX_STEP_AGE => {
+                return Err(stuck(&format!("its engine's last step ended {:?} ago", step_age(progress))));
+            }
+            Event::Summary(_) => {
+                // So the call is not recorded as cancelled.
+                let end = tokio::time::timeout(CLOSE_TIMEOUT, self.stream.message()).await;
+                if let Ok(Ok(Some(_))) = end {
+                    return Err(faulty("sent a message after `summary`"));
+                }
+                self.lease.record_success();
+            }
+            _ => self.lease.record_event(),
+        }
+        Ok(())
+    }
+
+    /// Returns the next event, checked.
+    async fn event(&mut self) -> Result<Event, GenerationError> {
+        loop {
+            // Events that this version of the contract does not have are unset.
+            if let Some(event) = self.message().await?.event {
+                self.check(&event).await?;
+                return Ok(event);
+            }
+        }
     }
 }
 
 impl GenerationStream for GenerationCall {
     async fn next(&mut self) -> Result<GenerationEvent, GenerationError> {
-        loop {
-            // Events that this version of the contract does not have are unset.
-            if let Some(event) = self.message().await?.event {
-                return Ok(convert::event(event));
+        match self.event().await {
+            Ok(event) => Ok(convert::event(event)),
+            Err(failed) => {
+                report(&self.lease, &failed);
+                Err(failed)
             }
         }
-    }
-
-    async fn close(&mut self) {
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.stream.message()).await;
     }
 
     fn replica(&self) -> SocketAddr {

@@ -35,6 +35,7 @@ pub(super) fn event(event: Event) -> GenerationEvent {
     match event {
         Event::Accepted(accepted) => GenerationEvent::Accepted(accepted),
         Event::PromptLogprobs(PromptLogprobs { tokens }) => GenerationEvent::PromptLogprobs(tokens),
+        Event::Progress(progress) => GenerationEvent::Progress(progress),
         Event::Delta(delta) => GenerationEvent::Delta(self::delta(delta)),
         Event::Finished(finished) if finished.reason() == FinishReason::Cancelled => GenerationEvent::Interrupted,
         Event::Finished(finished) => GenerationEvent::Finished(finished),

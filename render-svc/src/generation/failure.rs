@@ -23,10 +23,18 @@ static SHARED_FIELDS: LazyLock<HashSet<String>> = LazyLock::new(|| {
 
 /// How much earlier than the deadline tonic's timer may fire.
 const TIMER_TOLERANCE: Duration = Duration::from_millis(20);
+/// How much earlier than the deadline a replica may end an output. It leaves time for its last
+/// event, and `grpc-timeout` has a resolution of a second for long timeouts.
+const DEADLINE_TOLERANCE: Duration = Duration::from_secs(2);
+/// The start of prost's error for a message that is not of its type.
+const DECODE_ERROR: &str = "failed to decode Protobuf message";
 
 /// Returns the failure for a status. Only a status that a service made has an `ErrorInfo`; the
 /// transport's has none.
 pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationError {
+    if status.code() == Code::DeadlineExceeded && !is_late(deadline) {
+        return faulty("reported DEADLINE_EXCEEDED before the deadline");
+    }
     let details = status.get_error_details();
     let Some(info) = details.error_info() else { return transport_failure(&status, deadline) };
     let Some(reason) = Reason::from_name(&info.reason) else {
@@ -63,6 +71,22 @@ pub(super) fn truncated() -> GenerationError {
     GenerationError { class: FailureClass::ReplicaDown, error: unavailable("the output ended before its summary") }
 }
 
+/// Returns the failure for a replica that breaks the contract.
+pub(super) fn faulty(problem: &str) -> GenerationError {
+    let error = unavailable(&format!("the replica broke the contract: it {problem}"));
+    GenerationError { class: FailureClass::Faulty, error }
+}
+
+/// Returns the failure for a replica that does not answer.
+pub(super) fn stuck(problem: &str) -> GenerationError {
+    GenerationError { class: FailureClass::Stuck, error: unavailable(&format!("the replica is stuck: {problem}")) }
+}
+
+/// Returns true if the deadline has passed, or passes so soon that a replica may end the output.
+pub(super) fn is_late(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now() + DEADLINE_TOLERANCE)
+}
+
 /// Returns the failure for a call whose deadline passed.
 pub(super) fn deadline_exceeded() -> GenerationError {
     GenerationError { class: FailureClass::Permanent, error: Error::DeadlineExceeded }
@@ -77,6 +101,9 @@ fn transport_failure(status: &Status, deadline: Option<Instant>) -> GenerationEr
     if is_deadline(status, deadline) {
         return deadline_exceeded();
     }
+    if is_unreadable(status) {
+        return faulty(&format!("sent a message that cannot be read: {}", status.message()));
+    }
     GenerationError { class: FailureClass::ReplicaDown, error: unavailable(status.message()) }
 }
 
@@ -86,6 +113,16 @@ fn is_deadline(status: &Status, deadline: Option<Instant>) -> bool {
     match status.code() {
         Code::DeadlineExceeded => true,
         Code::Cancelled => deadline.is_some_and(|deadline| deadline <= Instant::now() + TIMER_TOLERANCE),
+        _ => false,
+    }
+}
+
+/// Returns true for the two statuses that tonic makes of a message: it is too large, or it is not of
+/// its type.
+fn is_unreadable(status: &Status) -> bool {
+    match status.code() {
+        Code::OutOfRange => true,
+        Code::Internal => status.message().starts_with(DECODE_ERROR),
         _ => false,
     }
 }

@@ -11,6 +11,20 @@ use super::replicas::{HealthCounts, Replicas};
 pub(super) fn observe(replicas: &Arc<Replicas>) {
     observe_health(Arc::downgrade(replicas));
     observe_tasks(Arc::downgrade(replicas));
+    observe_ejected(Arc::downgrade(replicas));
+}
+
+fn observe_ejected(replicas: Weak<Replicas>) {
+    meter()
+        .u64_observable_gauge("tandem.generation.replicas.ejected")
+        .with_unit("{replica}")
+        .with_description("Replicas that are left out after an ejection, whatever their health.")
+        .with_callback(move |observer| {
+            if let Some(replicas) = replicas.upgrade() {
+                observer.observe(replicas.ejected() as u64, &[]);
+            }
+        })
+        .build();
 }
 
 /// Dashboards and alerts select the values of the attribute `health`.

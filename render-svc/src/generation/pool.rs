@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use tonic::transport::Uri;
 
 use super::discovery::Target;
-use super::metrics;
 use super::replica::Lease;
 use super::replicas::{HealthCounts, Replicas};
 use super::routing::{PrefixKey, choose, explanation, serving};
+use super::{ejection, metrics};
 use crate::task::model_names::ModelNames;
 
 /// A placeholder address, to check credentials before the replicas are known.
@@ -52,6 +52,7 @@ impl Pool {
         }
         let replicas = Arc::new(Replicas::new());
         metrics::observe(&replicas);
+        ejection::register();
         let follow = |uri: &Uri| {
             let (credentials, token, replicas) = (credentials.clone(), token.clone(), Arc::clone(&replicas));
             tokio::spawn(Target { uri: uri.clone(), credentials, token, replicas }.follow())
@@ -83,8 +84,8 @@ impl Pool {
             changed.mark_unchanged();
             let replicas = self.replicas.snapshot();
             let serving = serving(&replicas, model);
-            if let Some(chosen) = choose(&serving, key, tried) {
-                return Some(Lease::new(chosen));
+            if let Some(lease) = choose(&serving, key, tried) {
+                return Some(lease);
             }
             // If every replica was tried or serves another model, waiting cannot help.
             let is_exhausted =

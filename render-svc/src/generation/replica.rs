@@ -8,31 +8,33 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tandem_common::call::BearerToken;
-use tandem_common::pb::generate::v1::GetModelRequest;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
 use tandem_common::telemetry::{Traced, traced};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Request, Status, Streaming};
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_client::HealthClient;
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use super::ejection::{Ejection, Entry};
+use super::health::{Answer, CHECK_TIMEOUT, HealthCheck};
 use super::served_model::ReplicaModel;
+use crate::error::Error;
 use crate::task::model_names::ModelNames;
 
 /// Timeout for a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time between two HTTP/2 pings on a connection, and the timeout of each.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Timeout of the question for a replica's model, and of the first answer of a health watch.
-const MODEL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shortest pause between two health checks of an unhealthy replica.
+/// Time between two health checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Health checks in a row without an answer after which a replica is unhealthy.
+const MAX_SILENCES: u32 = 2;
+/// Shortest pause between two health checks.
 const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
-/// Longest pause between two health checks of an unhealthy replica.
-const MAX_HEALTH_PAUSE: Duration = Duration::from_secs(2);
+/// Time of events after which the first output after an ejection is a success.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+/// Largest message of a replica. The largest of an honest one has the log probabilities of a step's
+/// prompt tokens, or the text of a whole output, which are far below this.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// A replica of the generation service.
 #[derive(Debug)]
@@ -45,6 +47,7 @@ pub(super) struct Replica {
     health: AtomicU8,
     /// The model that it serves, as of its last successful health check.
     model: RwLock<Arc<ReplicaModel>>,
+    ejection: Mutex<Ejection>,
     /// The reason of its last failed health check.
     problem: Mutex<String>,
     has_warned_of_skew: AtomicBool,
@@ -78,13 +81,14 @@ impl Replica {
     ) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
         (target.host(), address).hash(&mut hasher);
-        let channel = connect(endpoint);
+        let channel = connect(endpoint.clone());
         let replica = Arc::new(Self {
             id: hasher.finish(),
             client: RwLock::new(client(&channel)),
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
             model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
+            ejection: Mutex::default(),
             problem: Mutex::new("not asked yet".to_owned()),
             has_warned_of_skew: AtomicBool::new(false),
             has_warned_of_another_id: AtomicBool::new(false),
@@ -94,24 +98,24 @@ impl Replica {
             target,
             address,
         });
-        replica.watch(channel, changed);
+        replica.watch(channel, endpoint, changed);
         replica
     }
 
     /// Replaces the connection. Running calls stay on the previous one.
     pub(super) fn renew(self: &Arc<Self>, endpoint: Endpoint, changed: watch::Sender<()>) {
-        let channel = connect(endpoint);
+        let channel = connect(endpoint.clone());
         *self.client.write() = client(&channel);
-        self.watch(channel, changed);
+        self.watch(channel, endpoint, changed);
     }
 
-    /// Watches the health over `channel`, in place of the previous watcher.
-    fn watch(self: &Arc<Self>, channel: Channel, changed: watch::Sender<()>) {
+    /// Watches the health over `channel`, a connection to `endpoint`, in place of the previous
+    /// watcher.
+    fn watch(self: &Arc<Self>, channel: Channel, endpoint: Endpoint, changed: watch::Sender<()>) {
         let watcher = Watcher {
             replica: Arc::downgrade(self),
-            health: HealthClient::new(channel.clone()),
-            models: GenerateServiceClient::new(channel),
-            token: self.token.clone(),
+            check: HealthCheck::new(channel, self.token.clone()),
+            endpoint,
             suspected: Arc::clone(&self.suspected),
             changed,
         };
@@ -144,6 +148,16 @@ impl Replica {
     /// Returns true if the last health check succeeded.
     pub(super) fn is_healthy(&self) -> bool {
         self.health.load(Ordering::Relaxed) == Health::Healthy as u8
+    }
+
+    /// Returns the end of its last ejection, or None if a task has succeeded since.
+    pub(super) fn ejected_until(&self) -> Option<Instant> {
+        self.ejection.lock().until()
+    }
+
+    /// Returns true if it is left out after an ejection.
+    pub(super) fn is_ejected(&self) -> bool {
+        self.ejection.lock().is_closed(Instant::now())
     }
 
     /// Returns true if no health check has finished yet.
@@ -204,117 +218,81 @@ impl Drop for Replica {
     }
 }
 
+/// Connects without HTTP/2 pings: other servers close connections with many of them. Health checks
+/// find a dead connection.
 fn connect(endpoint: Endpoint) -> Channel {
-    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEPALIVE_INTERVAL);
-    endpoint.keep_alive_timeout(KEEPALIVE_INTERVAL).keep_alive_while_idle(true).connect_lazy()
+    endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy()
 }
 
 fn client(channel: &Channel) -> GenerateServiceClient<Traced> {
-    GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(usize::MAX)
+    GenerateServiceClient::new(traced(channel.clone())).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
-/// Watches the health of one replica, and asks for its model.
+/// Checks the health of one replica at each interval.
 struct Watcher {
     replica: Weak<Replica>,
-    health: HealthClient<Channel>,
-    models: GenerateServiceClient<Channel>,
-    token: Option<BearerToken>,
+    check: HealthCheck,
+    endpoint: Endpoint,
     suspected: Arc<Notify>,
     changed: watch::Sender<()>,
 }
 
 impl Watcher {
-    /// Watches the health until the replica is dropped.
+    /// Checks the health until the replica is dropped.
     async fn run(mut self) {
-        let mut pause = MIN_HEALTH_PAUSE;
+        let (mut pause, mut silences) = (MIN_HEALTH_PAUSE, 0);
         loop {
-            let ended = self.listen(&mut pause).await;
-            // A server without a health service is healthy while it answers.
-            let is_recorded = match ended.code() {
-                Code::Unimplemented => match self.ask_for_model().await {
-                    Ok(model) => self.record_healthy(model),
-                    Err(status) => self.record_unhealthy(&status),
-                },
-                _ => self.record_unhealthy(&ended),
-            };
-            if !is_recorded {
-                return;
+            let start = Instant::now();
+            let answer = self.check.ask().await;
+            let Some(replica) = self.replica.upgrade() else { return };
+            silences = if matches!(answer, Answer::Silence) { silences + 1 } else { 0 };
+            self.record(&replica, answer, silences);
+            if silences == MAX_SILENCES {
+                self.reconnect(&replica);
+                silences = 0;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_HEALTH_PAUSE);
-        }
-    }
-
-    /// Follows one health watch call. Returns why it ended.
-    async fn listen(&mut self, pause: &mut Duration) -> Status {
-        let (mut changes, first) = match in_time("the health watch", self.start_watch()).await {
-            Ok(started) => started,
-            Err(status) => return status,
-        };
-        let mut change = Ok(first);
-        loop {
-            match change {
-                Ok(Some(change)) if change.status() == ServingStatus::Serving => *pause = MIN_HEALTH_PAUSE,
-                // Starts a new call: behind a proxy, another server may answer it.
-                Ok(Some(_)) => return Status::unavailable("health check reports NOT_SERVING"),
-                Ok(None) => return Status::unavailable("health watch ended"),
-                Err(status) => return status,
+            pause = if replica.is_healthy() { CHECK_INTERVAL } else { (pause * 2).min(CHECK_INTERVAL) };
+            drop(replica);
+            tokio::time::sleep(MIN_HEALTH_PAUSE).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(start + pause) => {}
+                () = self.suspected.notified() => pause = MIN_HEALTH_PAUSE,
             }
-            // A replica is used only once its model is known.
-            let model = match self.ask_for_model().await {
-                Ok(model) => model,
-                Err(status) => return status,
-            };
-            if !self.record_healthy(model) {
-                return Status::cancelled("the replica was removed");
+        }
+    }
+
+    fn record(&self, replica: &Replica, answer: Answer, silences: u32) {
+        match answer {
+            Answer::Serving(model) => self.record_healthy(replica, Some(model)),
+            Answer::Busy(_) if *replica.model() != ReplicaModel::Unknown => self.record_healthy(replica, None),
+            Answer::Busy(status) | Answer::NotServing(status) => self.record_unhealthy(replica, &status),
+            Answer::Silence if silences < MAX_SILENCES => {}
+            Answer::Silence => {
+                let text = format!("{silences} health checks in a row have no answer within {CHECK_TIMEOUT:?}");
+                self.record_unhealthy(replica, &Status::deadline_exceeded(text));
             }
-            change = tokio::select! {
-                change = changes.message() => change,
-                () = self.suspected.notified() => return Status::unavailable("a call to the replica failed"),
-            };
         }
     }
 
-    /// Starts a health watch call. Returns it with its first answer.
-    async fn start_watch(&mut self) -> Result<(Streaming<HealthCheckResponse>, Option<HealthCheckResponse>), Status> {
-        let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
-        let mut changes = self.health.watch(request).await?.into_inner();
-        let first = changes.message().await?;
-        Ok((changes, first))
+    /// Replaces a connection without answers: its other end may be gone. Running calls stay on it.
+    fn reconnect(&mut self, replica: &Replica) {
+        let channel = connect(self.endpoint.clone());
+        *replica.client.write() = client(&channel);
+        self.check = HealthCheck::new(channel, replica.token.clone());
     }
 
-    /// Asks the replica which model it serves.
-    async fn ask_for_model(&mut self) -> Result<ReplicaModel, Status> {
-        let mut request = Request::new(GetModelRequest::default());
-        request.set_timeout(MODEL_TIMEOUT);
-        if let Some(token) = &self.token {
-            token.add_to(request.metadata_mut());
-        }
-        // tonic's timeout ends at the response's headers.
-        match in_time("GetModel", self.models.get_model(request)).await {
-            Ok(response) => response.into_inner().model.map_or(Ok(ReplicaModel::Any), ReplicaModel::try_from),
-            Err(status) if status.code() == Code::Unimplemented => Ok(ReplicaModel::Any),
-            Err(status) => Err(status),
-        }
-    }
-
-    /// Records that the replica serves `model`, and signals a change. Returns false if the replica
-    /// was dropped.
-    fn record_healthy(&self, model: ReplicaModel) -> bool {
-        let Some(replica) = self.replica.upgrade() else { return false };
+    /// Records that the replica serves, and which model if that is known, and signals a change.
+    fn record_healthy(&self, replica: &Replica, model: Option<ReplicaModel>) {
         // The model comes first: a healthy replica is used at once.
-        let has_new_model = replica.set_model(model);
+        let has_new_model = model.is_some_and(|model| replica.set_model(model));
         if replica.set_health(Health::Healthy) || has_new_model {
             tracing::info!(replica = %replica.address, model = replica.model().id(), "replica is healthy");
             self.changed.send_replace(());
         }
-        true
     }
 
-    /// Records why the replica cannot be used, and signals a change. Returns false if the replica
-    /// was dropped.
-    fn record_unhealthy(&self, status: &Status) -> bool {
-        let Some(replica) = self.replica.upgrade() else { return false };
+    /// Records why the replica cannot be used, and signals a change.
+    fn record_unhealthy(&self, replica: &Replica, status: &Status) {
         let problem = causes(status);
         let is_new = std::mem::replace(&mut *replica.problem.lock(), problem.clone()) != problem;
         let has_changed = replica.set_health(Health::Unhealthy);
@@ -324,14 +302,7 @@ impl Watcher {
         if has_changed {
             self.changed.send_replace(());
         }
-        true
     }
-}
-
-/// Returns the result of a call, or an error if it takes longer than [`MODEL_TIMEOUT`].
-async fn in_time<T>(name: &str, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let late = |_| Status::deadline_exceeded(format!("{name} has no answer after {MODEL_TIMEOUT:?}"));
-    tokio::time::timeout(MODEL_TIMEOUT, call).await.map_err(late)?
 }
 
 /// Returns the message of a status, and its causes: a transport's message alone does not say
@@ -359,39 +330,77 @@ impl From<&Arc<Replica>> for Candidate {
 
 /// A task's use of a replica, included in [`Replica::tasks`] until it is dropped.
 #[derive(Debug)]
-pub(super) struct Lease(Candidate);
+pub(super) struct Lease {
+    chosen: Candidate,
+    entry: Entry,
+    start: Instant,
+}
 
 impl Lease {
-    /// Adds a task to the replica.
-    pub(super) fn new(chosen: Candidate) -> Self {
+    /// Adds a task to the replica. Returns None if the replica is left out after an ejection.
+    pub(super) fn take(chosen: &Candidate) -> Option<Self> {
+        let entry = chosen.replica.ejection.lock().enter(Instant::now())?;
+        Some(Self::new(chosen, entry))
+    }
+
+    /// Adds a task to a replica that is left out.
+    pub(super) fn take_anyway(chosen: &Candidate) -> Self {
+        let entry = chosen.replica.ejection.lock().enter_anyway();
+        Self::new(chosen, entry)
+    }
+
+    fn new(chosen: &Candidate, entry: Entry) -> Self {
         chosen.replica.tasks.fetch_add(1, Ordering::Relaxed);
-        Self(chosen)
+        Self { chosen: chosen.clone(), entry, start: Instant::now() }
     }
 
     /// Returns a client for calls to the replica.
     pub(super) fn client(&self) -> GenerateServiceClient<Traced> {
-        self.0.replica.client.read().clone()
+        self.chosen.replica.client.read().clone()
     }
 
     /// Returns the replica.
     pub(super) fn replica(&self) -> &Replica {
-        &self.0.replica
+        &self.chosen.replica
     }
 
     /// Returns the id of the replica's model, as it was compared with the task's.
     pub(super) fn model_id(&self) -> Option<&str> {
-        self.0.model.id()
+        self.chosen.model.id()
     }
 
     /// Marks the replica as unhealthy after a failed call, until its next successful health check.
     pub(super) fn mark_failed(&self) {
-        self.0.replica.set_health(Health::Unhealthy);
-        self.0.replica.suspected.notify_one();
+        self.replica().set_health(Health::Unhealthy);
+        self.replica().suspected.notify_one();
+    }
+
+    /// Ejects the replica, which is stuck or breaks the contract.
+    pub(super) fn eject(&self, problem: &Error) {
+        let replica = self.replica();
+        replica.suspected.notify_one();
+        let Some(time) = replica.ejection.lock().fail(self.entry, Instant::now()) else { return };
+        tracing::warn!(replica = %replica.address, seconds = time.as_secs(), %problem, "replica ejected");
+    }
+
+    /// Records an event of the replica's output. An output that has run for a while is a success.
+    pub(super) fn record_event(&self) {
+        if self.entry.is_probe && self.start.elapsed() >= PROBE_TIME {
+            self.record_success();
+        }
+    }
+
+    /// Records that the task has succeeded.
+    pub(super) fn record_success(&self) {
+        if self.replica().ejection.lock().succeed(self.entry) {
+            tracing::warn!(replica = %self.replica().address, "replica returned after its ejection");
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.replica.tasks.fetch_sub(1, Ordering::Relaxed);
+        self.chosen.replica.tasks.fetch_sub(1, Ordering::Relaxed);
+        self.chosen.replica.ejection.lock().leave(self.entry);
     }
 }

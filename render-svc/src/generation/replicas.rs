@@ -55,6 +55,11 @@ impl Replicas {
         HealthCounts { healthy, unknown, unhealthy: replicas.len() - healthy - unknown }
     }
 
+    /// Returns the number of replicas that are left out after an ejection.
+    pub(super) fn ejected(&self) -> usize {
+        self.snapshot().iter().filter(|replica| replica.is_ejected()).count()
+    }
+
     /// Returns the number of tasks that run on the replicas.
     pub(super) fn tasks(&self) -> usize {
         self.snapshot().iter().map(|replica| replica.tasks()).sum()

@@ -1,11 +1,12 @@
 //! Chooses the replica for a prompt: among the replicas of its model, by the prompt's prefix.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use super::replica::{Candidate, Replica};
+use super::replica::{Candidate, Lease, Replica};
 use super::served_model::{Fit, ReplicaModel};
 use crate::task::model_names::ModelNames;
 
@@ -36,15 +37,22 @@ impl PrefixKey {
     }
 }
 
-/// Returns the replica with the highest affinity (rendezvous hashing) among the healthy, untried ones
-/// that have at most a quarter more tasks than their share.
-pub(super) fn choose(candidates: &[Candidate], key: PrefixKey, tried: &HashSet<u64>) -> Option<Candidate> {
+/// Leases the replica with the highest affinity (rendezvous hashing) among the healthy, untried ones
+/// that have at most a quarter more tasks than their share. Ejected replicas are left out. If all are
+/// ejected, leases the one whose ejection ends first.
+pub(super) fn choose(candidates: &[Candidate], key: PrefixKey, tried: &HashSet<u64>) -> Option<Lease> {
     let is_usable = |Candidate { replica, .. }: &&Candidate| replica.is_healthy() && !tried.contains(&replica.id());
-    let mut candidates: Vec<_> = candidates.iter().filter(is_usable).collect();
-    let total: usize = candidates.iter().map(|candidate| candidate.replica.tasks()).sum();
-    let limit = ((total + 1) * 5).div_ceil(4 * candidates.len().max(1));
-    candidates.retain(|candidate| candidate.replica.tasks() < limit);
-    candidates.into_iter().max_by_key(|candidate| key.affinity(&candidate.replica)).cloned()
+    let usable: Vec<_> = candidates.iter().filter(is_usable).collect();
+    let mut open: Vec<_> = usable.iter().filter(|candidate| !candidate.replica.is_ejected()).collect();
+    let total: usize = open.iter().map(|candidate| candidate.replica.tasks()).sum();
+    let limit = ((total + 1) * 5).div_ceil(4 * open.len().max(1));
+    open.retain(|candidate| candidate.replica.tasks() < limit);
+    open.sort_by_key(|candidate| Reverse(key.affinity(&candidate.replica)));
+    let leased = open.into_iter().find_map(|candidate| Lease::take(candidate));
+    leased.or_else(|| {
+        let first = usable.iter().min_by_key(|candidate| candidate.replica.ejected_until())?;
+        Some(Lease::take_anyway(first))
+    })
 }
 
 /// Returns the replicas that may serve the model. If none has one of its ids, these are the

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use tandem_common::pb::generate::v1::{Accepted, Finished, Summary, TokenInfo};
+use tandem_common::pb::generate::v1::{Accepted, Finished, Progress, Summary, TokenInfo};
 
 use super::request::GenerationRequest;
 use crate::error::Error;
@@ -40,11 +40,9 @@ pub trait GenerationStream: Send + Sync {
     /// Returns the next event. [`GenerationEvent::Summary`] is the last one.
     ///
     /// # Errors
-    /// The call failed, ended before its summary, or exceeded the deadline.
+    /// The call failed, ended before its summary, or exceeded the deadline, or the replica is stuck
+    /// or broke the contract.
     fn next(&mut self) -> impl Future<Output = Result<GenerationEvent, GenerationError>> + Send;
-
-    /// Waits briefly for the end of the call, so that it is not recorded as cancelled.
-    fn close(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Returns the replica's address, for logs.
     fn replica(&self) -> SocketAddr;
@@ -55,6 +53,8 @@ pub trait GenerationStream: Send + Sync {
 pub enum GenerationEvent {
     /// The request runs.
     Accepted(Accepted),
+    /// The replica works on the request, and has no other event.
+    Progress(Progress),
     /// Log probabilities of the prompt's next tokens.
     PromptLogprobs(Vec<TokenInfo>),
     /// More output.
@@ -107,4 +107,8 @@ pub enum FailureClass {
     /// The replica is unreachable or its engine failed. It is avoided until its next successful
     /// health check.
     ReplicaDown,
+    /// The replica does not answer. It is ejected: left out for a while, unless every replica is.
+    Stuck,
+    /// The replica broke the contract. It is ejected, and the request is not sent to it again.
+    Faulty,
 }

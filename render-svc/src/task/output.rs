@@ -1,6 +1,6 @@
 //! Assembles a task's events and its answer from the events of one or more replicas.
 
-use tandem_common::pb::generate::v1::{Accepted, FinishReason, Finished, Summary, TokenInfo};
+use tandem_common::pb::generate::v1::{Accepted, FinishReason, Finished, Progress, Summary, TokenInfo};
 
 use super::generator::{Delta, GenerationEvent};
 use super::replay::ReplayCursor;
@@ -10,6 +10,8 @@ use super::replay::ReplayCursor;
 pub enum TaskEvent {
     /// The generation runs.
     Accepted(Accepted),
+    /// The replica works on the task, and has no other event.
+    Progress(Progress),
     /// Log probabilities of the prompt's next tokens.
     PromptLogprobs(Vec<TokenInfo>),
     /// More of the answer.
@@ -82,6 +84,7 @@ impl TaskOutput {
     pub(super) fn advance(&mut self, event: GenerationEvent) -> Step {
         match event {
             GenerationEvent::Accepted(accepted) => self.accepted(accepted),
+            GenerationEvent::Progress(progress) => Step::Emit(TaskEvent::Progress(progress)),
             GenerationEvent::PromptLogprobs(tokens) => self.prompt_logprobs(tokens),
             GenerationEvent::Delta(delta) => self.delta(delta),
             GenerationEvent::Interrupted => Step::Interrupted,

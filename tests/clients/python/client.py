@@ -24,7 +24,9 @@ from grpc_tools import protoc
 def generate_stubs(proto):
     out = tempfile.mkdtemp()
     files = [str(path) for path in sorted((pathlib.Path(proto) / "tandem").rglob("*.proto"))]
-    code = protoc.main(["protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}", *files])
+    well_known = pathlib.Path(protoc.__file__).parent / "_proto"
+    paths = [f"-I{proto}", f"-I{well_known}"]
+    code = protoc.main(["protoc", *paths, f"--python_out={out}", f"--grpc_python_out={out}", *files])
     assert code == 0, f"protoc failed with {code}"
     sys.path.insert(0, out)
 
@@ -62,6 +64,10 @@ def check_models(render_channel, generate_channel):
     assert (held.id, held.tokenizer_sha256) == (listed[0].id, listed[0].tokenizer_sha256)
 
 
+def without_progress(events):
+    return [event for event in events if event.WhichOneof("event") != "progress"]
+
+
 def check_generate(channel, case, output_spec):
     generate, stub = module("generate"), module("generate", "pb2_grpc").GenerateServiceStub(channel)
     wanted = case["greedy_ids"][:16]
@@ -72,7 +78,7 @@ def check_generate(channel, case, output_spec):
         output_spec=output_spec,
         return_options=generate.ReturnOptions(token_ids=True),
     )
-    events = list(stub.Generate(request, timeout=120))
+    events = without_progress(stub.Generate(request, timeout=120))
     kinds = [event.WhichOneof("event") for event in events]
     assert kinds[0] == "accepted" and kinds[-2:] == ["finished", "summary"], kinds
     assert set(kinds[1:-2]) == {"delta"}, kinds
@@ -91,7 +97,7 @@ def check_task(channel, case):
         sampling=generate.Sampling(temperature=0),
         stop=generate.Stop(max_new_tokens=16),
     )
-    events = list(stub.RunTask(request, timeout=120))
+    events = without_progress(stub.RunTask(request, timeout=120))
     kinds = [event.WhichOneof("event") for event in events]
     assert kinds[:2] == ["rendered", "accepted"] and kinds[-1] == "finished", kinds
     finished = events[-1].finished

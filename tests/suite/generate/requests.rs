@@ -72,6 +72,7 @@ async fn ask(client: &mut Client, request: pb::GenerateRequest) -> Result<Answer
                 answer.prompt_logprobs.extend(of.tokens);
                 order.push('p');
             }
+            Event::Progress(_) => {}
             Event::Summary(summary) => (answer.summary, _) = (summary, order.push('s')),
         }
     }

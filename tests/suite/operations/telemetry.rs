@@ -317,12 +317,14 @@ async fn only_long_renders_record_a_wait_span() {
     }
 }
 
-const METRICS: [&str; 14] = [
+const METRICS: [&str; 16] = [
     "rpc.server.call.duration",
     "rpc.client.call.duration",
     "tandem.render.duration",
     "tandem.task.resumed",
     "tandem.generation.replicas",
+    "tandem.generation.replicas.ejected",
+    "tandem.generation.ejections",
     "gen_ai.server.time_to_first_token",
     "gen_ai.server.time_per_output_token",
     "gen_ai.server.request.duration",

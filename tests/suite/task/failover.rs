@@ -2,9 +2,9 @@
 //! answer as without the failure.
 
 mod retries;
+mod stuck;
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,7 +24,6 @@ use tandem_tests::{Process, Running, default_catalog, default_model, serve_catal
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Code, Request, Response, Status};
@@ -125,6 +124,7 @@ impl Answer {
         match event {
             Event::Rendered(_) => self.order.push('r'),
             Event::Accepted(_) => self.order.push('a'),
+            Event::Progress(_) => {}
             Event::PromptLogprobs(logprobs) => self.prompt_logprobs.extend(logprobs.tokens),
             Event::Delta(delta) => {
                 self.text.push_str(&delta.text);
@@ -289,7 +289,8 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     assert!(answered > 0);
 }
 
-/// A replica behind a proxy: the first call gets `first`, every later call gets `then`.
+/// A replica behind a proxy: the first call is accepted and gets `first`, every later call gets
+/// `then`.
 #[derive(Debug)]
 struct ScriptedReplica {
     first: Result<Vec<Generated>, Status>,
@@ -301,6 +302,14 @@ impl ScriptedReplica {
     fn new(first: Result<Vec<Generated>, Status>) -> Self {
         Self { first, then: ended(FinishReason::Length), has_been_asked: AtomicBool::new(false) }
     }
+}
+
+fn accepted() -> Generated {
+    Generated::Accepted(generate::Accepted::default())
+}
+
+fn responses(events: Vec<Generated>) -> Vec<Result<generate::GenerateResponse, Status>> {
+    events.into_iter().map(|event| Ok(generate::GenerateResponse { event: Some(event) })).collect()
 }
 
 /// Returns the events of an output without tokens.
@@ -319,8 +328,7 @@ impl GenerateService for ScriptedReplica {
     ) -> Result<Response<Self::GenerateStream>, Status> {
         let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
         let events = if is_first { self.first.clone()? } else { self.then.clone() };
-        let response = |event| Ok(generate::GenerateResponse { event: Some(event) });
-        Ok(Response::new(tokio_stream::iter(events.into_iter().map(response).collect::<Vec<_>>())))
+        Ok(Response::new(tokio_stream::iter(responses([vec![accepted()], events].concat()))))
     }
 
     async fn get_model(
@@ -347,24 +355,23 @@ async fn serve_with_one_replica(
     (service, client)
 }
 
-/// Health behind a proxy that asks another service on each watch. The first services, up to this
+/// Health behind a proxy that asks another service on each check. The first services, up to this
 /// number, stay unhealthy.
 #[derive(Debug)]
 struct UnhealthyAtFirst(AtomicUsize);
 
 #[tonic::async_trait]
 impl Health for UnhealthyAtFirst {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+    type WatchStream = tokio_stream::Pending<Result<HealthCheckResponse, Status>>;
 
     async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
-        Err(Status::unimplemented("not called"))
+        let ill = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ill| ill.checked_sub(1));
+        let status = if ill.is_ok() { ServingStatus::NotServing } else { ServingStatus::Serving };
+        Ok(Response::new(HealthCheckResponse { status: status.into() }))
     }
 
     async fn watch(&self, _request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let ill = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ill| ill.checked_sub(1));
-        let status = if ill.is_ok() { ServingStatus::NotServing } else { ServingStatus::Serving };
-        let status = tokio_stream::once(Ok(HealthCheckResponse { status: status.into() }));
-        Ok(Response::new(Box::pin(status.chain(tokio_stream::pending()))))
+        Err(Status::unimplemented("not called"))
     }
 }
 
@@ -375,7 +382,7 @@ async fn check_retry_after_one_failure(ill: usize) {
     let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
     assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("the replica is healthy again");
-    assert_eq!(answer.order, "rf");
+    assert_eq!(answer.order, "raf");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,7 +57,9 @@ impl GenerateService for Replica {
         }
         let delta = generate::Delta { text: self.id.to_owned(), token_ids: vec![1], ..generate::Delta::default() };
         let finished = generate::Finished { reason: FinishReason::Stop.into(), ..generate::Finished::default() };
-        let events = [Event::Delta(delta), Event::Finished(finished), Event::Summary(generate::Summary::default())];
+        let (accepted, summary) = (generate::Accepted::default(), generate::Summary::default());
+        let events =
+            [Event::Accepted(accepted), Event::Delta(delta), Event::Finished(finished), Event::Summary(summary)];
         let events = events.map(|event| Ok(generate::GenerateResponse { event: Some(event) }));
         Ok(Response::new(tokio_stream::iter(events.to_vec())))
     }

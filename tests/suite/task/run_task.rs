@@ -43,6 +43,7 @@ async fn run(client: &mut TaskServiceClient<Channel>, task: RunTaskRequest) -> R
             Event::Rendered(_) => order.push('r'),
             Event::Accepted(_) => order.push('a'),
             Event::PromptLogprobs(_) => order.push('p'),
+            Event::Progress(_) => {}
             Event::Delta(delta) => text.push_str(&delta.text),
             Event::Finished(finished) => (end, _) = (Some(finished), order.push('f')),
         }

@@ -75,6 +75,7 @@ pub(in crate::grpc) fn rendered(rendered: &render::Rendered, output_spec: genera
 pub(in crate::grpc) fn response(event: TaskEvent) -> RunTaskResponse {
     of(match event {
         TaskEvent::Accepted(accepted) => Event::Accepted(accepted),
+        TaskEvent::Progress(progress) => Event::Progress(progress),
         TaskEvent::PromptLogprobs(tokens) => Event::PromptLogprobs(generate::PromptLogprobs { tokens }),
         TaskEvent::Delta(delta) => Event::Delta(self::delta(delta)),
         TaskEvent::Finished(answer) => Event::Finished(finished(answer)),

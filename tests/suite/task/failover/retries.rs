@@ -64,8 +64,6 @@ impl GenerationStream for Playback {
         self.0.next().expect("an attempt ends with a failure or a summary")
     }
 
-    async fn close(&mut self) {}
-
     fn replica(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, 1).into()
     }

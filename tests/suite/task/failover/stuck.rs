@@ -1,0 +1,280 @@
+//! Replicas that are stuck or break the contract: a task goes on elsewhere, and for a while no other
+//! task goes there.
+
+mod figures;
+mod proxy;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use render_svc::args::GenerationArgs;
+use render_svc::catalog::ModelCatalog;
+use render_svc::generation::{GenerationClient, HealthCounts};
+use tandem_common::pb::generate::v1::generate_response::Event as Generated;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
+use tandem_common::pb::generate::v1::{self as generate, FinishReason};
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::pb::task::v1::run_task_response::Event;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_tests::{Running, default_catalog, serve_catalog_with_generation};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_server::HealthServer;
+
+use self::proxy::{Proxy, Way};
+use super::{UnhealthyAtFirst, accepted, ask, ended, part, task};
+
+/// A replica that plays the same events for each call, and says that it is healthy.
+#[derive(Debug, Clone)]
+struct Fake {
+    /// Each event after a pause. Without events, the call has no response.
+    events: Result<Vec<(Duration, Generated)>, Status>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Fake {
+    fn new(events: Result<Vec<(Duration, Generated)>, Status>) -> Self {
+        Self { events, calls: Arc::default() }
+    }
+
+    fn of(events: Vec<Generated>) -> Self {
+        Self::new(Ok(at_once(events)))
+    }
+
+    /// A replica whose answer is "good".
+    fn honest() -> Self {
+        Self::of(good())
+    }
+
+    /// A replica that answers health checks only.
+    fn mute() -> Self {
+        Self::of(Vec::new())
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Serves the replica, and returns its address.
+    async fn serve(&self) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let health = HealthServer::new(UnhealthyAtFirst(0.into()));
+        let server = Server::builder().add_service(health).add_service(GenerateServiceServer::new(self.clone()));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        address
+    }
+}
+
+#[tonic::async_trait]
+impl GenerateService for Fake {
+    type GenerateStream = Pin<Box<dyn Stream<Item = Result<generate::GenerateResponse, Status>> + Send>>;
+
+    async fn generate(
+        &self,
+        _request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let events = self.events.clone()?;
+        if events.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        let response = |(pause, event)| async move {
+            sleep(pause).await;
+            Ok(generate::GenerateResponse { event: Some(event) })
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter(events).then(response))))
+    }
+
+    async fn get_model(
+        &self,
+        _request: Request<generate::GetModelRequest>,
+    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        Err(Status::unimplemented("any model"))
+    }
+}
+
+/// Returns a task whose salt decides which replica it prefers.
+fn salted(number: usize) -> RunTaskRequest {
+    RunTaskRequest { cache_salt: number.to_string(), ..task(number, 8) }
+}
+
+fn at_once(events: Vec<Generated>) -> Vec<(Duration, Generated)> {
+    events.into_iter().map(|event| (Duration::ZERO, event)).collect()
+}
+
+fn good() -> Vec<Generated> {
+    [vec![accepted(), part("good", &[7])], ended(FinishReason::Length)].concat()
+}
+
+fn progress(step_seconds: i64) -> Generated {
+    let age = Duration::from_secs(step_seconds.unsigned_abs());
+    Generated::Progress(generate::Progress { last_step_age: age.try_into().ok(), ..generate::Progress::default() })
+}
+
+fn finished(reason: i32, output_index: u32) -> Generated {
+    Generated::Finished(generate::Finished { reason, output_index, ..generate::Finished::default() })
+}
+
+fn summary() -> Generated {
+    Generated::Summary(generate::Summary::default())
+}
+
+async fn front_of(catalog: Arc<ModelCatalog>, addresses: &[&str]) -> (Running, TaskServiceClient<Channel>) {
+    let args = generation_args(addresses);
+    let service = serve_catalog_with_generation(catalog, args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
+fn generation_args(addresses: &[&str]) -> GenerationArgs {
+    let generate = addresses.iter().map(|address| format!("http://{address}").parse().expect("an address")).collect();
+    GenerationArgs { generate, ..GenerationArgs::default() }
+}
+
+/// Returns each kind of nonsense with a part of the error that names it.
+fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
+    let start = || vec![accepted(), part("good", &[7])];
+    let after = |events: Vec<Generated>| Ok([start(), events].concat());
+    let length = FinishReason::Length.into();
+    let delta = |text: String, output_index| {
+        Generated::Delta(generate::Delta { text, output_index, token_ids: vec![7], ..generate::Delta::default() })
+    };
+    vec![
+        (Ok(vec![part("bad", &[7])]), "`delta` before `accepted`"),
+        (Ok(ended(FinishReason::Length)), "`finished` before `accepted`"),
+        (Ok(vec![progress(0), summary()]), "`summary` before `accepted`"),
+        (after(vec![accepted()]), "a second `accepted`"),
+        (after(vec![summary()]), "`summary` before `finished`"),
+        (after(vec![finished(length, 0), finished(length, 0)]), "a second `finished`"),
+        (after(vec![finished(length, 0), part("bad", &[8])]), "`delta` after `finished`"),
+        (after(vec![finished(length, 0), summary(), summary()]), "after `summary`"),
+        (after(vec![finished(length, 0), summary(), part("bad", &[8])]), "after `summary`"),
+        (after(vec![finished(0, 0), summary()]), "finish reason 0"),
+        (after(vec![finished(99, 0), summary()]), "finish reason 99"),
+        (after(vec![finished(length, 1), summary()]), "output_index 1"),
+        (after(vec![delta("bad".to_owned(), 3)]), "output_index 3"),
+        (after(ended(FinishReason::Deadline)), "DEADLINE before the deadline"),
+        (Err(Status::deadline_exceeded("late")), "DEADLINE_EXCEEDED before the deadline"),
+        (after(vec![delta("x".repeat(65 << 20), 0)]), "cannot be read"),
+        (after(vec![progress(60)]), "last step"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_of_a_replica_is_its_fault_and_the_task_goes_on_elsewhere() {
+    let catalog = default_catalog();
+    for (lie, problem) in lies() {
+        let liar = Fake::new(lie.map(at_once));
+        let (_service, client) = front_of(Arc::clone(&catalog), &[&liar.serve().await]).await;
+        let status = ask(client, salted(0), watch::Sender::new(0)).await.expect_err(problem);
+        assert!(status.message().contains(problem), "{problem}: {status}");
+
+        let (liar, honest) = (Fake::new(liar.events), Fake::honest());
+        let addresses = [liar.serve().await, honest.serve().await];
+        let (_service, client) = front_of(Arc::clone(&catalog), &addresses.each_ref().map(String::as_str)).await;
+        let mut number = 0;
+        while liar.calls() == 0 || number < 8 {
+            let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await;
+            assert_eq!(answer.expect(problem).text, "good", "{problem}");
+            number += 1;
+            assert!(number < 500, "{problem}: the replica gets no task");
+        }
+        // It is ejected after its first call.
+        for number in 0..8 {
+            ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect(problem);
+        }
+        assert_eq!(liar.calls(), 1, "{problem}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_answers_health_checks_only_is_ejected_and_tried_again_by_one_task() {
+    let (mute, honest) = (Fake::mute(), Fake::honest());
+    let addresses = [mute.serve().await, honest.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    let (mut number, start) = (0, Instant::now());
+    while mute.calls() < 2 {
+        let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+        assert_eq!(answer.text, "good");
+        number += 1;
+        assert!(start.elapsed() < Duration::from_secs(60), "no task probes the replica");
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The first ejection takes five seconds.
+    assert!(start.elapsed() > Duration::from_secs(5), "{:?}", start.elapsed());
+    let (calls, until) = (mute.calls(), Instant::now() + Duration::from_secs(5));
+    while Instant::now() < until {
+        ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+        number += 1;
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(mute.calls(), calls, "the second ejection is longer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_waits_gets_progress_and_stays_with_its_replica() {
+    let waits = (0..4).map(|_| (Duration::from_secs(1), progress(0)));
+    let busy = Fake::new(Ok(waits.chain(at_once(good())).collect()));
+    let (_service, mut client) = front_of(default_catalog(), &[&busy.serve().await]).await;
+    let mut stream = client.run_task(salted(0)).await.expect("accepted").into_inner();
+    let (mut count, mut is_whole) = (0, false);
+    while let Some(response) = stream.message().await.expect("an event") {
+        match response.event.expect("an event") {
+            Event::Progress(_) => count += 1,
+            Event::Finished(finished) => is_whole = finished.message.is_some(),
+            _ => {}
+        }
+    }
+    assert_eq!((count, is_whole, busy.calls()), (4, true, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_reads_slowly_does_not_make_its_replica_look_stuck() {
+    let text = "x".repeat(64 << 10);
+    let parts = (0..60).map(|id| part(&text, &[id])).collect();
+    let fast = Fake::of([vec![accepted()], parts, ended(FinishReason::Length)].concat());
+    let (_service, mut client) = front_of(default_catalog(), &[&fast.serve().await]).await;
+    let mut stream = client.run_task(salted(0)).await.expect("accepted").into_inner();
+    stream.message().await.expect("an event");
+    sleep(Duration::from_secs(6)).await;
+    let mut bytes = 0;
+    while let Some(response) = stream.message().await.expect("an event") {
+        if let Some(Event::Delta(delta)) = response.event {
+            bytes += delta.text.len();
+        }
+    }
+    assert_eq!((bytes, fast.calls()), (60 * text.len(), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_connection_is_replaced() {
+    let proxy = Proxy::start(Fake::honest().serve().await).await;
+    let args = generation_args(&[&proxy.address]);
+    let client = GenerationClient::connect(&args.config().expect("addresses")).expect("no credentials");
+    let wait_for = async |health: HealthCounts| {
+        let start = Instant::now();
+        while client.health_counts() != health {
+            assert!(start.elapsed() < Duration::from_secs(30), "not {health:?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let (healthy, unhealthy) = (
+        HealthCounts { healthy: 1, ..HealthCounts::default() },
+        HealthCounts { unhealthy: 1, ..HealthCounts::default() },
+    );
+    wait_for(healthy).await;
+    proxy.set(Way::HalfOpen);
+    wait_for(unhealthy).await;
+    // Only new connections work.
+    proxy.set(Way::Open);
+    wait_for(healthy).await;
+}
