@@ -66,8 +66,7 @@ impl Artifacts {
 
     fn folder_tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         let path = self.path.join(TOKENIZER);
-        let json = json::read_file(&path, json::MAX_TOKENIZER_BYTES)
-            .map_err(|source| TokenizerError::Read { path, source })?;
+        let json = json::read_tokenizer(&path).map_err(|source| TokenizerError::Read { path, source })?;
         let SpecialTokens { named, additional } = &self.special_tokens;
         let texts: Vec<&str> = named.iter().map(|(_, text)| text).chain(additional).map(String::as_str).collect();
         Tokenizer::from_json(&json, &texts)

@@ -269,6 +269,9 @@ fn files_that_cost_too_much_are_rejected() {
         file.set_len(length).expect("the file can grow");
         refused(&folder, case);
     }
+    let tokenizer = format!("{{\"a\": [0{}]}}", ",0".repeat(1 << 22));
+    let error = load("tokenizer-values", &[("tokenizer.json", &tokenizer)]).tokenizer().expect_err("too many values");
+    error_texts::check("artifacts/tokenizer-values", chain(&error).replace(FOLDERS, "FOLDERS"));
     let path = (0..65).fold(File::new(), |file, i| file.text(&format!("tokenizer.chat_template.t{i}"), "t")).write();
     let error = Artifacts::load(&path).expect_err("65 templates");
     assert!(matches!(error, ArtifactsError::Templates { .. }), "{error:?}");

@@ -8,11 +8,14 @@ use serde_json::{Map, Value};
 use super::error::ArtifactsError;
 
 /// The maximum size of `tokenizer.json`, twice the largest known.
-pub(super) const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
+const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
 /// The maximum size of other JSON files. The largest known is a `tokenizer_config.json` of 12 MB
 /// with 65,536 added tokens.
 const MAX_JSON_BYTES: u64 = 16 << 20;
-/// The maximum number of values in a JSON file, which need more memory than their text.
+/// The maximum number of values in a `tokenizer.json`, which need more memory than their text: up
+/// to 150 bytes each. The largest known has 1.9 million.
+const MAX_TOKENIZER_VALUES: usize = 1 << 22;
+/// The maximum number of values in other JSON files.
 const MAX_VALUES: usize = 1 << 21;
 /// The maximum size of a template file.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
@@ -48,6 +51,18 @@ fn read(path: &Path, limit: u64) -> Result<Option<String>, ArtifactsError> {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ArtifactsError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Reads a `tokenizer.json`.
+///
+/// # Errors
+/// The file cannot be read, or is too large.
+pub(super) fn read_tokenizer(path: &Path) -> io::Result<Vec<u8>> {
+    let json = read_file(path, MAX_TOKENIZER_BYTES)?;
+    match values(&json) {
+        ..=MAX_TOKENIZER_VALUES => Ok(json),
+        found => Err(io::Error::other(format!("file has {found} values, limit {MAX_TOKENIZER_VALUES}"))),
     }
 }
 
