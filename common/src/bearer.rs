@@ -66,7 +66,7 @@ impl<'a> Line<'a> {
 
 fn expiry(text: &str) -> Result<SystemTime, String> {
     let time = text.parse::<Timestamp>();
-    time.map(SystemTime::from).map_err(|_| "invalid expiry time: write it as 2027-01-31T00:00:00Z".to_owned())
+    time.map(SystemTime::from).map_err(|_| format!("{EXPECTED}, with an expiry time such as 2027-01-31T00:00:00Z"))
 }
 
 /// Checks that a name needs no escaping anywhere.

@@ -2,8 +2,23 @@
 
 #![allow(missing_debug_implementations, unreachable_pub, missing_docs, clippy::all)]
 
+use std::collections::HashSet;
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
 /// Every `.proto` of the project as an encoded `FileDescriptorSet`. Reflection serves it.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// Returns the names of a message's fields. Empty for an unknown message. `message` is its full name,
+/// such as `tandem.chat.v1.Message`.
+pub fn field_names(message: &str) -> HashSet<String> {
+    let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default().file;
+    let (package, name) = message.rsplit_once('.').unwrap_or_default();
+    let messages = files.into_iter().filter(|file| file.package() == package).flat_map(|file| file.message_type);
+    let fields = messages.filter(|message| message.name() == name).flat_map(|message| message.field);
+    fields.map(|field| field.name().to_owned()).collect()
+}
 
 /// Conversations and their parts.
 pub mod chat {

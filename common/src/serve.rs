@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::Server;
 use tonic_web::GrpcWebLayer;
-use tower::util::{MapRequestLayer, MapResponseLayer};
+use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 
 use crate::call_layer::CallLayer;
 use crate::pb;
@@ -158,7 +158,7 @@ fn server(
     let router = builder
         .accept_http1(true)
         .layer(MapRequestLayer::new(unread_body::read_to_end))
-        .layer(cors::layer(&args.allowed_origins))
+        .layer(option_layer(cors::layer(&args.allowed_origins)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| origins.check(request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ContentType::of(request)))
         .layer(GrpcWebLayer::new())

@@ -106,6 +106,7 @@ impl Telemetry {
         // Fails for the second service in a process, as in tests, which then shares the first one's
         // subscriber.
         let _ = tracing_subscriber::registry().with(lines(log)?).with(exported).try_init();
+        tracing::info!(program = build.name, version = Build::VERSION, commit = build.commit(), "starting");
         span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());

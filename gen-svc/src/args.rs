@@ -154,9 +154,9 @@ pub struct EngineArgs {
     /// Model id in requests [default: the file's name without .gguf, or the folder's name]
     #[arg(long, env = "TANDEM_MODEL_ID", value_name = "ID")]
     pub model_id: Option<String>,
-    /// Sampling defaults: a JSON file with temperature, top_p, top_k, min_p, typical_p,
-    /// repetition_penalty and do_sample [default: generation_config.json in a folder, or
-    /// NAME.generation_config.json beside NAME.gguf, else the GGUF's own]
+    /// Sampling defaults: a JSON file in the format of Hugging Face's generation_config.json
+    /// [default: that file in a folder, or NAME.generation_config.json beside NAME.gguf, else the
+    /// GGUF's own values]
     #[arg(long, env = "TANDEM_GENERATION_CONFIG", value_name = "FILE")]
     pub generation_config: Option<PathBuf>,
     /// Device: cpu, or cuda:N for the GPU of index N, from 0.

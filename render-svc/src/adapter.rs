@@ -35,8 +35,8 @@ pub struct Adapter {
     pub turn_ends: &'static [&'static str],
     /// The texts around reasoning, if the adapter writes a pair.
     pub reasoning: Option<(&'static str, &'static str)>,
-    /// The JSON type that tool call arguments must have. For a family and the contract's dialect,
-    /// arguments of another type are converted.
+    /// The JSON type that tool call arguments must have. Other types are converted if the adapter is
+    /// a family's or the request has the contract's dialect.
     pub arguments: ArgumentsShape,
     /// True if the adapter does not write the bos token. The tokenizer then adds it.
     pub leaves_bos_to_tokenizer: bool,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tandem_common::status::chain;
+use tokio::sync::watch;
 
 use self::config::Config;
 use self::stamp::Stamp;
@@ -35,6 +36,8 @@ pub struct ModelCatalog {
     sources: Sources,
     registry: Registry,
     table: ArcSwap<ModelTable>,
+    /// Signalled after each reload.
+    changed: watch::Sender<()>,
     /// Serializes reloads.
     reloading: Mutex<()>,
 }
@@ -59,7 +62,8 @@ impl ModelCatalog {
     /// # Errors
     /// A source cannot be read, two models have the same id, or no model can be loaded.
     pub fn open(sources: Sources, registry: Registry) -> Result<Self, CatalogError> {
-        let catalog = Self { sources, registry, table: ArcSwap::default(), reloading: Mutex::default() };
+        let (changed, _) = watch::channel(());
+        let catalog = Self { sources, registry, table: ArcSwap::default(), changed, reloading: Mutex::default() };
         catalog.reload()?;
         match catalog.models().entries().map(|(_, entry)| &entry.model).min_by_key(|model| model.is_err()) {
             Some(Err(problem)) => Err(CatalogError::NoneLoaded(Arc::clone(problem))),
@@ -74,6 +78,12 @@ impl ModelCatalog {
     #[must_use]
     pub fn models(&self) -> Arc<ModelTable> {
         self.table.load_full()
+    }
+
+    /// Returns a receiver that is signalled after each reload.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Returns the adapters.
@@ -91,6 +101,7 @@ impl ModelCatalog {
         let _one = self.reloading.lock();
         let (table, outcome) = self.reloaded(&self.models())?;
         self.table.store(Arc::new(table));
+        self.changed.send_replace(());
         Ok(outcome)
     }
 
@@ -143,7 +154,7 @@ fn log_loaded(id: &str, served: &ServedModel) {
     let model = &served.model;
     tracing::info!(model = id, tokenizer = model.tokenizer.is_ok(), "model loaded");
     if let Some(problem) = model.tokenizer_problem() {
-        tracing::warn!(model = id, "the tokenizer cannot be used: {problem}");
+        tracing::warn!(model = id, error = %problem, "tokenizer not usable");
     }
 }
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use tandem_common::input;
 use tandem_common::status::Failure;
 use tandem_model_files::artifacts::{is_model, locate};
-use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions};
 
 use crate::adapters::Registry;
 use crate::capabilities::Capabilities;
@@ -21,7 +20,7 @@ use crate::clock;
 use crate::command::CommandError;
 use crate::error::Error;
 use crate::field_paths::RequestPaths;
-use crate::job::RenderJob;
+use crate::job::{RenderJob, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::model::LoadError;
 use crate::render::{Output, Rendered, render};
@@ -55,7 +54,9 @@ pub fn run(config: Config, out: impl Write) -> Result<(), CommandError> {
 fn render_all(config: Config, out: impl Write) -> Result<(), CommandError> {
     let Config { input, is_jsonl, capabilities, sources } = config;
     let catalog = ModelCatalog::open(sources, Registry::default())?;
-    let mut runner = RequestRunner { catalog, by_path: HashMap::new(), capabilities };
+    // Lines go to a generation service, which needs the whole input.
+    let token_ids = if is_jsonl { ReturnTokenIds::IfTextIsNotEnough } else { ReturnTokenIds::No };
+    let mut runner = RequestRunner { catalog, by_path: HashMap::new(), capabilities, token_ids };
     let mut out = BufWriter::new(out);
     let content = if is_jsonl { "requests, one per line," } else { "a request" };
     let mut input = input::open(&input, content).map_err(|source| CommandError::Input { path: input, source })?;
@@ -92,7 +93,7 @@ fn lines(runner: &mut RequestRunner, input: impl BufRead, out: &mut impl Write) 
             continue;
         }
         let result = match str::from_utf8(&line) {
-            Ok(text) => runner.render_whole(text),
+            Ok(text) => runner.render(text),
             Err(e) => Err(json::malformed(e).into()),
         };
         total += 1;
@@ -112,24 +113,11 @@ struct RequestRunner {
     by_path: HashMap<PathBuf, Arc<ModelTable>>,
     /// The capabilities for requests that contain none.
     capabilities: Option<Capabilities>,
+    /// When a request that asks for no token ids gets them.
+    token_ids: ReturnTokenIds,
 }
 
 impl RequestRunner {
-    /// Renders a request for a generation service. The answer has token ids where the text alone is
-    /// not enough, because the tokenizer adds the first token.
-    fn render_whole(&mut self, text: &str) -> Result<Rendered, Error> {
-        let mut rendered = self.render(text)?;
-        let Rendered { model, output, resolution, .. } = &mut rendered;
-        let adapter = self.catalog.registry().adapters().iter().find(|known| Some(known.name) == resolution.adapter);
-        if let (Output::Prompt { text, tokens: tokens @ None, .. }, Ok(tokenizer)) = (output, &model.tokenizer)
-            && adapter.is_some_and(|adapter| adapter.leaves_bos_to_tokenizer)
-        {
-            let options = EncodeOptions { affixes: AffixPolicy::Leading, ..EncodeOptions::default() };
-            *tokens = Some(tokenizer.encode_with(text, &options)?);
-        }
-        Ok(rendered)
-    }
-
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
         let Some(request) = typed::request(text)? else { return self.render_job(json::request(text, clock::now())?) };
@@ -142,6 +130,9 @@ impl RequestRunner {
     }
 
     fn render_job(&mut self, mut job: RenderJob) -> Result<Rendered, Error> {
+        if job.token_ids == ReturnTokenIds::No {
+            job.token_ids = self.token_ids;
+        }
         job.options.capabilities = job.options.capabilities.or(self.capabilities);
         let models = self.models_for(&mut job)?;
         render(&models, job, &Limits::default())

@@ -7,8 +7,12 @@
 
 mod step;
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use serde_json::Value;
 use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::field_names;
 use tandem_common::status::Failure;
 use tonic::Status;
 
@@ -20,16 +24,7 @@ use crate::render::{Output, Rendered};
 use crate::warning::Warning;
 
 /// The options of rendering, which RenderRequest and RunTaskRequest have in `options`.
-const OPTIONS: [&str; 8] = [
-    "add_generation_prompt",
-    "continue_final_message",
-    "adapter",
-    "render_time",
-    "normalization",
-    "template",
-    "control_tokens",
-    "capabilities",
-];
+static OPTIONS: LazyLock<HashSet<String>> = LazyLock::new(|| field_names("tandem.render.v1.RenderOptions"));
 
 /// The fields of a request and their paths.
 #[derive(Debug, Clone, Default)]
@@ -172,7 +167,7 @@ impl RequestPaths {
             ("documents", Some(i)) => Place::json(format!("conversation.documents[{i}]"), "document_json", step.rest),
             ("messages" | "tools" | "documents", None) => Place::field(format!("conversation.{}", step.key)),
             ("template_args", _) => Place::json("conversation".to_owned(), "template_args_json", step.rest),
-            (option, _) if OPTIONS.contains(&option) && !self.has_flat_options => {
+            (option, _) if OPTIONS.contains(option) && !self.has_flat_options => {
                 Place::field(format!("options.{option}"))
             }
             _ => Place::field(path.to_owned()),

@@ -15,12 +15,30 @@ pub struct RenderJob {
     pub conversation: Conversation,
     /// The options for rendering.
     pub options: RenderOptions,
-    /// True if the prompt is also tokenized. [`ControlTokenPolicy::Literal`] always tokenizes it.
-    pub return_token_ids: bool,
+    /// When the prompt is also tokenized. [`ControlTokenPolicy::Literal`] always tokenizes it.
+    pub token_ids: ReturnTokenIds,
     /// True if the position of each token in the prompt is returned.
     pub return_offsets: bool,
     /// True if the rendering leaves out the base64 data of media.
     pub omit_media: bool,
+}
+
+/// When the rendering has token ids besides the text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReturnTokenIds {
+    /// Never.
+    #[default]
+    No,
+    /// Where the text alone is not the model's input, because the tokenizer adds the first token.
+    IfTextIsNotEnough,
+    /// Always.
+    Yes,
+}
+
+impl From<bool> for ReturnTokenIds {
+    fn from(is_wanted: bool) -> Self {
+        if is_wanted { Self::Yes } else { Self::No }
+    }
 }
 
 /// The options for rendering.

@@ -16,7 +16,7 @@ use crate::adapter::{AdapterOutput, Attachment, Input};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::Conversation;
 use crate::error::Error;
-use crate::job::{ControlTokenPolicy, RenderJob};
+use crate::job::{ControlTokenPolicy, RenderJob, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
@@ -94,7 +94,7 @@ fn render_prompt(
     limits: &Limits,
     start: Instant,
 ) -> Result<Rendered, Error> {
-    let RenderJob { conversation, options, return_token_ids, return_offsets, omit_media, .. } = job;
+    let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let prepared = prepare::for_prompt(conversation, &options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     let input = Input {
@@ -123,7 +123,7 @@ fn render_prompt(
         ControlTokenPolicy::Tokens => None,
         ControlTokenPolicy::Literal => Some(users_control_tokens(resolved, &input, &text)?),
     };
-    let is_tokenized = return_token_ids || return_offsets || literal.is_some();
+    let is_tokenized = return_offsets || literal.is_some() || are_returned(token_ids, resolved);
     let tokens = is_tokenized.then(|| tokenize(resolved, &text, &literal.unwrap_or_default(), return_offsets));
     Ok(Rendered {
         model: Arc::clone(resolved.model),
@@ -135,6 +135,16 @@ fn render_prompt(
         render_time,
         tokenize_time: start.elapsed(),
     })
+}
+
+fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> bool {
+    match token_ids {
+        ReturnTokenIds::No => false,
+        ReturnTokenIds::IfTextIsNotEnough => {
+            resolved.adapter().leaves_bos_to_tokenizer && resolved.model.tokenizer.is_ok()
+        }
+        ReturnTokenIds::Yes => true,
+    }
 }
 
 fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<AdapterOutput, Error> {
@@ -195,13 +205,13 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
 
 /// Warns of every part of the request that has no place in HF messages.
 fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
-    let RenderJob { conversation, options, return_token_ids, return_offsets, .. } = job;
+    let RenderJob { conversation, options, token_ids, return_offsets, .. } = job;
     let codes = [WarningCode::ToolsIgnored, WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
     let given = [
         ("template", options.template.is_some()),
         ("continue_final_message", options.continue_final_message),
         ("control_tokens", options.control_tokens == ControlTokenPolicy::Literal),
-        ("return_token_ids", *return_token_ids),
+        ("return_token_ids", *token_ids == ReturnTokenIds::Yes),
         ("return_offsets", *return_offsets),
     ];
     let options = given.into_iter().filter(|(_, is_given)| *is_given);

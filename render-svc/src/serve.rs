@@ -23,6 +23,7 @@ use crate::executor::Executor;
 use crate::generation::{Availability, GenerationClient};
 use crate::grpc::RenderApi;
 use crate::grpc::task::TaskApi;
+use crate::limits::Limits;
 use crate::task::TaskRunner;
 use crate::task::generator::Generator;
 use crate::task::model_names::ModelNames;
@@ -47,7 +48,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let availability = generation.as_ref().map(GenerationClient::availability);
     let runner = TaskRunner::new(generation);
     let health = Health::new(SERVICE_NAMES);
-    let (sources, deferred) = (args.sources.into(), DeferredRoutes::default());
+    let (sources, deferred) = (args.sources.clone().into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
     let listener = SecureListener { listener, security };
     let mut serving = pin!(serve(listener, &args.serve, health.clone(), Arc::clone(&deferred), shutdown));
@@ -57,6 +58,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     };
     let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
     let reports = tokio::spawn(report_availability(health.clone(), availability, Arc::clone(&catalog)));
+    log_settings(&args, &catalog);
     // The routes are set only here, so that setting them cannot fail.
     let _ = deferred.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
     tokio::select! {
@@ -67,6 +69,28 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     reloads.abort();
     reports.abort();
     Ok(())
+}
+
+/// Logs the settings in force, defaults included.
+fn log_settings(args: &Serve, catalog: &ModelCatalog) {
+    let Limits { max_template_steps, max_template_bytes, max_prompt_bytes, max_images, max_image_pixels } =
+        args.limits.into();
+    let replicas = args.generation.config().map(|config| config.targets);
+    let replicas: Vec<_> = replicas.unwrap_or_default().iter().map(ToString::to_string).collect();
+    tracing::info!(
+        models = catalog.models().loaded().count(),
+        replicas = replicas.join(" "),
+        max_calls = args.serve.max_calls,
+        max_connections = args.serve.max_connections,
+        max_message_bytes = args.serve.max_message_bytes,
+        max_template_steps,
+        max_template_bytes,
+        max_prompt_bytes,
+        max_images,
+        max_image_pixels,
+        drain_seconds = args.serve.drain_seconds,
+        "settings"
+    );
 }
 
 /// Reads the TLS and token files, checks the addresses, and loads the models as [`run`] does. Does
@@ -131,6 +155,7 @@ pub async fn report_availability(health: Health, availability: Option<Availabili
     let Some(mut availability) = availability else {
         return health.set_available(task_service_server::SERVICE_NAME, false).await;
     };
+    let mut reloads = catalog.changes();
     loop {
         let is_available = {
             let models = catalog.models();
@@ -138,7 +163,11 @@ pub async fn report_availability(health: Health, availability: Option<Availabili
             names.into_iter().any(|names| availability.serves(&names))
         };
         health.set_available(task_service_server::SERVICE_NAME, is_available).await;
-        availability.changed().await;
+        // The sender lives as long as `catalog`.
+        tokio::select! {
+            () = availability.changed() => {}
+            _ = reloads.changed() => {}
+        }
     }
 }
 

@@ -31,16 +31,14 @@ const RESPONSE_HEADERS: [HeaderName; 5] = [
     HeaderName::from_static("x-request-id"),
 ];
 
-/// Returns the layer that answers a browser's preflight requests. Without origins it allows no page.
-pub(super) fn layer(origins: &[HeaderValue]) -> CorsLayer {
+/// Returns the layer that answers a browser's preflight requests. None without origins: no page may
+/// call the services.
+pub(super) fn layer(origins: &[HeaderValue]) -> Option<CorsLayer> {
     let origins = match origins {
+        [] => return None,
         origins if origins.iter().any(|origin| origin == ANY) => AllowOrigin::any(),
         origins => AllowOrigin::list(origins.iter().cloned()),
     };
-    CorsLayer::new()
-        .allow_origin(origins)
-        .allow_methods([Method::POST])
-        .allow_headers(REQUEST_HEADERS)
-        .expose_headers(RESPONSE_HEADERS)
-        .max_age(MAX_AGE)
+    let layer = CorsLayer::new().allow_origin(origins).allow_methods([Method::POST]);
+    Some(layer.allow_headers(REQUEST_HEADERS).expose_headers(RESPONSE_HEADERS).max_age(MAX_AGE))
 }

@@ -1,7 +1,5 @@
 //! The page of all error reasons, `proto/ERRORS.md`.
 
-use std::fmt::Write as _;
-
 use super::code::code_name;
 use super::reason::{Reason, RetryClass};
 
@@ -17,16 +15,15 @@ Every failure is a gRPC status with `google.rpc` details:
 - `RetryInfo`, if the retry class is *later*: the delay before the next attempt.
 - `ResourceInfo`, if a model, an adapter or a template does not exist: its name.
 
+Reasons that begin with \"At start\" are not sent to callers: gen-svc prints them when it cannot serve its model, and exits.
+";
+const RETRY_HEAD: &str = "
 The retry class is the caller's remedy:
 
-| retry class | meaning |
+| retry class | remedy |
 |---|---|
-| never | Do not retry: the same request is expected to fail again, at every replica. |
-| later | Retry after `RetryInfo.retry_delay`, or at another replica without delay. |
-| other replica | Retry at another replica: this one answers no request until it is restarted. |
-
-Reasons that begin with \"At start\" are not sent to callers: gen-svc prints them when it cannot serve its model, and exits.
-
+";
+const TABLE_HEAD: &str = "
 | reason | code | retry | meaning |
 |---|---|---|---|
 ";
@@ -34,7 +31,16 @@ Reasons that begin with \"At start\" are not sent to callers: gen-svc prints the
 /// Returns the page, as Markdown.
 #[must_use]
 pub fn errors_page() -> String {
-    Reason::ALL.iter().fold(HEAD.to_owned(), |page, reason| page + &row(*reason))
+    let classes = RetryClass::ALL.iter().map(|class| format!("| {} | {} |\n", class.name(), class.remedy()));
+    let rows = Reason::ALL.iter().map(|reason| row(*reason));
+    let parts = [HEAD.to_owned(), of_any_method(), RETRY_HEAD.to_owned()].into_iter().chain(classes);
+    parts.chain([TABLE_HEAD.to_owned()]).chain(rows).collect()
+}
+
+fn of_any_method() -> String {
+    let reasons = Reason::ALL.iter().filter(|reason| reason.is_of_any_method());
+    let names: Vec<_> = reasons.map(|reason| format!("`{}`", reason.name())).collect();
+    format!("\nAny method can fail with {}. The comment of a method lists its own.\n", names.join(", "))
 }
 
 fn row(reason: Reason) -> String {
@@ -42,12 +48,6 @@ fn row(reason: Reason) -> String {
         Reason::GenerationFailed | Reason::Transport => "any",
         _ => code_name(reason.code()),
     };
-    let retry = match reason.retry_class() {
-        RetryClass::Never => "never",
-        RetryClass::Later => "later",
-        RetryClass::OtherReplica => "other replica",
-    };
-    let mut row = String::new();
-    let _ = writeln!(row, "| `{}` | {code} | {retry} | {} |", reason.name(), reason.meaning());
-    row
+    let retry = reason.retry_class().name();
+    format!("| `{}` | {code} | {retry} | {} |\n", reason.name(), reason.meaning())
 }

@@ -1,4 +1,4 @@
-//! The table of error reasons: wire name, gRPC code, retry class with its delay, and meaning.
+//! The table of error reasons: wire name, gRPC code, retry class with its delay, marks, and meaning.
 //! `proto/ERRORS.md` is generated from it.
 
 use std::str::FromStr;
@@ -6,15 +6,47 @@ use std::time::Duration;
 
 use tonic::Code;
 
-/// The caller's remedy for a failure.
+/// The caller's remedy for a failure; [`remedy`](Self::remedy) states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // as in `remedy`
 pub enum RetryClass {
-    /// Do not retry: the same request is expected to fail again, at every replica.
     Never,
-    /// Retry after RetryInfo.retry_delay, or at another replica without delay.
     Later,
-    /// Retry at another replica: this one answers no request until it is restarted.
     OtherReplica,
+}
+
+impl RetryClass {
+    /// Every class, in the order of the page of reasons.
+    pub const ALL: [Self; 3] = [Self::Never, Self::Later, Self::OtherReplica];
+
+    /// Returns the name on the page of reasons.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Later => "later",
+            Self::OtherReplica => "other replica",
+        }
+    }
+
+    /// Returns the remedy, as a sentence in Markdown.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Never => "Do not retry: the same request is expected to fail again, at every replica.",
+            Self::Later => "Retry after `RetryInfo.retry_delay`, or at another replica without delay.",
+            Self::OtherReplica => "Retry at another replica: this one answers no request until it is restarted.",
+        }
+    }
+}
+
+/// A property of a reason, in its row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// The server or its replicas are at fault, not the request. Alerts count these failures.
+    Fault,
+    /// Any method can fail with the reason, so that the comments of methods do not list it.
+    AnyMethod,
 }
 
 /// No reason has the name.
@@ -23,7 +55,7 @@ pub enum RetryClass {
 pub struct UnknownReason;
 
 macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $code:ident, $retry:ident $(($delay:literal ms))?;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $code:ident, $retry:ident $(($delay:literal ms))? $(, $mark:ident)*;)+) => {
         /// Why a request failed. Stable: programs compare it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason {
@@ -66,6 +98,12 @@ macro_rules! reasons {
                 }
             }
 
+            fn marks(self) -> &'static [Mark] {
+                match self {
+                    $(Self::$name => &[$(Mark::$mark),*],)+
+                }
+            }
+
             /// Returns the text for people: the cause and, where there is one, the remedy.
             #[must_use]
             pub fn meaning(self) -> &'static str {
@@ -78,6 +116,18 @@ macro_rules! reasons {
 }
 
 impl Reason {
+    /// Returns true if the server or its replicas are at fault. Alerts count these failures.
+    #[must_use]
+    pub fn is_fault(self) -> bool {
+        self.marks().contains(&Mark::Fault)
+    }
+
+    /// Returns true if any method can fail with the reason.
+    #[must_use]
+    pub fn is_of_any_method(self) -> bool {
+        self.marks().contains(&Mark::AnyMethod)
+    }
+
     /// Returns the reason with a wire name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -97,7 +147,7 @@ reasons! {
     /// A field of the request is invalid; BadRequest names it.
     InvalidRequest = "INVALID_REQUEST", InvalidArgument, Never;
     /// The request body is not a valid protobuf message of the method's type.
-    MalformedMessage = "MALFORMED_MESSAGE", InvalidArgument, Never;
+    MalformedMessage = "MALFORMED_MESSAGE", InvalidArgument, Never, AnyMethod;
     /// A content block has an unknown type.
     UnknownBlock = "UNKNOWN_BLOCK", InvalidArgument, Never;
     /// A content block refers to an attachment that the request does not declare.
@@ -130,10 +180,10 @@ reasons! {
     /// The model has no chat template with this name; ResourceInfo contains the name.
     TemplateNotFound = "TEMPLATE_NOT_FOUND", NotFound, Never;
     /// The server does not have this method.
-    UnknownMethod = "UNKNOWN_METHOD", Unimplemented, Never;
+    UnknownMethod = "UNKNOWN_METHOD", Unimplemented, Never, AnyMethod;
     /// The request message is compressed in a way that the server does not support; the header
     /// grpc-accept-encoding lists the supported ones.
-    UnsupportedEncoding = "UNSUPPORTED_ENCODING", Unimplemented, Never;
+    UnsupportedEncoding = "UNSUPPORTED_ENCODING", Unimplemented, Never, AnyMethod;
     /// The model's files cannot be loaded.
     ModelNotLoaded = "MODEL_NOT_LOADED", FailedPrecondition, Never;
     /// The adapter that the request names does not support the model.
@@ -147,46 +197,47 @@ reasons! {
     /// The render service was started without a generation service (`--generate`).
     NoGenerationService = "NO_GENERATION_SERVICE", FailedPrecondition, Never;
     /// The call has no bearer token.
-    CredentialsMissing = "CREDENTIALS_MISSING", Unauthenticated, Never;
+    CredentialsMissing = "CREDENTIALS_MISSING", Unauthenticated, Never, AnyMethod;
     /// The call's bearer token is unknown or has expired.
-    CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never;
+    CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never, AnyMethod;
     /// The server has reached `--max-calls`; retry after RetryInfo.retry_delay.
-    Overloaded = "OVERLOADED", ResourceExhausted, Later(1000 ms);
+    Overloaded = "OVERLOADED", ResourceExhausted, Later(1000 ms), AnyMethod;
     /// The request queue is full; retry after RetryInfo.retry_delay.
     QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
-    /// The request message has more bytes than `--max-message-bytes`.
-    MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never;
+    /// The request message has more bytes than `--max-message-bytes`. Clients have limits of their
+    /// own, mostly 4 MB, for responses.
+    MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never, AnyMethod;
     /// The batch exceeded its result limit; earlier results are included.
     BatchResultsTooLarge = "BATCH_RESULTS_TOO_LARGE", ResourceExhausted, Never;
     /// The deadline passed before the response was complete.
-    DeadlineExceeded = "DEADLINE_EXCEEDED", DeadlineExceeded, Never;
+    DeadlineExceeded = "DEADLINE_EXCEEDED", DeadlineExceeded, Never, Fault, AnyMethod;
     /// The deadline passed while the request was in the queue.
-    DeadlineInQueue = "DEADLINE_IN_QUEUE", DeadlineExceeded, Never;
+    DeadlineInQueue = "DEADLINE_IN_QUEUE", DeadlineExceeded, Never, Fault;
     /// The request message did not arrive within the read timeout.
-    RequestTooSlow = "REQUEST_TOO_SLOW", DeadlineExceeded, Never;
+    RequestTooSlow = "REQUEST_TOO_SLOW", DeadlineExceeded, Never, AnyMethod;
     /// The server is still loading; retry after RetryInfo.retry_delay.
-    Loading = "LOADING", Unavailable, Later(1000 ms);
+    Loading = "LOADING", Unavailable, Later(1000 ms), Fault, AnyMethod;
     /// The server is shutting down; retry on another replica.
-    Draining = "DRAINING", Unavailable, Later(500 ms);
+    Draining = "DRAINING", Unavailable, Later(500 ms), Fault;
     /// No generation service can be reached; retry after RetryInfo.retry_delay.
-    GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable, Later(1000 ms);
+    GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable, Later(1000 ms), Fault;
     /// The engine has failed; the server must be restarted. Retry on another replica.
-    EngineFailed = "ENGINE_FAILED", Internal, OtherReplica;
+    EngineFailed = "ENGINE_FAILED", Internal, OtherReplica, Fault;
     /// The computation of the model failed.
-    ModelFailed = "MODEL_FAILED", Internal, Never;
+    ModelFailed = "MODEL_FAILED", Internal, Never, Fault;
     /// The tokenizer failed.
-    TokenizerFailed = "TOKENIZER_FAILED", Internal, Never;
+    TokenizerFailed = "TOKENIZER_FAILED", Internal, Never, Fault;
     /// The grammar failed during generation.
-    GrammarFailed = "GRAMMAR_FAILED", Internal, Never;
+    GrammarFailed = "GRAMMAR_FAILED", Internal, Never, Fault;
     /// The server has a defect; its log contains the cause.
-    Internal = "INTERNAL", Internal, Never;
-    /// The generation service returned an error. On the wire that error is passed through
-    /// unchanged, with its own reason.
-    GenerationFailed = "GENERATION_FAILED", Unknown, Never;
+    Internal = "INTERNAL", Internal, Never, Fault, AnyMethod;
+    /// The generation service returned an error with a reason that this version does not define. A
+    /// defined reason keeps its name and code, and names the field of the task.
+    GenerationFailed = "GENERATION_FAILED", Unknown, Never, Fault;
     /// The gRPC transport rejected the call, with its own code and message.
-    Transport = "TRANSPORT", Unknown, Never;
+    Transport = "TRANSPORT", Unknown, Never, AnyMethod;
     /// At start: the model's files cannot be read.
     ModelUnreadable = "MODEL_UNREADABLE", FailedPrecondition, Never;
     /// At start: the model's architecture, a setting or a tensor type is not supported.
@@ -204,5 +255,5 @@ reasons! {
     /// At start: too little memory is left for the KV cache.
     KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition, Never;
     /// The operating system did not start a thread. At start, the server exits.
-    ThreadFailed = "THREAD_FAILED", Internal, Never;
+    ThreadFailed = "THREAD_FAILED", Internal, Never, Fault;
 }

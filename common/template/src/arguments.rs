@@ -50,7 +50,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Fails if there are arguments. The error counts the operand of the test.
+    /// Fails if a test has arguments. The error's number of arguments includes the tested value.
     pub(crate) fn check_none(&self, operand: &Value) -> Fallible<()> {
         if self.positional.is_empty() && self.keywords.is_empty() {
             return Ok(());

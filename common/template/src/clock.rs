@@ -51,7 +51,7 @@ impl LocalTime {
     }
 }
 
-// A parameter would be passed through every call of a function to one that few templates call.
+// One function of few templates needs the time. As a parameter, it would be part of every function call.
 thread_local! {
     static NOW: Cell<LocalTime> = const { Cell::new(LocalTime::EPOCH) };
 }

@@ -53,7 +53,8 @@ pub struct BlockPool {
     free: Vec<BlockId>,
     /// Unreferenced blocks in the prefix cache, by the time of their release.
     kept: BTreeMap<u64, BlockId>,
-    found: HashMap<Key, BlockId>,
+    /// The cached blocks by their content.
+    by_content: HashMap<Key, BlockId>,
     clock: u64,
 }
 
@@ -65,7 +66,7 @@ impl BlockPool {
             blocks: (0..count).map(|_| Block::default()).collect(),
             free: (0..count).rev().map(BlockId).collect(),
             kept: BTreeMap::new(),
-            found: HashMap::new(),
+            by_content: HashMap::new(),
             clock: 0,
         }
     }
@@ -89,7 +90,7 @@ impl BlockPool {
         let mut table = BlockTable::default();
         let mut prefix = Prefix::Start(Arc::clone(salt));
         for chunk in tokens[..tokens.len().saturating_sub(1)].chunks_exact(BLOCK) {
-            let Some(&id) = self.found.get(&key(prefix, chunk)) else { break };
+            let Some(&id) = self.by_content.get(&key(prefix, chunk)) else { break };
             self.reference(id);
             table.blocks.push(id);
             prefix = self.after(id);
@@ -149,13 +150,13 @@ impl BlockPool {
 
     /// Returns the cached block with this content, which is `id` itself if there was none.
     fn deduplicate(&mut self, id: BlockId, key: Key) -> BlockId {
-        if let Some(&cached) = self.found.get(&key) {
+        if let Some(&cached) = self.by_content.get(&key) {
             self.reference(cached);
             self.release_block(id);
             return cached;
         }
         self.blocks[id.0 as usize].key = Some(key.clone());
-        self.found.insert(key, id);
+        self.by_content.insert(key, id);
         id
     }
 
@@ -193,7 +194,7 @@ impl BlockPool {
         let block = &mut self.blocks[id.0 as usize];
         block.generation += 1;
         if let Some(key) = block.key.take() {
-            self.found.remove(&key);
+            self.by_content.remove(&key);
         }
         Some(id)
     }

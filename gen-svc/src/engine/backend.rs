@@ -63,7 +63,7 @@ pub(super) fn threads(configured: usize) -> usize {
 fn cuda(index: usize) -> Result<Device, Error> {
     let device = DeviceChoice::Cuda(index).to_string();
     if !Cuda::is_available() {
-        let problem = "no GPU, or a libtorch without CUDA (use --device cpu)".to_owned();
+        let problem = "there is no GPU, or libtorch is built without CUDA (`cargo xtask setup --cuda` installs one with CUDA); use --device cpu".to_owned();
         return Err(Error::Device { device, problem });
     }
     let count = Cuda::device_count();

@@ -51,6 +51,8 @@ fn log_loaded(
 ) -> Result<(), Error> {
     let (shape, limits) = (model.shape(), config.limits());
     let blocks = u64::from(memory::blocks(config, &shape)?);
+    let kv_tokens = blocks * BLOCK as u64;
+    let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
     tracing::info!(
         model = served.id,
         architecture = served.architecture,
@@ -59,17 +61,16 @@ fn log_loaded(
         quantization = served.quantization,
         threads,
         kernels = IsaLevel::detect().name(),
-        context = shape.context,
-        kv_tokens = blocks * BLOCK as u64,
+        context,
+        kv_tokens,
         kv_mib = (blocks * shape.block_bytes) >> 20,
         max_running = limits.max_running,
         max_queue = limits.max_queue,
-        max_prompt_tokens = served.max_prompt_tokens.min(shape.context),
-        max_output_tokens = served.max_output_tokens.min(shape.context),
-        default_output_tokens = served.default_output_tokens.min(served.max_output_tokens).min(shape.context),
+        max_prompt_tokens = served.max_prompt_tokens.min(context),
+        max_output_tokens = served.max_output_tokens.min(context),
+        default_output_tokens = served.default_output_tokens.min(served.max_output_tokens).min(context),
         prefill_chunk = limits.prefill_chunk,
         sampling_defaults = served.defaults.in_force().described(),
-        version = env!("CARGO_PKG_VERSION"),
         seconds = took.as_secs_f64(),
         "model loaded"
     );

@@ -66,7 +66,7 @@ impl EngineThread {
         if !self.receive() {
             return false;
         }
-        self.reap_finished();
+        self.reap_interrupted();
         self.scheduler.admit();
         let has_computed = self.compute();
         self.report();
@@ -106,7 +106,7 @@ impl EngineThread {
 
     /// Ends the sequences of requests that are cancelled, past their deadline, or read too slowly,
     /// and all sequences after a stop.
-    fn reap_finished(&mut self) {
+    fn reap_interrupted(&mut self) {
         let Self { shared, scheduler, reader_patience, .. } = self;
         let is_stopped = shared.lifecycle.is_stopped();
         scheduler.remove(|sequence, state| match state.interruption(is_stopped, *reader_patience) {

@@ -87,12 +87,13 @@ impl CpuDecoder {
     }
 
     /// `[T, E]`, before the last norm.
-    fn hidden(&mut self, runs: &[SequenceChunk<'_>]) -> Result<Vec<f32>, Error> {
-        let ids: Vec<u32> = runs.iter().flat_map(|run| run.tokens).copied().collect();
-        let blocks: Vec<Vec<u32>> = runs.iter().map(|run| run.blocks.iter().map(|block| block.0).collect()).collect();
-        let placed = runs.iter().zip(&blocks);
+    fn hidden(&mut self, chunks: &[SequenceChunk<'_>]) -> Result<Vec<f32>, Error> {
+        let ids: Vec<u32> = chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect();
+        let numbers = |chunk: &SequenceChunk<'_>| chunk.blocks.iter().map(|block| block.0).collect();
+        let blocks: Vec<Vec<u32>> = chunks.iter().map(numbers).collect();
+        let with_blocks = chunks.iter().zip(&blocks);
         let runs: Vec<KvRun<'_>> =
-            placed.map(|(run, blocks)| KvRun { past: run.past, length: run.tokens.len(), blocks }).collect();
+            with_blocks.map(|(chunk, blocks)| KvRun { past: chunk.past, length: chunk.tokens.len(), blocks }).collect();
         for (angles, rope) in self.step.angles.iter_mut().zip(&self.description.ropes) {
             let positions = runs.iter().flat_map(|run| run.past..run.past + run.length);
             angles.fill(&rope.frequencies, rope.scale, positions);
@@ -174,14 +175,14 @@ impl Model for CpuDecoder {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        let hidden = self.hidden(runs)?;
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+        let hidden = self.hidden(chunks)?;
         let width = self.description.hidden;
         let (mut rows, mut start) = (Vec::new(), 0);
-        for run in runs {
-            let wanted = run.logit_rows();
+        for chunk in chunks {
+            let wanted = chunk.logit_rows();
             rows.extend_from_slice(&hidden[(start + wanted.start) * width..(start + wanted.end) * width]);
-            start += run.tokens.len();
+            start += chunk.tokens.len();
         }
         let out = logits.resize(rows.len() / width, self.description.vocabulary);
         if rows.is_empty() { Ok(()) } else { self.logits(&rows, out) }

@@ -45,8 +45,8 @@ impl RopeSetting {
         let rope = Rope::new(self.rotary_dim(config, &parameters, size)?, theta);
         let kind = parameters.find_text("rope_type")?.or(parameters.find_text("type")?);
         let rope = scale(rope, kind.unwrap_or("default"), config, &parameters)?;
-        let strange = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
-        match strange {
+        let invalid = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
+        match invalid {
             None => Ok(rope),
             Some(number) => Err(unsupported("a rotary frequency of rope_parameters", number)),
         }

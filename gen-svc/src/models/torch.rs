@@ -87,10 +87,10 @@ impl TorchDecoder {
     }
 
     /// Returns the hidden states `[T, E]`, before the final norm.
-    fn hidden(&self, runs: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
-        let ids: Vec<i64> = runs.iter().flat_map(|run| run.tokens).map(|&id| i64::from(id)).collect();
+    fn hidden(&self, chunks: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
+        let ids: Vec<i64> = chunks.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
         let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.target.device)?;
-        let runs = Runs::new(runs, &self.windows, self.target)?;
+        let runs = Runs::new(chunks, &self.windows, self.target)?;
         let rotations = self.ropes.iter().map(|rope| rope.at(runs.positions())).collect::<Result<_, _>>()?;
         let call = Call { rotations, runs, kv: &self.kv };
         let x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
@@ -155,13 +155,13 @@ impl Model for TorchDecoder {
         self.kv.allocate(blocks)
     }
 
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        let hidden = self.hidden(runs)?;
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+        let hidden = self.hidden(chunks)?;
         let mut wanted = Vec::new();
         let mut start = 0;
-        for run in runs {
-            wanted.extend(run.logit_rows().map(|row| start + row as i64));
-            start += run.tokens.len() as i64;
+        for chunk in chunks {
+            wanted.extend(chunk.logit_rows().map(|row| start + row as i64));
+            start += chunk.tokens.len() as i64;
         }
         let values = logits.resize(wanted.len(), self.description.vocabulary);
         if wanted.is_empty() {

@@ -75,7 +75,7 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         model: request.model.unwrap_or_default(),
         conversation,
         options,
-        return_token_ids: returns.has(Return::TokenIds),
+        token_ids: returns.has(Return::TokenIds).into(),
         return_offsets: returns.has(Return::Offsets),
         omit_media: request.omit_media.unwrap_or(false),
     })

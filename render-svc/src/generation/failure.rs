@@ -1,7 +1,10 @@
 //! Classifies the statuses of generation calls.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use tandem_common::pb::field_names;
 use tandem_common::status::{Failure, Reason, RetryClass, printable};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -10,9 +13,13 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use crate::error::Error;
 use crate::task::generator::{FailureClass, GenerationError};
 
-/// The fields that tasks and generation requests both have, by their names in both.
-const SHARED_FIELDS: [&str; 7] =
-    ["sampling", "stop", "return_options", "grammar", "output_spec", "priority", "cache_salt"];
+/// The fields that tasks and generation requests both have, by their names in both. The models'
+/// names differ.
+static SHARED_FIELDS: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let generation = field_names("tandem.generate.v1.GenerateRequest");
+    let task = field_names("tandem.task.v1.RunTaskRequest");
+    generation.intersection(&task).filter(|field| *field != "model").cloned().collect()
+});
 
 /// How much earlier than the deadline tonic's timer may fire.
 const TIMER_TOLERANCE: Duration = Duration::from_millis(20);
@@ -31,11 +38,11 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
         // The replica has another model since it was asked. The next health check asks again.
         return GenerationError { class: FailureClass::ReplicaDown, error: unavailable(status.message()) };
     }
-    let error = match reason {
-        // These are this service's credentials, not the caller's.
-        Reason::CredentialsMissing | Reason::CredentialsInvalid => unavailable(status.message()),
-        _ => Error::Generation(Box::new(task_failure(reason, &status, &details))),
-    };
+    if matches!(reason, Reason::CredentialsMissing | Reason::CredentialsInvalid) {
+        // These are this service's credentials, not the caller's. Another replica may accept them.
+        return GenerationError { class: FailureClass::RetryElsewhere, error: unavailable(status.message()) };
+    }
+    let error = Error::Generation(Box::new(task_failure(reason, &status, &details)));
     GenerationError { class: failure_class(reason), error }
 }
 
@@ -47,7 +54,7 @@ fn task_failure(reason: Reason, status: &Status, details: &ErrorDetails) -> Fail
         return Failure::new(reason, printable(status.message())).with_code(status.code());
     };
     let root = violation.field.split(['.', '[']).next().unwrap_or_default();
-    let field = if SHARED_FIELDS.contains(&root) { &violation.field } else { "conversation" };
+    let field = if SHARED_FIELDS.contains(root) { &violation.field } else { "conversation" };
     Failure::new(reason, printable(&violation.description)).with_code(status.code()).with_field(field)
 }
 

@@ -27,7 +27,8 @@ impl TryFrom<pb::RenderRequest> for RenderJob {
         let pb::RenderRequest { model, conversation, options, return_token_ids, return_offsets, omit_media } = request;
         let conversation = conversation_of(conversation)?;
         let options = render_options(options.unwrap_or_default()).map_err(|invalid| invalid.within("options"))?;
-        Ok(Self { model, conversation, options, return_token_ids, return_offsets, omit_media })
+        let token_ids = return_token_ids.into();
+        Ok(Self { model, conversation, options, token_ids, return_offsets, omit_media })
     }
 }
 

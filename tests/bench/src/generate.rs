@@ -58,7 +58,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
     if args.only.contains(&Part::Memory) {
         memory::report(&bench);
     }
-    system::report_trouble(&bench.systems);
+    system::report_failures(&bench.systems);
     println!("\nload average at the end {}", machine::load_average());
     Ok(())
 }

@@ -62,13 +62,13 @@ impl Model for Letters {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         if !self.step.is_zero() {
             thread::sleep(self.step);
         }
-        let rows = runs.iter().map(|run| run.logit_rows().len()).sum();
+        let rows = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
         logits.resize(rows, self.vocabulary).fill(f32::NEG_INFINITY);
-        let wanted = runs.iter().flat_map(|run| run.logit_rows().map(|i| (run.tokens[i], run.past + i)));
+        let wanted = chunks.iter().flat_map(|chunk| chunk.logit_rows().map(|i| (chunk.tokens[i], chunk.past + i)));
         for (row, (token, position)) in logits.rows().zip(wanted) {
             for &id in &self.ids {
                 row[id as usize] = ((7 * token + 5 * id) as usize + 3 * position) as f32 % 11.0 / 4.0;

@@ -129,7 +129,7 @@ impl Envoy {
     }
 
     /// Returns the lines of Envoy's page about the services: `TIER::ADDRESS::NAME::VALUE`.
-    async fn knows(&self) -> Vec<String> {
+    async fn cluster_lines(&self) -> Vec<String> {
         let mut stream = TcpStream::connect(self.admin).await.expect("it listens");
         let request = b"GET /clusters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n";
         stream.write_all(request).await.expect("it is sent");
@@ -139,16 +139,16 @@ impl Envoy {
     }
 
     /// Returns the number of healthy services of a tier.
-    async fn well(&self, tier: &Tier) -> usize {
+    async fn healthy_count(&self, tier: &Tier) -> usize {
         let begins = format!("{}::", tier.name);
-        let is_well = |line: &&String| line.starts_with(&begins) && line.ends_with("::health_flags::healthy");
-        self.knows().await.iter().filter(is_well).count()
+        let is_healthy = |line: &&String| line.starts_with(&begins) && line.ends_with("::health_flags::healthy");
+        self.cluster_lines().await.iter().filter(is_healthy).count()
     }
 
     /// Returns the number of active calls of a service.
     async fn calls(&self, tier: &Tier, service: &Process) -> usize {
         let begins = format!("{}::{}::rq_active::", tier.name, service.address);
-        let page = self.knows().await;
+        let page = self.cluster_lines().await;
         let count = page.iter().find_map(|line| line.strip_prefix(&begins)).expect("a line");
         count.parse().expect("a number")
     }
@@ -203,7 +203,7 @@ impl Site {
 
     /// Waits until Envoy finds this number of healthy services in each tier.
     async fn wait_for_healthy(&self, well: [usize; 2]) {
-        let now = async || [self.envoy.well(&RENDER).await, self.envoy.well(&GENERATE).await];
+        let now = async || [self.envoy.healthy_count(&RENDER).await, self.envoy.healthy_count(&GENERATE).await];
         soon("Envoy reports the healthy endpoints", async || (now().await == well).then_some(())).await;
     }
 

@@ -13,16 +13,21 @@ use tandem_common::pb::generate::v1::{self as generate, FinishReason};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::pb::task::v1::task_service_server;
 use tandem_common::serve::ServeArgs;
+use tandem_process::Signal;
 use tandem_tests::failure::failed;
-use tandem_tests::{ModelFolder, Running, serve_catalog_with_generation};
+use tandem_tests::{ModelFolder, Process, Running, serve_catalog_with_generation};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Server};
+use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 /// A replica that answers each request for its model with the model's id.
 #[derive(Debug, Clone)]
@@ -280,4 +285,35 @@ async fn replica_is_asked_again_after_its_restart_with_another_model() {
         assert!(Instant::now() < limit, "the new model is not found");
     }
     is_unavailable(ask(client, "alpha").await, r#""beta""#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_adds_the_served_model_makes_tasks_available() {
+    let mut fleet = Fleet::new();
+    fleet.add("beta").await;
+    let [alpha, beta] = fleet.models.each_ref().map(|model| format!("[[models]]\npath = {:?}\n", model.path()));
+    let config = fleet.folder.path().join("models.toml");
+    std::fs::write(&config, &alpha).expect("a file");
+    let command = ["render-svc", "--config", &config.display().to_string(), "--generate", &fleet.addresses[0]];
+    let mut service = Process::start("127.0.0.1:0", &command);
+    let channel = Endpoint::from_shared(format!("http://{}", service.address)).expect("a URI");
+    let mut health = HealthClient::new(channel.connect_lazy());
+    soon(&mut health, ServingStatus::NotServing).await;
+    std::fs::write(&config, alpha + &beta).expect("a file");
+    service.signal(Signal::HUP);
+    soon(&mut health, ServingStatus::Serving).await;
+}
+
+/// Waits until the task service reports a status.
+async fn soon(health: &mut HealthClient<Channel>, expected: ServingStatus) {
+    let start = Instant::now();
+    loop {
+        let request = HealthCheckRequest { service: task_service_server::SERVICE_NAME.to_owned() };
+        let found = health.check(request).await.expect("health is checked").into_inner().status();
+        if found == expected {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -27,7 +27,7 @@ fn texts_have_the_ids_and_offsets_of_transformers() {
     for_each_case(|Vocabulary { name, .. }, tokenizer, text, case| {
         assert_eq!(tokenizer.encode(text, false).expect("text"), case.ids, "{name} {text:?}");
         let encoding = tokenizer.encode_with(text, &options).expect("text");
-        assert_eq!(encoding.ids, case.ids, "{name} {text:?}, the slow way");
+        assert_eq!(encoding.ids, case.ids, "{name} {text:?}, by the library");
         let offsets: Vec<usize> =
             encoding.offsets.expect("offsets").iter().flat_map(|range| [range.start, range.end]).collect();
         assert_eq!(offsets, case.offsets, "{name} {text:?}");

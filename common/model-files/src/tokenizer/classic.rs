@@ -107,7 +107,7 @@ fn check(bytes: usize) -> Result<(), TokenizerError> {
 fn guarded(encode: impl FnOnce() -> tokenizers::Result<Encoding>) -> Result<Encoding, TokenizerError> {
     match catch_unwind(AssertUnwindSafe(encode)) {
         Ok(encoded) => encoded.map_err(encode_error),
-        Err(_) => Err(TokenizerError::Encode { reason: "the pre-tokenizer exceeded its search limit".to_owned() }),
+        Err(_) => Err(TokenizerError::Encode { reason: "the tokenizer library panicked".to_owned() }),
     }
 }
 

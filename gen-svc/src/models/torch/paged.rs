@@ -116,15 +116,20 @@ struct Placed {
 
 impl Runs {
     /// Computes the positions of chunks in a model with these windows.
-    pub(super) fn new(runs: &[SequenceChunk<'_>], windows: &[Option<i64>], target: TorchTarget) -> Result<Self, Error> {
+    pub(super) fn new(
+        chunks: &[SequenceChunk<'_>],
+        windows: &[Option<i64>],
+        target: TorchTarget,
+    ) -> Result<Self, Error> {
         let mut positions: Vec<f32> = Vec::new();
         let mut slots: Vec<i64> = Vec::new();
-        let mut placed = Vec::with_capacity(runs.len());
-        for run in runs {
-            let sequence: Vec<i64> = (0..run.past + run.tokens.len()).map(|position| slot(run, position)).collect();
-            positions.extend((run.past..sequence.len()).map(|position| position as f32));
-            slots.extend(&sequence[run.past..]);
-            let (past, length) = (run.past as i64, run.tokens.len() as i64);
+        let mut placed = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            let sequence: Vec<i64> =
+                (0..chunk.past + chunk.tokens.len()).map(|position| slot(chunk, position)).collect();
+            positions.extend((chunk.past..sequence.len()).map(|position| position as f32));
+            slots.extend(&sequence[chunk.past..]);
+            let (past, length) = (chunk.past as i64, chunk.tokens.len() as i64);
             let sequence = Tensor::f_from_slice(&sequence)?.f_to_device(target.device)?;
             let seen = windows.iter().map(|&window| Seen::new(&sequence, past, length, window, target));
             placed.push(Placed { length, seen: seen.collect::<Result<_, _>>()? });
@@ -142,7 +147,7 @@ impl Runs {
     }
 }
 
-fn slot(run: &SequenceChunk<'_>, position: usize) -> i64 {
-    let block = run.blocks[position / BLOCK];
+fn slot(chunk: &SequenceChunk<'_>, position: usize) -> i64 {
+    let block = chunk.blocks[position / BLOCK];
     i64::from(block.0) * BLOCK as i64 + (position % BLOCK) as i64
 }

@@ -253,15 +253,16 @@ impl Prompt {
 fn without_thoughts(text: &str) -> Cow<'_, str> {
     match taint::of(text) {
         None if !text.contains("<channel|>") && !text.contains("<|channel>") => Cow::Borrowed(text),
-        None => said(text).concat().into(),
+        None => spoken_parts(text).concat().into(),
         Some(taint) => {
-            let Ok(parts) = taint.cut(text, |text| Ok::<_, Infallible>(said(text)));
+            let Ok(parts) = taint.cut(text, |text| Ok::<_, Infallible>(spoken_parts(text)));
             parts.concat().into()
         }
     }
 }
 
-fn said(text: &str) -> Vec<&str> {
+/// Returns the parts of a text that are outside of its thoughts.
+fn spoken_parts(text: &str) -> Vec<&str> {
     let parts = text.split("<channel|>");
-    parts.map(|part| part.split_once("<|channel>").map_or(part, |(said, _)| said)).collect()
+    parts.map(|part| part.split_once("<|channel>").map_or(part, |(before, _)| before)).collect()
 }

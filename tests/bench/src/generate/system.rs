@@ -27,7 +27,7 @@ pub(super) struct System {
     patience: Duration,
     /// None after a failure.
     engine: Option<Engine>,
-    trouble: Option<String>,
+    failure: Option<String>,
 }
 
 #[derive(Debug)]
@@ -82,10 +82,10 @@ pub(super) fn name(value: &impl ValueEnum) -> String {
 }
 
 /// Prints the systems that failed, and the reasons.
-pub(super) fn report_trouble(systems: &[System]) {
+pub(super) fn report_failures(systems: &[System]) {
     for system in systems {
-        if let Some(trouble) = &system.trouble {
-            println!("\nnot measured: {}: {trouble}", system.name);
+        if let Some(failure) = &system.failure {
+            println!("\nnot measured: {}: {failure}", system.name);
         }
     }
 }
@@ -101,7 +101,7 @@ impl System {
         progress(&format!("{name}: loads"));
         let weights = read_per_token(&args.model, storage)?;
         let patience = Duration::from_secs(args.patience);
-        let mut system = Self { name, family, weights, loaded: None, patience, engine: None, trouble: None };
+        let mut system = Self { name, family, weights, loaded: None, patience, engine: None, failure: None };
         let engine = patient(patience, engine).await;
         system.engine = system.settle(engine);
         if system.run(&Workload { prompts: vec![(0..32).collect()], tokens: 8 }).await.is_some() {
@@ -157,7 +157,7 @@ impl System {
         match answer {
             Ok(answer) => Some(answer),
             Err(error) => {
-                self.trouble = Some(format!("{error:#}"));
+                self.failure = Some(format!("{error:#}"));
                 progress(&format!("{}: {error:#}", self.name));
                 self.engine = None;
                 None
