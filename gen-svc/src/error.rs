@@ -170,6 +170,22 @@ pub enum Error {
         /// The name in the file.
         name: String,
     },
+    /// The data of a tensor cannot be read, or the file was changed.
+    #[error("tensor {name} cannot be read")]
+    TensorRead {
+        /// The name in the file.
+        name: String,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+    /// A tensor that is a setting has a value that is NaN or infinite.
+    #[error("tensor {name} has the value {found}, expected finite numbers")]
+    TensorNotFinite {
+        /// The name in the file.
+        name: String,
+        /// The value.
+        found: f32,
+    },
     /// A tensor has another shape than the config implies.
     #[error("tensor {name} has shape {found:?}, expected {expected:?}")]
     TensorShape {
@@ -266,7 +282,9 @@ impl Error {
             | Self::Safetensors(_)
             | Self::Header(_)
             | Self::Config(_)
-            | Self::SamplingDefault { .. } => Reason::ModelUnreadable,
+            | Self::SamplingDefault { .. }
+            | Self::TensorRead { .. }
+            | Self::TensorNotFinite { .. } => Reason::ModelUnreadable,
             Self::UnsupportedArchitecture { .. } | Self::UnsupportedSetting { .. } | Self::TensorType { .. } => {
                 Reason::ModelUnsupported
             }

@@ -1,5 +1,5 @@
 //! A model's config and tensors by name, in any file format. Tensors are read as stored: quantized
-//! blocks stay quantized, and no tensor is copied before its values are read.
+//! blocks stay quantized. A tensor is read when it is packed.
 
 use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;

@@ -1,6 +1,6 @@
 //! GGUF files made in memory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tandem_model_files::gguf::{Gguf, GgufError};
@@ -119,6 +119,14 @@ impl File {
     /// Writes the file into the suite's own folder and returns its path.
     pub fn write(&self) -> PathBuf {
         write(&self.bytes())
+    }
+
+    /// Writes the file to a path.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn write_to(&self, path: &Path) {
+        std::fs::write(path, self.bytes()).expect("the test's folder can be written");
     }
 
     pub fn open(&self) -> Result<Gguf, GgufError> {

@@ -5,6 +5,7 @@
 mod contents;
 mod error;
 mod hf;
+mod json;
 mod locate;
 mod names;
 pub mod safetensors;
@@ -15,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::gguf::{Gguf, GgufError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-pub use contents::{Artifacts, SpecialTokens, Templates};
+pub use contents::{Artifacts, SpecialTokens, Templates, TemplatesError};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
 use locate::{has_model_file, is_gguf};
@@ -33,7 +34,7 @@ impl Artifacts {
         if path.is_dir() {
             hf::load(path)
         } else if is_gguf(path) {
-            from_gguf(path).map_err(|source| ArtifactsError::Gguf { path: path.to_owned(), source })
+            from_gguf(path)
         } else if !path.exists() {
             Err(ArtifactsError::Absent { path: path.to_owned() })
         } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors")) {
@@ -65,8 +66,7 @@ impl Artifacts {
 
     fn folder_tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
         let path = self.path.join(TOKENIZER);
-        let json =
-            hf::read_file(&path, hf::MAX_TOKENIZER_BYTES).map_err(|source| TokenizerError::Read { path, source })?;
+        let json = json::read_tokenizer(&path).map_err(|source| TokenizerError::Read { path, source })?;
         let SpecialTokens { named, additional } = &self.special_tokens;
         let texts: Vec<&str> = named.iter().map(|(_, text)| text).chain(additional).map(String::as_str).collect();
         Tokenizer::from_json(&json, &texts)
@@ -89,25 +89,48 @@ pub fn is_model(path: &Path) -> bool {
     if path.is_dir() { has_model_file(path) } else { path.is_file() && is_gguf(path) }
 }
 
-fn from_gguf(path: &Path) -> Result<Artifacts, GgufError> {
-    let gguf = Gguf::open(path)?;
-    let architecture = gguf.find::<&str>("general.architecture")?.map(str::to_owned);
-    let context_length = match &architecture {
-        Some(name) => gguf.find(&format!("{name}.context_length"))?,
-        None => None,
-    };
+fn from_gguf(path: &Path) -> Result<Artifacts, ArtifactsError> {
+    let failed = |source| ArtifactsError::Gguf { path: path.to_owned(), source };
+    let gguf = Gguf::open(path).map_err(failed)?;
+    let Described { architecture, context_length, special_tokens, generation_eos } =
+        Described::read(&gguf).map_err(failed)?;
+    let mut templates = Templates::default();
+    for (name, text) in gguf_templates(&gguf).map_err(failed)? {
+        let refused = |source| ArtifactsError::Templates { path: path.to_owned(), source };
+        templates.insert(name.to_owned(), text.to_owned()).map_err(refused)?;
+    }
     Ok(Artifacts {
         name: model_name(path),
         path: path.to_owned(),
         architecture,
         context_length,
-        special_tokens: gguf_special_tokens(&gguf)?,
-        templates: gguf_templates(&gguf)?,
-        generation_eos: gguf_eos(&gguf)?,
+        special_tokens,
+        templates,
+        generation_eos,
         config: serde_json::Value::Null,
         source: Source::Gguf(Arc::new(gguf)),
         tokenizer: OnceLock::new(),
     })
+}
+
+/// The facts of a GGUF header, except for templates.
+struct Described {
+    architecture: Option<String>,
+    context_length: Option<u32>,
+    special_tokens: SpecialTokens,
+    generation_eos: Vec<u32>,
+}
+
+impl Described {
+    fn read(gguf: &Gguf) -> Result<Self, GgufError> {
+        let architecture = gguf.find::<&str>("general.architecture")?.map(str::to_owned);
+        let context_length = match &architecture {
+            Some(name) => gguf.find(&format!("{name}.context_length"))?,
+            None => None,
+        };
+        let (special_tokens, generation_eos) = (gguf_special_tokens(gguf)?, gguf_eos(gguf)?);
+        Ok(Self { architecture, context_length, special_tokens, generation_eos })
+    }
 }
 
 /// The names of special tokens in chat templates and in GGUF ("seperator" is the format's
@@ -134,17 +157,14 @@ fn gguf_special_tokens(gguf: &Gguf) -> Result<SpecialTokens, GgufError> {
     Ok(special)
 }
 
-fn gguf_templates(gguf: &Gguf) -> Result<Templates, GgufError> {
+/// Returns names and texts, sorted by name.
+fn gguf_templates(gguf: &Gguf) -> Result<Vec<(&str, &str)>, GgufError> {
     const KEY: &str = "tokenizer.chat_template";
-    let mut templates = Templates { default: gguf.find::<&str>(KEY)?.map(str::to_owned), named: Vec::new() };
+    let default = gguf.find::<&str>(KEY)?.map(|text| Ok(("default", text)));
     let mut keys: Vec<&str> = gguf.keys().collect();
     keys.sort_unstable();
-    for key in keys {
-        if let Some(name) = key.strip_prefix(KEY).and_then(|rest| rest.strip_prefix('.')) {
-            templates.insert(name.to_owned(), gguf.get::<&str>(key)?.to_owned());
-        }
-    }
-    Ok(templates)
+    let named = keys.into_iter().filter_map(|key| Some((key, key.strip_prefix(KEY)?.strip_prefix('.')?)));
+    default.into_iter().chain(named.map(|(key, name)| Ok((name, gguf.get::<&str>(key)?)))).collect()
 }
 
 /// Returns the ids of end-of-turn tokens.

@@ -1,24 +1,25 @@
-//! Memory-mapped GGUF files (versions 2 and 3, little-endian): metadata, and tensors in the file's
-//! own bytes.
+//! GGUF files (versions 2 and 3, little-endian): metadata, and tensors in the file's own bytes. The
+//! header is read at once, tensors on request.
 //!
 //! A file is untrusted. Every count, length, offset and shape is checked against the file's size
-//! before any allocation.
+//! and against fixed limits before any allocation.
 
 mod cursor;
 mod error;
 mod ggml_type;
+mod limits;
 mod value;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::Mmap;
-
-use crate::map::map;
+use crate::source_file::{FileBytes, SourceFile};
 use cursor::Cursor;
 pub use error::GgufError;
 pub use ggml_type::GgmlType;
+use limits::{MAX_ENTRIES, MAX_TENSORS};
 pub use value::{Array, FromValue, Value};
 
 const MAGIC: &[u8; 4] = b"GGUF";
@@ -30,9 +31,9 @@ const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
 /// The minimum size of a tensor's description: name length, dimension count, type, offset.
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
-/// An open GGUF file.
+/// A GGUF file whose header is read.
 pub struct Gguf {
-    map: Mmap,
+    file: SourceFile,
     version: u32,
     metadata: HashMap<String, Value>,
     /// In the order of the file.
@@ -48,7 +49,7 @@ pub struct TensorInfo<'a> {
     pub dims: &'a [usize],
     pub dtype: GgmlType,
     /// The raw blocks. Their length matches `dims` and `dtype`.
-    pub data: &'a [u8],
+    pub data: FileBytes<'a>,
 }
 
 struct Entry {
@@ -56,7 +57,7 @@ struct Entry {
     dims: Vec<usize>,
     dtype: GgmlType,
     /// Byte range in the file.
-    range: Range<usize>,
+    range: Range<u64>,
 }
 
 /// A tensor's description, before its data has been located.
@@ -69,19 +70,12 @@ struct Header {
 }
 
 impl Gguf {
-    /// Maps the file and checks its whole header.
+    /// Reads and checks the whole header.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let map = map(path).map_err(GgufError::Open)?;
-        let mut cursor = Cursor::new(&map);
-        let version = read_version(&mut cursor)?;
-        let tensor_count = cursor.u64("tensor count")?;
-        let entry_count = cursor.u64("metadata count")?;
-        let metadata = read_metadata(&mut cursor, entry_count)?;
-        let headers = read_headers(&mut cursor, tensor_count)?;
-        let alignment = alignment(&metadata)?;
-        let tensors = locate(headers, cursor.offset(), alignment, map.len() as u64)?;
+        let read = |file: &File, length| Parts::read(&mut Cursor::new(file, length), length);
+        let (file, Parts { version, metadata, tensors }) = SourceFile::open(path, GgufError::Open, read)?;
         let by_name = index(&tensors)?;
-        Ok(Self { map, version, metadata, tensors, by_name })
+        Ok(Self { file, version, metadata, tensors, by_name })
     }
 
     /// Returns the version of the format: 2 or 3.
@@ -125,7 +119,8 @@ impl Gguf {
     }
 
     fn view<'a>(&'a self, entry: &'a Entry) -> TensorInfo<'a> {
-        TensorInfo { name: &entry.name, dims: &entry.dims, dtype: entry.dtype, data: &self.map[entry.range.clone()] }
+        let data = self.file.bytes(entry.range.clone());
+        TensorInfo { name: &entry.name, dims: &entry.dims, dtype: entry.dtype, data }
     }
 }
 
@@ -136,6 +131,26 @@ impl std::fmt::Debug for Gguf {
             .field("metadata", &self.metadata.len())
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// The parts of a header.
+struct Parts {
+    version: u32,
+    metadata: HashMap<String, Value>,
+    tensors: Vec<Entry>,
+}
+
+impl Parts {
+    fn read(cursor: &mut Cursor<'_>, file_length: u64) -> Result<Self, GgufError> {
+        let version = read_version(cursor)?;
+        let tensor_count = cursor.u64("tensor count")?;
+        let entry_count = cursor.u64("metadata count")?;
+        let metadata = read_metadata(cursor, entry_count)?;
+        let headers = read_headers(cursor, tensor_count)?;
+        let alignment = alignment(&metadata)?;
+        let tensors = locate(headers, cursor.offset(), alignment, file_length)?;
+        Ok(Self { version, metadata, tensors })
     }
 }
 
@@ -152,9 +167,11 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, GgufError> {
 
 fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, Value>, GgufError> {
     cursor.check_count("metadata entries", count, MIN_ENTRY_BYTES)?;
+    cursor.check_limit("metadata entries", count, MAX_ENTRIES)?;
     let mut metadata = HashMap::new();
     for _ in 0..count {
-        let key = cursor.string("metadata key")?.to_owned();
+        let key = cursor.string("metadata key")?;
+        cursor.enter(format!("metadata key {key:?}"));
         let value = Value::read(cursor)?;
         if metadata.contains_key(&key) {
             return Err(GgufError::Duplicate { what: "metadata key", name: key });
@@ -166,11 +183,13 @@ fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, 
 
 fn read_headers(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Header>, GgufError> {
     cursor.check_count("tensors", count, MIN_TENSOR_BYTES)?;
+    cursor.enter("header".to_owned());
+    cursor.check_limit("tensors", count, MAX_TENSORS)?;
     (0..count).map(|_| read_header(cursor)).collect()
 }
 
 fn read_header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
-    let name = cursor.string("tensor name")?.to_owned();
+    let name = cursor.string("tensor name")?;
     let rank = cursor.u32("dimension count")?;
     if rank > MAX_DIMS {
         return Err(GgufError::Shape { tensor: name, dims: Vec::new(), why: "more than 4 dimensions" });
@@ -223,10 +242,9 @@ fn locate_one(header: Header, start: u64, alignment: u64, available: u64) -> Res
         Some(end) if end <= available => {}
         _ => return Err(outside("are outside of the file")),
     }
-    // No overflow: the sum is below the size of the mapped file, which fits into the address space.
-    let at = (start + offset) as usize;
+    let at = start + offset; // no overflow: the sum is below the size of the file
     let dims = dims.iter().rev().map(|&dim| dim as usize).collect();
-    Ok(Entry { name, dims, dtype, range: at..at + size as usize })
+    Ok(Entry { name, dims, dtype, range: at..at + size })
 }
 
 /// Returns the size of a tensor in bytes. `dims` is innermost first; rows consist of whole blocks.

@@ -4,5 +4,7 @@
 pub mod artifacts;
 pub mod digest;
 pub mod gguf;
-mod map;
+mod source_file;
 pub mod tokenizer;
+
+pub use source_file::FileBytes;

@@ -52,7 +52,7 @@ impl TensorSource for GgufModel {
             (None, shape) => (shape, info.data),
             (Some(expert), [count, shape @ ..]) if expert < *count => {
                 let size = info.data.len() / count;
-                (shape, &info.data[expert * size..][..size])
+                (shape, info.data.part(expert * size..(expert + 1) * size))
             }
             (Some(_), _) => return Err(missing()),
         };

@@ -1,5 +1,8 @@
 //! Tensors in the format of their file.
 
+use std::ops::Range;
+
+use tandem_model_files::FileBytes;
 use tandem_model_files::gguf::GgmlType;
 
 use super::quant;
@@ -20,8 +23,8 @@ pub struct Stored<'a> {
     pub dtype: GgmlType,
     /// The dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// The data, not aligned. Its length follows from shape and dtype.
-    pub bytes: &'a [u8],
+    /// The data in the file. Its length follows from shape and dtype.
+    pub bytes: FileBytes<'a>,
     /// The order of the rows.
     pub order: RowOrder,
 }
@@ -39,32 +42,57 @@ pub enum RowOrder {
     },
 }
 
-impl<'a> Stored<'a> {
+impl Stored<'_> {
     /// Returns true if the elements are floats, not quantized blocks.
     #[must_use]
     pub fn is_float(&self) -> bool {
         matches!(self.dtype, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16)
     }
 
-    /// Returns the bytes of each row. The rows are in the model's order.
-    pub fn rows(&self) -> impl Iterator<Item = &'a [u8]> {
-        let Self { bytes, order, .. } = *self;
-        let count = self.shape.first().copied().unwrap_or(1).max(1);
-        let size = bytes.len() / count;
-        (0..count).map(move |row| &bytes[order.stored(row, count) * size..][..size])
+    /// Reads the bytes of a range of rows. The rows are in the model's order.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was changed.
+    pub fn rows(&self, rows: Range<usize>) -> Result<Vec<u8>, Error> {
+        let count = self.row_count();
+        let size = self.bytes.len() / count;
+        if self.order == RowOrder::AsIs {
+            return self.read(&self.bytes.part(rows.start * size..rows.end * size));
+        }
+        let whole = self.read(&self.bytes)?;
+        let mut taken = Vec::with_capacity(rows.len() * size);
+        rows.for_each(|row| taken.extend(&whole[self.order.stored(row, count) * size..][..size]));
+        Ok(taken)
+    }
+
+    /// Reads the data, in the file's order.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was changed.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        self.read(&self.bytes)
     }
 
     /// Returns all values, row by row in the model's order.
     ///
     /// # Errors
-    /// The type cannot be read.
+    /// The type cannot be read; the file cannot be read, or was changed.
     pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        let bytes = match self.order {
+            RowOrder::AsIs => self.to_bytes()?,
+            RowOrder::Interleaved { .. } => self.rows(0..self.row_count())?,
+        };
         let mut values = vec![0.0; self.shape.iter().product()];
-        let row = values.len() / self.shape.first().copied().unwrap_or(1).max(1);
-        for (bytes, out) in self.rows().zip(values.chunks_exact_mut(row.max(1))) {
-            quant::dequantize_into(self.dtype, bytes, out).ok_or_else(|| self.unreadable())?;
-        }
+        quant::dequantize_into(self.dtype, &bytes, &mut values).ok_or_else(|| self.unreadable())?;
         Ok(values)
+    }
+
+    fn row_count(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1).max(1)
+    }
+
+    fn read(&self, bytes: &FileBytes<'_>) -> Result<Vec<u8>, Error> {
+        bytes.read().map_err(|source| Error::TensorRead { name: self.name.clone(), source })
     }
 
     /// Checks the tensor against the shape that the model expects.

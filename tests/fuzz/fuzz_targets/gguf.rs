@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use tandem_model_files::artifacts::Artifacts;
 
-/// The path of the input file. The reader memory-maps files, so the input must be a file.
+/// The path of the input file. The reader opens files only.
 static FILE: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("tandem-fuzz-{}.gguf", std::process::id())));
 
 fuzz_target!(|bytes: &[u8]| {
-    // Mapped files must not be changed in place.
+    // A file must not be changed in place.
     let _ = std::fs::remove_file(&*FILE);
     std::fs::write(&*FILE, bytes).expect("a temporary file");
     let Ok(artifacts) = Artifacts::load(&FILE) else { return };

@@ -226,6 +226,58 @@ fn sampling_default_of_the_wrong_type_is_named() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_rejected_by_field() {
+    let files = [
+        ("config.json", r#"{"rope_theta": 1e999}"#),
+        ("config.json", r#"{"text_config": {"rope_scaling": {"short_factor": [1.0, -1e400]}}}"#),
+        ("tokenizer_config.json", r#"{"model_max_length": 1e309}"#),
+        ("generation_config.json", r#"{"eos_token_id": 1, "temperature": 1e999}"#),
+    ];
+    let errors = files.map(|file| {
+        let error = Artifacts::load(&folder("infinite", &[file])).expect_err("not finite");
+        assert!(matches!(error, ArtifactsError::Field { .. }), "{error:?}");
+        chain(&error).replace(FOLDERS, "FOLDERS")
+    });
+    error_texts::check_rows("artifacts/infinite", errors);
+    let model = load("large", &[("generation_config.json", r#"{"temperature": 1e300}"#)]);
+    let error = model.sampling_defaults(None).expect_err("no f32");
+    check_text("artifacts/sampling-large", &error);
+    let path = File::new().f32("general.sampling.temp", f32::NAN).write();
+    let error = Artifacts::load(&path).expect("valid").sampling_defaults(None).expect_err("NaN");
+    error_texts::check("artifacts/sampling-gguf-nan", chain(&error).replace(&path.display().to_string(), "FILE"));
+}
+
+#[test]
+fn files_that_cost_too_much_are_rejected() {
+    let templates = |count: usize| {
+        let list: Vec<_> = (0..count).map(|i| json!({"name": i.to_string(), "template": "t"})).collect();
+        json!({"chat_template": list}).to_string()
+    };
+    assert_eq!(load("templates", &[("tokenizer_config.json", &templates(64))]).templates.named.len(), 64);
+    refused(&folder("templates", &[("tokenizer_config.json", &templates(65))]), "artifacts/templates");
+    let long = json!({"chat_template": "t".repeat((1 << 20) + 1)}).to_string();
+    refused(&folder("long-template", &[("chat_template.json", &long)]), "artifacts/long-template");
+    let values = |value: &str| format!(r#"{{"a": [0{}]}}"#, value.repeat((1 << 21) - 2));
+    refused(&folder("values", &[("config.json", &values(",0"))]), "artifacts/values");
+    refused(&folder("objects", &[("config.json", &values(",{}"))]), "artifacts/objects");
+    for (name, case, length) in [
+        ("config.json", "artifacts/long-config", 17 << 20),
+        ("chat_template.jinja", "artifacts/long-template-file", 2 << 20),
+    ] {
+        let folder = folder("sparse", &[(name, "{}")]);
+        let file = std::fs::OpenOptions::new().append(true).open(folder.join(name)).expect("the file is there");
+        file.set_len(length).expect("the file can grow");
+        refused(&folder, case);
+    }
+    let tokenizer = format!("{{\"a\": [0{}]}}", ",0".repeat(1 << 22));
+    let error = load("tokenizer-values", &[("tokenizer.json", &tokenizer)]).tokenizer().expect_err("too many values");
+    error_texts::check("artifacts/tokenizer-values", chain(&error).replace(FOLDERS, "FOLDERS"));
+    let path = (0..65).fold(File::new(), |file, i| file.text(&format!("tokenizer.chat_template.t{i}"), "t")).write();
+    let error = Artifacts::load(&path).expect_err("65 templates");
+    assert!(matches!(error, ArtifactsError::Templates { .. }), "{error:?}");
+}
+
+#[test]
 fn folder_with_one_gguf_is_that_model() {
     let gguf = File::new().text("general.architecture", "llama").bytes();
     let folder = folder("one-gguf", &[("README.md", "x")]);

@@ -62,21 +62,28 @@ fn every_metadata_type_is_read() {
 
 #[test]
 fn tensors_have_row_major_dims_and_their_own_bytes() {
-    let file = sound().open().expect("valid");
+    let path = sound().write();
+    let file = Gguf::open(&path).expect("valid");
     let small = file.tensor("small").expect("it is there");
     assert_eq!((small.dims, small.dtype, small.data.len()), (&[2, 3][..], GgmlType::F32, 24));
     let blocks = file.tensor("blocks").expect("it is there");
     assert_eq!((blocks.dims, blocks.dtype, blocks.data.len()), (&[2, 64][..], GgmlType::Q4_1, 80));
-    assert_eq!((small.data[0], blocks.data[0], blocks.data[79]), (0, 32, 111));
+    let (small, data) = (small.data.read().expect("is there"), blocks.data.read().expect("is there"));
+    assert_eq!((small[0], data[0], data[79]), (0, 32, 111));
+    assert_eq!(blocks.data.part(78..80).read().expect("is there"), [110, 111]);
     assert_eq!(file.tensors().map(|tensor| tensor.name).collect::<Vec<_>>(), ["small", "blocks"]);
     assert!(file.tensor("large").is_none());
+    std::fs::remove_file(path).expect("the file is there");
 }
 
 #[test]
 fn alignment_is_read_from_the_file_header() {
     let mut file = File::new().u32("general.alignment", 128).tensor("far", &[4], 24, 128).data(132);
     file.alignment = 128;
-    assert_eq!(file.open().expect("valid").tensor("far").map(|far| far.data.to_vec()), Some(vec![128, 129, 130, 131]));
+    let path = file.write();
+    let file = Gguf::open(&path).expect("valid");
+    assert_eq!(file.tensor("far").expect("is there").data.read().expect("is there"), [128, 129, 130, 131]);
+    std::fs::remove_file(path).expect("the file is there");
 }
 
 #[test]
@@ -128,6 +135,86 @@ fn oversized_lengths_are_rejected_before_allocation() {
     }
     let bytes = File::new().entry("k", ARRAY, &array(BOOL, u64::MAX, &[])).bytes();
     refused(&bytes, "gguf/bool-count");
+}
+
+/// Opens a file that starts like this one and continues with 1 GiB of zeros, which take no space on
+/// disk.
+#[track_caller]
+fn sparse(start: &File) -> GgufError {
+    let path = start.write();
+    let file = std::fs::OpenOptions::new().append(true).open(&path).expect("the file is there");
+    file.set_len(1 << 30).expect("the file can grow");
+    let opened = Gguf::open(&path);
+    std::fs::remove_file(path).expect("the file is there");
+    opened.expect_err("the counts are above the limits")
+}
+
+#[test]
+fn sparse_files_whose_counts_fit_into_them_are_rejected_by_limits() {
+    let of_array = |kind: u32, len: u64| File::new().entry("k", ARRAY, &array(kind, len, &[]));
+    let mut many_entries = sound();
+    many_entries.entry_count = 1 << 26;
+    let mut many_tensors = sound();
+    many_tensors.tensor_count = 1 << 25;
+    let many_arrays =
+        (0..5).fold(File::new(), |file, i| file.entry(&format!("k{i}"), ARRAY, &array(U8, 1 << 20, &vec![0; 1 << 20])));
+    let long = vec!["x".repeat(5 << 20); 13];
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    let errors = [
+        of_array(STRING, 134_000_000),
+        of_array(ARRAY, 80_000_000),
+        of_array(U8, 1_000_000_000),
+        of_array(U64, 130_000_000),
+        of_array(BOOL, 1_000_000_000),
+        many_arrays,
+        File::new().entry("k", STRING, &(1_u64 << 29).to_le_bytes()),
+        File::new().strings("k", &long),
+        many_entries,
+        many_tensors,
+    ]
+    .map(|file| sparse(&file));
+    assert!(errors.iter().all(|error| matches!(error, GgufError::Limit { .. })), "{errors:?}");
+    error_texts::check_rows("gguf/limit", errors);
+}
+
+#[test]
+fn floats_that_are_not_finite_are_rejected_by_key() {
+    let file = File::new()
+        .f32("nan", f32::NAN)
+        .f32("infinite", f32::NEG_INFINITY)
+        .entry("large", 12, &1e300_f64.to_le_bytes())
+        .open()
+        .expect("valid");
+    let errors = ["nan", "infinite", "large"].map(|key| file.find::<f32>(key).expect_err("not finite"));
+    error_texts::check_rows("gguf/not-finite", errors);
+}
+
+#[test]
+fn tensor_of_a_file_that_was_changed_after_its_header_was_read_is_an_error() {
+    let changes: [fn(&std::path::Path); 4] = [
+        |path| File::new().write_to(path),
+        |path| std::fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(8)).expect("cut"),
+        |path| {
+            let other = path.with_extension("new");
+            sound().write_to(&other);
+            std::fs::rename(other, path).expect("replaced");
+        },
+        |path| std::fs::remove_file(path).expect("removed"),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        for is_read_before in [false, true] {
+            let path = sound().write();
+            let file = Gguf::open(&path).expect("valid");
+            let blocks = file.tensor("blocks").expect("is there").data;
+            if is_read_before {
+                assert_eq!(blocks.read().expect("is there").len(), 80);
+            }
+            change(&path);
+            // A file that is open stays readable after it was replaced or removed.
+            assert_eq!(blocks.read().is_ok(), is_read_before && number >= 2, "change {number}");
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 #[test]

@@ -15,11 +15,21 @@ fn tensor_has_the_written_dtype_shape_and_data() {
     let folder = folder(&[("model.safetensors", file(header, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]))]);
     let checkpoint = Checkpoint::open(folder.path()).expect("opens");
     let tensor = checkpoint.tensor("b").expect("is there");
-    assert_eq!((tensor.dtype, tensor.shape, tensor.data), ("F32", &[2, 1][..], &[5, 6, 7, 8, 9, 10, 11, 12][..]));
-    assert_eq!(checkpoint.tensor("a").expect("is there").data, [1, 2, 3, 4]);
+    assert_eq!((tensor.dtype, tensor.shape), ("F32", &[2, 1][..]));
+    assert_eq!(tensor.data.read().expect("is there"), [5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(checkpoint.tensor("a").expect("is there").data.read().expect("is there"), [1, 2, 3, 4]);
     assert_eq!(checkpoint.tensor("none").expect("is there").shape, [0, 3]);
     assert!(checkpoint.tensor("__metadata__").is_none());
     assert_eq!(checkpoint.names().count(), 3);
+}
+
+#[test]
+fn tensor_of_a_file_that_was_cut_after_its_header_was_read_is_an_error() {
+    let bytes = file(r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#, &[1, 2, 3, 4]);
+    let folder = folder(&[("model.safetensors", bytes.clone())]);
+    let checkpoint = Checkpoint::open(folder.path()).expect("opens");
+    std::fs::write(folder.path().join("model.safetensors"), &bytes[..bytes.len() - 1]).expect("the folder is writable");
+    assert!(checkpoint.tensor("a").expect("is there").data.read().is_err());
 }
 
 #[test]
@@ -44,7 +54,7 @@ fn inconsistent_safetensors_header_is_rejected() {
         (one(tensor("F32", "[2]", 0, 18_446_744_073_709_551_615)), "safetensors/offset-overflow"),
     ];
     for (bytes, case) in cases {
-        let error = Header::read(&bytes).expect_err(case);
+        let error = Header::read(&mut &bytes[..], bytes.len() as u64).expect_err(case);
         error_texts::check(case, chain(&error));
     }
 }
@@ -53,7 +63,8 @@ fn inconsistent_safetensors_header_is_rejected() {
 fn tensors_that_overlap_are_refused() {
     let header =
         r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[2,6]},"b":{"dtype":"U8","shape":[4],"data_offsets":[5,9]}}"#;
-    let error = Header::read(&file(header, &[0; 16])).expect_err("overlap");
+    let bytes = file(header, &[0; 16]);
+    let error = Header::read(&mut &bytes[..], bytes.len() as u64).expect_err("overlap");
     error_texts::check("safetensors/overlap", error);
 }
 
@@ -86,7 +97,7 @@ proptest! {
     /// Arbitrary bytes give a result or an error, and every tensor is within the file.
     #[test]
     fn arbitrary_bytes_are_read_or_rejected(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0..200_usize, change in any::<u8>()) {
-        let _ = Header::read(&bytes);
+        let _ = Header::read(&mut &bytes[..], bytes.len() as u64);
         let header = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"F16","shape":[2],"data_offsets":[4,8]}}"#;
         bytes.truncate(8);
         let mut sound = file(header, &bytes);
@@ -94,7 +105,9 @@ proptest! {
         sound[place] = change;
         let folder = folder(&[("model.safetensors", sound)]);
         if let Ok(checkpoint) = Checkpoint::open(Path::new(folder.path())) {
-            checkpoint.names().for_each(|name| drop(checkpoint.tensor(name).expect("named").data.to_vec()));
+            for name in checkpoint.names() {
+                checkpoint.tensor(name).expect("named").data.read().expect("inside the file");
+            }
         }
     }
 }

@@ -49,6 +49,22 @@ pub struct Templates {
     pub named: Vec<(String, String)>,
 }
 
+/// The most templates of a model. Known models have up to four.
+const MAX_TEMPLATES: usize = 64;
+/// The most bytes of a template, ten times the largest known.
+const MAX_TEMPLATE_BYTES: usize = 1 << 20;
+
+/// Why the templates of a model are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplatesError {
+    /// There are too many.
+    #[error("the model has more than {MAX_TEMPLATES} chat templates")]
+    Count,
+    /// One is too long.
+    #[error("chat template {name:?} has {bytes} bytes, limit {MAX_TEMPLATE_BYTES}")]
+    Size { name: String, bytes: usize },
+}
+
 #[derive(Debug)]
 pub(super) enum Source {
     Gguf(Arc<Gguf>),
@@ -87,14 +103,24 @@ impl Templates {
         self.get(name).map(|text| hex_sha256(text.as_bytes()))
     }
 
-    pub(super) fn insert(&mut self, name: String, text: String) {
+    /// Adds a template, or replaces the template of that name.
+    ///
+    /// # Errors
+    /// The template is too long, or there are too many.
+    pub(super) fn insert(&mut self, name: String, text: String) -> Result<(), TemplatesError> {
+        if text.len() > MAX_TEMPLATE_BYTES {
+            return Err(TemplatesError::Size { name, bytes: text.len() });
+        }
         if name == "default" {
             self.default = Some(text);
         } else if let Some(slot) = self.named.iter_mut().find(|(known, _)| *known == name) {
             slot.1 = text;
-        } else {
+        } else if self.named.len() < MAX_TEMPLATES {
             self.named.push((name, text));
+        } else {
+            return Err(TemplatesError::Count);
         }
+        Ok(())
     }
 }
 

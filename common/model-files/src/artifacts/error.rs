@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::contents::TemplatesError;
 use super::names::FILES;
 use crate::gguf::GgufError;
 
@@ -39,6 +40,16 @@ pub enum ArtifactsError {
         path: PathBuf,
         #[source]
         source: serde_json::Error,
+    },
+    /// A JSON file has too many values.
+    #[error("{} has {found} values, limit {limit}", path.display())]
+    Values { path: PathBuf, found: usize, limit: usize },
+    /// The chat templates are too many or too long.
+    #[error("{}", path.display())]
+    Templates {
+        path: PathBuf,
+        #[source]
+        source: TemplatesError,
     },
     /// A field of a JSON file has the wrong type.
     #[error("{}: {field} is not {expected}", path.display())]

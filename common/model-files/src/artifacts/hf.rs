@@ -1,70 +1,70 @@
 //! Hugging Face folders, read as transformers reads them. Each file is optional, but one must
 //! exist.
 
+use std::borrow::Cow;
+use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::{fs, io};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::contents::{Artifacts, Source, SpecialTokens, Templates, unique};
 use super::error::ArtifactsError;
+use super::json::{Object, read_object, read_text};
 use super::locate::model_name;
 use super::names::{CONFIG, GENERATION_CONFIG, MORE_TEMPLATES, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG};
 
-/// The maximum size of `tokenizer.json`, ten times the largest known.
-pub(super) const MAX_TOKENIZER_BYTES: u64 = 512 << 20;
-/// The maximum size of the other files.
-const MAX_TEXT_BYTES: u64 = 64 << 20;
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 
 /// The special tokens that transformers names, in its order. Tokens that only the model names, such
 /// as `image_token`, come after them.
 const NAMED: &[&str] = &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-pub(super) type Object = Map<String, Value>;
-
 pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
     let tokenizer_config = read_object(&folder.join(TOKENIZER_CONFIG))?.unwrap_or_default();
     let config = read_object(&folder.join(CONFIG))?;
-    let text_config = config.as_ref().map(text_config).unwrap_or_default();
+    let settings = Settings { config: config.as_ref() };
     Ok(Artifacts {
         name: model_name(folder),
         path: folder.to_owned(),
         architecture: config.as_ref().and_then(|config| string(config.get("model_type"))),
-        context_length: context_length(&text_config, &tokenizer_config),
+        context_length: context_length(&settings, &tokenizer_config),
         special_tokens: special_tokens(folder, &tokenizer_config)?,
         templates: templates(folder, &tokenizer_config)?,
-        generation_eos: generation_eos(folder, &text_config)?,
+        generation_eos: generation_eos(folder, &settings)?,
         config: config.map_or(Value::Null, Value::Object),
         source: Source::Folder,
         tokenizer: OnceLock::new(),
     })
 }
 
-/// Merges `text_config`, the language model's settings in a multimodal model, over the rest of the
-/// config.
-fn text_config(config: &Object) -> Object {
-    let mut merged = config.clone();
-    if let Some(Value::Object(text)) = config.get("text_config") {
-        merged.extend(text.clone());
-    }
-    merged
+/// The settings of the language model in `config.json`.
+struct Settings<'a> {
+    config: Option<&'a Object>,
 }
 
-fn context_length(config: &Object, tokenizer_config: &Object) -> Option<u32> {
+impl<'a> Settings<'a> {
+    /// Returns a setting. `text_config`, the language model's settings in a multimodal model,
+    /// precedes the rest of the config.
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        let config = self.config?;
+        config.get("text_config").and_then(|text| text.get(key)).or_else(|| config.get(key))
+    }
+}
+
+fn context_length(config: &Settings<'_>, tokenizer_config: &Object) -> Option<u32> {
     const KEYS: &[&str] =
         &["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"];
-    let from_config = KEYS.iter().find_map(|key| unsigned(config.get(*key)));
+    let from_config = KEYS.iter().find_map(|key| unsigned(config.get(key)));
     // transformers writes an unknown length as a number beyond any integer type, which `unsigned`
     // ignores.
     from_config.or_else(|| unsigned(tokenizer_config.get("model_max_length")))
 }
 
 fn special_tokens(folder: &Path, tokenizer_config: &Object) -> Result<SpecialTokens, ArtifactsError> {
-    let mut known = tokenizer_config.clone();
+    let mut known = Cow::Borrowed(tokenizer_config);
     if !known.contains_key("added_tokens_decoder") {
-        known.extend(read_object(&folder.join(SPECIAL_TOKENS_MAP))?.unwrap_or_default());
+        known.to_mut().extend(read_object(&folder.join(SPECIAL_TOKENS_MAP))?.unwrap_or_default());
     }
     let mut named = Vec::new();
     let own = known.keys().map(String::as_str).filter(|key| key.ends_with("_token") && !NAMED.contains(key));
@@ -109,7 +109,7 @@ fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, Arti
     for name in template_names(folder)? {
         let path = folder.join(MORE_TEMPLATES).join(format!("{name}.jinja"));
         if let Some(text) = read_text(&path)? {
-            templates.insert(name, text);
+            templates.insert(name, text).map_err(|source| ArtifactsError::Templates { path, source })?;
         }
     }
     if templates.is_empty() {
@@ -143,21 +143,24 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
     let wrong =
         |field: &str, expected| ArtifactsError::Field { path: path.to_owned(), field: field.to_owned(), expected };
     let mut templates = Templates::default();
+    let mut insert = |name: String, text: String| {
+        templates.insert(name, text).map_err(|source| ArtifactsError::Templates { path: path.to_owned(), source })
+    };
     match value {
         None | Some(Value::Null) => {}
-        Some(Value::String(text)) => templates.default = Some(text.clone()),
+        Some(Value::String(text)) => insert("default".to_owned(), text.clone())?,
         Some(Value::Array(list)) => {
             for entry in list {
                 let (name, text) = (string(entry.get("name")), string(entry.get("template")));
                 let both =
                     name.zip(text).ok_or_else(|| wrong("chat_template[]", "an object with a name and a template"))?;
-                templates.insert(both.0, both.1);
+                insert(both.0, both.1)?;
             }
         }
         Some(Value::Object(by_name)) => {
             for (name, text) in by_name {
                 let text = string(Some(text)).ok_or_else(|| wrong(&format!("chat_template.{name}"), "a string"))?;
-                templates.insert(name.clone(), text);
+                insert(name.clone(), text)?;
             }
         }
         Some(_) => return Err(wrong("chat_template", "a string, a list or an object")),
@@ -167,7 +170,7 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
 
 /// Reads the eos ids of `generation_config.json`. Without any, they are read from `config.json`, as
 /// in transformers.
-fn generation_eos(folder: &Path, config: &Object) -> Result<Vec<u32>, ArtifactsError> {
+fn generation_eos(folder: &Path, config: &Settings<'_>) -> Result<Vec<u32>, ArtifactsError> {
     let generation = read_object(&folder.join(GENERATION_CONFIG))?.unwrap_or_default();
     let eos = generation.get("eos_token_id").filter(|ids| !ids.is_null()).or_else(|| config.get("eos_token_id"));
     Ok(unique(ids(eos)))
@@ -187,34 +190,4 @@ fn string(value: Option<&Value>) -> Option<String> {
 
 fn unsigned(value: Option<&Value>) -> Option<u32> {
     value?.as_u64()?.try_into().ok()
-}
-
-/// Reads a JSON object. Returns None if the file does not exist.
-pub(super) fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
-    let Some(text) = read_text(path)? else { return Ok(None) };
-    match serde_json::from_str(&text) {
-        Ok(object) => Ok(Some(object)),
-        Err(source) => Err(ArtifactsError::Json { path: path.to_owned(), source }),
-    }
-}
-
-fn read_text(path: &Path) -> Result<Option<String>, ArtifactsError> {
-    let text = read_file(path, MAX_TEXT_BYTES).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
-    match text {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ArtifactsError::Read { path: path.to_owned(), source }),
-    }
-}
-
-/// Reads a regular file of at most `limit` bytes. Rejects pipes and devices, which have no end.
-pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    if metadata.len() > limit {
-        return Err(io::Error::other(format!("file has {} bytes, limit {limit}", metadata.len())));
-    }
-    fs::read(path)
 }

@@ -1,5 +1,5 @@
-//! Memory-mapped safetensors files. A tensor is found by name, and its data is not copied. Format:
-//! <https://github.com/huggingface/safetensors>.
+//! Safetensors files. The header is read at once, and a tensor, which is found by name, on request.
+//! Format: <https://github.com/huggingface/safetensors>.
 //!
 //! A file is untrusted. Every length, offset and shape is checked against the file's size before
 //! any allocation. The safetensors crate is not used: it silently keeps the last of two tensors

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::contents::{Artifacts, Source};
 use super::error::ArtifactsError;
-use super::hf::{self, Object};
+use super::json::{Object, read_object};
 use super::names::GENERATION_CONFIG;
 use crate::gguf::{Gguf, GgufError};
 
@@ -66,9 +66,11 @@ fn from_gguf(path: &Path, gguf: &Gguf) -> Result<SamplingDefaults, GgufError> {
 
 fn from_json(path: &Path) -> Result<SamplingDefaults, ArtifactsError> {
     let absent = || std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
-    let object =
-        hf::read_object(path)?.ok_or_else(|| ArtifactsError::Read { path: path.to_owned(), source: absent() })?;
-    let float = |key: &str| field(path, &object, key, "a number", |value| Some(value.as_f64()? as f32));
+    let object = read_object(path)?.ok_or_else(|| ArtifactsError::Read { path: path.to_owned(), source: absent() })?;
+    let float = |key: &str| {
+        let finite = |value: &Value| Some(value.as_f64()? as f32).filter(|number| number.is_finite());
+        field(path, &object, key, "a number of 32 bits", finite)
+    };
     let integer = |key: &str| {
         let expected = "an integer from 0 to 4294967295";
         field(path, &object, key, expected, |value| u32::try_from(value.as_u64()?).ok())

@@ -3,9 +3,15 @@
 /// Why a GGUF file could not be read, or a value of it is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// The file could not be opened or mapped.
+    /// The file could not be opened, or it changed while its header was read.
     #[error("cannot open the file")]
     Open(#[source] std::io::Error),
+    /// The header could not be read.
+    #[error("cannot read the header")]
+    Read(#[source] std::io::Error),
+    /// A count or a length is larger than in any real file.
+    #[error("{part}: {found} {what}, limit {limit}")]
+    Limit { part: String, what: &'static str, found: u64, limit: u64 },
     /// The file does not start with `GGUF`.
     #[error("not a GGUF file: starts with \"{}\" instead of \"GGUF\"", found.escape_ascii())]
     Magic { found: [u8; 4] },

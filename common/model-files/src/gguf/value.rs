@@ -2,6 +2,7 @@
 
 use super::cursor::Cursor;
 use super::error::GgufError;
+use super::limits::MAX_STRINGS;
 
 /// The maximum nesting depth of arrays. Known files have at most two levels.
 const MAX_DEPTH: u32 = 4;
@@ -43,14 +44,11 @@ pub enum Array {
     Array(Vec<Array>),
 }
 
-/// Reads `$len` elements of a fixed-size type at once.
+/// Reads `$len` elements of a fixed-size type.
 macro_rules! numbers {
     ($cursor:expr, $len:expr, $number:ty) => {{
-        const SIZE: usize = size_of::<$number>();
-        $cursor.check_count("array elements", $len, SIZE as u64)?;
-        let bytes = $cursor.take("array", $len * SIZE as u64)?;
-        let (elements, _) = bytes.as_chunks::<SIZE>();
-        elements.iter().map(|element| <$number>::from_le_bytes(*element)).collect()
+        $cursor.check_count("array elements", $len, size_of::<$number>() as u64)?;
+        $cursor.elements($len, <$number>::from_le_bytes)?
     }};
 }
 
@@ -67,7 +65,7 @@ impl Value {
             5 => Self::I32(i32::from_le_bytes(cursor.bytes("value")?)),
             6 => Self::F32(f32::from_le_bytes(cursor.bytes("value")?)),
             7 => Self::Bool(u8::from_le_bytes(cursor.bytes("value")?) != 0),
-            8 => Self::String(cursor.string("value")?.to_owned()),
+            8 => Self::String(cursor.string("value")?),
             9 => Self::Array(Array::read(cursor, 1)?),
             10 => Self::U64(u64::from_le_bytes(cursor.bytes("value")?)),
             11 => Self::I64(i64::from_le_bytes(cursor.bytes("value")?)),
@@ -116,7 +114,7 @@ impl Array {
             4 => Self::U32(numbers!(cursor, len, u32)),
             5 => Self::I32(numbers!(cursor, len, i32)),
             6 => Self::F32(numbers!(cursor, len, f32)),
-            7 => Self::Bool(cursor.take("array", len)?.iter().map(|&byte| byte != 0).collect()),
+            7 => Self::Bool(cursor.elements(len, |[byte]| byte != 0)?),
             8 => Self::String(read_strings(cursor, len)?),
             9 => Self::Array(read_arrays(cursor, len, depth)?),
             10 => Self::U64(numbers!(cursor, len, u64)),
@@ -171,11 +169,15 @@ impl Array {
 
 fn read_strings(cursor: &mut Cursor<'_>, len: u64) -> Result<Vec<String>, GgufError> {
     cursor.check_count("strings", len, size_of::<u64>() as u64)?;
-    (0..len).map(|_| cursor.string("string in an array").map(str::to_owned)).collect()
+    cursor.check_limit("strings", len, MAX_STRINGS)?;
+    cursor.count_elements(len)?;
+    (0..len).map(|_| cursor.element()).collect()
 }
 
 fn read_arrays(cursor: &mut Cursor<'_>, len: u64, depth: u32) -> Result<Vec<Array>, GgufError> {
     cursor.check_count("arrays", len, (size_of::<u32>() + size_of::<u64>()) as u64)?;
+    cursor.check_limit("arrays", len, MAX_STRINGS)?;
+    cursor.count_elements(len)?;
     (0..len).map(|_| Array::read(cursor, depth + 1)).collect()
 }
 
@@ -219,15 +221,17 @@ impl FromValue<'_> for u32 {
     }
 }
 
+/// Rejects NaN and infinity, and doubles beyond the range of `f32`.
 impl FromValue<'_> for f32 {
-    const EXPECTED: &'static str = "a float";
+    const EXPECTED: &'static str = "a finite float";
 
     fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::F32(number) => Some(*number),
-            Value::F64(number) => Some(*number as f32),
-            _ => None,
-        }
+        let number = match value {
+            Value::F32(number) => *number,
+            Value::F64(number) => *number as f32,
+            _ => return None,
+        };
+        number.is_finite().then_some(number)
     }
 }
 

@@ -120,7 +120,7 @@ impl<'a> Loader<'a> {
     /// Packs a range of rows of a stored matrix, in the model's order.
     fn pack(&self, stored: &Stored<'_>, columns: usize, rows: std::ops::Range<usize>) -> Result<Matrix, Error> {
         let format = format(stored)?;
-        let bytes: Vec<u8> = stored.rows().skip(rows.start).take(rows.len()).flatten().copied().collect();
+        let bytes = stored.rows(rows)?;
         let source = Rows { format, columns, bytes: &bytes };
         Ok(self.kernels.pack(&source, self.precision.target(format))?)
     }

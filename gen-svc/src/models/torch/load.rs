@@ -52,7 +52,7 @@ impl<'a> Loader<'a> {
 fn read(stored: &Stored<'_>) -> Result<Tensor, Error> {
     let shape: Vec<i64> = stored.shape.iter().map(|&dim| dim as i64).collect();
     match (kind(stored.dtype), stored.order) {
-        (Some(kind), RowOrder::AsIs) => Ok(Tensor::f_from_data_size(stored.bytes, &shape, kind)?),
+        (Some(kind), RowOrder::AsIs) => Ok(Tensor::f_from_data_size(&stored.to_bytes()?, &shape, kind)?),
         _ => Ok(Tensor::f_from_slice(&stored.to_f32()?)?.f_view(shape.as_slice())?),
     }
 }

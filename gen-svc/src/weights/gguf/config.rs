@@ -2,7 +2,7 @@
 //! here, or has llama.cpp's default.
 
 use serde_json::{Map, Value, json};
-use tandem_model_files::gguf::GgmlType;
+use tandem_model_files::gguf::{GgmlType, TensorInfo};
 
 use super::architecture::{ConfigMap, GgufArchitecture, Name};
 use super::header::GgufHeader;
@@ -73,10 +73,10 @@ fn add_defaults(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), Error
 
 /// Returns the scaling of rotary frequencies: by factors in tensors, or by one number.
 fn rope_scaling(header: &GgufHeader) -> Result<Option<Value>, Error> {
-    if let Some(divisors) = values(header, "rope_freqs.weight") {
+    if let Some(divisors) = values(header, "rope_freqs.weight")? {
         return Ok(Some(json!({"rope_type": "divided", "divisors": divisors})));
     }
-    let factors = [values(header, "rope_factors_short.weight"), values(header, "rope_factors_long.weight")];
+    let factors = [values(header, "rope_factors_short.weight")?, values(header, "rope_factors_long.weight")?];
     if let [Some(short), Some(long)] = factors {
         return Ok(Some(json!({
             "rope_type": "longrope",
@@ -91,14 +91,16 @@ fn rope_scaling(header: &GgufHeader) -> Result<Option<Value>, Error> {
     Ok(kind.map(|kind| json!({"rope_type": kind, "factor": factor})))
 }
 
-/// Returns the values of a small f32 tensor.
-fn values(header: &GgufHeader, name: &str) -> Option<Vec<f64>> {
+/// Returns the values of a small f32 tensor, which are finite.
+fn values(header: &GgufHeader, name: &str) -> Result<Option<Vec<f64>>, Error> {
     const MAX_VALUES: usize = 1 << 16;
-    let is_small = |data: &[u8]| data.len() <= 4 * MAX_VALUES;
-    let tensor = header.file().tensor(name)?;
-    if tensor.dtype != GgmlType::F32 || !is_small(tensor.data) {
-        return None;
+    let tensor = header.file().tensor(name);
+    let is_small = |tensor: &TensorInfo<'_>| tensor.dtype == GgmlType::F32 && tensor.data.len() <= 4 * MAX_VALUES;
+    let Some(tensor) = tensor.filter(is_small) else { return Ok(None) };
+    let data = tensor.data.read().map_err(|source| Error::TensorRead { name: name.to_owned(), source })?;
+    let values = quant::dequantize(tensor.dtype, &data).unwrap_or_default();
+    match values.iter().find(|value| !value.is_finite()) {
+        Some(&found) => Err(Error::TensorNotFinite { name: name.to_owned(), found }),
+        None => Ok(Some(values.into_iter().map(f64::from).collect())),
     }
-    let values = quant::dequantize(tensor.dtype, tensor.data)?;
-    Some(values.into_iter().map(f64::from).collect())
 }

@@ -10,7 +10,7 @@ use super::file::Safetensors;
 use super::header::Entries;
 use super::names::{FILE, INDEX};
 use super::view::TensorView;
-use crate::artifacts::hf;
+use crate::artifacts::json::read_file;
 
 /// The maximum number of files; the largest known models have some hundreds.
 const MAX_FILES: usize = 4096;
@@ -30,7 +30,7 @@ struct Index {
 }
 
 impl Checkpoint {
-    /// Maps a folder's files and checks their headers. Prefers `model.safetensors` to the index, as
+    /// Reads the headers of a folder's files. Prefers `model.safetensors` to the index, as
     /// transformers does.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl Checkpoint {
 }
 
 fn read_index(path: &Path) -> Result<Vec<(String, String)>, SafetensorsError> {
-    let text = hf::read_file(path, MAX_INDEX_BYTES)
-        .map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
+    let text =
+        read_file(path, MAX_INDEX_BYTES).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
     let index: Index =
         serde_json::from_slice(&text).map_err(|source| SafetensorsError::Index { path: path.to_owned(), source })?;
     Ok(index.weight_map.0)

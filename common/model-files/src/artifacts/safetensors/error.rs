@@ -11,7 +11,7 @@ pub enum SafetensorsError {
     /// The folder contains neither a single file nor an index.
     #[error("{} contains neither {} nor {}", path.display(), FILE, INDEX)]
     None { path: PathBuf },
-    /// A file could not be opened or mapped.
+    /// A file could not be opened, or it changed while its header was read.
     #[error("cannot open {}", path.display())]
     Open {
         path: PathBuf,

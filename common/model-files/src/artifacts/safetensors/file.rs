@@ -1,35 +1,37 @@
 //! One safetensors file.
 
+use std::fs::File;
 use std::path::Path;
-
-use memmap2::Mmap;
 
 use super::error::SafetensorsError;
 use super::header::Header;
-use super::view::TensorView;
-use crate::map::map;
+use super::view::{Entry, TensorView};
+use crate::source_file::SourceFile;
 
-/// An open, memory-mapped file.
+/// A file whose header is read.
 pub struct Safetensors {
-    map: Mmap,
+    file: SourceFile,
     header: Header,
 }
 
 impl Safetensors {
-    /// Maps the file and checks its whole header.
+    /// Reads and checks the whole header.
     ///
     /// # Errors
     /// Fails if the file cannot be opened or its header is invalid.
     pub fn open(path: &Path) -> Result<Self, SafetensorsError> {
-        let map = map(path).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
-        let header = Header::read(&map).map_err(|source| SafetensorsError::Header { path: path.to_owned(), source })?;
-        Ok(Self { map, header })
+        let failed = |source| SafetensorsError::Open { path: path.to_owned(), source };
+        let invalid = |source| SafetensorsError::Header { path: path.to_owned(), source };
+        let read = |mut file: &File, length| Header::read(&mut file, length).map_err(invalid);
+        let (file, header) = SourceFile::open(path, failed, read)?;
+        Ok(Self { file, header })
     }
 
     /// Returns the tensor with this name, or None if the file does not contain it.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        self.header.tensor(&self.map, name)
+        let Entry { dtype, shape, range } = self.header.entry(name)?;
+        Some(TensorView { dtype, shape, data: self.file.bytes(range.clone()) })
     }
 
     /// Returns the names of all tensors, unordered.

@@ -2,16 +2,17 @@
 //! of every tensor.
 
 use std::collections::HashMap;
+use std::io::Read;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::view::{Entry, TensorView};
+use super::view::Entry;
 
 /// The maximum length of the JSON: a hundred times the length in the largest known models.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
 /// The bytes of the length before the JSON.
-const PREFIX_BYTES: usize = 8;
+const PREFIX_BYTES: u64 = 8;
 /// The entry that is not a tensor.
 const METADATA: &str = "__metadata__";
 
@@ -40,6 +41,9 @@ const SIZES: &[(&str, u64)] = &[
 /// Why a header could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
+    /// The header could not be read.
+    #[error("cannot read the header")]
+    Read(#[source] std::io::Error),
     /// The file ends inside the header.
     #[error("file truncated: the header needs {needed} bytes, the file has {found}")]
     Truncated { needed: u64, found: u64 },
@@ -76,14 +80,15 @@ struct Described {
 }
 
 impl Header {
-    /// Reads and checks the header of a file with these bytes.
+    /// Reads and checks the header of a file of `length` bytes.
     ///
     /// # Errors
-    /// Fails if the header is invalid.
-    pub fn read(file: &[u8]) -> Result<Self, HeaderError> {
-        let (json, start) = json(file)?;
-        let Entries(described) = serde_json::from_slice(json).map_err(HeaderError::Json)?;
-        let available = (file.len() - start) as u64;
+    /// Fails if the header cannot be read or is invalid.
+    pub fn read(file: &mut impl Read, length: u64) -> Result<Self, HeaderError> {
+        let json = json(file, length)?;
+        let start = PREFIX_BYTES + json.len() as u64;
+        let Entries(described) = serde_json::from_slice(&json).map_err(HeaderError::Json)?;
+        let available = length - start;
         let locate =
             |(name, described): (String, Described)| Ok((name.clone(), locate(name, described, start, available)?));
         let entries: Vec<_> = described.into_iter().map(locate).collect::<Result<_, _>>()?;
@@ -96,32 +101,33 @@ impl Header {
         self.entries.keys().map(String::as_str)
     }
 
-    /// Returns a tensor by name, as a view of the file's bytes.
-    ///
-    /// # Panics
-    /// Panics if the header was read from other bytes.
-    #[must_use]
-    pub fn tensor<'a>(&'a self, file: &'a [u8], name: &str) -> Option<TensorView<'a>> {
-        let Entry { dtype, shape, range } = self.entries.get(name)?;
-        Some(TensorView { dtype, shape, data: &file[range.clone()] })
+    /// Returns the location of a tensor.
+    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
     }
 }
 
-/// Returns the JSON and the offset of the data.
-fn json(file: &[u8]) -> Result<(&[u8], usize), HeaderError> {
-    let found = file.len() as u64;
-    let prefix =
-        file.first_chunk::<PREFIX_BYTES>().ok_or(HeaderError::Truncated { needed: PREFIX_BYTES as u64, found })?;
-    let length = u64::from_le_bytes(*prefix);
+/// Reads the JSON, whose length precedes it.
+fn json(file: &mut impl Read, found: u64) -> Result<Vec<u8>, HeaderError> {
+    if found < PREFIX_BYTES {
+        return Err(HeaderError::Truncated { needed: PREFIX_BYTES, found });
+    }
+    let mut prefix = [0; PREFIX_BYTES as usize];
+    file.read_exact(&mut prefix).map_err(HeaderError::Read)?;
+    let length = u64::from_le_bytes(prefix);
     if length > MAX_HEADER_BYTES {
         return Err(HeaderError::TooLarge { found: length });
     }
-    let start = PREFIX_BYTES + length as usize;
-    let json = file.get(PREFIX_BYTES..start).ok_or(HeaderError::Truncated { needed: start as u64, found })?;
-    Ok((json, start))
+    let needed = PREFIX_BYTES + length;
+    if needed > found {
+        return Err(HeaderError::Truncated { needed, found });
+    }
+    let mut json = vec![0; length as usize];
+    file.read_exact(&mut json).map_err(HeaderError::Read)?;
+    Ok(json)
 }
 
-fn locate(tensor: String, described: Described, start: usize, available: u64) -> Result<Entry, HeaderError> {
+fn locate(tensor: String, described: Described, start: u64, available: u64) -> Result<Entry, HeaderError> {
     let Described { dtype, shape, data_offsets: (begin, end) } = described;
     if begin > end || end > available {
         return Err(HeaderError::Outside { tensor, begin, end, available });
@@ -131,7 +137,7 @@ fn locate(tensor: String, described: Described, start: usize, available: u64) ->
         return Err(HeaderError::Shape { tensor, dtype, shape, size });
     }
     let shape = shape.into_iter().map(|dim| dim as usize).collect();
-    Ok(Entry { dtype, shape, range: start + begin as usize..start + end as usize })
+    Ok(Entry { dtype, shape, range: start + begin..start + end })
 }
 
 /// Returns the size of a tensor in bytes: Some(None) for an unknown dtype, None on overflow.

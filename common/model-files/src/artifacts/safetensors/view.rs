@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::source_file::FileBytes;
+
 /// A tensor in a file.
 #[derive(Debug, Clone)]
 pub struct TensorView<'a> {
@@ -11,7 +13,7 @@ pub struct TensorView<'a> {
     pub shape: &'a [usize],
     /// The numbers: row-major, little-endian, not aligned. For a known dtype the length matches
     /// `shape`.
-    pub data: &'a [u8],
+    pub data: FileBytes<'a>,
 }
 
 /// The location of a tensor.
@@ -20,5 +22,5 @@ pub(super) struct Entry {
     pub(super) dtype: String,
     pub(super) shape: Vec<usize>,
     /// Byte range in the file.
-    pub(super) range: Range<usize>,
+    pub(super) range: Range<u64>,
 }
