@@ -5,7 +5,8 @@ use gen_svc::error::Error;
 use gen_svc::weights::quant::dequantize;
 use gen_svc::weights::{RowOrder, Stored};
 use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, Rows, Target};
-use tandem_model_files::gguf::GgmlType;
+use tandem_model_files::gguf::{GgmlType, Gguf};
+use tandem_tests::gguf_file::File;
 
 const BLOCKS: [(GgmlType, BlockFormat); 8] = [
     (GgmlType::Q4_0, BlockFormat::Q4_0),
@@ -52,15 +53,22 @@ fn packed_blocks_equal_the_dequantization_of_the_reader() {
     }
 }
 
-fn interleaved(heads: usize, rows: usize, bytes: &[u8]) -> Stored<'_> {
+/// Returns a file with a tensor of numbers from 0, in `rows` rows of one number.
+fn numbers(rows: u64) -> Gguf {
+    File::new().weights("q", &[1, rows], |row| row as f32).open().expect("a file")
+}
+
+fn interleaved(file: &Gguf, heads: usize) -> Stored<'_> {
+    let tensor = file.tensor("q").expect("the tensor");
+    let shape = vec![tensor.dims[1] as usize, 1];
     let order = RowOrder::Interleaved { heads };
-    Stored { name: "q".to_owned(), dtype: GgmlType::F32, shape: vec![rows, 1], bytes, order }
+    Stored { name: "q".to_owned(), dtype: GgmlType::F32, shape, bytes: tensor.data, order }
 }
 
 #[test]
 fn interleaved_rows_are_read_first_half_first() {
-    let bytes: Vec<u8> = (0..12).flat_map(|row| (row as f32).to_le_bytes()).collect();
-    let stored = interleaved(2, 12, &bytes);
+    let file = numbers(12);
+    let stored = interleaved(&file, 2);
     stored.check(&[12, 1]).expect("whole heads");
     let expected = [0.0, 2.0, 4.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0];
     assert_eq!(stored.to_f32().expect("floats"), expected);
@@ -68,8 +76,9 @@ fn interleaved_rows_are_read_first_half_first() {
 
 #[test]
 fn heads_that_do_not_divide_the_rows_into_pairs_are_refused() {
+    let file = numbers(6);
     for heads in [0, 2, 4, usize::MAX] {
-        let error = interleaved(heads, 6, &[0; 24]).check(&[6, 1]).expect_err("no whole pairs");
+        let error = interleaved(&file, heads).check(&[6, 1]).expect_err("no whole pairs");
         assert!(matches!(error, Error::TensorShape { .. }), "{heads}: {error}");
     }
 }
