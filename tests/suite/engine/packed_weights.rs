@@ -60,7 +60,7 @@ fn numbers(rows: u64) -> Gguf {
 
 fn interleaved(file: &Gguf, heads: usize) -> Stored<'_> {
     let tensor = file.tensor("q").expect("the tensor");
-    let shape = vec![tensor.dims[1] as usize, 1];
+    let shape = tensor.dims.to_vec();
     let order = RowOrder::Interleaved { heads };
     Stored { name: "q".to_owned(), dtype: GgmlType::F32, shape, bytes: tensor.data, order }
 }

@@ -1,5 +1,5 @@
-//! Replicas that are stuck or break the contract: a task goes on elsewhere, and for a while no other
-//! task goes there.
+//! Replicas that are stuck or break the contract: a task resumes on another one, and for a while no
+//! other task is sent there.
 
 mod figures;
 mod proxy;
@@ -170,7 +170,7 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_of_a_replica_is_its_fault_and_the_task_goes_on_elsewhere() {
+async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
     let catalog = default_catalog();
     for (lie, problem) in lies() {
         let liar = Fake::new(lie.map(at_once));
