@@ -55,7 +55,8 @@ fn packed_blocks_equal_the_dequantization_of_the_reader() {
 
 /// Returns a file with a tensor of numbers from 0, in `rows` rows of one number.
 fn numbers(rows: u64) -> Gguf {
-    File::new().weights("q", &[1, rows], |row| row as f32).open().expect("a file")
+    let path = File::new().weights("q", &[1, rows], |row| row as f32).write();
+    Gguf::open(&path).expect("a file")
 }
 
 fn interleaved(file: &Gguf, heads: usize) -> Stored<'_> {

@@ -511,5 +511,6 @@ fn binary_rejects_a_public_address_without_security() {
     let ended = render.args(["serve", "--listen", "0.0.0.0:0", "--models"]).arg::<&Path>(&model.path()).output();
     let ended = ended.expect("it starts");
     assert!(!ended.status.success());
-    error_texts::check("serve/unprotected-program", String::from_utf8_lossy(&ended.stderr));
+    let log = String::from_utf8_lossy(&ended.stderr);
+    error_texts::check("serve/unprotected-program", log.lines().last().unwrap_or_default());
 }

@@ -305,7 +305,7 @@ impl Service<http::Request<Body>> for Stuck {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replica_that_never_names_its_model_is_unhealthy_after_five_seconds() {
+async fn replica_that_never_names_its_model_is_unhealthy() {
     let mut fleet = Fleet::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     fleet.addresses.push(format!("http://{}", listener.local_addr().expect("an address")));
@@ -314,12 +314,11 @@ async fn replica_that_never_names_its_model_is_unhealthy_after_five_seconds() {
     let (_service, client) = fleet.serve("").await;
     loop {
         let answer = ask(client.clone(), "alpha").await.expect_err("no replica names its model");
-        if answer.message().contains("GetModel has no answer after 5s") {
+        if answer.message().contains("health checks in a row have no answer") {
             break;
         }
         assert!(start.elapsed() < Duration::from_secs(30), "{answer}");
     }
-    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
