@@ -318,7 +318,7 @@ fn tokenize_converts_a_text_to_token_ids_and_back() {
     let bad = [
         json!({"model": model}),
         json!({"model": model, "text": "a", "token_ids": [1]}),
-        json!({"model": model, "txt": "a"}),
+        json!({"model": "m", "txt": "a"}),
         json!({"model": model, "token_ids": [4_000_000]}),
     ];
     let errors = bad.map(|request| {
