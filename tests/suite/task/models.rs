@@ -343,6 +343,8 @@ async fn a_reload_that_adds_the_served_model_makes_tasks_available() {
     fleet.add("beta").await;
     let [alpha, beta] = fleet.models.each_ref().map(|model| format!("[[models]]\npath = {:?}\n", model.path()));
     let config = fleet.folder.path().join("models.toml");
+    // Both have one tokenizer: without this id, the replica would be taken for alpha's.
+    let alpha = alpha + "generate_id = \"elsewhere\"\n";
     std::fs::write(&config, &alpha).expect("a file");
     let command = ["render-svc", "--config", &config.display().to_string(), "--generate", &fleet.addresses[0]];
     let mut service = Process::start("127.0.0.1:0", &command);
