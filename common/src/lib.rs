@@ -7,6 +7,7 @@ pub mod call;
 mod call_layer;
 mod caller_id;
 pub mod check;
+mod codec;
 pub mod input;
 mod log_limit;
 pub mod pb;

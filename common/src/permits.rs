@@ -1,4 +1,4 @@
-//! Permits of a limited resource, of which no single caller can hold all.
+//! Permits of a limited resource, such as calls or bytes. No single caller can hold all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ struct Held {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// A permit. Dropping it frees the permit.
+/// A number of permits, mostly one. Dropping it frees them.
 #[derive(Debug)]
 pub struct Permit {
     permits: Permits,
     caller: Arc<str>,
+    count: usize,
 }
 
 /// Why there is no permit.
@@ -59,16 +60,17 @@ impl Permits {
     /// # Errors
     /// There is none for this caller.
     pub fn acquire(&self, caller: &Arc<str>) -> Result<Permit, Exhausted> {
-        let mut held = self.0.held.lock();
-        if held.total >= self.0.limit {
-            return Err(Exhausted::All);
-        }
-        if held.by_caller.get(caller).is_some_and(|count| *count >= self.0.limit_per_caller) {
-            return Err(Exhausted::OfCaller);
-        }
-        held.total += 1;
-        *held.by_caller.entry(Arc::clone(caller)).or_default() += 1;
-        Ok(Permit { permits: self.clone(), caller: Arc::clone(caller) })
+        self.acquire_many(caller, 1)
+    }
+
+    /// Takes `count` permits.
+    ///
+    /// # Errors
+    /// Too few are left for this caller.
+    pub fn acquire_many(&self, caller: &Arc<str>, count: usize) -> Result<Permit, Exhausted> {
+        let mut permit = Permit { permits: self.clone(), caller: Arc::clone(caller), count: 0 };
+        permit.add(count)?;
+        Ok(permit)
     }
 
     /// Returns the number of permits in use.
@@ -90,12 +92,34 @@ impl Permits {
     }
 }
 
+impl Permit {
+    /// Takes `count` more permits.
+    ///
+    /// # Errors
+    /// Too few are left for this caller. The permits taken before are kept.
+    pub fn add(&mut self, count: usize) -> Result<(), Exhausted> {
+        let Shared { limit, limit_per_caller, held } = &*self.permits.0;
+        let mut held = held.lock();
+        let of_caller = held.by_caller.get(&self.caller).copied().unwrap_or_default();
+        if held.total.saturating_add(count) > *limit {
+            return Err(Exhausted::All);
+        }
+        if of_caller.saturating_add(count) > *limit_per_caller {
+            return Err(Exhausted::OfCaller);
+        }
+        held.total += count;
+        *held.by_caller.entry(Arc::clone(&self.caller)).or_default() += count;
+        self.count += count;
+        Ok(())
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut held = self.permits.0.held.lock();
-        held.total -= 1;
+        held.total -= self.count;
         if let Some(count) = held.by_caller.get_mut(&self.caller) {
-            *count -= 1;
+            *count -= self.count;
             if *count == 0 {
                 held.by_caller.remove(&self.caller);
             }

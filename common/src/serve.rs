@@ -9,11 +9,14 @@ mod connections;
 mod content_type;
 mod cors;
 mod deadline;
+mod element_count;
 mod error;
 mod handshakes;
 mod health;
 mod listener;
+mod message_bytes;
 mod message_limit;
+mod message_types;
 mod metrics;
 mod not_ready;
 mod origin;
@@ -46,6 +49,7 @@ use crate::telemetry::Call;
 use capacity::Capacity;
 use content_type::ContentType;
 use deadline::CallTimeout;
+use message_bytes::MessageBytes;
 use not_ready::NotReadyLayer;
 use origin::Origins;
 use tls::Tls;
@@ -147,6 +151,7 @@ fn server(
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
     let (capacity, max_message_bytes) = (Capacity::new(args.max_calls), args.max_message_bytes);
+    let message_bytes = MessageBytes::new(args.max_total_message_bytes, max_message_bytes);
     let origins = Origins::new(&args.allowed_origins);
     let admit = move |mut request: Request<Body>| {
         let admission = tokens.as_ref().map_or(Admission::Granted(None), |tokens| tokens.check(&request));
@@ -175,6 +180,7 @@ fn server(
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(CallLayer::new(|request: &mut Request<Body>| Admission::of(request)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| capacity.acquire(request)))
+        .layer(CallLayer::new(move |request: &mut Request<Body>| message_bytes.start(request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| CallTimeout::start(request)))
         .layer(MapRequestLayer::new(body_timeout::with_body_timeout))
         .layer(MapRequestLayer::new(move |request| message_limit::with_message_limit(max_message_bytes, request)))

@@ -83,6 +83,7 @@ fn log_settings(args: &Serve, catalog: &ModelCatalog) {
         max_calls = args.serve.max_calls,
         max_connections = args.serve.max_connections,
         max_message_bytes = args.serve.max_message_bytes,
+        max_total_message_bytes = args.serve.max_total_message_bytes,
         max_template_steps,
         max_template_bytes,
         max_prompt_bytes,

@@ -25,6 +25,20 @@ pub struct ServeArgs {
     )]
     pub max_message_bytes: usize,
 
+    /// Maximum size in bytes of the request messages of all calls in progress; further messages are
+    /// rejected at once
+    ///
+    /// The first 64 KiB of each message are not counted. One caller may have at most three quarters.
+    /// A message takes up to eight times its size in memory while it is answered.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_TOTAL_MESSAGE_BYTES",
+        default_value_t = Self::DEFAULT.max_total_message_bytes,
+        value_name = "BYTES",
+        help_heading = "Serving"
+    )]
+    pub max_total_message_bytes: usize,
+
     /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are
     /// not counted
     ///
@@ -137,6 +151,7 @@ impl ServeArgs {
     /// The defaults of the flags.
     pub const DEFAULT: Self = Self {
         max_message_bytes: 32 << 20,
+        max_total_message_bytes: 128 << 20,
         max_calls: 1024,
         max_connection_calls: 256,
         max_connections: 4096,

@@ -1,4 +1,4 @@
-//! The limit of a request message's size, checked before the message is read.
+//! The limits of a request message, checked while its bytes arrive and before it is decoded.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,19 +9,24 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
+use super::element_count::{ElementCount, MAX_ELEMENTS, MAX_JSON_VALUES, TooMany};
 use super::health::is_grpc_service;
+use super::message_bytes::CallBytes;
+use super::message_types::MessageIndex;
 use crate::status::{Failure, Reason};
 
 /// The bytes before a gRPC message: its compression flag, then its length, big-endian.
 const PREFIX_BYTES: usize = 5;
 
-/// Makes the body fail if its message has more than `limit` bytes. gRPC's own services have their
-/// own limits.
+/// Makes the body fail if its message has more than `limit` bytes or too many elements, or if the
+/// messages of all calls together have too many bytes. gRPC's own services have their own limits.
 pub(super) fn with_message_limit(limit: usize, request: Request<Body>) -> Request<Body> {
     if is_grpc_service(&request) {
         return request;
     }
-    request.map(|body| Body::new(MessageLimit { body, limit, prefix: [0; PREFIX_BYTES], found: 0 }))
+    let elements = MessageIndex::of_request(request.uri().path()).map(ElementCount::new);
+    let bytes = request.extensions().get().cloned();
+    request.map(|body| Body::new(MessageLimit { body, limit, prefix: [0; PREFIX_BYTES], found: 0, elements, bytes }))
 }
 
 struct MessageLimit {
@@ -30,22 +35,34 @@ struct MessageLimit {
     prefix: [u8; PREFIX_BYTES],
     /// The bytes of `prefix` that have arrived.
     found: usize,
+    /// None for an unknown method.
+    elements: Option<ElementCount>,
+    bytes: Option<CallBytes>,
 }
 
 impl MessageLimit {
-    /// Reads the length of the first message once its prefix is complete. Every method of the
-    /// project takes one message.
-    fn check(&mut self, data: &[u8]) -> Result<(), Status> {
-        if self.found == PREFIX_BYTES {
-            return Ok(());
+    /// Reads the length of the first message once its prefix is complete, and then counts the
+    /// message's bytes and elements. Every method of the project takes one message.
+    fn check(&mut self, mut data: &[u8]) -> Result<(), Failure> {
+        if self.found < PREFIX_BYTES {
+            let missing = &mut self.prefix[self.found..];
+            let count = missing.len().min(data.len());
+            missing[..count].copy_from_slice(&data[..count]);
+            self.found += count;
+            data = &data[count..];
+            let [_, length @ ..] = self.prefix;
+            let length = u32::from_be_bytes(length) as usize;
+            if self.found == PREFIX_BYTES && length > self.limit {
+                return Err(too_large(length, self.limit));
+            }
         }
-        let missing = &mut self.prefix[self.found..];
-        let count = missing.len().min(data.len());
-        missing[..count].copy_from_slice(&data[..count]);
-        self.found += count;
-        let [_, length @ ..] = self.prefix;
-        let length = u32::from_be_bytes(length) as usize;
-        if self.found == PREFIX_BYTES && length > self.limit { Err(too_large(length, self.limit)) } else { Ok(()) }
+        let mut added = 0;
+        if let Some(elements) = &mut self.elements {
+            let before = elements.elements();
+            elements.read(data).map_err(too_many)?;
+            added = elements.elements() - before;
+        }
+        self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.add(data.len(), added))
     }
 }
 
@@ -57,9 +74,9 @@ impl http_body::Body for MessageLimit {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
-            && let Err(status) = self.check(data)
+            && let Err(failure) = self.check(data)
         {
-            return Poll::Ready(Some(Err(status)));
+            return Poll::Ready(Some(Err(failure.into())));
         }
         polled
     }
@@ -73,7 +90,17 @@ impl http_body::Body for MessageLimit {
     }
 }
 
-fn too_large(length: usize, limit: usize) -> Status {
+fn too_large(length: usize, limit: usize) -> Failure {
     let message = format!("request message has {length} bytes, limit {limit} (--max-message-bytes)");
-    Failure::new(Reason::MessageTooLarge, message).into()
+    Failure::new(Reason::MessageTooLarge, message)
+}
+
+fn too_many(too_many: TooMany) -> Failure {
+    let (field, message) = match too_many {
+        TooMany::Elements(field) => {
+            (field, format!("the request has more than {MAX_ELEMENTS} nested messages and repeated strings"))
+        }
+        TooMany::JsonValues(field) => (field, format!("the JSON texts have more than {MAX_JSON_VALUES} values")),
+    };
+    Failure::new(Reason::MessageTooLarge, message).with_field(field)
 }

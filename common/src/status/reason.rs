@@ -202,12 +202,16 @@ reasons! {
     CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never, AnyMethod;
     /// The server has reached `--max-calls`; retry after RetryInfo.retry_delay.
     Overloaded = "OVERLOADED", ResourceExhausted, Later(1000 ms), AnyMethod;
+    /// The request messages of all calls have reached `--max-total-message-bytes`; retry after
+    /// RetryInfo.retry_delay.
+    TotalMessageBytes = "TOTAL_MESSAGE_BYTES", ResourceExhausted, Later(1000 ms), AnyMethod;
     /// The request queue is full; retry after RetryInfo.retry_delay.
     QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
-    /// The request message has more bytes than `--max-message-bytes`. Clients limit responses
-    /// too, mostly to 4 MB.
+    /// The request message has more bytes than `--max-message-bytes`, more than 65,536 nested
+    /// messages and repeated strings, or more than 131,072 JSON values in one conversation. Clients
+    /// limit responses too, mostly to 4 MB.
     MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never, AnyMethod;
     /// The batch exceeded its result limit; earlier results are included.
     BatchResultsTooLarge = "BATCH_RESULTS_TOO_LARGE", ResourceExhausted, Never;

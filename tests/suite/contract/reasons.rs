@@ -55,6 +55,7 @@ fn retryable_reasons_have_the_expected_retry_class() {
     let of = |class| Reason::ALL.iter().copied().filter(|reason| reason.retry_class() == class).collect::<Vec<_>>();
     let later = [
         Reason::Overloaded,
+        Reason::TotalMessageBytes,
         Reason::QueueFull,
         Reason::GrammarQueueFull,
         Reason::Loading,

@@ -1,0 +1,249 @@
+//! Counts the elements of a request message while its bytes arrive.
+//!
+//! An empty nested message takes two bytes on the wire and some hundred bytes in memory, and so does
+//! a value of JSON text. So they are limited before the message is decoded.
+
+use super::message_types::{Field, FieldKind, MessageIndex};
+
+/// The maximum number of a request's elements: nested messages, and values of repeated strings.
+pub(super) const MAX_ELEMENTS: usize = 1 << 16;
+/// The maximum number of JSON values in one field of the request, and in the messages within it. In
+/// a batch, such a field is one of its requests.
+pub(super) const MAX_JSON_VALUES: usize = 1 << 17;
+/// The maximum depth of nested messages. The decoder has the same limit.
+const MAX_DEPTH: usize = 100;
+/// The maximum bits of a varint's bytes: ten bytes with seven bits each.
+const MAX_VARINT_BITS: u32 = 70;
+
+/// Reads the tags and JSON texts of one message, in pieces of any size.
+///
+/// It checks nothing but the counts: the decoder reports a malformed message.
+#[derive(Debug)]
+pub(super) struct ElementCount {
+    state: State,
+    /// The open messages, the innermost last. The first is the request itself.
+    open: Vec<OpenMessage>,
+    /// The bytes read.
+    position: u64,
+    /// The depth of groups, which no contract has. The decoder skips them.
+    groups: usize,
+    elements: usize,
+    json_values: usize,
+}
+
+#[derive(Debug)]
+struct OpenMessage {
+    message: MessageIndex,
+    /// The position of its end.
+    end: u64,
+    /// The field that contains it. None for the request.
+    field: Option<&'static Field>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Tag(Varint),
+    /// The value of a number field.
+    Number(Varint),
+    /// The length of a value. None: a field without elements.
+    Length(Varint, Option<&'static Field>),
+    /// This number of bytes without elements.
+    Skip(u64),
+    Json(JsonText, &'static Field),
+    /// The message is malformed.
+    Malformed,
+}
+
+/// A number of seven bits per byte, the lowest first.
+#[derive(Debug, Clone, Copy, Default)]
+struct Varint {
+    value: u64,
+    bits: u32,
+}
+
+/// The rest of a JSON text.
+#[derive(Debug, Clone, Copy)]
+struct JsonText {
+    bytes: u64,
+    is_in_string: bool,
+    /// True after a backslash.
+    is_escaped: bool,
+}
+
+/// Why a request is refused, with the path of the field.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TooMany {
+    Elements(String),
+    JsonValues(String),
+}
+
+impl ElementCount {
+    /// Counts the elements of a message of this type.
+    pub(super) fn new(message: MessageIndex) -> Self {
+        let request = OpenMessage { message, end: u64::MAX, field: None };
+        let state = State::Tag(Varint::default());
+        Self { state, open: vec![request], position: 0, groups: 0, elements: 0, json_values: 0 }
+    }
+
+    /// Returns the number of elements so far.
+    pub(super) fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Reads the next bytes.
+    ///
+    /// # Errors
+    /// The message has too many elements.
+    pub(super) fn read(&mut self, mut data: &[u8]) -> Result<(), TooMany> {
+        while !data.is_empty() {
+            let count = match self.state {
+                State::Skip(left) => self.skip(left, data),
+                State::Json(text, field) => self.read_json(text, field, data)?,
+                _ => {
+                    self.position += 1;
+                    self.read_byte(data[0])?;
+                    1
+                }
+            };
+            data = &data[count..];
+        }
+        Ok(())
+    }
+
+    /// Skips bytes, and returns their number.
+    fn skip(&mut self, left: u64, data: &[u8]) -> usize {
+        let count = data.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.position += count as u64;
+        self.state = self.rest(left - count as u64);
+        count
+    }
+
+    /// Counts the values of JSON text, and returns the number of bytes read.
+    fn read_json(&mut self, mut text: JsonText, field: &'static Field, data: &[u8]) -> Result<usize, TooMany> {
+        let count = data.len().min(usize::try_from(text.bytes).unwrap_or(usize::MAX));
+        self.json_values += data[..count].iter().filter(|byte| text.begins_value(**byte)).count();
+        if self.json_values > MAX_JSON_VALUES {
+            return Err(TooMany::JsonValues(self.path(field)));
+        }
+        self.position += count as u64;
+        text.bytes -= count as u64;
+        self.state = if text.bytes == 0 { self.next_tag() } else { State::Json(text, field) };
+        Ok(count)
+    }
+
+    fn read_byte(&mut self, byte: u8) -> Result<(), TooMany> {
+        self.state = match self.state {
+            State::Tag(tag) => match tag.push(byte) {
+                Ok(tag) => self.begin_field(tag),
+                Err(tag) => tag.map_or(State::Malformed, State::Tag),
+            },
+            State::Number(number) => match number.push(byte) {
+                Ok(_) => self.next_tag(),
+                Err(number) => number.map_or(State::Malformed, State::Number),
+            },
+            State::Length(length, field) => match length.push(byte) {
+                Ok(length) => self.begin_value(length, field)?,
+                Err(length) => length.map_or(State::Malformed, |length| State::Length(length, field)),
+            },
+            other => other,
+        };
+        Ok(())
+    }
+
+    fn begin_field(&mut self, tag: u64) -> State {
+        match tag & 7 {
+            0 => State::Number(Varint::default()),
+            1 => State::Skip(8),
+            2 => State::Length(Varint::default(), self.field(tag >> 3)),
+            3 => {
+                self.groups += 1;
+                self.next_tag()
+            }
+            4 if self.groups > 0 => {
+                self.groups -= 1;
+                self.next_tag()
+            }
+            5 => State::Skip(4),
+            _ => State::Malformed,
+        }
+    }
+
+    /// Returns the field with this number in the innermost message.
+    fn field(&self, number: u64) -> Option<&'static Field> {
+        let message = self.open.last()?.message;
+        (self.groups == 0).then(|| message.field(u32::try_from(number).ok()?))?
+    }
+
+    fn begin_value(&mut self, length: u64, field: Option<&'static Field>) -> Result<State, TooMany> {
+        if self.open.len() == 1 {
+            self.json_values = 0;
+        }
+        let Some(field) = field else { return Ok(self.rest(length)) };
+        if let FieldKind::Json = field.kind {
+            let text = JsonText { bytes: length, is_in_string: false, is_escaped: false };
+            return Ok(if length == 0 { self.next_tag() } else { State::Json(text, field) });
+        }
+        self.elements += 1;
+        if self.elements > MAX_ELEMENTS {
+            return Err(TooMany::Elements(self.path(field)));
+        }
+        match field.kind {
+            FieldKind::Message(message) if self.open.len() <= MAX_DEPTH => {
+                let end = self.position.saturating_add(length);
+                self.open.push(OpenMessage { message, end, field: Some(field) });
+                Ok(self.next_tag())
+            }
+            _ => Ok(self.rest(length)),
+        }
+    }
+
+    /// Returns the state before the rest of a value without elements.
+    fn rest(&mut self, bytes: u64) -> State {
+        if bytes == 0 { self.next_tag() } else { State::Skip(bytes) }
+    }
+
+    /// Closes the messages that end here.
+    fn next_tag(&mut self) -> State {
+        while self.open.last().is_some_and(|open| open.end <= self.position) {
+            self.open.pop();
+        }
+        State::Tag(Varint::default())
+    }
+
+    /// Returns the path of a field in the innermost message, without indices.
+    fn path(&self, field: &'static Field) -> String {
+        let fields = self.open.iter().filter_map(|open| open.field);
+        let names: Vec<_> = fields.chain([field]).map(|field| field.name.as_str()).collect();
+        names.join(".")
+    }
+}
+
+impl Varint {
+    /// Adds a byte. Returns the number after its last byte, else the varint, which is None if it is
+    /// too long.
+    fn push(self, byte: u8) -> Result<u64, Option<Self>> {
+        let value = self.value | u64::from(byte & 0x7f).checked_shl(self.bits).unwrap_or_default();
+        let bits = self.bits + 7;
+        match byte {
+            0..0x80 => Ok(value),
+            _ if bits < MAX_VARINT_BITS => Err(Some(Self { value, bits })),
+            _ => Err(None),
+        }
+    }
+}
+
+impl JsonText {
+    /// Reads a byte. Returns true if it begins a list or object, or separates values.
+    fn begins_value(&mut self, byte: u8) -> bool {
+        if self.is_in_string {
+            (self.is_in_string, self.is_escaped) = match byte {
+                _ if self.is_escaped => (true, false),
+                b'\\' => (true, true),
+                byte => (byte != b'"', false),
+            };
+            return false;
+        }
+        self.is_in_string = byte == b'"';
+        matches!(byte, b',' | b'[' | b'{')
+    }
+}

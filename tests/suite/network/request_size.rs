@@ -1,0 +1,257 @@
+//! The limits of a request's elements, of its JSON values, and of all messages in progress.
+
+use std::time::Duration;
+
+use h2::client::{ResponseFuture, SendRequest};
+use http::{HeaderMap, Request};
+use prost::Message as _;
+use tandem_common::pb::chat::v1::{Conversation, Message, Tool, ToolCall, tool};
+use tandem_common::pb::generate::v1::Stop;
+use tandem_common::pb::render::v1 as pb;
+use tandem_common::pb::task::v1::RunTaskRequest;
+use tandem_common::serve::{SecurityArgs, ServeArgs};
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Running, error_texts, render_service_with_args};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tonic::codegen::Bytes;
+use tonic::{Code, Status};
+
+const RENDER: &str = "tandem.render.v1.RenderService/Render";
+const BATCH: &str = "tandem.render.v1.RenderService/BatchRender";
+const RUN_TASK: &str = "tandem.task.v1.TaskService/RunTask";
+const MAX_ELEMENTS: usize = 65_536;
+const MAX_JSON_VALUES: usize = 131_072;
+/// The bytes of a message that do not count towards the limit of all messages.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+const TOKENS: &str = "first-secret name=first\nsecond-secret name=second\n";
+
+/// A service, and one connection to it.
+struct Service {
+    _service: Running,
+    _files: (TempDir, ModelFolder),
+    sender: SendRequest<Bytes>,
+}
+
+/// A call whose message may be unfinished.
+struct Call {
+    response: ResponseFuture,
+    body: h2::SendStream<Bytes>,
+}
+
+impl Service {
+    async fn start(args: ServeArgs) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let file = folder.path().join("tokens");
+        std::fs::write(&file, TOKENS).expect("a file");
+        let security = SecurityArgs { token_file: Some(file), ..SecurityArgs::default() };
+        let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
+        let service = render_service_with_args(&[model.path()], ServeArgs { security, ..args }).await;
+        let stream = TcpStream::connect(service.address).await.expect("it listens");
+        let (sender, connection) = h2::client::handshake(stream).await.expect("a connection");
+        tokio::spawn(connection);
+        Self { _service: service, _files: (folder, model), sender }
+    }
+
+    /// Starts a call without a message.
+    async fn begin(&self, method: &str, caller: &str) -> Call {
+        let request = Request::post(format!("http://localhost/{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("authorization", format!("Bearer {caller}-secret"));
+        let mut sender = self.sender.clone().ready().await.expect("the connection is open");
+        let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+        Call { response, body }
+    }
+
+    /// Sends a request in chunks of at most `chunk` bytes, and returns the error.
+    async fn refusal(&self, method: &str, message: &[u8], chunk: usize) -> Option<Status> {
+        let mut call = self.begin(method, "first").await;
+        call.send(&framed(message, message.len()), chunk).await;
+        let _ = call.body.send_data(Bytes::new(), true);
+        call.refusal().await
+    }
+}
+
+impl Call {
+    /// Sends bytes of the body. They may be left unread by a service that has refused the call.
+    async fn send(&mut self, bytes: &[u8], chunk: usize) {
+        for chunk in bytes.chunks(chunk) {
+            self.body.reserve_capacity(chunk.len());
+            while self.body.capacity() < chunk.len() {
+                if !matches!(std::future::poll_fn(|context| self.body.poll_capacity(context)).await, Some(Ok(_))) {
+                    return;
+                }
+            }
+            if self.body.send_data(Bytes::copy_from_slice(chunk), false).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the end of the response.
+    async fn refusal(self) -> Option<Status> {
+        let mut response = self.response.await.expect("a response");
+        let status = |headers: &HeaderMap| Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+        if let Some(status) = status(response.headers()) {
+            return Some(status);
+        }
+        while let Some(data) = response.body_mut().data().await {
+            let bytes = data.expect("data").len();
+            let _ = response.body_mut().flow_control().release_capacity(bytes);
+        }
+        response.body_mut().trailers().await.expect("an end").as_ref().and_then(status)
+    }
+}
+
+/// Returns the start of a gRPC message that announces `length` bytes.
+fn framed(message: &[u8], length: usize) -> Vec<u8> {
+    let length = u32::try_from(length).expect("a small message").to_be_bytes();
+    [&[0], &length[..], message].concat()
+}
+
+fn request(conversation: Conversation) -> pb::RenderRequest {
+    pb::RenderRequest { conversation: Some(conversation), ..Default::default() }
+}
+
+fn messages(count: usize) -> pb::RenderRequest {
+    request(Conversation { messages: vec![Message::default(); count], ..Default::default() })
+}
+
+/// A request with tools whose JSON texts have `counts` values.
+fn json_values(counts: &[usize]) -> pb::RenderRequest {
+    // The list and its members but the first. Text in a string is not counted.
+    let list = |count: &usize| format!(r#"["\",[{{,",{}0]"#, "0,".repeat(count - 2));
+    let tool = |count| Tool { kind: Some(tool::Kind::ToolJson(list(count))) };
+    request(Conversation { tools: counts.iter().map(tool).collect(), ..Default::default() })
+}
+
+/// Returns the reason, the field and the message of a refusal.
+fn too_large(status: Option<Status>) -> Option<(String, String)> {
+    let status = status?;
+    let failed = failed(&status);
+    (failed.reason == "MESSAGE_TOO_LARGE").then(|| (failed.field.unwrap_or_default(), status.message().to_owned()))
+}
+
+fn field(status: Option<Status>) -> Option<String> {
+    too_large(status).map(|(field, _)| field)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn elements_of_a_request_are_limited() {
+    let service = Service::start(ServeArgs::default()).await;
+    // The conversation is an element too.
+    let most = messages(MAX_ELEMENTS - 1).encode_to_vec();
+    assert_eq!(too_large(service.refusal(RENDER, &most, 16 << 10).await), None);
+    let more = messages(MAX_ELEMENTS).encode_to_vec();
+    for chunk in [1 << 14, 4_999] {
+        let (field, message) = too_large(service.refusal(RENDER, &more, chunk).await).expect("a refusal");
+        assert_eq!(field, "conversation.messages");
+        error_texts::check("network/elements", message);
+    }
+    let batch = pb::BatchRenderRequest { requests: vec![pb::RenderRequest::default(); MAX_ELEMENTS + 1] };
+    let found = service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await;
+    assert_eq!(field(found).as_deref(), Some("requests"));
+    let calls = Message { tool_calls: vec![ToolCall::default(); MAX_ELEMENTS], ..Default::default() };
+    let calls = request(Conversation { messages: vec![calls], ..Default::default() });
+    let found = service.refusal(RENDER, &calls.encode_to_vec(), 1 << 14).await;
+    assert_eq!(field(found).as_deref(), Some("conversation.messages.tool_calls"));
+    let stop = Stop { stop_strings: vec![String::new(); MAX_ELEMENTS], ..Default::default() };
+    let task = RunTaskRequest { stop: Some(stop), ..Default::default() };
+    let found = service.refusal(RUN_TASK, &task.encode_to_vec(), 1 << 14).await;
+    assert_eq!(field(found).as_deref(), Some("stop.stop_strings"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn elements_are_counted_behind_unknown_fields() {
+    let service = Service::start(ServeArgs::default()).await;
+    // Field 100 as a number, eight bytes, bytes, a group with a field in it, and four bytes.
+    let unknown: &[&[u8]] = &[
+        &[0xa0, 0x06, 0xff, 0x01],
+        &[0xa1, 0x06, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[0xa2, 0x06, 3, 0x12, 0x00, 0x12],
+        &[0xa3, 0x06, 0x12, 0x00, 0xa4, 0x06],
+        &[0xa5, 0x06, 1, 2, 3, 4],
+    ];
+    let unknown = unknown.concat();
+    let small = [&unknown[..], &messages(3).encode_to_vec(), &unknown].concat();
+    for chunk in 1..12 {
+        assert_eq!(too_large(service.refusal(RENDER, &small, chunk).await), None);
+    }
+    let large = [unknown, messages(MAX_ELEMENTS).encode_to_vec()].concat();
+    let found = service.refusal(RENDER, &large, 4_999).await;
+    assert_eq!(field(found).as_deref(), Some("conversation.messages"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_values_of_a_conversation_are_limited() {
+    let service = Service::start(ServeArgs::default()).await;
+    let render =
+        async |request: pb::RenderRequest| too_large(service.refusal(RENDER, &request.encode_to_vec(), 4_999).await);
+    let half = MAX_JSON_VALUES / 2;
+    assert_eq!(render(json_values(&[half, half])).await, None);
+    let (field, message) = render(json_values(&[half, half + 1])).await.expect("a refusal");
+    assert_eq!(field, "conversation.tools.tool_json");
+    error_texts::check("network/json-values", message);
+    let batch = pb::BatchRenderRequest { requests: vec![json_values(&[half, half]); 3] };
+    assert_eq!(too_large(service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_message_is_left_to_the_decoder() {
+    let service = Service::start(ServeArgs::default()).await;
+    let cases: [&[u8]; 6] =
+        [&[0x0f], &[0xff; 11], &[0x12, 0xff], &[0x12, 0x05, 0x0a], &[0xa4, 0x06], &[0x12, 0x03, 0x0a, 0x09, 0x00]];
+    for message in cases {
+        let status = service.refusal(RENDER, message, 1).await.expect("a refusal");
+        assert_eq!(failed(&status).reason, "MALFORMED_MESSAGE", "{message:x?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_in_progress_are_limited_together_and_by_caller() {
+    const LIMIT: usize = 1 << 20;
+    let args = ServeArgs { max_message_bytes: LIMIT / 2, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
+    let service = Service::start(args).await;
+    // One byte is missing, so that the call waits.
+    let part = |counted: usize| framed(&vec![0; counted + UNCOUNTED_BYTES], counted + UNCOUNTED_BYTES + 1);
+    let hold = async |caller: &'static str, counted: usize| {
+        let mut call = service.begin(RENDER, caller).await;
+        call.send(&part(counted), 1 << 14).await;
+        call
+    };
+    // The reason and the message of a complete call with one counted byte.
+    let probe = async |caller: &'static str| {
+        let mut call = hold(caller, 1).await;
+        let _ = call.body.send_data(Bytes::from_static(&[0]), true);
+        let status = call.refusal().await.expect("it is invalid");
+        (failed(&status).reason, status.message().to_owned())
+    };
+    // Calls that use up the limit, and the refusal of the next. The service may read the next first,
+    // which then gets the place of one of them.
+    let fill = async |caller: &'static str, parts: &[usize]| {
+        for pause in 0..12 {
+            let mut calls = Vec::new();
+            for counted in parts {
+                calls.push(hold(caller, *counted).await);
+            }
+            tokio::time::sleep(Duration::from_millis(1 << pause)).await;
+            let (reason, message) = probe(caller).await;
+            if reason == "TOTAL_MESSAGE_BYTES" {
+                return (calls, message);
+            }
+        }
+        panic!("no call is refused");
+    };
+    let (greedy, message) = fill("first", &[LIMIT * 3 / 8, LIMIT * 3 / 8]).await;
+    error_texts::check("network/total-bytes-of-caller", message);
+    let (polite, message) = fill("second", &[LIMIT / 4]).await;
+    error_texts::check("network/total-bytes", message);
+    let small = service.refusal(RENDER, &messages(1).encode_to_vec(), 1 << 14).await.expect("it has no role");
+    assert_eq!(failed(&small).reason, "INVALID_REQUEST", "a small message is not counted");
+    drop((greedy, polite));
+    // The service learns of the cancelled calls a little later.
+    while probe("first").await.0 == "TOTAL_MESSAGE_BYTES" {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
