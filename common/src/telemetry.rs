@@ -6,6 +6,7 @@
 mod args;
 mod call;
 mod identity;
+mod line_limit;
 mod lines;
 mod meter;
 mod otlp;
@@ -33,6 +34,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::program::Build;
+use line_limit::LineLimit;
 
 pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
 pub(crate) use call::Call;
@@ -169,7 +171,7 @@ fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(args: &LogArgs) -> Result<impl 
     let filter =
         filter(args, "")?.and(filter_fn(|metadata| metadata.is_event()).with_max_level_hint(LevelFilter::TRACE));
     Ok(fmt::layer()
-        .event_format(lines::Lines(args.log_format))
+        .event_format(lines::Lines { format: args.log_format, limit: LineLimit::new(args.log_lines_per_caller) })
         .with_writer(io::stderr)
         .with_ansi(false)
         .with_filter(filter))

@@ -22,6 +22,13 @@ pub struct LogArgs {
     /// Log format
     #[arg(long, env = "TANDEM_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
+
+    /// Maximum number of log lines per second that the calls of one caller can cause; 0 for any
+    ///
+    /// Ten seconds' lines can come at once. Further lines are not written: the caller's next line
+    /// has their number as `unwritten_lines`. Errors are always written. Metrics count every call.
+    #[arg(long, env = "TANDEM_LOG_LINES_PER_CALLER", default_value_t = 100, value_name = "LINES")]
+    pub log_lines_per_caller: u32,
 }
 
 /// The format of log lines.

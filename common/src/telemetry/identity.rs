@@ -36,6 +36,11 @@ impl Identity {
         caller_id::token_name(&self.caller_id)
     }
 
+    /// Returns the caller, as limits know it.
+    pub(super) fn caller_id(&self) -> &Arc<str> {
+        &self.caller_id
+    }
+
     /// Adds the request id and the caller to the headers of an outgoing request.
     pub(super) fn forward_in(&self, headers: &mut HeaderMap) {
         self.add_to(headers);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, json};
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
@@ -12,10 +12,27 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::args::LogFormat;
 use super::identity::Identity;
+use super::line_limit::LineLimit;
 
-/// Formats events as lines.
+/// Formats events as lines. Writes none for an event that exceeds its caller's limit.
 #[derive(Debug)]
-pub(super) struct Lines(pub(super) LogFormat);
+pub(super) struct Lines {
+    pub(super) format: LogFormat,
+    /// The limit of information and warnings. Errors are rare, and more detail is only logged where
+    /// it is asked for.
+    pub(super) limit: LineLimit,
+}
+
+impl Lines {
+    /// Returns the number of lines that the event's caller had before it without being written. None
+    /// if the event is not to be written either.
+    fn permit(&self, event: &Event<'_>, identity: Option<&Identity>) -> Option<u64> {
+        match *event.metadata().level() {
+            Level::INFO | Level::WARN => identity.map_or(Some(0), |identity| self.limit.permit(identity.caller_id())),
+            _ => Some(0),
+        }
+    }
+}
 
 impl<S, N> FormatEvent<S, N> for Lines
 where
@@ -26,7 +43,8 @@ where
         let span = Context::map_current(|context| context.span().span_context().clone());
         let span = span.is_valid().then_some(span);
         let identity = Context::map_current(|context| context.get::<Identity>().cloned());
-        match self.0 {
+        let Some(unwritten) = self.permit(event, identity.as_ref()) else { return Ok(()) };
+        match self.format {
             LogFormat::Text => {
                 SystemTime.format_time(&mut writer)?;
                 let metadata = event.metadata();
@@ -36,6 +54,9 @@ where
                     write!(writer, " trace_id={}", span.trace_id())?;
                 }
                 write!(writer, "{}", identity.map(|identity| identity.to_text()).unwrap_or_default())?;
+                if unwritten > 0 {
+                    write!(writer, " unwritten_lines={unwritten}")?;
+                }
                 writeln!(writer)
             }
             LogFormat::Json => {
@@ -48,6 +69,9 @@ where
                     write!(writer, r#","trace_id":"{}","span_id":"{}""#, span.trace_id(), span.span_id())?;
                 }
                 write!(writer, "{}", identity.map(|identity| identity.to_json()).unwrap_or_default())?;
+                if unwritten > 0 {
+                    write!(writer, r#","unwritten_lines":{unwritten}"#)?;
+                }
                 writeln!(writer, "}}")
             }
         }
