@@ -2,8 +2,8 @@
 //!
 //! A grammar is compiled on a separate thread while its request is checked. While the model
 //! computes a step, other threads compute which tokens may follow ([`Constraint`]), so that the
-//! engine rarely waits. The cost of a grammar is bounded: its text, its compiled size, the work for
-//! each token, and the number of grammars that are compiled at the same time.
+//! engine rarely waits. The cost of a grammar is bounded: its text, its compiled size, and the work
+//! for each token. The number of grammars that are compiled at the same time is bounded too.
 
 mod compile;
 mod constraint;

@@ -1,9 +1,9 @@
 //! From logits to the next token.
 //!
-//! The steps, their order and their meaning are those of transformers' `generate`: bias, repetition
-//! penalty, tokens that may not end the output yet, temperature, top-k, top-p, min-p, typical-p,
-//! draw. Presence and frequency penalty, which transformers does not have, follow the repetition
-//! penalty and are defined as in OpenAI's API.
+//! The steps, their order and their meaning are those of transformers' `generate`. They are bias,
+//! repetition penalty, tokens that may not end the output yet, temperature, top-k, top-p, min-p,
+//! typical-p, draw. Presence and frequency penalty, which transformers does not have, follow the
+//! repetition penalty and are defined as in OpenAI's API.
 //!
 //! A random number depends only on (seed, output, position), and the draw visits the kept tokens in
 //! the order of their ids. So a seeded request gets the same tokens in any batch.

@@ -237,10 +237,11 @@ pub struct SourceArgs {
     pub models: Vec<PathBuf>,
 
     /// A TOML file of models and their settings. Each model is a table `[[models]]` with path
-    /// (relative to the file) and, all optional, id, aliases (a list), generate_id (its id at the
-    /// generation service, if that is none of the others and not the file's name), adapter (pinned for every
-    /// request) and capabilities (a list that replaces the inferred ones, such as
-    /// ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]).
+    /// (relative to the file). Optional keys are id, aliases (a list), generate_id, adapter (pinned
+    /// for every request) and capabilities. The key generate_id is the id at the generation
+    /// service, if that is none of the others and not the file's name. The key capabilities has a
+    /// list that replaces the inferred ones, such as ["SUPPORTS_SYSTEM_ROLE",
+    /// "REQUIRES_STRICT_TURNS"].
     #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

@@ -71,8 +71,8 @@ const HTML: &[&str] = &[
 /// Brackets around control tokens.
 const BRACKETS: &[char] = &['<', '>', '[', ']', '{', '}', '|', '｜'];
 
-/// Searches the control tokens of one model's prompts: its special tokens, added tokens that its
-/// templates or its adapter write, and every other added token in brackets. The rest of a
+/// Searches the control tokens of one model's prompts. They are its special tokens, added tokens
+/// that its templates or its adapter write, and every other added token in brackets. The rest of a
 /// vocabulary is text: white space, words, and tags of HTML.
 #[derive(Debug)]
 pub struct ControlTokenFinder {

@@ -2,7 +2,7 @@
 //! server's limits.
 //!
 //! A long conversation never blocks the threads that serve connections. A short one is rendered at
-//! once on such a thread, because handing it over takes about as long as rendering it; if it
+//! once on such a thread, because handing it over takes about as long as rendering it. If it
 //! exceeds the limits of short ones, it is rendered again in the pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

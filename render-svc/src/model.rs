@@ -149,8 +149,8 @@ impl Model {
         }
     }
 
-    /// Returns true if it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`: by
-    /// its id, its name, or the last two parts of its path, in any case.
+    /// Returns true if it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`. The
+    /// repository is its id, its name, or the last two parts of its path, in any case.
     #[must_use]
     pub fn is_repository(&self, repository: &str) -> bool {
         let names = [&self.id, &self.artifacts.name];

@@ -41,9 +41,9 @@ pub const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
 impl OutputSpec {
     /// Returns the part of a model's output spec that is the same for every adapter. It has the eos
-    /// ids of the generation config and the tokenizer, the end of turn that the template writes,
-    /// and the end tokens of the tokenizer's family. It also has reasoning markers and the start of
-    /// the assistant's turn.
+    /// ids of the generation config and the tokenizer, and the end of turn that the template
+    /// writes. It also has the end tokens of the tokenizer's family, reasoning markers and the
+    /// start of the assistant's turn.
     #[must_use]
     pub fn infer(model: &Model) -> Self {
         let mut eos_token_ids = model.artifacts.generation_eos.clone();

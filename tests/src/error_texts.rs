@@ -4,8 +4,8 @@
 //! A line is `area/case: text`. Tests name the case, so that a changed wording changes only that
 //! file. They compare the reason, the code and the field themselves.
 //!
-//! Some wording is not the project's own: the texts of Jinja2, Python and transformers, which the
-//! template engine must reproduce, and the messages that a chat template raises. Tests compare
+//! Some wording is not the project's own. It is the texts of Jinja2, Python and transformers, which
+//! the template engine must reproduce, and the messages that a chat template raises. Tests compare
 //! these in place with the reference's text.
 //!
 //! ADAPTERS replaces the list of all adapters.

@@ -51,9 +51,9 @@ pub struct EncodeOptions<'a> {
     pub affixes: AffixPolicy,
     /// Ascending, disjoint byte ranges of the text in which no added token is recognized, special
     /// or not. Each range, and each span between two ranges, is encoded separately, so no token
-    /// crosses a boundary. If the vocabulary itself contains the text of an added token (of at
-    /// least two characters, not white space), the token's first character is encoded separately,
-    /// so that its id does not appear.
+    /// crosses a boundary. The vocabulary itself may contain the text of an added token (of at
+    /// least two characters, not white space). Then the token's first character is encoded
+    /// separately, so that its id does not appear.
     pub literal: &'a [Range<usize>],
     /// Also return the byte range of each id. Then the text may have at most 4 MiB, and encoding is
     /// 10 to 100 times slower.

@@ -14,8 +14,8 @@ use crate::status::{Failure, Reason};
 /// timeout, at most by this.
 const MAX_MARGIN: Duration = Duration::from_millis(10);
 
-/// A stream ends this much earlier than its caller's deadline, so that its last event, with the finish
-/// reason and the usage, still arrives: a tenth of the timeout, at most this.
+/// A stream ends earlier than its caller's deadline by a tenth of the timeout, at most by this. Its
+/// last event, with the finish reason and the usage, therefore still arrives.
 const MAX_STREAM_MARGIN: Duration = Duration::from_millis(100);
 
 /// Returns the time by which a stream must end, shortly before the caller stops waiting. None

@@ -80,7 +80,7 @@ impl Origins {
 }
 
 /// Rejects a request of a page before it runs. Browsers only hide the response from a page of
-/// another origin, and a page whose host name was bound to the service's address reads it too.
+/// another origin. A page whose host name was bound to the service's address reads it too.
 #[derive(Debug)]
 pub(super) struct OriginCheck {
     /// An origin of the request whose pages may not call.

@@ -1,6 +1,6 @@
 //! Reads the rest of an HTTP/1.1 request that is answered before its body has arrived.
 //!
-//! HTTP/1.1 cannot refuse a body. A server that stops reading must close the connection, and many
+//! HTTP/1.1 cannot refuse a body. A server that stops reading must close the connection. Many
 //! clients then lose the answer: they are still writing, or send their next request there.
 
 use std::io;

@@ -26,8 +26,8 @@
 //! # minijinja
 //!
 //! minijinja is used for its value model only: a compact value with small strings, shared text,
-//! native scalars and one dynamic object type, on which [`value`] builds Python's types. Its lexer,
-//! parser, compiler and virtual machine are not used. A prototype on minijinja's own engine
+//! native scalars and one dynamic object type. On that type, [`value`] builds Python's types. Its
+//! lexer, parser, compiler and virtual machine are not used. A prototype on minijinja's own engine
 //! rendered all templates of a large corpus as transformers does, but only by rewriting every
 //! syntax tree before compilation. An engine for this one purpose adds:
 //!
@@ -137,8 +137,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// Fails if the template refuses the conversation, if it fails as it would in Jinja2, if a
-    /// limit is exceeded, or if the input is not valid.
+    /// Fails if the template refuses the conversation, or if it fails as it would in Jinja2. Also
+    /// fails if a limit is exceeded, or if the input is not valid.
     pub fn apply(&self, input: &Input<'_>, limits: &Limits) -> Result<Applied, RenderError> {
         apply::apply(&self.program, &self.source, input, limits)
     }

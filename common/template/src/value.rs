@@ -5,8 +5,8 @@
 //! `{% set d.key %}` have state. Every container records its nesting, which [`MAX_NESTING`] bounds.
 //! That bounds the stack that printing, comparing and dropping a value need.
 //!
-//! The files from `bigint` to `undefined` hold data and do not import [`PyObject`]; `object` is
-//! above them, and `create`, `iterate`, `equal`, `keys` and `rounds` are above `object`.
+//! The files from `bigint` to `undefined` hold data and do not import [`PyObject`]. `object` is
+//! above them. `create`, `iterate`, `equal`, `keys` and `rounds` are above `object`.
 
 mod bigint;
 mod bytes;

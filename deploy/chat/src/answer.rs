@@ -123,7 +123,7 @@ fn unusual_end(finished: &TaskFinished, is_at_limit: bool) -> Option<&'static st
     }
 }
 
-/// Returns true if another message may be answered: the service rejected this one, or it is
+/// Returns true if another message may be answered. Either the service rejected this one, or it is
 /// unreachable for now and does not end with this chat.
 pub(crate) fn can_retry(error: &anyhow::Error, is_owner: bool) -> bool {
     error.downcast_ref::<Refusal>().is_some_and(|refusal| !is_owner || refusal.is_answer())

@@ -1,5 +1,5 @@
-//! Pasted text. A long paste is shown as a short label, which is replaced when the message is sent:
-//! a line editor draws its whole text after each key.
+//! Pasted text. A long paste is shown as a short label, because a line editor draws its whole text
+//! after each key. The label is replaced when the message is sent.
 
 use std::fmt::Write as _;
 

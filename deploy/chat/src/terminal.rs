@@ -25,8 +25,8 @@ pub(crate) fn can_edit() -> bool {
     io::stdin().is_terminal() && can_move && (io::stdout().is_terminal() || std::fs::File::open("/dev/tty").is_ok())
 }
 
-/// The mode of the terminal while answers are printed: text that the user types ahead is not echoed
-/// into the answer, and waits for the line editor, neither cut at 4,095 bytes nor split. Dropping
+/// The mode of the terminal while answers are printed. Text that the user types ahead is not echoed
+/// into the answer. It waits for the line editor, neither cut at 4,095 bytes nor split. Dropping
 /// this restores the terminal.
 #[derive(Debug)]
 pub(crate) struct QuietMode {

@@ -25,10 +25,10 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 
 /// Run every check of a change.
 ///
-/// The steps: download of all dependencies, formatting, clippy, documentation, rules for
-/// dependencies, clippy of the benchmarks, the fuzz targets' lock file, the proto linter, breaking
-/// proto changes, and all tests. Every step runs, even after a failed one; the summary lists the
-/// failed steps. Warnings are failures.
+/// The first steps are the download of all dependencies, formatting, clippy, documentation, rules
+/// for dependencies, and clippy of the benchmarks. Then follow the fuzz targets' lock file, the
+/// proto linter, breaking proto changes, and all tests. Every step runs, even after a failed one;
+/// the summary lists the failed steps. Warnings are failures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run no check. Write the current protos as the baseline that later changes must be compatible

@@ -19,8 +19,8 @@ use crate::setup::{envoy, tokenizers};
 
 /// Run every test.
 ///
-/// Sets up the missing parts (libtorch, a small model, the tokenizers of well-known models, Envoy,
-/// gRPC for the Python client), then runs `cargo test --workspace` with the given arguments. After
+/// Sets up the missing parts: libtorch, a small model, the tokenizers of well-known models, Envoy,
+/// gRPC for the Python client. Then runs `cargo test --workspace` with the given arguments. After
 /// that, `cargo test` works too, because the suite finds the Python packages in `.tandem/venv`.
 /// TANDEM_PYTHON selects another Python with grpcio and grpcio-tools, TANDEM_ENVOY another Envoy.
 #[derive(Debug, clap::Args)]

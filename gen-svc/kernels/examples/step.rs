@@ -2,8 +2,8 @@
 //! kernels, and measures them together.
 //!
 //! `cargo run --release -p tandem-kernels --example step [int4|bf16|f32]` on an idle machine. The
-//! sizes are those of the default model: 30 layers, width 576, 9 query and 3 key heads of 64,
-//! feed-forward width 1,536, 49,152 tokens in the vocabulary.
+//! sizes are those of the default model: 30 layers, width 576, 9 query and 3 key heads of 64. Its
+//! feed-forward width is 1,536, and its vocabulary has 49,152 tokens.
 
 #![allow(clippy::print_stdout)] // prints its measurements
 

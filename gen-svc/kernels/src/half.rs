@@ -1,8 +1,8 @@
 //! 16-bit floats: IEEE half precision and bfloat16. Conversion to f32 is exact; conversion from f32
 //! rounds to nearest, ties to even.
 //!
-//! The crate `half` is not used: it chooses an instruction at run time, and a kernel needs code that is
-//! inlined into its own instruction set, with the same bits on every ISA level.
+//! The crate `half` is not used, because it chooses an instruction at run time. A kernel needs code
+//! that is inlined into its own instruction set, with the same bits on every ISA level.
 
 /// Converts as `vcvtph2ps` does; NaN becomes quiet.
 #[inline(always)]

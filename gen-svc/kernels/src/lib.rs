@@ -11,11 +11,11 @@
 //!    packed in parts, since their rows are contiguous. [`KvStore::new`] reserves the KV cache in
 //!    blocks of [`POSITIONS`]; the caller assigns the blocks.
 //! 2. Once per step: [`Kernels::embed`], and [`Angles::fill`] with the tokens' positions.
-//! 3. Per layer, attention: [`Kernels::norm`]; [`Kernels::quantize`] if a matrix [needs
-//!    integers](Format::needs_integers); [`Kernels::multiply`] with queries, keys and values as
-//!    three [`Product`]s of one [`Input`]; [`Kernels::rotate`] for queries and for keys, their
-//!    norms included; [`Kernels::write`]; [`Kernels::attend`]; quantize; multiply with
-//!    [`Epilogue::Add`] onto the residual stream.
+//! 3. Per layer, attention: [`Kernels::norm`], then [`Kernels::quantize`] if a matrix [needs
+//!    integers](Format::needs_integers). [`Kernels::multiply`] follows, with queries, keys and
+//!    values as three [`Product`]s of one [`Input`]. Then follow [`Kernels::rotate`] for queries
+//!    and for keys, their norms included, [`Kernels::write`] and [`Kernels::attend`]. At the end:
+//!    quantize, and multiply with [`Epilogue::Add`] onto the residual stream.
 //! 4. Per layer, feed-forward: norm, quantize, multiply with [`Layer::Gated`], quantize, multiply
 //!    with [`Epilogue::Add`]. An expert's input holds the rows of its tokens, and
 //!    [`Epilogue::Scatter`] adds its outputs to the rows of those tokens.

@@ -150,9 +150,10 @@ impl Scheduler {
         self.running.is_empty() || missing(sequence) + promised <= self.pool.available()
     }
 
-    /// Preempts a running sequence for the `at`-th waiting one: one with a slow reader, the last if
-    /// its priority is lower, or one of a caller with more than its share. The preempted sequence may
-    /// be queued before the `at`-th, and then runs first. Returns true if a sequence was preempted.
+    /// Preempts a running sequence for the `at`-th waiting one. A sequence with a slow reader is
+    /// preempted first. Without one, it is the last sequence if its priority is lower, else one of
+    /// a caller with more than its share. The preempted sequence may be queued before the `at`-th,
+    /// and then runs first. Returns true if a sequence was preempted.
     fn preempt_for(&mut self, at: usize) -> bool {
         if self.preempt_slow_reader() {
             return true;
@@ -166,8 +167,9 @@ impl Scheduler {
         preempted.is_some()
     }
 
-    /// Returns the last running sequence of the caller with the most, if that caller would still have
-    /// as many as the waiting sequence's caller, and its priority is not higher.
+    /// Returns the last running sequence, of the caller with the most, whose priority is not higher
+    /// than the waiting one's. None if that caller would then have fewer than the waiting
+    /// sequence's caller.
     fn over_share(&self, waiting: &Sequence) -> Option<usize> {
         let counts = self.running_by_caller();
         let own = counts.get(&*waiting.caller).copied().unwrap_or(0);

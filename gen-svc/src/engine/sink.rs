@@ -9,8 +9,8 @@ use super::event::Event;
 /// The response channel of a request.
 ///
 /// A step sends at most one event about the prompt and one about each output. It runs only while
-/// that leaves a slot for the end of each output and one for the summary, so that the last events
-/// always fit.
+/// that leaves a slot for the end of each output and one for the summary. So the last events always
+/// fit.
 #[derive(Debug)]
 pub(super) struct ResponseSink {
     events: Sender<Event>,

@@ -155,7 +155,7 @@ impl GenerationCall {
         Self { lease, stream, deadline, order: EventOrder::default() }
     }
 
-    /// Returns the next message. The replica ends the call before the deadline; if it does not,
+    /// Returns the next message. The replica ends the call before the deadline. If it does not,
     /// this side ends it at the deadline, which is earlier than the caller's own.
     async fn message(&mut self) -> Result<GenerateResponse, GenerationError> {
         let message = in_time(MAX_SILENCE, self.stream.message());

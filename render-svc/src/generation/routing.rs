@@ -56,8 +56,8 @@ pub(super) fn choose(candidates: &[Candidate], key: PrefixKey, tried: &HashSet<u
 }
 
 /// Returns the replicas that may serve the model. If none has one of its ids, these are the
-/// replicas with its tokenizer, as long as they all serve one model, the model may have another id,
-/// and every replica's model is known.
+/// replicas with its tokenizer. This requires that they all serve one model, that the model may
+/// have another id, and that every replica's model is known.
 pub(super) fn serving(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Vec<Candidate> {
     let all: Vec<_> = replicas.iter().map(Candidate::from).collect();
     let with = |fit: Fit| all.iter().filter(move |candidate| candidate.model.fit(wanted) == fit);

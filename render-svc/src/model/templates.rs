@@ -65,8 +65,8 @@ impl Templates {
         self.0.iter()
     }
 
-    /// Returns the template for a conversation, chosen as transformers chooses it: the requested
-    /// one, else `tool_use` when there are tools and the model has one, else `default`.
+    /// Returns the template for a conversation, chosen as transformers chooses it. It is the
+    /// requested one, else `tool_use` when there are tools and the model has one, else `default`.
     ///
     /// # Errors
     /// The model has no template of the requested name, or no `default`.

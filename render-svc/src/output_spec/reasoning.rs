@@ -22,8 +22,8 @@ const PAIRS: &[(&str, &str)] = &[
     ("<reasoning>", "</reasoning>"),
 ];
 
-/// Returns a pair of markers that are tokens of the tokenizer, else a pair that a template writes
-/// as text, else the usual pair of a model with reasoning.
+/// Returns a pair of markers that are tokens of the tokenizer. Without one, returns a pair that a
+/// template writes as text, else the usual pair of a model with reasoning.
 pub(super) fn of_model(model: &Model, vocabulary: &Vocabulary<'_>) -> Option<Reasoning> {
     let tokens = |(start, end): &(&str, &str)| Some(Reasoning::Tokens(vocabulary.id(start)?, vocabulary.id(end)?));
     let is_written = |(_, end): &&(&str, &str)| model.templates.write(end);

@@ -8,16 +8,18 @@ use crate::model::Model;
 /// A model as replicas may know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelNames {
-    /// The ids of this model: the configured `generate_id`; without it the id, the aliases, and the
-    /// name of its file or folder, which is the default id of the generation service.
+    /// The ids of this model: the configured `generate_id`. Without it, they are the id, the
+    /// aliases, and the name of its file or folder, which is the default id of the generation
+    /// service.
     pub own: Arc<[String]>,
     /// The ids of all models of this service. A replica with the id of another model never gets the
     /// task, even if its tokenizer is the same.
     pub all: Arc<GenerationIds>,
     /// Digest of the tokenizer that made the prompt, as lower-case hex.
     pub tokenizer_sha256: String,
-    /// True if a replica with another id may serve the model, because its tokenizer is the same: no
-    /// `generate_id` is configured, and no other model of this service can have the tokenizer.
+    /// True if a replica with another id may serve the model, because its tokenizer is the same.
+    /// This requires that no `generate_id` is configured, and that no other model of this service
+    /// can have the tokenizer.
     pub may_have_another_id: bool,
 }
 

@@ -108,8 +108,8 @@ def check_task(channel, case):
 
 
 def before_deadline(call):
-    """Returns the events of a call that ends before the client's timer. The services end 0.1 s before it,
-    and a busy machine may need longer to deliver the end, so the call is made up to five times."""
+    """Returns the events of a call that ends before the client's timer. The services end 0.1 s before it.
+    A busy machine may need longer to deliver the end, so the call is made up to five times."""
     for _ in range(4):
         try:
             return list(call())

@@ -58,8 +58,8 @@ fn dequantization_matches_the_reference_bit_for_bit() {
 
 // ---- a tiny model ----
 
-/// A Llama with E 48, H 4, K 2, D 16, F 80, V 40, two layers and an untied head, in f32 from
-/// scrambled numbers.
+/// A Llama with E 48, H 4, K 2, D 16, F 80, V 40, two layers and an untied head. Its weights are
+/// scrambled numbers in f32.
 struct TinyModel {
     strings: BTreeMap<&'static str, String>,
     integers: BTreeMap<&'static str, u32>,

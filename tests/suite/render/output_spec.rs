@@ -166,7 +166,7 @@ fn bracketed(literals: &str) -> BTreeSet<&str> {
     found
 }
 
-/// For every template of the corpus, the number of each passed marker in a prompt without tools
+/// Renders every template of the corpus without tools. The number of each passed marker in a prompt
 /// does not depend on the length of the conversation. A passed marker is therefore never a role
 /// marker, the end of a turn or the end of text. The number is above zero only if a template
 /// explains tool calls. Prints the table.

@@ -1,5 +1,6 @@
-//! Encoding of text into ids, on tokenizers made by these tests: the fast encoder compared with the
-//! classic encoder, literal ranges, tokens added around a text, and cached text.
+//! Encoding of text into ids, on tokenizers made by these tests. The cases compare the fast encoder
+//! with the classic encoder. They cover literal ranges, tokens added around a text, and cached
+//! text.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 

@@ -11,10 +11,10 @@ use super::names::{CONFIG, FILES};
 const CACHED: &str = "models--";
 const SNAPSHOTS: &str = "snapshots";
 
-/// Returns the path of a model's files. A folder without model files is searched: it has one `.gguf`
-/// file, or it is a repository of Hugging Face's cache, whose branch `main` is selected. A folder with
-/// a config is its only `.gguf` file if it has no other weights. Every other path is returned as it
-/// is.
+/// Returns the path of a model's files. A folder without model files is searched. It has one
+/// `.gguf` file, or it is a repository of Hugging Face's cache, whose branch `main` is selected. A
+/// folder with a config is its only `.gguf` file if it has no other weights. Every other path is
+/// returned as it is.
 ///
 /// # Errors
 /// A folder contains no model, or several.

@@ -1,9 +1,9 @@
 //! The fast encoder: the library's next version, about thirty times faster.
 //!
 //! The library's encoder gets neither added tokens nor the space prefix. Both are handled here, so
-//! that literal pieces and pieces inside a text use the same vocabulary. It is used only with
-//! components for which it is known to agree with [`super::classic`], if it agrees on a probe, and
-//! not for the few characters whose Unicode properties differ.
+//! that literal pieces and pieces inside a text use the same vocabulary. The fast encoder is used
+//! only with components for which it is known to agree with [`super::classic`], and only if it
+//! agrees on a probe. It is not used for the few characters whose Unicode properties differ.
 
 use std::borrow::Cow;
 use std::panic::catch_unwind;

@@ -2,7 +2,7 @@
 //! SentencePiece.
 //!
 //! The digest is a SHA-256 of lists. The tokenizer model determines the lists. A list is its
-//! element count followed by its elements; a string is its byte length followed by its bytes; every
+//! element count followed by its elements. A string is its byte length followed by its bytes. Every
 //! number is eight bytes, little-endian.
 
 mod byte_level;

@@ -69,9 +69,9 @@ impl Forbidden {
         Self { texts: texts.collect() }
     }
 
-    /// Encodes literal text with a function that recognizes no added token. If the vocabulary also
-    /// contains the text of an added token, the token's first character is encoded separately, so
-    /// that the token's id does not appear.
+    /// Encodes literal text with a function that recognizes no added token. The vocabulary may also
+    /// contain the text of an added token. Then the token's first character is encoded separately,
+    /// so that the token's id does not appear.
     pub(super) fn avoid<F>(&self, text: &str, encode: &F) -> Result<Tokens, TokenizerError>
     where
         F: Fn(&str) -> Result<Tokens, TokenizerError>,

@@ -1,9 +1,9 @@
 //! Characters whose Unicode properties may differ between the two encoders.
 
-/// Ranges (first, last) of the characters that only the fast encoder's Unicode tables contain: new
-/// letters, marks, digits and symbols of Unicode 17, and marks that the older normalization table
-/// lacks. Gaps of unassigned or equally rare characters are included. The list was made by encoding
-/// every character in several contexts and by comparing the tables.
+/// Ranges (first, last) of the characters that only the fast encoder's Unicode tables contain. They
+/// are new letters, marks, digits and symbols of Unicode 17, and marks that the older normalization
+/// table lacks. Gaps of unassigned or equally rare characters are included. The list was made by
+/// encoding every character in several contexts and by comparing the tables.
 #[rustfmt::skip] // one range per line would be too long
 const DOUBTFUL: &[(char, char)] = &[
     ('\u{7FD}', '\u{7FD}'), ('\u{88F}', '\u{88F}'), ('\u{897}', '\u{89F}'), ('\u{8CA}', '\u{8D3}'),

@@ -1,9 +1,9 @@
 //! Python's `bytes`.
 //!
 //! Bytes are kept as a text with one character each, so that characters of the conversation keep
-//! their taint. ASCII represents itself. All other bytes, and the control characters that are white
-//! space in texts only, are characters of a private area, which have no case, class or digit value.
-//! So the text methods do to them what Python does to bytes.
+//! their taint. ASCII represents itself. All other bytes are characters of a private area, and so
+//! are the control characters that are white space in texts only. Characters of that area have no
+//! case, class or digit value. So the text methods do to them what Python does to bytes.
 
 use crate::taint::{self, Taint};
 

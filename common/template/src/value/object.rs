@@ -1,4 +1,4 @@
-//! The one object type behind every Python value that minijinja has no exact counterpart for, and
+//! The one object type behind every Python value that has no exact counterpart in minijinja. Also
 //! the properties of values that depend on their type alone.
 
 use std::fmt;

@@ -2,8 +2,8 @@
 
 Usage: unpack.py PACKAGE SHA256 FOLDER RULE...
 
-A rule is PATTERN=PLACE. A pattern with a slash at its end copies that folder to PLACE. Any other pattern is a shell pattern,
-whose matches are copied into the folder PLACE, or to the file PLACE if it has no slash at its end. A rule without a match is
+A rule is PATTERN=PLACE. A pattern with a slash at its end copies that folder to PLACE. Any other pattern is a shell pattern.
+Its matches are copied into the folder PLACE, or to the file PLACE if it has no slash at its end. A rule without a match is
 an error.
 
 Exit status: 0 unpacked; 13 the disk is full; 14 the package has other content than expected; 15 the package has another

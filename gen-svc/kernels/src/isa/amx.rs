@@ -170,8 +170,8 @@ impl Unit {
         let x: [_; 2] = from_fn(|i| x[i].as_flattened()[parts[i] * self.columns..].as_ptr());
         let codes: [_; 2] = from_fn(|i| codes[i][parts[i] * TILE_ROWS * self.columns..].as_ptr());
         let out = out.map(|out| out.as_mut_ptr());
-        // SAFETY: each product reads at most 16 rows of `columns` bytes of x, 32 bytes apart, reads
-        // 16 times `columns` bytes of codes, and writes at most 16 rows of `out`. The slices
+        // SAFETY: each product reads at most 16 rows of `columns` bytes of x, 32 bytes apart. It
+        // reads 16 times `columns` bytes of codes, and writes at most 16 rows of `out`. The slices
         // contain them all. The unit is configured for these sizes and proves that the instructions
         // exist. No other code uses tile registers.
         unsafe {

@@ -102,8 +102,9 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
     fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]);
     /// Returns, per lane (row of weights) and token, the sum of 32 products.
     ///
-    /// Codes are 0..=15 in 4 runs of 32 bytes. Byte 4r + j of run h holds two columns of row r: 8h
-    /// + j in its lower four bits, 8h + 4 + j in its upper four. Activations are -127..=127.
+    /// Codes are 0..=15 in 4 runs of 32 bytes. Byte 4r + j of run h holds two columns of row r.
+    /// Column 8h + j is in its lower four bits, column 8h + 4 + j in its upper four. Activations
+    /// are -127..=127.
     fn dot_nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [Self::F; T];
     /// Returns, per lane and token, the sum of 16 products. Codes are 0..=31: byte 4r + j of run g
     /// holds column 4g + j of row r.

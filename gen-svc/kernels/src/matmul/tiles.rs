@@ -1,9 +1,9 @@
 //! Products of panels of small integers and many rows of small integers, computed by the tile unit.
 //!
 //! Two panels, 16 rows of weights, are unpacked to bytes and to scales of 16 lanes, some columns at
-//! a time, and multiplied by 16 tokens at a time. Sums within 32 columns are exact in any order.
-//! The scaled sums are added in the order of [`integers`](super::integers), so the results are
-//! identical to the bit.
+//! a time. They are multiplied by 16 tokens at a time. Sums within 32 columns are exact in any
+//! order. The scaled sums are added in the order of [`integers`](super::integers), so the results
+//! are identical to the bit.
 
 use std::array::from_fn;
 use std::cell::RefCell;

@@ -51,8 +51,8 @@ fn read_elements<const SIZE: usize>(panel: &[u8], row: usize, out: &mut [f32], v
     }
 }
 
-/// Returns the index of the byte in a unit's codes that has the code of a row's column, and the
-/// index of the code's lowest bit.
+/// Returns the index of the byte in a unit's codes that has the code of a row's column. Also
+/// returns the index of the code's lowest bit.
 fn place(spec: &Spec, row: usize, column: usize) -> (usize, u32) {
     let within = LANES / 2 * row + column % 4;
     match spec.codes {

@@ -1,5 +1,5 @@
-//! Gemma 3's language model: Gemma 2 with norms of queries and keys instead of bounded scores, and
-//! a window in five of six layers, which use a second rotary embedding. Reference: transformers,
+//! Gemma 3's language model: Gemma 2 with norms of queries and keys instead of bounded scores. Five
+//! of six layers have a window and use a second rotary embedding. Reference: transformers,
 //! `models/gemma3/modeling_gemma3.py`.
 
 use crate::models::architecture::Architecture;

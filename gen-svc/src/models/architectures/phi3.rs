@@ -1,5 +1,5 @@
-//! Phi 3: Llama with queries, keys and values in one matrix, gate and up in another, and a rotary
-//! embedding that may cover only a part of each head. Reference: transformers,
+//! Phi 3: Llama with queries, keys and values in one matrix, and gate and up in another. Its rotary
+//! embedding may cover only a part of each head. Reference: transformers,
 //! `models/phi3/modeling_phi3.py`.
 
 use super::llama::{self, Defaults, path};

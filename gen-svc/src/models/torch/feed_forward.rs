@@ -31,8 +31,8 @@ pub(super) struct Experts {
     normalize: bool,
 }
 
-/// The work of one expert: the indexes of its tokens in the call, and the indexes of its routing
-/// weights among all weights of the call.
+/// The work of one expert. It has the indexes of its tokens in the call, and the indexes of its
+/// routing weights among all weights of the call.
 #[derive(Debug, Clone, Default)]
 struct Share {
     tokens: Vec<i64>,

@@ -126,8 +126,9 @@ async fn paced(callers: &[Caller], tasks: &Tasks, rate: u32, time: Duration) -> 
 }
 
 /// Returns a channel with the number of each request, at the time to send it. The times are random
-/// and equal in every run. A separate thread sends them: tokio's timers have a resolution of
-/// milliseconds, and fire when a token wakes the runtime, which is just after a step has begun.
+/// and equal in every run. A separate thread sends them, because tokio's timers have a resolution
+/// of milliseconds. They also fire when a token wakes the runtime, which is just after a step has
+/// begun.
 fn arrivals(rate: u32, time: Duration) -> UnboundedReceiver<usize> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

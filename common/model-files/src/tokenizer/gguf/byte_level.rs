@@ -1,8 +1,8 @@
 //! Byte-level BPE, tokenizer model `gpt2`.
 //!
-//! The digest covers eight lists, in this order: tokenizer model (one string), pre-tokenizer name
-//! (one string), tokens, ids of added tokens, ids of special tokens, merges, ids added before a
-//! text, ids added after it.
+//! The digest covers eight lists, in this order. The first two have one string each: the tokenizer
+//! model and the pre-tokenizer name. Then follow tokens, ids of added tokens, ids of special
+//! tokens, and merges. The last two are the ids added before a text, and the ids added after it.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,11 @@
 //! SentencePiece BPE, tokenizer model `llama`: Llama 2, Mistral, Phi-3, Gemma 1 to 3.
 //!
 //! The encoder equals the `tokenizer.json` that transformers converts such a model to. The digest
-//! covers nine lists, in this order: tokenizer model and place of the space prefix (two strings),
-//! tokens, scores (the bits of a 32-bit float), ids of added tokens, ids of special tokens, ids of
-//! tokens that strip the white space after them, id of the unknown token (if any), ids added before
-//! a text, ids added after it.
+//! covers nine lists, in this order. The first has two strings: the tokenizer model and the place
+//! of the space prefix. Then follow tokens, scores (the bits of a 32-bit float), ids of added
+//! tokens, and ids of special tokens. Next are the ids of tokens that strip the white space after
+//! them, and the id of the unknown token (if any). The last two are the ids added before a text,
+//! and the ids added after it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -199,8 +200,8 @@ fn has_every_byte(tokens: &[String]) -> bool {
 }
 
 /// Returns the tokens in the encoder's spelling. GGUF spells user-defined runs of spaces with
-/// spaces; if all shorter runs are in the vocabulary too, the encoder must merge them like other
-/// pieces, so these runs are spelled with [`SPACE`].
+/// spaces. If all shorter runs are in the vocabulary too, the encoder must merge them like other
+/// pieces. These runs are then spelled with [`SPACE`].
 fn pieces<'a>(tokens: &'a [String], kinds: &Kinds) -> Vec<Cow<'a, str>> {
     let marked: HashSet<usize> = tokens.iter().filter_map(|token| run_of(token, SPACE)).collect();
     let of_user = |(token, &kind): (&String, &i32)| {
