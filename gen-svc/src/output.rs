@@ -44,7 +44,7 @@ pub enum Matched {
 
 /// The result of processing one token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct TokenOutput {
     /// The released text, in order. Empty while text is held back. A token has more than two
     /// segments only if its text contains several markers.
     pub segments: Vec<TextSegment>,
@@ -86,30 +86,30 @@ impl OutputPipeline {
     }
 
     /// Processes the next token. After the end of the output, the result is empty.
-    pub fn push(&mut self, id: u32) -> Step {
-        let mut step = Step::default();
+    pub fn push(&mut self, id: u32) -> TokenOutput {
+        let mut output = TokenOutput::default();
         if self.ended {
-            return step;
+            return output;
         }
         if self.reasoning.makes(Change::Starts, id) {
-            self.end_segment(Change::Starts, &mut step.segments);
+            self.end_segment(Change::Starts, &mut output.segments);
         }
         let action = self.actions.of(id, &self.tokenizer);
         if action.shows() {
-            step.stopped = self.push_text(id, &mut step.segments).map(Matched::StopString);
+            output.stopped = self.push_text(id, &mut output.segments).map(Matched::StopString);
         }
         if self.reasoning.makes(Change::Ends, id) {
-            self.end_segment(Change::Ends, &mut step.segments);
+            self.end_segment(Change::Ends, &mut output.segments);
         }
-        if action.ends() && step.stopped.is_none() {
-            self.flush(&mut step.segments);
-            step.stopped = Some(Matched::StopToken(id));
+        if action.ends() && output.stopped.is_none() {
+            self.flush(&mut output.segments);
+            output.stopped = Some(Matched::StopToken(id));
         }
-        self.ended = step.stopped.is_some();
+        self.ended = output.stopped.is_some();
         if self.ended {
-            self.flush(&mut step.segments);
+            self.flush(&mut output.segments);
         }
-        step
+        output
     }
 
     /// Returns true if the next text is reasoning.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar};
 use crate::output::extract::Rules;
-use crate::output::{OutputPipeline, Step, TextSegment, push_segment};
+use crate::output::{OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::sampling::Sampling;
 use crate::sampling::parameters::Range;
 use validate::{check, check_between, check_count};
@@ -252,7 +252,7 @@ impl Returns {
 fn replay(output: &mut OutputPipeline, generated: &[u32]) -> Result<Vec<TextSegment>, Error> {
     let mut delivered = Vec::new();
     for &id in generated {
-        let Step { segments, stopped } = output.push(id);
+        let TokenOutput { segments, stopped } = output.push(id);
         check(stopped.is_none(), "resume.generated_tokens", || "must not be an output that has ended".into())?;
         segments.into_iter().for_each(|segment| push_segment(&mut delivered, segment));
     }

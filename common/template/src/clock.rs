@@ -241,6 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn weeks_match_python() {
+        for ((year, month, day), expected) in [
+            ((2020, 2, 29), "Sat 2020-09 6 08 08"),
+            ((2021, 1, 3), "Sun 2020-53 7 01 00"),
+            ((2024, 12, 30), "Mon 2025-01 1 52 53"),
+            ((2026, 1, 3), "Sat 2026-01 6 00 00"),
+            ((2027, 1, 1), "Fri 2026-53 5 00 00"),
+        ] {
+            set(LocalTime { year, month, day, ..NOW });
+            assert_eq!(strftime("%a %G-%V %u %U %W"), expected);
+        }
+    }
+
+    #[test]
     fn unix_seconds_convert_to_dates() {
         assert_eq!(LocalTime::from_unix(0, 0), LocalTime::EPOCH);
         assert_eq!(LocalTime::from_unix(1_751_619_903, 0), NOW);

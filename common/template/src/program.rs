@@ -38,7 +38,7 @@ pub(crate) struct Function {
     pub(crate) locals: usize,
     /// The shared variables of the surrounding function: the place there and the place here.
     pub(crate) shared: Vec<(Local, Local)>,
-    pub(crate) body: Vec<Step>,
+    pub(crate) body: Vec<Statement>,
     /// The result, if it is not the text that the body writes.
     pub(crate) result: Option<Node>,
     /// When the text is marked as safe.
@@ -137,13 +137,13 @@ impl Args {
 
 /// A statement.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum Statement {
     Text(String),
     Print(Node),
     PrintEscaped(Node, Escaping),
     /// Writes the result of a call or filter block, which must be a text.
     PrintText(Node),
-    If(Vec<(Node, Vec<Step>)>, Vec<Step>),
+    If(Vec<(Node, Vec<Statement>)>, Vec<Statement>),
     Set(Target, Node),
     /// Fails unless the value is a namespace.
     CheckNamespace(Node),
@@ -152,11 +152,11 @@ pub(crate) enum Step {
     Define(Local, Arc<Function>),
     For(Box<For>),
     /// Captures the output of the body in a variable.
-    Capture(Local, Vec<Step>),
+    Capture(Local, Vec<Statement>),
     /// Records the span of the body in the output.
-    Generation(Vec<Step>),
+    Generation(Vec<Statement>),
     /// Sets whether texts are escaped in the body.
-    Autoescape(Node, Vec<Step>),
+    Autoescape(Node, Vec<Statement>),
     Break,
     Continue,
 }
@@ -192,8 +192,8 @@ pub(crate) struct For {
     pub(crate) counter: Option<Local>,
     pub(crate) recursion: Option<Recursion>,
     pub(crate) target: Target,
-    pub(crate) body: Vec<Step>,
-    pub(crate) otherwise: Vec<Step>,
+    pub(crate) body: Vec<Statement>,
+    pub(crate) otherwise: Vec<Statement>,
     /// The steps of a round.
     pub(crate) weight: usize,
 }

@@ -28,7 +28,7 @@ mod undefined;
 
 pub(crate) use bigint::{BigInt, exact_int};
 pub(crate) use bytes::{Bytes, byte_of, char_of, push_bytes};
-pub(crate) use callable::{Block, Builtin, Counter, CounterKind, Macro, Method, Shared};
+pub(crate) use callable::{Block, Builtin, ClosureCell, Counter, CounterKind, Macro, Method};
 pub(crate) use create::{int_value, joined, list, none, safe_text, text, text_like, text_part, tuple};
 pub(crate) use dict::{Dict, View, ViewKind};
 pub(crate) use equal::{AS_DIGITS_STEPS, equal, hash, is_empty_tuple, is_same};

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use tandem_kernels::{
     Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvRun, KvShape, KvStore,
-    Layer, Linear, Matrix, POSITIONS, Product, Rows, Scratch, Target,
+    Linear, Matrix, POSITIONS, Product, Projection, Rows, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
@@ -123,9 +123,9 @@ fn product(
     Row::new(name, matrix.bytes(), tokens * rows * columns, move || {
         kernels.quantize(&x, columns, &mut integers).expect("whole blocks");
         let input = Input { floats: &x, columns, integers: Some(&integers) };
-        let layer = Layer::Linear(Linear { matrix: &matrix, bias: None });
+        let projection = Projection::Linear(Linear { matrix: &matrix, bias: None });
         kernels
-            .multiply(input, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])
+            .multiply(input, &mut [Product { projection, epilogue: Epilogue::Store, out: &mut out }])
             .expect("right shapes");
     })
 }

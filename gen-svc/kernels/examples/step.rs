@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use tandem_kernels::{
     Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
-    KvFormat, KvRun, KvShape, KvStore, Layer, Linear, Matrix, Norm, POSITIONS, Product, Rows, Scratch, Target, vocab,
+    KvFormat, KvRun, KvShape, KvStore, Linear, Matrix, Norm, POSITIONS, Product, Projection, Rows, Scratch, Target,
+    vocab,
 };
 
 const LAYERS: usize = 30;
@@ -83,7 +84,7 @@ impl Decoder {
         let mut queries = vec![0.0; tokens * HEADS * HEAD];
         let [mut keys, mut values] = [0, 1].map(|_| vec![0.0; tokens * KV_HEADS * HEAD]);
         let outs = [&mut queries, &mut keys, &mut values];
-        let product = |(matrix, out)| Product { layer: linear(matrix), epilogue: Epilogue::Store, out };
+        let product = |(matrix, out)| Product { projection: linear(matrix), epilogue: Epilogue::Store, out };
         let mut products: Vec<Product<'_>> =
             weights.qkv.iter().zip(outs.map(|out| out.as_mut_slice())).map(product).collect();
         kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut products)?;
@@ -104,8 +105,8 @@ impl Decoder {
         kernels.quantize(&normal, WIDTH, &mut self.integers)?;
         let mut middle = vec![0.0; tokens * MIDDLE];
         let [gate, up] = [&weights.gate, &weights.up].map(|matrix| Linear { matrix, bias: None });
-        let layer = Layer::Gated { gate, up, activation: Activation::Silu };
-        let product = Product { layer, epilogue: Epilogue::Store, out: &mut middle };
+        let projection = Projection::Gated { gate, up, activation: Activation::Silu };
+        let product = Product { projection, epilogue: Epilogue::Store, out: &mut middle };
         kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut [product])?;
         add(kernels, &middle, &weights.down, &mut self.integers, x)
     }
@@ -119,7 +120,7 @@ impl Decoder {
         let (mut normal, mut logits) = (vec![0.0; rows.len()], vec![0.0; runs.len() * WORDS]);
         kernels.norm(&rows, norm(&self.layers[0].norms[0]), &mut normal)?;
         kernels.quantize(&normal, WIDTH, &mut self.integers)?;
-        let product = Product { layer: linear(&self.embedding), epilogue: Epilogue::Store, out: &mut logits };
+        let product = Product { projection: linear(&self.embedding), epilogue: Epilogue::Store, out: &mut logits };
         kernels.multiply(Input { floats: &normal, columns: WIDTH, integers: Some(&self.integers) }, &mut [product])?;
         Ok(logits.chunks_exact(WORDS).map(|row| vocab::argmax(kernels.level(), row)).collect())
     }
@@ -146,8 +147,8 @@ fn matrix(kernels: &Kernels, rows: usize, columns: usize, target: Target) -> Res
     kernels.pack(&Rows { format: Format::F32, columns, bytes: &bytes }, target)
 }
 
-fn linear(matrix: &Matrix) -> Layer<'_> {
-    Layer::Linear(Linear { matrix, bias: None })
+fn linear(matrix: &Matrix) -> Projection<'_> {
+    Projection::Linear(Linear { matrix, bias: None })
 }
 
 fn norm(weight: &[f32]) -> Norm<'_> {
@@ -157,7 +158,7 @@ fn norm(weight: &[f32]) -> Norm<'_> {
 /// Adds the product of `rows` to the residual stream.
 fn add(kernels: &Kernels, rows: &[f32], matrix: &Matrix, integers: &mut Int8Rows, x: &mut [f32]) -> Result<(), Error> {
     kernels.quantize(rows, matrix.columns(), integers)?;
-    let product = Product { layer: linear(matrix), epilogue: Epilogue::Add { scale: 1.0 }, out: x };
+    let product = Product { projection: linear(matrix), epilogue: Epilogue::Add { scale: 1.0 }, out: x };
     kernels.multiply(Input { floats: rows, columns: matrix.columns(), integers: Some(integers) }, &mut [product])
 }
 

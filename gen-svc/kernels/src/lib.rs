@@ -16,7 +16,7 @@
 //!    values as three [`Product`]s of one [`Input`]. Then follow [`Kernels::rotate`] for queries
 //!    and for keys, their norms included, [`Kernels::write`] and [`Kernels::attend`]. At the end:
 //!    quantize, and multiply with [`Epilogue::Add`] onto the residual stream.
-//! 4. Per layer, feed-forward: norm, quantize, multiply with [`Layer::Gated`], quantize, multiply
+//! 4. Per layer, feed-forward: norm, quantize, multiply with [`Projection::Gated`], quantize, multiply
 //!    with [`Epilogue::Add`]. An expert's input holds the rows of its tokens, and
 //!    [`Epilogue::Scatter`] adds its outputs to the rows of those tokens.
 //! 5. If a norm follows a product: [`Epilogue::Store`], then [`Kernels::add_norm`].
@@ -63,7 +63,7 @@ pub use error::Error;
 pub use isa::IsaLevel;
 pub use kernels::Kernels;
 pub use kv::{KeysValues, KvFormat, KvRun, KvShape, KvStore, POSITIONS};
-pub use matmul::{Epilogue, Input, Layer, Linear, Product};
+pub use matmul::{Epilogue, Input, Linear, Product, Projection};
 pub use norm::Norm;
 pub use pack::{BlockFormat, Format, Matrix, Rows, Target};
 pub use pool::Team;

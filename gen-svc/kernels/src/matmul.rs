@@ -14,7 +14,7 @@ mod sums;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-pub use product::{Epilogue, Input, Layer, Linear, Product};
+pub use product::{Epilogue, Input, Linear, Product, Projection};
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ impl Kernels {
             return Err(Error::NotQuantized);
         }
         products.iter().try_for_each(|product| product.check(&input, tokens))?;
-        let total: usize = products.iter().map(|product| product.layer.bytes()).sum();
+        let total: usize = products.iter().map(|product| product.projection.bytes()).sum();
         let task_bytes = (total / (16 * self.team.threads())).clamp(16 << 10, 128 << 10);
         let mut tasks = 0;
         let jobs: Vec<Job<'_>> = products.iter_mut().map(|product| Job::new(product, task_bytes, &mut tasks)).collect();
@@ -76,28 +76,28 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     /// Creates a job and reserves its task numbers in `tasks`.
     fn new(product: &'a mut Product<'_>, task_bytes: usize, tasks: &mut usize) -> Self {
-        let rows = product.layer.rows();
+        let rows = product.projection.rows();
         let panels = rows.div_ceil(LANES);
-        let panel_bytes = product.layer.bytes() / panels.max(1);
+        let panel_bytes = product.projection.bytes() / panels.max(1);
         let panels_per_task =
             (task_bytes / panel_bytes.max(1)).next_multiple_of(PANELS_PER_PRODUCT).max(PANELS_PER_PRODUCT);
         let first_task = *tasks;
         *tasks += panels.div_ceil(panels_per_task);
         let out = Disjoint::new(product.out);
-        let outputs = Outputs { layer: product.layer, epilogue: product.epilogue, out, rows };
+        let outputs = Outputs { projection: product.projection, epilogue: product.epilogue, out, rows };
         Self { outputs, panels_per_task, first_task }
     }
 
     /// Computes one task, with `N` results of each matrix at a time.
     fn compute<const N: usize>(&self, level: IsaLevel, input: &Input<'_>, tokens: usize, task: usize) {
-        let Outputs { layer, rows, .. } = &self.outputs;
+        let Outputs { projection, rows, .. } = &self.outputs;
         let first = task * self.panels_per_task;
         let panels = first..(first + self.panels_per_task).min(rows.div_ceil(LANES));
         let mut tiles = [[[0.0; LANES]; N]; 2];
-        let max_tokens = if layer.needs_integers() { TOKENS_PER_PASS } else { TOKENS_PER_PASS / 2 };
+        let max_tokens = if projection.needs_integers() { TOKENS_PER_PASS } else { TOKENS_PER_PASS / 2 };
         for tokens in split(0..tokens, max_tokens) {
             for panels in split(panels.clone(), N / tokens.len()) {
-                for (linear, tile) in layer.linears().into_iter().flatten().zip(&mut tiles) {
+                for (linear, tile) in projection.linears().into_iter().flatten().zip(&mut tiles) {
                     compute_tile(level, linear.matrix, panels.clone(), input, tokens.clone(), tile);
                 }
                 let tiles = tiles.each_ref().map(|tile| &tile[..]);

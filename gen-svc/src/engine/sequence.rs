@@ -14,7 +14,7 @@ use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask};
 use crate::models::{LogitsFor, SequenceChunk};
-use crate::output::{Matched, OutputPipeline, Step, TextSegment, push_segment};
+use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
 use crate::sampling::{Logprobs, Sampler};
 
@@ -299,7 +299,7 @@ impl Sequence {
             self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
         }
         let request = &state.request;
-        let Step { mut segments, stopped } = self.writer(request).pipeline.push(id);
+        let TokenOutput { mut segments, stopped } = self.writer(request).pipeline.push(id);
         let tokens = Delta {
             token_ids: if request.returns.token_ids { vec![id] } else { Vec::new() },
             tokens: logprobs.iter().map(|logprobs| token(request, id, logprobs)).collect(),

@@ -15,14 +15,14 @@ mod attention;
 mod feed_forward;
 mod load;
 mod parts;
-mod step;
+mod workspace;
 
 use attention::Attention;
 use feed_forward::FeedForward;
 use load::Loader;
 pub use load::Precision;
 use parts::{Linear, RmsNorm};
-use step::{Branch, Step};
+use workspace::{Branch, Workspace};
 
 /// A loaded model.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct CpuDecoder {
     /// `None`: the embedding table.
     head: Option<Linear>,
     kv_shape: KvShape,
-    step: Step,
+    workspace: Workspace,
 }
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl CpuDecoder {
                 .collect::<Result<_, _>>()?,
             final_norm: loader.norm(&description.final_norm)?,
             kv_shape,
-            step: Step {
+            workspace: Workspace {
                 angles: description.ropes.iter().map(|_| Angles::default()).collect(),
                 kv: None,
                 integers: Int8Rows::default(),
@@ -94,14 +94,14 @@ impl CpuDecoder {
         let with_blocks = chunks.iter().zip(&blocks);
         let runs: Vec<KvRun<'_>> =
             with_blocks.map(|(chunk, blocks)| KvRun { past: chunk.past, length: chunk.tokens.len(), blocks }).collect();
-        for (angles, rope) in self.step.angles.iter_mut().zip(&self.description.ropes) {
+        for (angles, rope) in self.workspace.angles.iter_mut().zip(&self.description.ropes) {
             let positions = runs.iter().flat_map(|run| run.past..run.past + run.length);
             angles.fill(&rope.frequencies, rope.scale, positions);
         }
         let mut x = vec![0.0; ids.len() * self.description.hidden];
-        self.step.kernels.embed(&self.embeddings, &ids, self.description.embed_scale, &mut x)?;
+        self.workspace.kernels.embed(&self.embeddings, &ids, self.description.embed_scale, &mut x)?;
         for layer in &self.layers {
-            layer.forward(&mut x, &runs, &mut self.step)?;
+            layer.forward(&mut x, &runs, &mut self.workspace)?;
         }
         Ok(x)
     }
@@ -109,15 +109,15 @@ impl CpuDecoder {
     /// `[R, E] -> [R, V]`
     fn logits(&mut self, rows: &[f32], out: &mut [f32]) -> Result<(), Error> {
         let LogitRule { scale, softcap } = self.description.logits;
-        let normal = self.final_norm.forward(rows, &self.step.kernels)?;
+        let normal = self.final_norm.forward(rows, &self.workspace.kernels)?;
         match &self.head {
-            Some(head) => self.step.multiply(&normal, &[head], &mut [&mut *out])?,
+            Some(head) => self.workspace.multiply(&normal, &[head], &mut [&mut *out])?,
             None => {
                 let table = Factor { matrix: &self.embeddings, bias: None };
-                self.step.multiply_by(&normal, &[table], &mut [&mut *out])?;
+                self.workspace.multiply_by(&normal, &[table], &mut [&mut *out])?;
             }
         }
-        let level = self.step.kernels.level();
+        let level = self.workspace.kernels.level();
         for row in out.chunks_exact_mut(self.description.vocabulary) {
             if scale != 1.0 {
                 vocab::scale(level, row, scale);
@@ -147,12 +147,12 @@ impl Layer {
     }
 
     /// Adds both branches to `x`, `[T, E]`.
-    fn forward(&self, x: &mut [f32], runs: &[KvRun<'_>], step: &mut Step) -> Result<(), Error> {
+    fn forward(&self, x: &mut [f32], runs: &[KvRun<'_>], workspace: &mut Workspace) -> Result<(), Error> {
         let scale = self.residual_scale;
-        let normal = self.before_attention.forward(x, &step.kernels)?;
-        self.attention.forward(&normal, runs, step, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
-        let normal = self.before_feed_forward.forward(x, &step.kernels)?;
-        self.feed_forward.forward(&normal, step, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)
+        let normal = self.before_attention.forward(x, &workspace.kernels)?;
+        self.attention.forward(&normal, runs, workspace, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
+        let normal = self.before_feed_forward.forward(x, &workspace.kernels)?;
+        self.feed_forward.forward(&normal, workspace, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)
     }
 }
 
@@ -171,7 +171,7 @@ impl Model for CpuDecoder {
     }
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
-        self.step.kv = Some(KvStore::new(KvShape { blocks: blocks as usize, ..self.kv_shape })?);
+        self.workspace.kv = Some(KvStore::new(KvShape { blocks: blocks as usize, ..self.kv_shape })?);
         Ok(())
     }
 

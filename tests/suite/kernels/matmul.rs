@@ -3,23 +3,24 @@
 use super::blocks::{BLOCKS, float_matrix, random_matrix, random_rows, values};
 use super::{KERNELS, Random, bits, check_close};
 use tandem_kernels::{
-    Activation, BlockFormat, Epilogue, Error, Format, Input, Int8Rows, Kernels, Layer, Linear, Matrix, Product, Target,
+    Activation, BlockFormat, Epilogue, Error, Format, Input, Int8Rows, Kernels, Linear, Matrix, Product, Projection,
+    Target,
 };
 use tandem_tests::error_texts;
 
 /// Multiplies `x` by one matrix.
 fn multiply(kernels: &Kernels, x: &[f32], matrix: &Matrix) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / matrix.columns() * matrix.rows()];
-    let layer = Layer::Linear(Linear { matrix, bias: None });
-    multiply_layer(kernels, x, matrix.columns(), layer, Epilogue::Store, &mut out);
+    let projection = Projection::Linear(Linear { matrix, bias: None });
+    multiply_projection(kernels, x, matrix.columns(), projection, Epilogue::Store, &mut out);
     out
 }
 
-fn multiply_layer(
+fn multiply_projection(
     kernels: &Kernels,
     x: &[f32],
     columns: usize,
-    layer: Layer<'_>,
+    projection: Projection<'_>,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
 ) {
@@ -28,7 +29,7 @@ fn multiply_layer(
         kernels.quantize(x, columns, &mut integers).expect("whole blocks");
     }
     let input = Input { floats: x, columns, integers: columns.is_multiple_of(32).then_some(&integers) };
-    kernels.multiply(input, &mut [Product { layer, epilogue, out }]).expect("shapes are right");
+    kernels.multiply(input, &mut [Product { projection, epilogue, out }]).expect("shapes are right");
 }
 
 /// Returns the values of quantized input: per 32 numbers the unit is the largest magnitude over
@@ -235,7 +236,7 @@ fn several_products_share_one_quantized_input() {
         let mut outs = [&q, &k, &v].map(|matrix| vec![0.0; 5 * matrix.rows()]);
         let mut products = Vec::new();
         for (out, matrix) in outs.iter_mut().zip([&q, &k, &v]) {
-            products.push(Product { layer: Layer::Linear(linear(matrix)), epilogue: Epilogue::Store, out });
+            products.push(Product { projection: Projection::Linear(linear(matrix)), epilogue: Epilogue::Store, out });
         }
         kernels
             .multiply(Input { floats: &x, columns: 256, integers: Some(&integers) }, &mut products)
@@ -252,8 +253,8 @@ fn add_epilogue_applies_bias_scale_and_residual() {
     let (x, bias, residual) = (Random(2).floats(3 * 20), Random(3).floats(13), Random(4).floats(3 * 13));
     for kernels in KERNELS.iter() {
         let mut out = residual.clone();
-        let layer = Layer::Linear(Linear { matrix: &matrix, bias: Some(&bias) });
-        multiply_layer(kernels, &x, 20, layer, Epilogue::Add { scale: 0.22 }, &mut out);
+        let projection = Projection::Linear(Linear { matrix: &matrix, bias: Some(&bias) });
+        multiply_projection(kernels, &x, 20, projection, Epilogue::Add { scale: 0.22 }, &mut out);
         let plain = multiply(kernels, &x, &matrix);
         let expected = (0..39).map(|i| residual[i] + (plain[i] + bias[i % 13]) * 0.22);
         assert_eq!(bits(&out), bits(&expected.collect::<Vec<_>>()));
@@ -267,8 +268,8 @@ fn scatter_epilogue_adds_scaled_rows() {
     let (rows, scales): (Vec<u32>, Vec<f32>) = (0..18).map(|i| (i * 5 % 6, 0.25 * (i % 5) as f32)).unzip();
     for kernels in KERNELS.iter() {
         let mut out = vec![1.0; 6 * 21];
-        let layer = Layer::Linear(linear(&matrix));
-        multiply_layer(kernels, &x, 32, layer, Epilogue::Scatter { rows: &rows, scales: &scales }, &mut out);
+        let projection = Projection::Linear(linear(&matrix));
+        multiply_projection(kernels, &x, 32, projection, Epilogue::Scatter { rows: &rows, scales: &scales }, &mut out);
         let mut expected = vec![1.0; 6 * 21];
         for (token, plain) in multiply(kernels, &x, &matrix).chunks_exact(21).enumerate() {
             let row = &mut expected[rows[token] as usize * 21..][..21];
@@ -295,8 +296,8 @@ fn gated_layer_multiplies_gate_activation_and_up_projection() {
         for kernels in KERNELS.iter() {
             let mut out = vec![0.0; 70 * 50];
             let gate_layer = Linear { matrix: &gate, bias: Some(&bias) };
-            let layer = Layer::Gated { gate: gate_layer, up: linear(&up), activation };
-            multiply_layer(kernels, &x, 64, layer, Epilogue::Store, &mut out);
+            let projection = Projection::Gated { gate: gate_layer, up: linear(&up), activation };
+            multiply_projection(kernels, &x, 64, projection, Epilogue::Store, &mut out);
             let (gates, ups) = (multiply(kernels, &x, &gate), multiply(kernels, &x, &up));
             let gates = gates.iter().enumerate().map(|(i, gate)| f64::from(gate + bias[i % 50]));
             let expected: Vec<f64> = gates.zip(&ups).map(|(gate, up)| of(gate) * f64::from(*up)).collect();
@@ -313,38 +314,38 @@ fn mismatched_shapes_are_rejected_before_output_is_written() {
     let floats = [0.0; 64];
     let mut integers = Int8Rows::default();
     kernels.quantize(&floats, 32, &mut integers).expect("whole blocks");
-    let refused = |length: usize, columns: usize, integers, layer: Layer<'_>, outputs: usize| {
+    let refused = |length: usize, columns: usize, integers, projection: Projection<'_>, outputs: usize| {
         let mut out = vec![7.0; outputs];
         let input = Input { floats: &floats[..length], columns, integers };
         let error = kernels
-            .multiply(input, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])
+            .multiply(input, &mut [Product { projection, epilogue: Epilogue::Store, out: &mut out }])
             .expect_err("the shapes do not fit");
         assert!(out.iter().all(|value| *value == 7.0));
         error
     };
-    let layer = Layer::Linear(linear(&matrix));
-    assert_eq!(refused(64, 32, None, layer, 16), Error::NotQuantized);
+    let projection = Projection::Linear(linear(&matrix));
+    assert_eq!(refused(64, 32, None, projection, 16), Error::NotQuantized);
     error_texts::check("kernels/not-quantized", Error::NotQuantized);
     let x = Some(&integers);
-    assert_eq!(refused(64, 32, x, layer, 15), Error::Shape { subject: "output", expected: 16, found: 15 });
+    assert_eq!(refused(64, 32, x, projection, 15), Error::Shape { subject: "output", expected: 16, found: 15 });
     assert_eq!(
-        refused(32, 32, x, layer, 8),
+        refused(32, 32, x, projection, 8),
         Error::Shape { subject: "rows of quantized input", expected: 1, found: 2 }
     );
-    assert_eq!(refused(63, 32, x, layer, 8), Error::Multiple { subject: "input", of: 32, found: 63 });
+    assert_eq!(refused(63, 32, x, projection, 8), Error::Multiple { subject: "input", of: 32, found: 63 });
     assert_eq!(
-        refused(64, 64, x, layer, 8),
+        refused(64, 64, x, projection, 8),
         Error::Shape { subject: "columns of quantized input", expected: 64, found: 32 }
     );
-    error_texts::check("kernels/no-columns", refused(64, 0, x, layer, 8));
-    error_texts::check("kernels/columns", refused(64, 64, None, layer, 8));
-    let biased = Layer::Linear(Linear { matrix: &matrix, bias: Some(&[0.0; 7]) });
+    error_texts::check("kernels/no-columns", refused(64, 0, x, projection, 8));
+    error_texts::check("kernels/columns", refused(64, 64, None, projection, 8));
+    let biased = Projection::Linear(Linear { matrix: &matrix, bias: Some(&[0.0; 7]) });
     assert_eq!(refused(64, 32, x, biased, 16), Error::Shape { subject: "bias", expected: 8, found: 7 });
-    let gated = Layer::Gated { gate: linear(&matrix), up: linear(&other), activation: Activation::Silu };
+    let gated = Projection::Gated { gate: linear(&matrix), up: linear(&other), activation: Activation::Silu };
     error_texts::check("kernels/gate", refused(64, 32, x, gated, 16));
     let scattered = |rows: &[u32], scales: &[f32], outputs: usize| {
         let mut out = vec![7.0; outputs];
-        let product = Product { layer, epilogue: Epilogue::Scatter { rows, scales }, out: &mut out };
+        let product = Product { projection, epilogue: Epilogue::Scatter { rows, scales }, out: &mut out };
         let input = Input { floats: &floats, columns: 32, integers: Some(&integers) };
         kernels.multiply(input, &mut [product]).expect_err("the shapes do not fit")
     };

@@ -1518,6 +1518,10 @@ fn failing_slices_of_constants_are_undefined() {
     check("{{ x[0:1] if false else 'abc'[5:2] }}", "");
     check("{{ ((1,2)[0:1], ({})[1:2])|length }}", "2");
     check("{{ {'a': 1[0:1]} }}", "{'a': Undefined}");
+    check(
+        "{% set x = 'X' %}{{ (0 or x) ~ 'ab'[1:] }} {{ (1 and x) ~ 'ab'[1:] }} {{ (1 or x) ~ 'ab'[1:] }}",
+        "Xb Xb 1b",
+    );
     check("{{ {'a': [1][0:1]} }}", "{'a': [1]}");
     for refused in [
         "{% set x = ({})[0:1] %}{{ x }}",

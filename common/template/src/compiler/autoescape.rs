@@ -12,7 +12,7 @@ use crate::ast::{Expr, Stmt};
 use crate::compiler::state::Autoescape;
 use crate::error::Fallible;
 use crate::machine::Locals;
-use crate::program::{Escaping, Node, NodeKind, Step};
+use crate::program::{Escaping, Node, NodeKind, Statement};
 use crate::python::{markup, repr};
 
 impl Compiler {
@@ -36,7 +36,7 @@ impl Compiler {
         frame: Frame,
         enabled: &Expr,
         body: &[Stmt],
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> CompileResult<()> {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         self.scopes.visit_expr(scope, enabled);
@@ -52,7 +52,7 @@ impl Compiler {
         let mut made = Vec::new();
         let done = self.body(inner, body, &mut made);
         self.set_autoescape(before);
-        steps.push(Step::Autoescape(enabled, made));
+        steps.push(Statement::Autoescape(enabled, made));
         done
     }
 
@@ -64,10 +64,10 @@ impl Compiler {
     }
 
     /// Writes a value where texts may be escaped.
-    pub(super) fn print_escaped(&mut self, node: Node, escaping: Escaping, steps: &mut Vec<Step>) {
+    pub(super) fn print_escaped(&mut self, node: Node, escaping: Escaping, steps: &mut Vec<Statement>) {
         match self.escaped_constant(&node) {
             Some(Ok(text)) if text.len() <= MAX_PRINTED_BYTES => print_text(&text, steps),
-            _ => steps.push(Step::PrintEscaped(node, escaping)),
+            _ => steps.push(Statement::PrintEscaped(node, escaping)),
         }
     }
 

@@ -8,7 +8,7 @@ use super::state::{CompileResult, Compiler, Frame};
 use crate::ast::{Name, Stmt, StmtKind};
 use crate::error::CompileError;
 use crate::program::MacroSpec;
-use crate::program::{Escaping, Function, Node, NodeKind, Step, Target};
+use crate::program::{Escaping, Function, Node, NodeKind, Statement, Target};
 use crate::scope::{ScopeId, line_of, mentions};
 use crate::value::Undefined;
 
@@ -45,7 +45,7 @@ fn nesting(body: &[Stmt]) -> usize {
 
 impl Compiler {
     /// Creates the value of `self`: every block as a function that shares the template's variables.
-    pub(super) fn make_self(&mut self, template: &[Stmt], steps: &mut Vec<Step>) -> CompileResult<()> {
+    pub(super) fn make_self(&mut self, template: &[Stmt], steps: &mut Vec<Statement>) -> CompileResult<()> {
         if nesting(template) > MAX_NESTED_BLOCKS {
             let (line, what) = (self.line, "the nesting of blocks in a template that uses 'self'");
             return Err(CompileError::TooComplex { line, what, max: MAX_NESTED_BLOCKS });
@@ -56,11 +56,11 @@ impl Compiler {
         for (name, body) in blocks(template) {
             let function = self.block_function(name, body)?;
             let (local, place) = self.hidden();
-            steps.push(Step::Define(local, function));
+            steps.push(Statement::Define(local, function));
             references.push(((&**name).into(), self.load_at(place, 1)));
         }
         let value = Node { kind: NodeKind::Template(references), line: 1 };
-        steps.push(Step::Set(Target::Variable(local), value));
+        steps.push(Statement::Set(Target::Variable(local), value));
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Compiler {
         name: &Name,
         scoped: bool,
         body: &[Stmt],
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> CompileResult<()> {
         let around = if scoped { frame.scope } else { self.around_blocks };
         if around != TEMPLATE && mentions(body, "self") {
@@ -111,13 +111,19 @@ impl Compiler {
         self.scopes.visit_all(scope, body);
     }
 
-    fn block_body(&mut self, frame: Frame, name: &Name, body: &[Stmt], steps: &mut Vec<Step>) -> CompileResult<()> {
+    fn block_body(
+        &mut self,
+        frame: Frame,
+        name: &Name,
+        body: &[Stmt],
+        steps: &mut Vec<Statement>,
+    ) -> CompileResult<()> {
         self.set_self(frame, body, steps);
         if mentions(body, "super")
             && let Some((local, _)) = self.declared(frame.scope, "super")
         {
             let kind = NodeKind::Const(Undefined::because(format!("there is no parent block called '{name}'.")));
-            steps.push(Step::Set(Target::Variable(local), Node { kind, line: self.line }));
+            steps.push(Statement::Set(Target::Variable(local), Node { kind, line: self.line }));
         }
         let escaping = self.set_autoescape(Autoescape::default());
         let done = self.body(frame, body, steps);
@@ -126,10 +132,10 @@ impl Compiler {
     }
 
     /// Sets the variable `self` at the start of a body that uses it.
-    pub(super) fn set_self(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) {
+    pub(super) fn set_self(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Statement>) {
         let variable = if mentions(body, "self") { self.declared(frame.scope, "self") } else { None };
         if let (Some((local, _)), Some(reference)) = (variable, self.template_reference) {
-            steps.push(Step::Set(Target::Variable(local), self.load_at(reference, 1)));
+            steps.push(Statement::Set(Target::Variable(local), self.load_at(reference, 1)));
         }
     }
 }

@@ -8,7 +8,7 @@ use minijinja::Value;
 use super::state::{CompileResult, Compiler, Frame, Open};
 use crate::ast::{self, Name};
 use crate::program::MacroSpec;
-use crate::program::{Escaping, Function, Local, Node, NodeKind, Step, Target};
+use crate::program::{Escaping, Function, Local, Node, NodeKind, Statement, Target};
 use crate::scope::{Place, ScopeId, Slot, mentions};
 use crate::value::{PyObject, py_object};
 
@@ -64,7 +64,7 @@ impl Compiler {
         self.scopes.visit_all(scope, &node.body);
     }
 
-    fn macro_body(&mut self, frame: Frame, node: &ast::Function, steps: &mut Vec<Step>) -> CompileResult<()> {
+    fn macro_body(&mut self, frame: Frame, node: &ast::Function, steps: &mut Vec<Statement>) -> CompileResult<()> {
         let slots: Vec<Option<Slot>> =
             node.params.iter().map(|param| self.scopes.assigned_slot(frame.scope, param)).collect();
         let required = node.params.len() - node.defaults.len();
@@ -83,14 +83,14 @@ impl Compiler {
         frame: Frame,
         slot: Slot,
         default: &ast::Expr,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> CompileResult<()> {
         let local = self.scopes.local(slot);
         let default = self.expr(frame, default)?;
         let line = default.line;
         let param = Node { kind: NodeKind::Variable(local, Value::UNDEFINED), line };
         let missing = Node { kind: NodeKind::Check(is_missing, Box::new(param)), line };
-        steps.push(Step::If(vec![(missing, vec![Step::Set(Target::Variable(local), default)])], Vec::new()));
+        steps.push(Statement::If(vec![(missing, vec![Statement::Set(Target::Variable(local), default)])], Vec::new()));
         self.function().unset.remove(&slot);
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Compiler {
         spec: MacroSpec,
         safe: Option<Escaping>,
         declare: impl FnOnce(&mut Self, ScopeId),
-        body: impl FnOnce(&mut Self, Frame, &mut Vec<Step>) -> CompileResult<Option<Node>>,
+        body: impl FnOnce(&mut Self, Frame, &mut Vec<Statement>) -> CompileResult<Option<Node>>,
     ) -> CompileResult<Arc<Function>> {
         let start = self.size;
         let id = self.function_count;

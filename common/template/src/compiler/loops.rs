@@ -12,7 +12,7 @@ use minijinja::Value;
 use super::state::{CompileResult, Compiler, Frame};
 use crate::ast::{self, Expr};
 use crate::program::MacroSpec;
-use crate::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Step, Target};
+use crate::program::{Args, Filtering, For, Function, Node, NodeKind, Recursion, Statement, Target};
 use crate::scope::{Place, has_scoped_block, mentions};
 
 /// The parameters of a recursive loop's function and of a loop's `if`. No template can use such
@@ -25,7 +25,7 @@ const ITEM: &str = " item";
 const ROUND_STEPS: usize = 4;
 
 impl Compiler {
-    pub(super) fn for_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> CompileResult<()> {
+    pub(super) fn for_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Statement>) -> CompileResult<()> {
         if node.recursive {
             return self.recursive_loop(frame, node, steps);
         }
@@ -35,7 +35,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn recursive_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Step>) -> CompileResult<()> {
+    fn recursive_loop(&mut self, frame: Frame, node: &ast::For, steps: &mut Vec<Statement>) -> CompileResult<()> {
         let (local, place) = self.hidden();
         let function = self.new_function(
             frame,
@@ -47,13 +47,13 @@ impl Compiler {
             },
             |compiler, frame, steps| compiler.recursion_body(frame, node, place, steps).map(|()| None),
         )?;
-        steps.push(Step::Define(local, function));
+        steps.push(Statement::Define(local, function));
         let iter = self.expr(frame, &node.iter)?;
         let line = iter.line;
         let depth = Node { kind: NodeKind::Const(Value::from(0)), line };
         let args = Box::new(Args { positional: vec![iter, depth], ..Args::default() });
         let callee = Box::new(self.load_at(place, line));
-        steps.push(Step::PrintText(Node { kind: NodeKind::Call(callee, args), line }));
+        steps.push(Statement::PrintText(Node { kind: NodeKind::Call(callee, args), line }));
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl Compiler {
         frame: Frame,
         node: &ast::For,
         function: Place,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> CompileResult<()> {
         if let (Some((_, items)), Some((depth, _))) =
             (self.declared(frame.scope, ITEMS), self.declared(frame.scope, DEPTH))
@@ -81,7 +81,7 @@ impl Compiler {
         node: &ast::For,
         iter: Node,
         recursion: Option<Recursion>,
-    ) -> CompileResult<Step> {
+    ) -> CompileResult<Statement> {
         let start = self.size;
         let counted = recursion.is_some() || mentions(&node.body, "loop") || has_scoped_block(&node.body);
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
@@ -102,7 +102,7 @@ impl Compiler {
         self.function().loops -= 1;
         let weight = ROUND_STEPS + self.weight_since(start);
         let otherwise = self.loop_else(frame, &node.otherwise)?;
-        Ok(Step::For(Box::new(For { iter, filter, counter, recursion, target, body, otherwise, weight })))
+        Ok(Statement::For(Box::new(For { iter, filter, counter, recursion, target, body, otherwise, weight })))
     }
 
     /// Compiles the `if` of a loop as a function of an item.
@@ -120,7 +120,7 @@ impl Compiler {
                 if let Some((_, item)) = compiler.declared(frame.scope, ITEM) {
                     let item = compiler.load_at(item, filter.line);
                     let target = compiler.target(frame, target)?;
-                    steps.push(Step::Set(target, item));
+                    steps.push(Statement::Set(target, item));
                 }
                 compiler.expr(frame, filter).map(Some)
             },
@@ -138,7 +138,7 @@ impl Compiler {
     }
 
     /// Compiles the `else` of a loop, which runs if no round was completed.
-    fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> CompileResult<Vec<Step>> {
+    fn loop_else(&mut self, frame: Frame, otherwise: &[ast::Stmt]) -> CompileResult<Vec<Statement>> {
         let inner = self.inner(frame, otherwise);
         let mut steps = Vec::new();
         self.enter_scope(inner.scope, &mut steps);

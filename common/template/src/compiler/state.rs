@@ -7,7 +7,7 @@ use minijinja::Value;
 use crate::ast::{Name, Stmt};
 use crate::error::CompileError;
 use crate::machine::Machine;
-use crate::program::{Local, Node, NodeKind, Step};
+use crate::program::{Local, Node, NodeKind, Statement};
 use crate::scope::{FunctionId, Place, ScopeId, Scopes, Slot};
 use crate::value::Undefined;
 
@@ -152,7 +152,7 @@ impl Compiler {
     }
 
     /// Compiles the first values of a scope's variables.
-    pub(super) fn enter_scope(&mut self, scope: ScopeId, steps: &mut Vec<Step>) {
+    pub(super) fn enter_scope(&mut self, scope: ScopeId, steps: &mut Vec<Statement>) {
         let mut starts = Vec::new();
         for (slot, place) in self.scopes.starts(scope) {
             // Before the first round of a loop, no variable is set.
@@ -163,7 +163,7 @@ impl Compiler {
             starts.push((self.scopes.local(slot), place.map(|place| self.load_at(place, line))));
         }
         if !starts.is_empty() {
-            steps.push(Step::Enter(starts));
+            steps.push(Statement::Enter(starts));
         }
     }
 

@@ -3,16 +3,16 @@
 use super::expressions::text;
 use super::state::{CompileResult, Compiler, Frame};
 use crate::ast::{self, Expr, ExprKind, Name, Stmt, StmtKind};
-use crate::program::{Node, NodeKind, Step, Target};
+use crate::program::{Node, NodeKind, Statement, Target};
 
 type Done = CompileResult<()>;
 
 impl Compiler {
-    pub(super) fn body(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+    pub(super) fn body(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Statement>) -> Done {
         body.iter().try_for_each(|stmt| self.stmt(frame, stmt, steps))
     }
 
-    fn stmt(&mut self, frame: Frame, stmt: &Stmt, steps: &mut Vec<Step>) -> Done {
+    fn stmt(&mut self, frame: Frame, stmt: &Stmt, steps: &mut Vec<Statement>) -> Done {
         self.line = stmt.line;
         self.size += 1;
         match &stmt.kind {
@@ -43,17 +43,22 @@ impl Compiler {
                 let source = self.expr(frame, source)?;
                 steps.push(self.failure(vec![source], "no loader for this environment specified".to_owned()));
             }
-            StmtKind::Break => steps.push(Step::Break),
-            StmtKind::Continue => steps.push(Step::Continue),
+            StmtKind::Break => steps.push(Statement::Break),
+            StmtKind::Continue => steps.push(Statement::Continue),
         }
         Ok(())
     }
 
-    fn failure(&self, parts: Vec<Node>, message: String) -> Step {
-        Step::Print(Node { kind: NodeKind::Fail(parts, message), line: self.line })
+    fn failure(&self, parts: Vec<Node>, message: String) -> Statement {
+        Statement::Print(Node { kind: NodeKind::Fail(parts, message), line: self.line })
     }
 
-    fn condition(&mut self, frame: Frame, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> CompileResult<Step> {
+    fn condition(
+        &mut self,
+        frame: Frame,
+        branches: &[(Expr, Vec<Stmt>)],
+        otherwise: &[Stmt],
+    ) -> CompileResult<Statement> {
         let mut made = Vec::with_capacity(branches.len());
         for (test, body) in branches {
             let test = self.expr(frame, test)?;
@@ -63,20 +68,20 @@ impl Compiler {
         }
         let mut steps = Vec::new();
         self.body(frame, otherwise, &mut steps)?;
-        Ok(Step::If(made, steps))
+        Ok(Statement::If(made, steps))
     }
 
-    fn set(&mut self, frame: Frame, target: &ast::Target, value: &Expr, steps: &mut Vec<Step>) -> Done {
+    fn set(&mut self, frame: Frame, target: &ast::Target, value: &Expr, steps: &mut Vec<Statement>) -> Done {
         if value.has_call() {
             self.check_namespaces(frame, target, steps)?;
         }
         let value = self.expr(frame, value)?;
-        steps.push(Step::Set(self.target(frame, target)?, value));
+        steps.push(Statement::Set(self.target(frame, target)?, value));
         Ok(())
     }
 
     /// Jinja2 checks that the targets are namespaces before it evaluates the value.
-    fn check_namespaces(&mut self, frame: Frame, target: &ast::Target, steps: &mut Vec<Step>) -> Done {
+    fn check_namespaces(&mut self, frame: Frame, target: &ast::Target, steps: &mut Vec<Statement>) -> Done {
         match target {
             ast::Target::Name(_) => Ok(()),
             ast::Target::Tuple(targets) => {
@@ -84,7 +89,7 @@ impl Compiler {
             }
             ast::Target::Attribute(name, _) => {
                 let kind = self.name(frame, name);
-                steps.push(Step::CheckNamespace(Node { kind, line: self.line }));
+                steps.push(Statement::CheckNamespace(Node { kind, line: self.line }));
                 Ok(())
             }
         }
@@ -107,10 +112,10 @@ impl Compiler {
         }
     }
 
-    fn define(&mut self, frame: Frame, name: &Name, function: &ast::Function, steps: &mut Vec<Step>) -> Done {
+    fn define(&mut self, frame: Frame, name: &Name, function: &ast::Function, steps: &mut Vec<Statement>) -> Done {
         let function = self.macro_function(frame, Some(name), function)?;
         if let Some(slot) = self.scopes.assigned_slot(frame.scope, name) {
-            steps.push(Step::Define(self.scopes.local(slot), function));
+            steps.push(Statement::Define(self.scopes.local(slot), function));
         }
         Ok(())
     }
@@ -121,17 +126,17 @@ impl Compiler {
         target: &ast::Target,
         filter: Option<&Expr>,
         body: &[Stmt],
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> Done {
         let value = self.captured(frame, filter, body, steps)?;
         let value = self.set_value(value);
-        steps.push(Step::Set(self.target(frame, target)?.of_block(), value));
+        steps.push(Statement::Set(self.target(frame, target)?.of_block(), value));
         Ok(())
     }
 
-    fn filter_block(&mut self, frame: Frame, filter: &Expr, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+    fn filter_block(&mut self, frame: Frame, filter: &Expr, body: &[Stmt], steps: &mut Vec<Statement>) -> Done {
         let value = self.captured(frame, Some(filter), body, steps)?;
-        steps.push(Step::PrintText(value));
+        steps.push(Statement::PrintText(value));
         Ok(())
     }
 
@@ -141,7 +146,7 @@ impl Compiler {
         frame: Frame,
         filter: Option<&Expr>,
         body: &[Stmt],
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> CompileResult<Node> {
         let inner = self.inner(frame, body);
         if let Some(name) = filter.and_then(|filter| self.scopes.unknown_name(inner.scope, filter)) {
@@ -152,7 +157,7 @@ impl Compiler {
         let mut made = Vec::new();
         self.body(inner, body, &mut made)?;
         let (local, place) = self.hidden();
-        steps.push(Step::Capture(local, made));
+        steps.push(Statement::Capture(local, made));
         let text = self.load_at(place, line);
         match filter {
             Some(filter) => {
@@ -183,7 +188,7 @@ impl Compiler {
         frame: Frame,
         assignments: &[(ast::Target, Expr)],
         body: &[Stmt],
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<Statement>,
     ) -> Done {
         let scope = self.scopes.open(Some(frame.scope), self.function_id());
         assignments.iter().for_each(|(target, _)| self.scopes.declare_target(scope, target));
@@ -192,47 +197,47 @@ impl Compiler {
         let inner = Frame { scope, soft: false };
         for (target, value) in assignments {
             let value = self.expr(frame, value)?;
-            steps.push(Step::Set(self.target(inner, target)?, value));
+            steps.push(Statement::Set(self.target(inner, target)?, value));
         }
         self.body(inner, body, steps)
     }
 
-    fn call_block(&mut self, frame: Frame, call: &Expr, function: &ast::Function, steps: &mut Vec<Step>) -> Done {
+    fn call_block(&mut self, frame: Frame, call: &Expr, function: &ast::Function, steps: &mut Vec<Statement>) -> Done {
         let ExprKind::Call(callee, args) = &call.kind else {
             return self.fail("expected call".to_owned());
         };
         let function = self.macro_function(frame, None, function)?;
         let (local, place) = self.hidden();
-        steps.push(Step::Define(local, function));
+        steps.push(Statement::Define(local, function));
         let caller = self.load_at(place, call.line);
         self.line = call.line;
         let kind = self.call(frame, callee, args, Some(caller))?;
-        steps.push(Step::PrintText(Node { kind, line: call.line }));
+        steps.push(Statement::PrintText(Node { kind, line: call.line }));
         Ok(())
     }
 
     /// Compiles a block whose span in the output is recorded.
-    fn generation(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Step>) -> Done {
+    fn generation(&mut self, frame: Frame, body: &[Stmt], steps: &mut Vec<Statement>) -> Done {
         let inner = self.inner(frame, body);
         self.enter_scope(inner.scope, steps);
         let mut made = Vec::new();
         self.body(inner, body, &mut made)?;
-        steps.push(Step::Generation(made));
+        steps.push(Statement::Generation(made));
         Ok(())
     }
 }
 
 /// Compiles the output of a text. Adjacent texts become one step.
-pub(super) fn print_text(text: &str, steps: &mut Vec<Step>) {
+pub(super) fn print_text(text: &str, steps: &mut Vec<Statement>) {
     match steps.last_mut() {
-        Some(Step::Text(before)) => before.push_str(text),
-        _ => steps.push(Step::Text(text.to_owned())),
+        Some(Statement::Text(before)) => before.push_str(text),
+        _ => steps.push(Statement::Text(text.to_owned())),
     }
 }
 
-fn print(node: Node, steps: &mut Vec<Step>) {
+fn print(node: Node, steps: &mut Vec<Statement>) {
     match text(&node) {
         Some(text) => print_text(text, steps),
-        None => steps.push(Step::Print(node)),
+        None => steps.push(Statement::Print(node)),
     }
 }

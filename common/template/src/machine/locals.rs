@@ -6,7 +6,7 @@ use std::sync::Arc;
 use minijinja::Value;
 
 use crate::program::{Function, Local};
-use crate::value::Shared;
+use crate::value::ClosureCell;
 
 /// The variables of a running function. An unset one is [`Value::UNDEFINED`].
 #[derive(Debug, Default)]
@@ -19,11 +19,16 @@ pub(crate) struct Locals {
 enum Variable {
     Own(Value),
     /// Shared with other functions.
-    Shared(Arc<Shared>),
+    Shared(Arc<ClosureCell>),
 }
 
 impl Locals {
-    pub(super) fn new(context: Arc<Vec<Value>>, function: &Function, args: Vec<Value>, shared: &[Arc<Shared>]) -> Self {
+    pub(super) fn new(
+        context: Arc<Vec<Value>>,
+        function: &Function,
+        args: Vec<Value>,
+        shared: &[Arc<ClosureCell>],
+    ) -> Self {
         let mut variables = Vec::with_capacity(function.locals);
         variables.extend(args.into_iter().map(Variable::Own));
         variables.resize_with(function.locals, || Variable::Own(Value::UNDEFINED));
@@ -52,12 +57,12 @@ impl Locals {
     }
 
     /// Shares a variable with other functions; the flag is true if it was not shared before.
-    pub(super) fn share(&mut self, local: Local) -> (Arc<Shared>, bool) {
+    pub(super) fn share(&mut self, local: Local) -> (Arc<ClosureCell>, bool) {
         let variable = &mut self.variables[local as usize];
         match variable {
             Variable::Shared(shared) => (shared.clone(), false),
             Variable::Own(value) => {
-                let shared = Arc::new(Shared::new(std::mem::take(value)));
+                let shared = Arc::new(ClosureCell::new(std::mem::take(value)));
                 *variable = Variable::Shared(shared.clone());
                 (shared, true)
             }

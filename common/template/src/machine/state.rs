@@ -10,7 +10,7 @@ use super::output::Output;
 use crate::budget;
 use crate::error::Fallible;
 use crate::program::{Escaping, Function};
-use crate::value::{Macro, PyObject, Shared};
+use crate::value::{ClosureCell, Macro, PyObject};
 
 /// The state of a render besides the variables of its functions.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Machine {
     pub(super) context: Arc<Vec<Value>>,
     /// All variables that functions share. Functions can hold each other in a circle through them,
     /// so they are unset at the end of the render.
-    pub(super) shared: Vec<Arc<Shared>>,
+    pub(super) shared: Vec<Arc<ClosureCell>>,
     /// Computes constants as Jinja2 does: a slice of a value that cannot be sliced is undefined.
     pub(super) computes_constants: bool,
     /// True inside an `{% autoescape %}` block that is on.
@@ -56,7 +56,7 @@ impl Machine {
         escaping == Escaping::Always || self.autoescapes
     }
 
-    pub(super) fn locals(&self, function: &Function, args: Vec<Value>, shared: &[Arc<Shared>]) -> Locals {
+    pub(super) fn locals(&self, function: &Function, args: Vec<Value>, shared: &[Arc<ClosureCell>]) -> Locals {
         Locals::new(self.context.clone(), function, args, shared)
     }
 

@@ -6,7 +6,7 @@ use super::locals::Locals;
 use super::state::Machine;
 use crate::budget;
 use crate::error::{Fallible, fail};
-use crate::program::{Local, Node, Step, Target};
+use crate::program::{Local, Node, Statement, Target};
 use crate::value::{Namespace, PyObject, PyValue, dict, is_iterable, iterate, py_object, py_value, type_name};
 
 /// How a body ended.
@@ -19,7 +19,7 @@ pub(super) enum Flow {
 }
 
 impl Machine {
-    pub(super) fn run(&mut self, locals: &mut Locals, steps: &[Step]) -> Fallible<Flow> {
+    pub(super) fn run(&mut self, locals: &mut Locals, steps: &[Statement]) -> Fallible<Flow> {
         for step in steps {
             let flow = self.step(locals, step)?;
             if flow != Flow::Next {
@@ -29,37 +29,42 @@ impl Machine {
         Ok(Flow::Next)
     }
 
-    fn step(&mut self, locals: &mut Locals, step: &Step) -> Fallible<Flow> {
+    fn step(&mut self, locals: &mut Locals, step: &Statement) -> Fallible<Flow> {
         match step {
-            Step::Text(text) => self.write_text(text)?,
-            Step::Print(node) => self.print(locals, node)?,
-            Step::PrintEscaped(node, escaping) => self.print_escaped(locals, node, *escaping)?,
-            Step::PrintText(node) => {
+            Statement::Text(text) => self.write_text(text)?,
+            Statement::Print(node) => self.print(locals, node)?,
+            Statement::PrintEscaped(node, escaping) => self.print_escaped(locals, node, *escaping)?,
+            Statement::PrintText(node) => {
                 let value = self.eval(locals, node)?;
                 self.write_only_text(&value).map_err(|error| error.at(node.line))?;
             }
-            Step::If(branches, otherwise) => return self.condition(locals, branches, otherwise),
-            Step::Set(target, node) => {
+            Statement::If(branches, otherwise) => return self.condition(locals, branches, otherwise),
+            Statement::Set(target, node) => {
                 let value = self.eval(locals, node)?.into_owned();
                 self.assign(locals, target, value, node.line)?;
             }
-            Step::CheckNamespace(node) => self.check_namespace(locals, node)?,
-            Step::Enter(starts) => self.enter(locals, starts)?,
-            Step::Define(local, function) => {
+            Statement::CheckNamespace(node) => self.check_namespace(locals, node)?,
+            Statement::Enter(starts) => self.enter(locals, starts)?,
+            Statement::Define(local, function) => {
                 let value = self.function(locals, function)?;
                 locals.set(*local, value);
             }
-            Step::For(node) => return self.run_loop(locals, node),
-            Step::Capture(local, body) => return self.capture(locals, *local, body),
-            Step::Generation(body) => return self.generation(|machine| machine.run(locals, body)),
-            Step::Autoescape(enabled, body) => return self.autoescape_block(locals, enabled, body),
-            Step::Break => return Ok(Flow::Break),
-            Step::Continue => return Ok(Flow::Continue),
+            Statement::For(node) => return self.run_loop(locals, node),
+            Statement::Capture(local, body) => return self.capture(locals, *local, body),
+            Statement::Generation(body) => return self.generation(|machine| machine.run(locals, body)),
+            Statement::Autoescape(enabled, body) => return self.autoescape_block(locals, enabled, body),
+            Statement::Break => return Ok(Flow::Break),
+            Statement::Continue => return Ok(Flow::Continue),
         }
         Ok(Flow::Next)
     }
 
-    fn condition(&mut self, locals: &mut Locals, branches: &[(Node, Vec<Step>)], otherwise: &[Step]) -> Fallible<Flow> {
+    fn condition(
+        &mut self,
+        locals: &mut Locals,
+        branches: &[(Node, Vec<Statement>)],
+        otherwise: &[Statement],
+    ) -> Fallible<Flow> {
         for (test, body) in branches {
             if self.truth(locals, test)? {
                 return self.run(locals, body);
@@ -79,14 +84,14 @@ impl Machine {
         Ok(())
     }
 
-    fn capture(&mut self, locals: &mut Locals, local: Local, body: &[Step]) -> Fallible<Flow> {
+    fn capture(&mut self, locals: &mut Locals, local: Local, body: &[Statement]) -> Fallible<Flow> {
         let (flow, text) = self.captured(|machine| machine.run(locals, body))?;
         locals.set(local, text);
         Ok(flow)
     }
 
     /// As in Jinja2, a jump out of the block does not restore escaping.
-    fn autoescape_block(&mut self, locals: &mut Locals, enabled: &Node, body: &[Step]) -> Fallible<Flow> {
+    fn autoescape_block(&mut self, locals: &mut Locals, enabled: &Node, body: &[Statement]) -> Fallible<Flow> {
         let enabled = self.truth(locals, enabled)?;
         let before = self.autoescape(enabled);
         let flow = self.run(locals, body)?;

@@ -13,7 +13,7 @@ use crate::program::{Function, MacroSpec};
 pub(crate) struct Macro {
     pub(crate) function: Arc<Function>,
     /// The shared variables of the surrounding function, in the order of [`Function::shared`].
-    pub(crate) shared: Vec<Arc<Shared>>,
+    pub(crate) shared: Vec<Arc<ClosureCell>>,
 }
 
 impl Macro {
@@ -25,9 +25,9 @@ impl Macro {
 /// A variable that several functions share, as in Python's closures: each sees the assignments of
 /// the others.
 #[derive(Debug)]
-pub(crate) struct Shared(Mutex<Value>);
+pub(crate) struct ClosureCell(Mutex<Value>);
 
-impl Shared {
+impl ClosureCell {
     pub(crate) fn new(value: Value) -> Self {
         Self(Mutex::new(value))
     }

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::product::{Epilogue, Layer, Linear};
+use super::product::{Epilogue, Linear, Projection};
 use super::sums::PanelSums;
 use crate::disjoint::Disjoint;
 use crate::isa::{Arithmetic, Isa, Kernel, LANES, WIDE};
 
 /// A product and its outputs.
 pub(super) struct Outputs<'a> {
-    pub(super) layer: Layer<'a>,
+    pub(super) projection: Projection<'a>,
     pub(super) epilogue: Epilogue<'a>,
     /// \[tokens\]\[rows\]; a task writes only the rows of its panels.
     pub(super) out: Disjoint<'a, f32>,
@@ -86,18 +86,18 @@ impl Finish<'_> {
     /// Returns the bias of eight rows: of the matrix or the gate, then of the up projection.
     #[inline(always)]
     fn biases<I: Isa>(&self, isa: I, row: usize) -> [I::F; 2] {
-        match &self.outputs.layer {
-            Layer::Linear(linear) => [bias(isa, linear, row), isa.splat(-0.0)],
-            Layer::Gated { gate, up, .. } => [bias(isa, gate, row), bias(isa, up, row)],
+        match &self.outputs.projection {
+            Projection::Linear(linear) => [bias(isa, linear, row), isa.splat(-0.0)],
+            Projection::Gated { gate, up, .. } => [bias(isa, gate, row), bias(isa, up, row)],
         }
     }
 
     #[inline(always)]
     fn combined<V: Copy, A: Arithmetic<V>>(&self, isa: A, sums: [V; 2], biases: [V; 2]) -> V {
         let lanes = isa.add(sums[0], biases[0]);
-        match &self.outputs.layer {
-            Layer::Linear(_) => lanes,
-            Layer::Gated { activation, .. } => isa.mul(activation.apply(isa, lanes), isa.add(sums[1], biases[1])),
+        match &self.outputs.projection {
+            Projection::Linear(_) => lanes,
+            Projection::Gated { activation, .. } => isa.mul(activation.apply(isa, lanes), isa.add(sums[1], biases[1])),
         }
     }
 

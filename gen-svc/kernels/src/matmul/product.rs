@@ -25,7 +25,7 @@ pub struct Linear<'a> {
 
 /// The computation that yields a product's outputs.
 #[derive(Debug, Clone, Copy)]
-pub enum Layer<'a> {
+pub enum Projection<'a> {
     Linear(Linear<'a>),
     /// activation(gate) * up, element by element. Both matrices have the same sizes.
     Gated {
@@ -50,7 +50,7 @@ pub enum Epilogue<'a> {
 /// One product of a call. Several products can share their input.
 #[derive(Debug)]
 pub struct Product<'a> {
-    pub layer: Layer<'a>,
+    pub projection: Projection<'a>,
     pub epilogue: Epilogue<'a>,
     /// \[tokens\]\[rows of the matrix\], except for [`Epilogue::Scatter`].
     pub out: &'a mut [f32],
@@ -70,21 +70,21 @@ impl Input<'_> {
 
 impl Product<'_> {
     pub(super) fn check(&self, input: &Input<'_>, tokens: usize) -> Result<(), Error> {
-        for linear in self.layer.linears().into_iter().flatten() {
+        for linear in self.projection.linears().into_iter().flatten() {
             linear.check(input)?;
-            expect("rows of a gate and its up projection", self.layer.rows(), linear.matrix.rows())?;
+            expect("rows of a gate and its up projection", self.projection.rows(), linear.matrix.rows())?;
         }
         match self.epilogue {
             Epilogue::Scatter { rows, scales } => self.check_scatter(tokens, rows, scales),
-            Epilogue::Store | Epilogue::Add { .. } => expect("output", tokens * self.layer.rows(), self.out.len()),
+            Epilogue::Store | Epilogue::Add { .. } => expect("output", tokens * self.projection.rows(), self.out.len()),
         }
     }
 
     fn check_scatter(&self, tokens: usize, rows: &[u32], scales: &[f32]) -> Result<(), Error> {
         expect("rows to scatter to", tokens, rows.len())?;
         expect("scales of scattered rows", tokens, scales.len())?;
-        expect_multiple("output", self.layer.rows(), self.out.len())?;
-        let limit = self.out.len() / self.layer.rows();
+        expect_multiple("output", self.projection.rows(), self.out.len())?;
+        let limit = self.out.len() / self.projection.rows();
         rows.iter().try_for_each(|row| expect_below("row to scatter to", limit, *row as usize))
     }
 }
@@ -100,7 +100,7 @@ impl Linear<'_> {
     }
 }
 
-impl<'a> Layer<'a> {
+impl<'a> Projection<'a> {
     pub(super) fn linears(&self) -> [Option<Linear<'a>>; 2] {
         match *self {
             Self::Linear(linear) => [Some(linear), None],

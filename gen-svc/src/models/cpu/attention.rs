@@ -6,7 +6,7 @@ use tandem_kernels::{Heads, KeysValues, KvRun};
 
 use super::load::Loader;
 use super::parts::{Linear, RmsNorm};
-use super::step::{Branch, Step};
+use super::workspace::{Branch, Workspace};
 use crate::error::Error;
 use crate::models::decoder;
 
@@ -39,18 +39,18 @@ impl Attention {
         &self,
         normal: &[f32],
         runs: &[KvRun<'_>],
-        step: &mut Step,
+        workspace: &mut Workspace,
         branch: Branch<'_>,
         x: &mut [f32],
     ) -> Result<(), Error> {
         let tokens = runs.iter().map(|run| run.length).sum::<usize>();
         let [mut queries, mut keys, mut values] =
             self.qkv.each_ref().map(|linear| vec![0.0; tokens * linear.matrix.rows()]);
-        step.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
-        self.rotate(&mut queries, 0, tokens, step)?;
-        self.rotate(&mut keys, 1, tokens, step)?;
-        let store = step.kv.as_mut().ok_or(Error::NoKvMemory)?;
-        step.kernels.write(store, runs, KeysValues { layer: self.layer, keys: &keys, values: &values })?;
+        workspace.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
+        self.rotate(&mut queries, 0, tokens, workspace)?;
+        self.rotate(&mut keys, 1, tokens, workspace)?;
+        let store = workspace.kv.as_mut().ok_or(Error::NoKvMemory)?;
+        workspace.kernels.write(store, runs, KeysValues { layer: self.layer, keys: &keys, values: &values })?;
         let decoder::Attention { heads, scale, softcap, window, .. } = self.description;
         let attention = tandem_kernels::Attention {
             layer: self.layer,
@@ -62,18 +62,18 @@ impl Attention {
             queries: &queries,
         };
         let mut seen = vec![0.0; queries.len()];
-        step.kernels.attend(store, &attention, &mut step.scratch, &mut seen)?;
-        step.add(&seen, &self.output, branch, x)
+        workspace.kernels.attend(store, &attention, &mut workspace.scratch, &mut seen)?;
+        workspace.add(&seen, &self.output, branch, x)
     }
 
     /// Normalizes and rotates the heads of queries (0) or keys (1), if the layer has a norm or a
     /// rotation.
-    fn rotate(&self, x: &mut [f32], which: usize, tokens: usize, step: &Step) -> Result<(), Error> {
+    fn rotate(&self, x: &mut [f32], which: usize, tokens: usize, workspace: &Workspace) -> Result<(), Error> {
         let norm = self.qk_norm[which].as_ref().map(RmsNorm::kernel);
-        let angles = self.description.rope.map(|rope| &step.angles[rope]);
+        let angles = self.description.rope.map(|rope| &workspace.angles[rope]);
         if norm.is_none() && angles.is_none() {
             return Ok(());
         }
-        Ok(step.kernels.rotate(x, tokens, Heads { head_dim: self.description.head_size, norm, angles })?)
+        Ok(workspace.kernels.rotate(x, tokens, Heads { head_dim: self.description.head_size, norm, angles })?)
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! Shapes: T tokens of a call, E hidden size, F feed-forward size.
 
-use tandem_kernels::{Activation, Epilogue, Layer, Product};
+use tandem_kernels::{Activation, Epilogue, Product, Projection};
 
 use super::load::Loader;
 use super::parts::Linear;
-use super::step::{Branch, Step};
+use super::workspace::{Branch, Workspace};
 use crate::error::Error;
 use crate::models::decoder;
 
@@ -58,16 +58,16 @@ impl FeedForward {
     pub(super) fn forward(
         &self,
         normal: &[f32],
-        step: &mut Step,
+        workspace: &mut Workspace,
         branch: Branch<'_>,
         x: &mut [f32],
     ) -> Result<(), Error> {
         match self {
             Self::Gated(gated) => {
-                let middle = gated.middle(normal, step)?;
-                step.add(&middle, &gated.down, branch, x)
+                let middle = gated.middle(normal, workspace)?;
+                workspace.add(&middle, &gated.down, branch, x)
             }
-            Self::Experts(experts) => experts.forward(normal, step, branch, x),
+            Self::Experts(experts) => experts.forward(normal, workspace, branch, x),
         }
     }
 }
@@ -83,32 +83,47 @@ impl Gated {
     }
 
     /// `[T, E] -> [T, F]`
-    fn middle(&self, normal: &[f32], step: &mut Step) -> Result<Vec<f32>, Error> {
+    fn middle(&self, normal: &[f32], workspace: &mut Workspace) -> Result<Vec<f32>, Error> {
         let columns = self.gate.matrix.columns();
         let mut middle = vec![0.0; normal.len() / columns * self.gate.matrix.rows()];
-        let layer = Layer::Gated { gate: self.gate.kernel(), up: self.up.kernel(), activation: self.activation };
-        step.compute(normal, columns, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut middle }])?;
+        let projection =
+            Projection::Gated { gate: self.gate.kernel(), up: self.up.kernel(), activation: self.activation };
+        workspace.compute(
+            normal,
+            columns,
+            &mut [Product { projection, epilogue: Epilogue::Store, out: &mut middle }],
+        )?;
         Ok(middle)
     }
 }
 
 impl Experts {
-    fn forward(&self, normal: &[f32], step: &mut Step, branch: Branch<'_>, x: &mut [f32]) -> Result<(), Error> {
+    fn forward(
+        &self,
+        normal: &[f32],
+        workspace: &mut Workspace,
+        branch: Branch<'_>,
+        x: &mut [f32],
+    ) -> Result<(), Error> {
         let width = self.router.matrix.columns();
         let mut out = vec![0.0; normal.len()];
-        for (expert, share) in self.experts.iter().zip(self.shares(normal, step)?) {
+        for (expert, share) in self.experts.iter().zip(self.shares(normal, workspace)?) {
             if share.tokens.is_empty() {
                 continue;
             }
             let rows: Vec<f32> =
                 share.tokens.iter().flat_map(|&token| &normal[token as usize * width..][..width]).copied().collect();
-            let middle = expert.middle(&rows, step)?;
+            let middle = expert.middle(&rows, workspace)?;
             let epilogue = Epilogue::Scatter { rows: &share.tokens, scales: &share.weights };
-            let layer = Layer::Linear(expert.down.kernel());
-            step.compute(&middle, expert.down.matrix.columns(), &mut [Product { layer, epilogue, out: &mut out }])?;
+            let projection = Projection::Linear(expert.down.kernel());
+            workspace.compute(
+                &middle,
+                expert.down.matrix.columns(),
+                &mut [Product { projection, epilogue, out: &mut out }],
+            )?;
         }
         match branch.norm {
-            Some(norm) => Ok(step.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?),
+            Some(norm) => Ok(workspace.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?),
             None => {
                 x.iter_mut().zip(&out).for_each(|(x, out)| *x += branch.scale * out);
                 Ok(())
@@ -118,11 +133,11 @@ impl Experts {
 
     /// Returns the tokens of each expert: it is among the experts with the largest softmax shares
     /// of the token.
-    fn shares(&self, normal: &[f32], step: &mut Step) -> Result<Vec<Share>, Error> {
+    fn shares(&self, normal: &[f32], workspace: &mut Workspace) -> Result<Vec<Share>, Error> {
         let count = self.experts.len();
         let tokens = normal.len() / self.router.matrix.columns();
         let mut scores = vec![0.0; tokens * count];
-        step.multiply(normal, &[&self.router], &mut [&mut scores])?;
+        workspace.multiply(normal, &[&self.router], &mut [&mut scores])?;
         let mut shares = vec![Share::default(); count];
         for (token, scores) in scores.chunks_exact(count).enumerate() {
             for (expert, weight) in self.chosen(scores) {

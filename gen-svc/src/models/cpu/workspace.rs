@@ -1,13 +1,15 @@
 //! The state of a step, and the products that layers compute with it.
 
-use tandem_kernels::{Angles, Epilogue, Input, Int8Rows, Kernels, KvStore, Layer, Linear as Factor, Product, Scratch};
+use tandem_kernels::{
+    Angles, Epilogue, Input, Int8Rows, Kernels, KvStore, Linear as Factor, Product, Projection, Scratch,
+};
 
 use super::parts::{Linear, RmsNorm};
 use crate::error::Error;
 
 /// The kernels and buffers of steps. Only keys and values are kept between steps.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct Workspace {
     pub(super) kernels: Kernels,
     /// `None` until it is allocated.
     pub(super) kv: Option<KvStore>,
@@ -25,7 +27,7 @@ pub(super) struct Branch<'a> {
     pub(super) scale: f32,
 }
 
-impl Step {
+impl Workspace {
     /// Multiplies one input with each matrix, `[T, in] -> [T, out]`.
     pub(super) fn multiply(&mut self, x: &[f32], linears: &[&Linear], outs: &mut [&mut [f32]]) -> Result<(), Error> {
         let factors: Vec<Factor<'_>> = linears.iter().map(|linear| linear.kernel()).collect();
@@ -42,16 +44,18 @@ impl Step {
         let columns = factors.first().map_or(1, |factor| factor.matrix.columns());
         let pairs = factors.iter().zip(outs.iter_mut());
         let mut products: Vec<Product<'_>> = pairs
-            .map(|(factor, out)| Product { layer: Layer::Linear(*factor), epilogue: Epilogue::Store, out })
+            .map(|(factor, out)| Product { projection: Projection::Linear(*factor), epilogue: Epilogue::Store, out })
             .collect();
         self.compute(x, columns, &mut products)
     }
 
     /// Computes products of one input. Quantizes the input if a matrix requires it.
     pub(super) fn compute(&mut self, x: &[f32], columns: usize, products: &mut [Product<'_>]) -> Result<(), Error> {
-        let needs_integers = products.iter().any(|product| match product.layer {
-            Layer::Linear(factor) => factor.matrix.format().needs_integers(),
-            Layer::Gated { gate, up, .. } => [gate, up].iter().any(|factor| factor.matrix.format().needs_integers()),
+        let needs_integers = products.iter().any(|product| match product.projection {
+            Projection::Linear(factor) => factor.matrix.format().needs_integers(),
+            Projection::Gated { gate, up, .. } => {
+                [gate, up].iter().any(|factor| factor.matrix.format().needs_integers())
+            }
         });
         if needs_integers {
             self.kernels.quantize(x, columns, &mut self.integers)?;
@@ -69,13 +73,13 @@ impl Step {
         x: &mut [f32],
     ) -> Result<(), Error> {
         let columns = linear.matrix.columns();
-        let layer = Layer::Linear(linear.kernel());
+        let projection = Projection::Linear(linear.kernel());
         let Some(norm) = branch.norm else {
             let epilogue = Epilogue::Add { scale: branch.scale };
-            return self.compute(rows, columns, &mut [Product { layer, epilogue, out: x }]);
+            return self.compute(rows, columns, &mut [Product { projection, epilogue, out: x }]);
         };
         let mut out = vec![0.0; x.len()];
-        self.compute(rows, columns, &mut [Product { layer, epilogue: Epilogue::Store, out: &mut out }])?;
+        self.compute(rows, columns, &mut [Product { projection, epilogue: Epilogue::Store, out: &mut out }])?;
         Ok(self.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?)
     }
 }
