@@ -34,6 +34,8 @@ Examples:
   cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
                                        32 answers while their replicas are killed 50 times;
                                        300 tasks beside a stuck replica, for each way to be stuck;
+                                       polite and greedy callers while replicas are killed, stopped
+                                       and cut off, for ten minutes;
                                        1,000 connections; overload")]
 pub(crate) struct Args {
     /// Compare the template engine with transformers on this many random cases, instead of the
@@ -79,6 +81,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
         "a_thousand_connections",
         "ten_times_as_many",
         "three_hundred_tasks",
+        "chaos_with_greedy_callers",
     ];
     let options = ["--ignored", "--nocapture", "--test-threads=1"];
     let arguments: Vec<_> = iter::once("--").chain(tests).chain(options).map(OsString::from).collect();

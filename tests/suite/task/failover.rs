@@ -1,6 +1,7 @@
 //! Replicas of the generation service that fail during an answer: the task's caller gets the same
 //! answer as without the failure.
 
+mod chaos;
 mod retries;
 mod stuck;
 

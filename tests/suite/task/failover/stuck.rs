@@ -2,7 +2,7 @@
 //! other task is sent there.
 
 mod figures;
-mod proxy;
+pub(super) mod proxy;
 
 use std::pin::Pin;
 use std::sync::Arc;

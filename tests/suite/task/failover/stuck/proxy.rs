@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// What happens to connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in super::super) enum Way {
     /// They are forwarded.
     Open,
     /// Neither side gets anything more, and no connection closes. A connection stays so.
@@ -15,13 +15,13 @@ pub(super) enum Way {
 
 /// A proxy in front of one server.
 #[derive(Debug)]
-pub(super) struct Proxy {
-    pub(super) address: String,
+pub(in super::super) struct Proxy {
+    pub(in super::super) address: String,
     way: watch::Sender<Way>,
 }
 
 impl Proxy {
-    pub(super) async fn start(server: String) -> Self {
+    pub(in super::super) async fn start(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         let way = watch::Sender::new(Way::Open);
@@ -35,7 +35,7 @@ impl Proxy {
         Self { address, way }
     }
 
-    pub(super) fn set(&self, way: Way) {
+    pub(in super::super) fn set(&self, way: Way) {
         self.way.send_replace(way);
     }
 }
