@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod drain_delay;
+mod fairness;
 mod hostile;
 mod limits;
 mod load;

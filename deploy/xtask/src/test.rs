@@ -36,6 +36,7 @@ Examples:
                                        300 tasks beside a stuck replica, for each way to be stuck;
                                        polite and greedy callers while replicas are killed, stopped
                                        and cut off, for ten minutes;
+                                       a polite caller beside 200 streams of another;
                                        1,000 connections; overload")]
 pub(crate) struct Args {
     /// Compare the template engine with transformers on this many random cases, instead of the
@@ -82,6 +83,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
         "ten_times_as_many",
         "three_hundred_tasks",
         "chaos_with_greedy_callers",
+        "two_hundred_streams",
     ];
     let options = ["--ignored", "--nocapture", "--test-threads=1"];
     let arguments: Vec<_> = iter::once("--").chain(tests).chain(options).map(OsString::from).collect();
