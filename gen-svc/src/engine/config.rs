@@ -49,6 +49,10 @@ pub struct Config {
     pub reader_patience: Duration,
 }
 
+/// The outputs of which one step on a CPU computes a token. More in one step do not make it more
+/// efficient, and new requests would wait for longer steps.
+const CPU_DECODES: usize = 32;
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -87,6 +91,10 @@ impl Config {
             max_queue: self.max_queue.max(1),
             max_running: self.max_running.max(1),
             prefill_chunk: self.prefill_chunk.max(1),
+            max_decodes: match self.device {
+                DeviceChoice::Cpu => CPU_DECODES,
+                DeviceChoice::Cuda(_) => usize::MAX,
+            },
             max_priority: self.max_priority,
         }
     }
@@ -106,6 +114,8 @@ pub struct EngineLimits {
     pub max_running: usize,
     /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
+    /// Outputs of which one step computes a token. The others take turns.
+    pub max_decodes: usize,
     /// The highest priority of a request.
     pub max_priority: i32,
 }

@@ -3,13 +3,16 @@
 //! The highest priority starts first; within a priority, the caller with the fewest running sequences.
 //! One start of four goes to the longest wait, whatever its priority. A caller with fewer running
 //! sequences may preempt the caller with the most. Running sequences are ordered by priority, then by
-//! arrival. Every one in decode takes part with one token. The rest of a step's budget goes to prompts
-//! in equal shares of their callers; an unused share goes to the others. When the KV cache is full,
+//! arrival. Each in decode takes part with one token; on a CPU, at most 32 do, in turns. The rest of a step's budget goes to prompts
+//! in equal shares of their callers; an unused share goes to the others. If a caller with few running
+//! sequences has a prompt, every other step is for such callers alone, so that their first token does
+//! not wait for a step of all. When the KV cache is full,
 //! sequences with slow readers are preempted first, then the lowest-ranked one. A preempted sequence
 //! returns to the queue, and may find its blocks again.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::command::Job;
@@ -22,6 +25,8 @@ use crate::cache::BlockPool;
 const LONG_WAIT: Duration = Duration::from_secs(2);
 /// One of this many starts goes to the longest of the long waits.
 const STARTS_PER_LONG_WAIT: u64 = 4;
+/// A caller has few running sequences if another has at least this many times as many.
+const EXPRESS_SHARE: usize = 4;
 /// How long a channel must be full before its sequences are preempted for others.
 const SLOW_READER_GRACE: Duration = Duration::from_secs(2);
 
@@ -37,6 +42,10 @@ pub(super) struct Scheduler {
     starts: u64,
     /// Preemptions since the start.
     pub(super) preemptions: u64,
+    /// The steps planned since the start.
+    steps: u64,
+    /// True if the last step was for callers with few running sequences alone.
+    was_express: bool,
 }
 
 impl Scheduler {
@@ -49,6 +58,8 @@ impl Scheduler {
             limits,
             starts: 0,
             preemptions: 0,
+            steps: 0,
+            was_express: false,
         }
     }
 
@@ -215,21 +226,65 @@ impl Scheduler {
     /// blocks.
     pub(super) fn plan(&mut self) -> Vec<usize> {
         while self.lacks_memory() && self.preempt_slow_reader() {}
+        self.steps += 1;
+        let express = if self.was_express { None } else { self.express_callers() };
+        self.was_express = express.is_some();
+        if express.is_some() {
+            let counts = self.plan_for(express.as_deref());
+            if counts.iter().any(|count| *count > 0) {
+                return counts;
+            }
+        }
+        self.plan_for(None)
+    }
+
+    /// Plans a step of these callers. None: of all.
+    fn plan_for(&mut self, callers: Option<&[Arc<str>]>) -> Vec<usize> {
+        let takes_part =
+            |sequence: &Sequence| callers.is_none_or(|callers| callers.iter().any(|caller| *caller == sequence.caller));
         let mut counts = vec![0; self.running.len()];
-        for (at, count) in counts.iter_mut().enumerate() {
-            let decodes = |sequence: &Sequence| self.is_ready(sequence) && sequence.pending() == 1;
-            if self.running.get(at).is_some_and(decodes) && self.make_room(at, 1) {
-                *count = 1;
+        for at in self.decodes(takes_part) {
+            if at < self.running.len() && self.make_room(at, 1) {
+                counts[at] = 1;
+                self.running[at].last_step = self.steps;
             }
         }
         let mut left = self.limits.prefill_chunk;
-        let callers = self.prompts_by_caller();
-        for (done, prompts) in callers.iter().enumerate() {
-            let share = left.div_ceil(callers.len() - done);
-            left -= self.plan_prompts(prompts, share.min(left), &mut counts);
+        let mut prompts = self.prompts_by_caller();
+        prompts.retain(|prompts| prompts.first().is_some_and(|&at| takes_part(&self.running[at])));
+        for (done, of_caller) in prompts.iter().enumerate() {
+            let share = left.div_ceil(prompts.len() - done);
+            left -= self.plan_prompts(of_caller, share.min(left), &mut counts);
         }
         counts.truncate(self.running.len());
         counts
+    }
+
+    /// Returns the sequences in decode that the next step computes, in the order of rank: the highest
+    /// priorities, then those whose last step is the longest ago.
+    fn decodes(&self, takes_part: impl Fn(&Sequence) -> bool) -> Vec<usize> {
+        let decodes = |at: &usize| {
+            let sequence = &self.running[*at];
+            takes_part(sequence) && self.is_ready(sequence) && sequence.pending() == 1
+        };
+        let mut chosen: Vec<usize> = (0..self.running.len()).filter(decodes).collect();
+        if chosen.len() > self.limits.max_decodes {
+            chosen.sort_by_key(|&at| (Reverse(self.running[at].priority()), self.running[at].last_step, at));
+            chosen.truncate(self.limits.max_decodes);
+            chosen.sort_unstable();
+        }
+        chosen
+    }
+
+    /// Returns the callers with a prompt and few running sequences: at most one for
+    /// [`EXPRESS_SHARE`] of the caller with the most. None if there is no such caller.
+    fn express_callers(&self) -> Option<Vec<Arc<str>>> {
+        let counts = self.running_by_caller();
+        let most = counts.values().copied().max()?;
+        let has_few = |caller: &str| counts.get(caller).is_some_and(|count| count * EXPRESS_SHARE <= most);
+        let prompts = self.prompts().into_iter().map(|at| &self.running[at].caller);
+        let callers: Vec<_> = prompts.filter(|caller| has_few(caller)).cloned().collect();
+        (!callers.is_empty()).then_some(callers)
     }
 
     /// Gives the prompts of one caller equal shares of `budget`. Returns the number of tokens that

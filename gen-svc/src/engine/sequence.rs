@@ -47,6 +47,8 @@ pub(super) struct Sequence {
     /// Number of tokens whose keys and values are computed.
     computed: usize,
     pub(super) table: BlockTable,
+    /// The last step that computed a token after the prompt.
+    pub(super) last_step: u64,
     /// Number of prompt tokens whose log-probabilities were sent. The first token of a prompt has
     /// no log-probability.
     reported: usize,
@@ -97,6 +99,7 @@ impl Sequence {
             ids: Arc::clone(&request.ids),
             computed: 0,
             table: BlockTable::default(),
+            last_step: 0,
             reported: 1,
             writer: None,
         };
