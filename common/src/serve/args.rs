@@ -185,7 +185,7 @@ impl Default for ServeArgs {
 
 /// TLS and tokens of a server. Files are checked every five seconds and reloaded when they have
 /// changed.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
     /// PEM file of the TLS certificate, followed by its chain. Reloaded when it changes, like all
@@ -223,4 +223,10 @@ impl SecurityArgs {
     /// Neither TLS nor tokens.
     const DEFAULT: Self =
         Self { tls_cert: None, tls_key: None, tls_client_ca: None, token_file: None, insecure: false };
+}
+
+impl Default for SecurityArgs {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
