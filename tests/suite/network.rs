@@ -3,10 +3,12 @@
 
 mod callers;
 mod check;
+mod fair_queue;
 mod health;
 mod keepalive;
 mod log_lines;
 mod probes;
 mod request_size;
 mod tokens;
+mod unread_answers;
 mod web;

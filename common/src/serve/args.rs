@@ -42,7 +42,7 @@ pub struct ServeArgs {
     /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are
     /// not counted
     ///
-    /// One caller may have at most three quarters of them. Callers are known by the name of their
+    /// One caller may have at most three quarters of them. Callers are identified by the name of their
     /// token, else by their certificate, else by their address.
     #[arg(
         long,
@@ -73,6 +73,17 @@ pub struct ServeArgs {
         help_heading = "Serving"
     )]
     pub max_connections: usize,
+
+    /// Seconds for which a client may leave an answer unread. Then its connection is closed
+    #[arg(
+        long,
+        env = "TANDEM_ANSWER_PATIENCE_SECONDS",
+        default_value_t = Self::DEFAULT.answer_patience_seconds,
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..=86_400),
+        value_name = "SECONDS",
+        help_heading = "Serving"
+    )]
+    pub answer_patience_seconds: u64,
 
     /// Maximum connection age in seconds, plus up to 10 % jitter [default: unlimited]
     ///
@@ -153,8 +164,9 @@ impl ServeArgs {
         max_message_bytes: 32 << 20,
         max_total_message_bytes: 128 << 20,
         max_calls: 1024,
-        max_connection_calls: 256,
+        max_connection_calls: 1024,
         max_connections: 4096,
+        answer_patience_seconds: 45,
         max_connection_age_seconds: None,
         drain_seconds: 25,
         drain_delay_seconds: 0,
@@ -162,6 +174,11 @@ impl ServeArgs {
         allowed_origins: Vec::new(),
         security: SecurityArgs::DEFAULT,
     };
+
+    /// Returns the time for which a client may leave an answer unread.
+    pub(super) fn answer_patience(&self) -> Duration {
+        Duration::from_secs(self.answer_patience_seconds)
+    }
 
     /// Returns the time between the request to shut down and the drain.
     #[must_use]

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{HeaderMap, Request};
 
 use super::tokens::{Admission, Holder};
+use super::unread_answers::UnreadAnswers;
 use crate::caller_id::{HEADER, TOKEN_PREFIX};
 
 /// The limit of a forwarded caller.
 const MAX_CALLER_BYTES: usize = 160;
 
-/// A caller. Callers are known by the name of their token, else by their certificate, else by their
+/// A caller. Callers are identified by the name of their token, else by their certificate, else by their
 /// address.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -84,11 +85,13 @@ pub(super) struct Peer {
     pub(super) address: Option<SocketAddr>,
     /// The start of the SHA-256 of the client's certificate, in hex.
     pub(super) certificate: Option<Arc<str>>,
+    /// The connection's answers that are not read.
+    pub(super) unread: Arc<UnreadAnswers>,
 }
 
 impl Peer {
     pub(super) fn new(address: Option<SocketAddr>, certificate: Option<Arc<str>>) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-        Self { connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed), address, certificate }
+        Self { connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed), address, certificate, unread: Arc::default() }
     }
 }

@@ -20,6 +20,7 @@ use tonic::transport::server::Connected;
 use super::caller::Peer;
 use super::handshakes;
 use super::tls::Tls;
+use super::unread_answers::Watch;
 use crate::telemetry::meter;
 
 /// The time for the TLS handshake, and again for the first bytes of HTTP/2.
@@ -48,14 +49,15 @@ pub(super) fn observe(service: &'static str, permits: &Arc<Semaphore>) {
 }
 
 /// Accepts connections until the stream is dropped, which closes the socket. A connection without a
-/// permit is closed at once.
+/// permit is closed at once, and one whose client does not read an answer after `patience`.
 pub(super) fn incoming(
     listener: TcpListener,
     permits: Arc<Semaphore>,
     tls: Option<Tls>,
+    patience: Duration,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver): (_, Receiver<_>) = mpsc::channel(16);
-    tokio::spawn(accept(listener, permits, tls, sender));
+    tokio::spawn(accept(listener, permits, tls, patience, sender));
     ReceiverStream::new(receiver)
 }
 
@@ -63,6 +65,7 @@ async fn accept(
     listener: TcpListener,
     permits: Arc<Semaphore>,
     tls: Option<Tls>,
+    patience: Duration,
     sender: Sender<io::Result<Connection>>,
 ) {
     loop {
@@ -86,7 +89,9 @@ async fn accept(
         };
         let (sender, tls) = (sender.clone(), tls.clone());
         tokio::spawn(async move {
-            if let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(stream, tls, permit)).await {
+            if let Ok(Ok(connection)) =
+                tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(stream, tls, patience, permit)).await
+            {
                 let _ = sender.send(Ok(connection)).await;
             }
         });
@@ -99,7 +104,12 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }
 
-async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePermit) -> io::Result<Connection> {
+async fn connect(
+    stream: TcpStream,
+    tls: Option<Tls>,
+    patience: Duration,
+    permit: OwnedSemaphorePermit,
+) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     // Without it a client that vanished over HTTP/1.1, which has no pings, would keep its permit.
     sockopt::set_socket_keepalive(&stream, true)?;
@@ -118,7 +128,8 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, permit: OwnedSemaphorePerm
     };
     let timer = Some(Box::pin(tokio::time::sleep(HANDSHAKE_TIMEOUT)));
     let peer = Peer::new(address, certificate);
-    Ok(Connection { stream, peer, received: 0, timer, _permit: permit })
+    let unread = Watch::new(Arc::clone(&peer.unread), patience);
+    Ok(Connection { stream, peer, received: 0, timer, unread, _permit: permit })
 }
 
 /// Returns the start of the SHA-256 of a certificate in hex: enough to distinguish callers.
@@ -139,6 +150,7 @@ pub(super) struct Connection {
     received: usize,
     /// Runs until [`PREFACE_BYTES`] have arrived.
     timer: Option<Pin<Box<Sleep>>>,
+    unread: Watch,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -156,6 +168,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.unread.poll(context)?;
         let before = buffer.filled().len();
         let polled = pin!(&mut self.stream).poll_read(context, buffer);
         let Some(timer) = &mut self.timer else { return polled };

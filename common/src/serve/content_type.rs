@@ -5,6 +5,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use tonic::body::Body;
 
 use crate::call_layer::CallWork;
+use crate::log_limit::{LogLimit, PEER_INTERVAL};
 
 /// The formats of gRPC and gRPC-Web with protobuf messages.
 const ACCEPTED: [&str; 6] = [
@@ -21,6 +22,8 @@ const GRPC_WEB: &str = "application/grpc-web";
 const HINT: &str = "this port serves gRPC and gRPC-Web with protobuf messages\n";
 /// The text for callers whose library or proxy does not use HTTP/2.
 const NEEDS_HTTP2: &str = "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-Web\n";
+
+static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
 
 /// The format of a request.
 #[derive(Debug)]
@@ -56,7 +59,12 @@ impl CallWork for ContentType {
     {
         match self {
             Self::Grpc => call().await,
-            Self::Foreign(status, text) => Ok(refused(status, text)),
+            Self::Foreign(status, text) => {
+                if let Some(unlogged) = LOG_LIMIT.permit() {
+                    tracing::warn!(status = status.as_u16(), unlogged, "request is not gRPC");
+                }
+                Ok(refused(status, text))
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ pub enum ServeError {
     #[error("cannot install signal handlers")]
     Signal(#[source] std::io::Error),
     /// The address is not available.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address} (--listen, --metrics-listen, --health-listen or --control-listen)")]
     Listen {
         /// The address to listen on.
         address: SocketAddr,

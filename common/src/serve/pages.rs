@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Bytes;
 
+use super::args::ServeArgs;
 use super::connections::incoming;
 use super::tls::Tls;
 
@@ -38,7 +39,7 @@ where
     A: Fn(&Request<Incoming>) -> Page + Clone + Send + Sync + 'static,
 {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = incoming(listener, permits, tls.map(Tls::with_http1));
+    let mut connections = incoming(listener, permits, tls.map(Tls::with_http1), ServeArgs::DEFAULT.answer_patience());
     while let Some(Ok(connection)) = connections.next().await {
         let answer = answer.clone();
         tokio::spawn(async move {

@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 
+use super::args::ServeArgs;
 use super::connections::{Connection, incoming};
 use super::error::ServeError;
 use super::health::Health;
@@ -43,7 +44,12 @@ pub(super) async fn serve_probes(address: Option<SocketAddr>, health: &Health) -
 }
 
 async fn accept(listener: TcpListener, health: Health) {
-    let mut accepted = incoming(listener, Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), None);
+    let mut accepted = incoming(
+        listener,
+        Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+        None,
+        ServeArgs::DEFAULT.answer_patience(),
+    );
     let mut connections: VecDeque<AbortHandle> = VecDeque::new();
     while let Some(Ok(connection)) = accepted.next().await {
         connections.retain(|connection| !connection.is_finished());

@@ -1,4 +1,4 @@
-//! Callers: how they are known, and which share of the calls one of them gets.
+//! Callers: their identity, and which share of the calls one of them gets.
 
 use std::sync::Arc;
 use std::time::Duration;
