@@ -4,15 +4,31 @@
 //! blocking pool. A short one runs at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
+use tandem_common::fair_queue::FairQueue;
 use tandem_common::telemetry::Span;
 use tokio::sync::mpsc::Receiver;
 
 use crate::engine::{Engine, Event, RequestProgress};
 use crate::error::Error;
 use crate::request::GenerateRequest;
+
+/// The size in bytes from which a request takes long to prepare.
+const LONG_BYTES: usize = 64 << 10;
+
+/// The preparations at one time: as many as cores, and of the long ones one less, so that others do
+/// not wait for them. Each caller has its turn.
+static PLACES: LazyLock<[FairQueue; 2]> = LazyLock::new(|| {
+    let cores = available_parallelism().map_or(1, usize::from);
+    [cores, cores - 1].map(FairQueue::new)
+});
+
+fn places(size: usize) -> &'static FairQueue {
+    &PLACES[usize::from(size >= LONG_BYTES)]
+}
 
 /// Prepares a request and submits it. Returns its events. The engine reports to `progress`.
 ///
@@ -26,9 +42,14 @@ pub(crate) async fn submit(
     progress: Arc<RequestProgress>,
 ) -> Result<Receiver<Event>, Error> {
     let slot = engine.reserve(&request.caller)?;
-    let (engine, span, is_short) = (engine.clone(), Span::current(), request.is_short());
+    let (span, is_short, size) = (Span::current(), request.is_short(), request.size());
+    let place = match is_short {
+        true => None,
+        false => Some(places(size).place(&request.caller).await),
+    };
+    let engine = engine.clone();
     let submit = move || {
-        let _entered = span.enter();
+        let (_entered, _place) = (span.enter(), place);
         let prepared = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
         engine.submit_to(slot, prepared, deadline, progress)
     };

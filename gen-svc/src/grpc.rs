@@ -10,7 +10,7 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::serve::{self, Caller};
 use tokio::sync::mpsc::Receiver;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
@@ -53,7 +53,15 @@ impl GenerateService for Service {
         let (engine, progress) = (self.engine.clone(), Arc::<RequestProgress>::default());
         let mut preparation: Preparation = {
             let (engine, progress) = (engine.clone(), Arc::clone(&progress));
-            Box::pin(async move { executor::submit(&engine, request, deadline, progress).await })
+            Box::pin(async move {
+                let submitted = executor::submit(&engine, request, deadline, progress);
+                match deadline {
+                    None => submitted.await,
+                    Some(deadline) => {
+                        timeout_at(deadline.into(), submitted).await.unwrap_or(Err(Error::DeadlineInQueue))
+                    }
+                }
+            })
         };
         let source = match timeout(PROGRESS_INTERVAL, &mut preparation).await {
             Ok(events) => Source::Events(events?),

@@ -196,6 +196,16 @@ impl GenerateRequest {
         })
     }
 
+    /// Returns the size of the prompt in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match &self.input {
+            Input::Text(text) => text.len(),
+            Input::TokenIds(ids) => size_of_val(ids.as_slice()),
+            Input::HfMessages => 0,
+        }
+    }
+
     /// Returns true if preparing the request takes about as long as sending it to another thread.
     #[must_use]
     pub fn is_short(&self) -> bool {

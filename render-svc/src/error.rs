@@ -99,6 +99,14 @@ pub enum Error {
         /// The actual number.
         found: usize,
     },
+    /// A call has too many token ids to detokenize.
+    #[error("must have at most {limit} ids, has {found}")]
+    TooManyTokenIds {
+        /// The maximum.
+        limit: usize,
+        /// The actual number.
+        found: usize,
+    },
     /// The chat template failed.
     #[error("the chat template failed")]
     Template(#[from] RenderError),
@@ -196,6 +204,7 @@ impl From<&Error> for Failure {
             Error::ControlTokensUnclear => Failure::new(Reason::ControlTokensUnclear, message).with_context("messages"),
             Error::BatchResultsTooLarge { .. } => Failure::new(Reason::BatchResultsTooLarge, message),
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
+            Error::TooManyTokenIds { .. } => Failure::invalid("token_ids", message),
             Error::Template(cause) => template_failure(cause, &[]),
             Error::TemplateWithoutContent { source, messages } => template_failure(source, messages),
             Error::NoTokenizer { path, .. } => {

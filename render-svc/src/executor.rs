@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use tandem_common::fair_queue::FairQueue;
 use tandem_common::telemetry::Span;
 use tandem_model_files::tokenizer::Encoding;
 use tandem_template::{ChatTemplate, CompileError, RenderError};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::catalog::ModelCatalog;
@@ -39,13 +39,18 @@ const MAX_LOGGED_PATH_BYTES: usize = 256;
 /// Maximum size in bytes of a request that is expected to render in a fraction of a millisecond.
 const MAX_SHORT_REQUEST_BYTES: usize = 4 << 10;
 
+/// The size in bytes from which work takes long: some ten milliseconds.
+const LONG_BYTES: usize = 64 << 10;
+/// Maximum number of ids in a call of Detokenize: some megabytes of text.
+const MAX_DETOKENIZED_IDS: usize = 1 << 20;
+
 /// The expected cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cost {
-    /// A fraction of a millisecond.
-    Short,
-    /// Unknown.
-    Long,
+pub struct Cost {
+    /// The size of the encoded message.
+    bytes: usize,
+    /// True if it takes a fraction of a millisecond.
+    is_short: bool,
 }
 
 impl Cost {
@@ -53,7 +58,7 @@ impl Cost {
     /// this size. `is_plain`: neither offsets nor LITERAL control tokens are requested.
     #[must_use]
     pub fn of(message_bytes: usize, is_plain: bool) -> Self {
-        if is_plain && message_bytes <= MAX_SHORT_REQUEST_BYTES { Self::Short } else { Self::Long }
+        Self { bytes: message_bytes, is_short: is_plain && message_bytes <= MAX_SHORT_REQUEST_BYTES }
     }
 }
 
@@ -62,7 +67,11 @@ impl Cost {
 pub struct Executor {
     catalog: Arc<ModelCatalog>,
     limits: Limits,
-    cores: Arc<Semaphore>,
+    /// As many places as cores.
+    short: FairQueue,
+    /// The places for work on at least [`LONG_BYTES`]: one less, so that other work does not wait for
+    /// it.
+    long: FairQueue,
     metrics: RenderMetrics,
 }
 
@@ -71,7 +80,8 @@ impl Executor {
     #[must_use]
     pub fn new(catalog: Arc<ModelCatalog>, limits: Limits) -> Self {
         let cores = available_parallelism().map_or(1, usize::from);
-        Self { catalog, limits, cores: Arc::new(Semaphore::new(cores)), metrics: RenderMetrics::default() }
+        let [short, long] = [cores, cores - 1].map(FairQueue::new);
+        Self { catalog, limits, short, long, metrics: RenderMetrics::default() }
     }
 
     /// Returns the models and adapters.
@@ -94,22 +104,23 @@ impl Executor {
         R: TryInto<RenderJob, Error = Invalid> + Clone + Send + 'static,
         T: Send + 'static,
     {
-        if cost == Cost::Short
+        if cost.is_short
             && let Some(rendered) = self.render_short(request.clone())
         {
             return rendered.map(answer);
         }
-        self.render_in_pool(request, answer).await
+        self.render_in_pool(request, cost, answer).await
     }
 
-    /// Renders the requests of a batch, and returns the results in their order. `answer` also gets the
-    /// index of the request. `size` measures a result in bytes.
+    /// Renders the requests of a batch, and returns the results in their order. `cost` estimates a
+    /// request. `answer` also gets the index of the request. `size` measures a result in bytes.
     ///
     /// # Errors
     /// The batch has too many requests.
     pub async fn render_batch<R, T>(
         &self,
         requests: Vec<R>,
+        cost: fn(&R) -> Cost,
         answer: impl Fn(usize, Rendered) -> T + Clone + Send + 'static,
         size: fn(&T) -> usize,
     ) -> Result<Vec<Result<T, Error>>, Error>
@@ -126,7 +137,8 @@ impl Executor {
         for (i, request) in requests.into_iter().enumerate() {
             let (this, budget, answer) = (self.clone(), Arc::clone(&budget), answer.clone());
             let answer = move |rendered| answer(i, rendered);
-            let render = async move { (i, this.render_within(request, answer, size, &budget).await) };
+            let cost = cost(&request);
+            let render = async move { (i, this.render_within(request, cost, answer, size, &budget).await) };
             set.spawn(Span::current().around(render));
         }
         let mut results = Vec::with_capacity(set.len());
@@ -141,6 +153,7 @@ impl Executor {
     async fn render_within<R, T>(
         &self,
         request: R,
+        cost: Cost,
         answer: impl FnOnce(Rendered) -> T + Send + 'static,
         size: fn(&T) -> usize,
         budget: &ResultBudget,
@@ -150,7 +163,7 @@ impl Executor {
         T: Send + 'static,
     {
         budget.check()?;
-        let result = self.render_in_pool(request, answer).await?;
+        let result = self.render_in_pool(request, cost, answer).await?;
         budget.take(size(&result))?;
         Ok(result)
     }
@@ -161,7 +174,7 @@ impl Executor {
     /// The model does not exist or has no tokenizer, or the text is too long.
     pub async fn tokenize(&self, job: TokenizeJob) -> Result<Encoding, Error> {
         let served = Arc::clone(self.catalog.models().get(&job.model)?);
-        self.run(move || tokenize(&served.model, &job)).await?
+        self.run(job.text.len(), move || tokenize(&served.model, &job)).await?
     }
 
     /// Returns the text of token ids.
@@ -170,7 +183,11 @@ impl Executor {
     /// The model does not exist or has no tokenizer, or an id is not in its vocabulary.
     pub async fn detokenize(&self, model: &str, token_ids: Vec<u32>, skip_special: bool) -> Result<String, Error> {
         let served = Arc::clone(self.catalog.models().get(model)?);
-        self.run(move || detokenize(&served.model, &token_ids, skip_special)).await?
+        if token_ids.len() > MAX_DETOKENIZED_IDS {
+            return Err(Error::TooManyTokenIds { limit: MAX_DETOKENIZED_IDS, found: token_ids.len() });
+        }
+        let bytes = size_of_val(token_ids.as_slice());
+        self.run(bytes, move || detokenize(&served.model, &token_ids, skip_special)).await?
     }
 
     /// Compiles a chat template, and passes the result to `answer`.
@@ -182,15 +199,23 @@ impl Executor {
         source: String,
         answer: fn(Result<ChatTemplate, CompileError>) -> T,
     ) -> Result<T, Error> {
-        self.run(move || answer(ChatTemplate::compile(&source))).await
+        self.run(source.len(), move || answer(ChatTemplate::compile(&source))).await
     }
 
-    /// Runs `work` in the pool once a core is free.
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    /// Runs `work` on this number of bytes in the pool, when it is the caller's turn.
+    ///
+    /// # Errors
+    /// A defect of the service.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
         let start = Instant::now();
         let span = Span::current();
         let wait = span.part("wait", || []);
-        let core = Arc::clone(&self.cores).acquire_owned().await;
+        let queue = if bytes >= LONG_BYTES { &self.long } else { &self.short };
+        let core = queue.place(&span.caller_id()).await;
         drop(wait);
         self.metrics.waited(start.elapsed());
         let work = move || {
@@ -203,6 +228,7 @@ impl Executor {
     async fn render_in_pool<R, T>(
         &self,
         request: R,
+        cost: Cost,
         answer: impl FnOnce(Rendered) -> T + Send + 'static,
     ) -> Result<T, Error>
     where
@@ -210,7 +236,7 @@ impl Executor {
         T: Send + 'static,
     {
         let this = self.clone();
-        self.run(move || Ok(answer(this.render_here(request, &this.limits)?))).await?
+        self.run(cost.bytes, move || Ok(answer(this.render_here(request, &this.limits)?))).await?
     }
 
     /// Renders a short request on this thread. None if it exceeds the limits of short requests.

@@ -57,7 +57,7 @@ impl RenderService for RenderApi {
             let paths = Arc::clone(&paths);
             move |i: usize, rendered| convert::rendered(paths[i].rendered(rendered))
         };
-        let results = self.executor.render_batch(requests, answer, size).await?;
+        let results = self.executor.render_batch(requests, convert::cost, answer, size).await?;
         let results = results.into_iter().zip(paths.iter());
         let results = results.map(|(result, paths)| convert::result(result, paths)).collect();
         Ok(Response::new(pb::BatchRenderResponse { results }))

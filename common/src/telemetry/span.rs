@@ -1,7 +1,7 @@
 //! Spans of the work on a call, which are exported to a collector. Of an unsampled trace, only the
 //! trace context is kept, for logs and outgoing calls.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
@@ -98,6 +98,12 @@ impl Span {
     }
 
     /// Returns the identity of the call that this span is part of.
+    /// Returns the id of the caller whose call this span belongs to, or `local` outside of a call.
+    #[must_use]
+    pub fn caller_id(&self) -> Arc<str> {
+        self.identity().map_or_else(|| "local".into(), |identity| Arc::clone(identity.caller_id()))
+    }
+
     pub(super) fn identity(&self) -> Option<&Identity> {
         self.0.get()
     }

@@ -1,5 +1,6 @@
 //! `RegistryService`: models, adapters, and the adapter of each model.
 
+use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_server::RegistryService;
 use tonic::{Request, Response, Status};
@@ -36,13 +37,18 @@ impl RegistryService for RenderApi {
         &self,
         request: Request<pb::ExplainResolutionRequest>,
     ) -> Result<Response<pb::ExplainResolutionResponse>, Status> {
-        let pb::ExplainResolutionRequest { model, adapter, conversation } = request.into_inner();
+        let request = request.into_inner();
+        let bytes = request.encoded_len();
+        let pb::ExplainResolutionRequest { model, adapter, conversation } = request;
         let paths = RequestPaths::new(conversation.as_ref()).with_flat_options();
-        let explain = || {
+        let models = self.executor.catalog().models();
+        let explain = move || {
             let conversation = convert::conversation_of(conversation)?;
-            resolve::explain(self.executor.catalog().models().get(&model)?, adapter.as_deref(), &conversation)
+            let explained = resolve::explain(models.get(&model)?, adapter.as_deref(), &conversation);
+            explained.map(|resolution| convert::resolution(&resolution))
         };
-        let resolution = explain().map_err(|error: Error| paths.status(error))?;
-        Ok(Response::new(pb::ExplainResolutionResponse { resolution: Some(convert::resolution(&resolution)) }))
+        let explained = self.executor.run(bytes, explain).await.and_then(|explained| explained);
+        let resolution = explained.map_err(|error: Error| paths.status(error))?;
+        Ok(Response::new(pb::ExplainResolutionResponse { resolution: Some(resolution) }))
     }
 }
