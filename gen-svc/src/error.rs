@@ -50,6 +50,16 @@ pub enum Error {
         /// Tokens in the context.
         context: usize,
     },
+    /// The prompt has too many bytes for the context, whatever its tokens.
+    #[error("prompt has {bytes} bytes, more than {context} tokens can have (the context length)")]
+    PromptTooLarge {
+        /// The path of the input.
+        field: &'static str,
+        /// Bytes of the prompt.
+        bytes: usize,
+        /// Tokens in the context.
+        context: usize,
+    },
     /// The prompt is longer than the server accepts.
     #[error("prompt has {tokens} tokens, limit {limit} (--max-prompt-tokens)")]
     PromptOverLimit {
@@ -264,7 +274,7 @@ impl Error {
             Self::ModelNotFound { .. } => Reason::ModelNotFound,
             Self::Invalid { .. } => Reason::InvalidRequest,
             Self::Malformed { .. } => Reason::MalformedMessage,
-            Self::PromptTooLong { .. } => Reason::PromptTooLong,
+            Self::PromptTooLong { .. } | Self::PromptTooLarge { .. } => Reason::PromptTooLong,
             Self::PromptOverLimit { .. } => Reason::PromptOverLimit,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
@@ -305,9 +315,9 @@ impl Error {
         let reason = self.reason();
         match self {
             Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
-            Self::PromptTooLong { field, .. } | Self::PromptOverLimit { field, .. } => {
-                Failure::new(reason, self.to_string()).with_field(*field)
-            }
+            Self::PromptTooLong { field, .. }
+            | Self::PromptTooLarge { field, .. }
+            | Self::PromptOverLimit { field, .. } => Failure::new(reason, self.to_string()).with_field(*field),
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),
             _ => Failure::new(reason, self.to_string()),

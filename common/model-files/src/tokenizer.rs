@@ -22,7 +22,7 @@ use crate::digest::hex_sha256;
 use crate::gguf::Gguf;
 pub use added::AddedToken;
 use affixes::Affixes;
-use bytes::ByteTable;
+use bytes::{ByteTable, MinTokens};
 use classic::Classic;
 pub use error::TokenizerError;
 use literal::{Forbidden, Piece, pieces};
@@ -55,7 +55,7 @@ pub struct EncodeOptions<'a> {
     /// least two characters, not white space). Then the token's first character is encoded
     /// separately, so that its id does not appear.
     pub literal: &'a [Range<usize>],
-    /// Also return the byte range of each id. Then the text may have at most 4 MiB, and encoding is
+    /// Also return the byte range of each id. Then the text may have at most 1 MiB, and encoding is
     /// 10 to 100 times slower.
     pub offsets: bool,
 }
@@ -85,6 +85,7 @@ struct Inner {
     forbidden: Forbidden,
     special: HashSet<u32>,
     affixes: Affixes,
+    min_tokens: Option<MinTokens>,
     sha256: String,
 }
 
@@ -123,10 +124,11 @@ impl Tokenizer {
         let bytes = ByteTable::new(&encoder)?;
         let added = added_tokens(&encoder, &special);
         let forbidden = Forbidden::new(&added);
+        let min_tokens = MinTokens::new(&encoder, &bytes);
         let classic = Arc::new(Classic::new(encoder)?);
         cache::register_metrics();
         let fast = Pending::new(CACHE_BYTES);
-        let inner = Inner { classic, fast, bytes, added, forbidden, special, affixes, sha256 };
+        let inner = Inner { classic, fast, bytes, added, forbidden, special, affixes, min_tokens, sha256 };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -188,6 +190,11 @@ impl Tokenizer {
     /// text continues a prompt.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.inner.bytes.get(id)
+    }
+
+    /// Returns a number of tokens that a text has at least, without encoding it. 0 if nothing is known.
+    pub fn min_tokens(&self, text: &str) -> usize {
+        self.inner.min_tokens.as_ref().map_or(0, |min| min.of(text))
     }
 
     /// Returns true if `id` is a control token, such as the end of a turn, and not text.

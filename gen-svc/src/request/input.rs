@@ -27,10 +27,20 @@ impl Input {
         }
     }
 
+    /// Fails if the prompt cannot fit into the context, before it is tokenized.
+    fn check_size(&self, model: &ServedModel) -> Result<(), Error> {
+        let Self::Text(text) = self else { return Ok(()) };
+        if model.tokenizer.min_tokens(text) < model.context_length {
+            return Ok(());
+        }
+        Err(Error::PromptTooLarge { field: self.field(), bytes: text.len(), context: model.context_length })
+    }
+
     /// Returns the ids of the prompt, checked against the model.
     pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<Vec<u32>, Error> {
         check_tokenizer(model, expected)?;
         let field = self.field();
+        self.check_size(model)?;
         let ids = match self {
             Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| match error {
                 TokenizerError::TooLong { .. } => Error::invalid(field, error.to_string()),

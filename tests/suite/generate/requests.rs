@@ -254,6 +254,10 @@ async fn rejected_requests_name_their_reason() {
     let long =
         pb::GenerateRequest { input: Some(Input::TokenIds(pb::TokenIds { ids: vec![1; 9000] })), ..greedy("", 1) };
     check(long, Code::InvalidArgument, "PROMPT_TOO_LONG").await;
+    // Refused by its bytes, before it is tokenized.
+    let large = ask(&mut client, greedy(&" ".repeat(5_000_000), 1)).await.expect_err("it cannot fit");
+    assert_eq!(failed(&large).reason, "PROMPT_TOO_LONG");
+    error_texts::check("generate/prompt-bytes", large.message());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,10 @@ use super::error::TokenizerError;
 /// file can cause.
 pub(super) const MAX_IDS: usize = 1 << 22;
 
+/// How many times as many bytes a text can have before NFC. Unicode allows for 3; this is on the safe
+/// side.
+const NFC_SHRINKAGE: usize = 4;
+
 /// The bytes by id; None for ids without a token.
 pub(super) struct ByteTable {
     bytes: Vec<Option<Box<[u8]>>>,
@@ -54,6 +58,47 @@ impl ByteTable {
 
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
+    }
+}
+
+/// The least number of a text's tokens, by its bytes.
+pub(super) struct MinTokens {
+    /// The largest number of bytes that one token can take.
+    bytes_per_token: usize,
+    /// For each byte whether the vocabulary has it. Other bytes are dropped.
+    is_kept: [bool; 256],
+}
+
+impl MinTokens {
+    /// Returns None unless the tokenizer is byte-level, with no normalizer but NFC, and without added
+    /// tokens that take the white space beside them. Others can drop any part of a text.
+    pub(super) fn new(encoder: &tokenizers::Tokenizer, table: &ByteTable) -> Option<Self> {
+        let pre_tokenizer = serde_json::to_string(&encoder.get_pre_tokenizer()).ok()?;
+        let takes_space = |token: &tokenizers::AddedToken| token.lstrip || token.rstrip;
+        if !pre_tokenizer.contains(r#""type":"ByteLevel""#)
+            || pre_tokenizer.contains(r#""behavior":"Removed""#)
+            || encoder.get_added_tokens_decoder().values().any(takes_space)
+        {
+            return None;
+        }
+        let mut is_kept = [false; 256];
+        for (byte, char) in alphabet().filter_map(|char| Some((byte_of(char)?, char))) {
+            is_kept[usize::from(byte)] = encoder.token_to_id(char.encode_utf8(&mut [0; 4])).is_some();
+        }
+        let shrinkage = match serde_json::to_value(encoder.get_normalizer()).ok()? {
+            Value::Null => 1,
+            Value::Object(normalizer) if normalizer.get("type").is_some_and(|kind| kind == "NFC") => NFC_SHRINKAGE,
+            _ => return None,
+        };
+        if shrinkage > 1 && is_kept.contains(&false) {
+            return None;
+        }
+        let longest = table.bytes.iter().flatten().map(|bytes| bytes.len()).max()?;
+        Some(Self { bytes_per_token: longest.max(1) * shrinkage, is_kept })
+    }
+
+    pub(super) fn of(&self, text: &str) -> usize {
+        text.bytes().filter(|byte| self.is_kept[usize::from(*byte)]).count() / self.bytes_per_token
     }
 }
 

@@ -12,7 +12,7 @@ use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 
 /// The maximum size of a text. The library needs 150 times this size in memory.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,

@@ -26,6 +26,9 @@ use super::unicode::is_doubtful;
 const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\r\n\n\tdef f(x): return x**2 # 'll\n \
     Ünïcödé cafe\u{301} naïve ŞİŞLİ straße 漢字かな混じり文 한국어 हिन्दी العربية ไทย 👩\u{200D}💻🏳️‍🌈 ①½\u{a0}x\u{3000}y\u{7}\u{0}▁▁ ";
 
+/// The maximum size of a text. A single word of this size needs 55 times as much memory.
+const MAX_BYTES: usize = 16 << 20;
+
 pub(super) struct Fast {
     encoder: PipelineTokenizer,
     classic: Arc<Classic>,
@@ -87,6 +90,9 @@ impl Fast {
     /// Encodes the pieces of a text, in order.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
         let bytes: usize = pieces.iter().map(|piece| piece.text.len()).sum();
+        if bytes > MAX_BYTES {
+            return Err(TokenizerError::TooLong { bytes, limit: MAX_BYTES });
+        }
         let mut ids = Vec::with_capacity(bytes / 4);
         for piece in pieces {
             if piece.is_literal {
