@@ -27,6 +27,7 @@ mod shutdown;
 mod tls;
 mod tokens;
 mod typed_errors;
+mod unread_answers;
 mod unread_body;
 
 use std::future::Future;
@@ -46,6 +47,7 @@ use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 use crate::call_layer::CallLayer;
 use crate::pb;
 use crate::telemetry::Call;
+use caller::Peer;
 use capacity::Capacity;
 use content_type::ContentType;
 use deadline::CallTimeout;
@@ -54,6 +56,7 @@ use not_ready::NotReadyLayer;
 use origin::Origins;
 use tls::Tls;
 use tokens::Admission;
+use unread_answers::AnswerOf;
 
 pub use args::{SecurityArgs, ServeArgs};
 pub use caller::Caller;
@@ -170,6 +173,9 @@ fn server(
         .layer(option_layer(cors::layer(&args.allowed_origins)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| origins.check(request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ContentType::of(request)))
+        .layer(CallLayer::new(|request: &mut Request<Body>| {
+            AnswerOf::new(request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.unread)))
+        }))
         .layer(GrpcWebLayer::new())
         .layer(MapRequestLayer::new(admit))
         .layer(CallLayer::new(|request: &mut Request<Body>| {
@@ -195,7 +201,7 @@ fn server(
     let permits = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
     connections::observe(names.first().copied().unwrap_or_default(), &permits);
     // Browsers and proxies send gRPC-Web over HTTP/1.1 too.
-    let incoming = connections::incoming(listener, permits, tls.map(Tls::with_http1));
+    let incoming = connections::incoming(listener, permits, tls.map(Tls::with_http1), args.answer_patience());
     let close = async move {
         let _ = closed.changed().await;
     };

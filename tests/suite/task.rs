@@ -1,5 +1,6 @@
 //! Tasks: RunTask, and fail-over between replicas.
 
+mod callers;
 mod envoy;
 mod failover;
 mod models;

@@ -170,6 +170,7 @@ fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, 
     cursor.check_limit("metadata entries", count, MAX_ENTRIES)?;
     let mut metadata = HashMap::new();
     for _ in 0..count {
+        cursor.enter("metadata".to_owned());
         let key = cursor.string("metadata key")?;
         cursor.enter(format!("metadata key {key:?}"));
         let value = Value::read(cursor)?;

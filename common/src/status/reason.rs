@@ -200,12 +200,12 @@ reasons! {
     CredentialsMissing = "CREDENTIALS_MISSING", Unauthenticated, Never, AnyMethod;
     /// The call's bearer token is unknown or has expired.
     CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never, AnyMethod;
-    /// The server has reached `--max-calls`; retry after RetryInfo.retry_delay.
+    /// The calls have reached `--max-calls`, or the caller's share of it; retry after RetryInfo.retry_delay.
     Overloaded = "OVERLOADED", ResourceExhausted, Later(1000 ms), AnyMethod;
-    /// The request messages of all calls have reached `--max-total-message-bytes`; retry after
-    /// RetryInfo.retry_delay.
+    /// The request messages of all calls have reached `--max-total-message-bytes`, or the caller's
+    /// share of it; retry after RetryInfo.retry_delay.
     TotalMessageBytes = "TOTAL_MESSAGE_BYTES", ResourceExhausted, Later(1000 ms), AnyMethod;
-    /// The request queue is full; retry after RetryInfo.retry_delay.
+    /// The request queue is full, or the caller's share of it; retry after RetryInfo.retry_delay.
     QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);

@@ -170,7 +170,8 @@ impl Call {
     }
 }
 
-/// Returns true for a call that each render service makes once a second, with its health check.
+/// Returns true for a call that each render service makes once a second, with its health check. Such
+/// calls are not measured, since they would hide the share of failed ones.
 fn is_routine(method: &str, code: &str) -> bool {
     method == "tandem.generate.v1.GenerateService/GetModel" && code == code_name(Code::Ok)
 }
@@ -233,7 +234,7 @@ impl Drop for Call {
         if self.is_error(code) {
             self.span.fail();
         }
-        if self.side != Side::Infrastructure {
+        if self.side != Side::Infrastructure && !is_routine(self.method, name) {
             self.measure(name, error);
         }
         let milliseconds = self.start.elapsed().as_micros() as f64 / 1e3;

@@ -13,13 +13,13 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The limit of a request id that a caller chooses.
 const MAX_ID_BYTES: usize = 64;
 
-/// The identity of a call. The work of the call has it in its context, and outgoing calls send its
-/// request id on.
+/// The identity of a call. The work of the call has it in its context, and outgoing calls forward
+/// the request id and the caller.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     /// Up to [`MAX_ID_BYTES`] letters, digits, `.`, `_` and `-`.
     pub(super) request_id: Arc<str>,
-    /// The caller, as limits know it.
+    /// The id of the caller, which limits use.
     caller_id: Arc<str>,
 }
 
@@ -36,7 +36,7 @@ impl Identity {
         caller_id::token_name(&self.caller_id)
     }
 
-    /// Returns the caller, as limits know it.
+    /// Returns the id of the caller, which limits use.
     pub(super) fn caller_id(&self) -> &Arc<str> {
         &self.caller_id
     }

@@ -48,6 +48,17 @@ pub(super) struct Scheduler {
     was_express: bool,
 }
 
+/// The turn of the sequence with the longest wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// No sequence has waited long, or it is not the turn of such.
+    NotDue,
+    /// It started, or another was preempted for it.
+    Taken,
+    /// There is no room for it.
+    Blocked,
+}
+
 impl Scheduler {
     pub(super) fn new(pool: BlockPool, limits: EngineLimits) -> Self {
         Self {
@@ -92,19 +103,28 @@ impl Scheduler {
 
     /// Starts waiting sequences while there is room.
     pub(super) fn admit(&mut self) {
-        while self.start_long_wait() || self.start_next() {}
+        loop {
+            match self.start_long_wait() {
+                Turn::Taken => {}
+                // The next sequence would take the memory for which this one waits.
+                Turn::Blocked => return,
+                Turn::NotDue if self.start_next() => {}
+                Turn::NotDue => return,
+            }
+        }
     }
 
     /// Starts the sequence with the longest wait, if one has waited long and it is the turn of such.
-    /// Returns true if it started, or another was preempted for it.
-    fn start_long_wait(&mut self) -> bool {
+    fn start_long_wait(&mut self) -> Turn {
         if !self.starts.is_multiple_of(STARTS_PER_LONG_WAIT) {
-            return false;
+            return Turn::NotDue;
         }
         let now = Instant::now();
         let waits_long = self.ready().filter(|(_, sequence)| sequence.waits_longer_than(LONG_WAIT, now));
-        let Some((at, _)) = waits_long.min_by_key(|(_, sequence)| sequence.waits_since()) else { return false };
-        self.start(at, true) || self.preempt_for(at)
+        let Some((at, _)) = waits_long.min_by_key(|(_, sequence)| sequence.waits_since()) else {
+            return Turn::NotDue;
+        };
+        if self.start(at, true) || self.preempt_for(at) { Turn::Taken } else { Turn::Blocked }
     }
 
     /// Starts the next sequence by priority and by the shares of callers. Returns true if it started,
@@ -240,8 +260,7 @@ impl Scheduler {
 
     /// Plans a step of these callers. None: of all.
     fn plan_for(&mut self, callers: Option<&[Arc<str>]>) -> Vec<usize> {
-        let takes_part =
-            |sequence: &Sequence| callers.is_none_or(|callers| callers.iter().any(|caller| *caller == sequence.caller));
+        let takes_part = |sequence: &Sequence| callers.is_none_or(|callers| callers.contains(&sequence.caller));
         let mut counts = vec![0; self.running.len()];
         for at in self.decodes(takes_part) {
             if at < self.running.len() && self.make_room(at, 1) {
@@ -304,7 +323,7 @@ impl Scheduler {
         budget - left
     }
 
-    /// Returns the prompts of each caller, the caller with the shortest rest first.
+    /// Returns the prompts of each caller, the caller with the fewest tokens first.
     fn prompts_by_caller(&self) -> Vec<Vec<usize>> {
         let mut callers: Vec<(&str, Vec<usize>)> = Vec::new();
         for at in self.prompts() {
@@ -314,6 +333,7 @@ impl Scheduler {
                 None => callers.push((caller, vec![at])),
             }
         }
+        callers.sort_by_key(|(_, prompts)| prompts.iter().map(|&at| self.running[at].pending()).sum::<usize>());
         callers.into_iter().map(|(_, prompts)| prompts).collect()
     }
 

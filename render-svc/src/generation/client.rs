@@ -25,8 +25,8 @@ use crate::task::request::GenerationRequest;
 /// Timeout for the end of a call after its last event.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Longest wait for the headers of a response, and for each event after them. A server sends an event
-/// per second. Less than the 3 s after which the caller may take this service for stuck, so that the
-/// task has resumed by then.
+/// per second. Less than the 3 s after which the caller may take this service for stuck: another
+/// replica mostly sends its first event within the rest.
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
 /// Age of the engine's last step from which the replica is stuck, although its server answers. As
 /// for gen-svc's health: the slowest step of a usable configuration takes a few seconds.
@@ -88,6 +88,9 @@ impl GenerationClient {
         }
         let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
         Err(match last {
+            Some(Error::GenerationUnavailable { message }) => {
+                unavailable(&format!("{}; the last call failed: {message}", self.pool.explanation(&request.model)))
+            }
             Some(error) => error,
             None if is_late => Error::DeadlineExceeded,
             None => unavailable(&self.pool.explanation(&request.model)),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_common::call::{BearerToken, Credentials, CredentialsError};
+use tandem_common::log_limit::LogLimit;
 use tandem_common::status::chain;
 use tonic::transport::Uri;
 
@@ -14,6 +15,8 @@ use super::replicas::Replicas;
 
 /// Time between two lookups of a name.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two log lines of failed lookups.
+const LOOKUP_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A configured address: one replica, or a name that resolves to several.
 pub(super) struct Target {
@@ -30,11 +33,15 @@ impl Target {
         let mut version = self.credentials.version();
         let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = self.uri.port_u16().unwrap_or_default();
+        let (limit, mut is_resolved) = (LogLimit::new(LOOKUP_LOG_INTERVAL), true);
         loop {
             let now = self.credentials.version();
             let is_renewed = now.is_some() && now != version;
             match tokio::net::lookup_host((host.as_str(), port)).await {
                 Ok(addresses) => {
+                    if !std::mem::replace(&mut is_resolved, true) {
+                        tracing::info!(host, "generation service lookup succeeded again");
+                    }
                     match self.update(&addresses.collect(), is_renewed) {
                         Ok(()) => {}
                         Err(error) => {
@@ -43,7 +50,12 @@ impl Target {
                     }
                     version = now.or(version);
                 }
-                Err(error) => tracing::warn!(host, %error, "generation service lookup failed"),
+                Err(error) => {
+                    is_resolved = false;
+                    if let Some(unlogged) = limit.permit() {
+                        tracing::warn!(host, %error, unlogged, "generation service lookup failed");
+                    }
+                }
             }
             tokio::time::sleep(LOOKUP_INTERVAL).await;
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tandem_common::call::BearerToken;
+use tandem_common::log_limit::LogLimit;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::telemetry::{Traced, traced};
 use tokio::sync::{Notify, watch};
@@ -50,6 +51,7 @@ pub(super) struct Replica {
     ejection: Mutex<Ejection>,
     /// The reason of its last failed health check.
     problem: Mutex<String>,
+    problem_limit: LogLimit,
     has_warned_of_skew: AtomicBool,
     has_warned_of_another_id: AtomicBool,
     /// Notified after a failed call, to check the health again.
@@ -57,6 +59,9 @@ pub(super) struct Replica {
     token: Option<BearerToken>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// Time between two log lines of why a replica is unhealthy.
+const PROBLEM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Health of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +95,7 @@ impl Replica {
             model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
             ejection: Mutex::default(),
             problem: Mutex::new("not asked yet".to_owned()),
+            problem_limit: LogLimit::new(PROBLEM_INTERVAL),
             has_warned_of_skew: AtomicBool::new(false),
             has_warned_of_another_id: AtomicBool::new(false),
             token,
@@ -168,11 +174,6 @@ impl Replica {
     /// Returns the model that it serves.
     pub(super) fn model(&self) -> Arc<ReplicaModel> {
         Arc::clone(&self.model.read())
-    }
-
-    /// Returns the reason of its last failed health check.
-    pub(super) fn problem(&self) -> String {
-        self.problem.lock().clone()
     }
 
     /// Warns, once for each model of the replica, that its tokenizer differs from this service's.
@@ -296,7 +297,8 @@ impl Watcher {
         let problem = causes(status);
         let is_new = std::mem::replace(&mut *replica.problem.lock(), problem.clone()) != problem;
         let has_changed = replica.set_health(Health::Unhealthy);
-        if has_changed || is_new {
+        // The causes of one failure can alternate.
+        if has_changed || (is_new && replica.problem_limit.permit().is_some()) {
             tracing::warn!(replica = %replica.address, problem, "replica is unhealthy");
         }
         if has_changed {

@@ -38,8 +38,8 @@ impl PrefixKey {
 }
 
 /// Leases the replica with the highest affinity (rendezvous hashing) among the healthy, untried ones
-/// that have at most a quarter more tasks than their share. Ejected replicas are left out. If all are
-/// ejected, leases the one whose ejection ends first.
+/// that have at most a quarter more tasks than their share. Ejected replicas are left out. If all
+/// healthy ones are ejected, leases the one whose ejection ends first.
 pub(super) fn choose(candidates: &[Candidate], key: PrefixKey, tried: &HashSet<u64>) -> Option<Lease> {
     let is_usable = |Candidate { replica, .. }: &&Candidate| replica.is_healthy() && !tried.contains(&replica.id());
     let usable: Vec<_> = candidates.iter().filter(is_usable).collect();
@@ -50,6 +50,10 @@ pub(super) fn choose(candidates: &[Candidate], key: PrefixKey, tried: &HashSet<u
     open.sort_by_key(|candidate| Reverse(key.affinity(&candidate.replica)));
     let leased = open.into_iter().find_map(|candidate| Lease::take(candidate));
     leased.or_else(|| {
+        let is_in_use = |Candidate { replica, .. }: &Candidate| replica.is_healthy() && !replica.is_ejected();
+        if candidates.iter().any(is_in_use) {
+            return None;
+        }
         let first = usable.iter().min_by_key(|candidate| candidate.replica.ejected_until())?;
         Some(Lease::take_anyway(first))
     })
@@ -74,31 +78,34 @@ pub(super) fn serving(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Vec<Can
     exact.into_iter().chain(with(Fit::Tokenizer).cloned()).collect()
 }
 
-/// Returns why no replica can serve the model, for the caller.
+/// Returns why no replica can serve the model, for the caller: without addresses, which only the log
+/// has.
 pub(super) fn explanation(replicas: &[Arc<Replica>], wanted: &ModelNames) -> String {
+    let name = &wanted.id;
     if replicas.is_empty() {
-        return "no replica is known".to_owned();
+        return format!("no replica is known that could serve model {name:?}");
     }
     let serving = serving(replicas, wanted);
-    if !serving.is_empty() {
-        let unhealthy: Vec<_> =
-            serving.iter().map(|candidate| &candidate.replica).filter(|replica| !replica.is_healthy()).collect();
-        return match unhealthy.first() {
-            Some(replica) => {
-                format!("no replica of the model is healthy; {}: {}", replica.address(), replica.problem())
-            }
-            None => "every replica of the model was tried".to_owned(),
-        };
-    }
-    let name = wanted.own.first().map_or("", String::as_str);
-    let mut text = format!("no replica serves model {name:?}; replicas serve ");
+    let mut text = if serving.is_empty() {
+        format!("no replica serves model {name:?}")
+    } else if serving.iter().all(|candidate| candidate.replica.is_healthy()) {
+        return format!("every replica of model {name:?} was tried");
+    } else {
+        format!("no replica of model {name:?} is healthy")
+    };
     let served: BTreeSet<_> =
         replicas.iter().filter_map(|replica| replica.model().id().map(|id| format!("{id:?}"))).collect();
-    text.push_str(&served.into_iter().collect::<Vec<_>>().join(", "));
+    if !served.is_empty() {
+        let _ = write!(text, "; replicas serve {}", served.into_iter().collect::<Vec<_>>().join(", "));
+    }
     if replicas.iter().any(|replica| replica.model().fit(wanted) == Fit::Skewed) {
         text.push_str(", with another tokenizer");
-    } else {
-        let _ = write!(text, ". If one of them is this model, set generate_id in the models' configuration");
+    } else if serving.is_empty() {
+        text.push_str(". If one of them is this model, set generate_id in the models' configuration");
+    }
+    let unnamed = replicas.iter().filter(|replica| *replica.model() == ReplicaModel::Unknown).count();
+    if unnamed > 0 {
+        let _ = write!(text, "; {unnamed} of {} replicas have not named their model yet", replicas.len());
     }
     text
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use futures_util::stream::unfold;
 use tandem_common::pb::task::v1::task_service_server::TaskService;
 use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
-use tandem_common::serve::deadline;
+use tandem_common::serve::{Caller, deadline};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
@@ -36,12 +36,14 @@ impl<G: Generator> TaskService for TaskApi<G> {
     type RunTaskStream = Pin<Box<dyn Stream<Item = Result<RunTaskResponse, Status>> + Send>>;
 
     async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Self::RunTaskStream>, Status> {
-        let deadline = deadline(request.metadata());
+        let (deadline, max_priority) = (deadline(request.metadata()), Caller::of(&request).max_priority);
         let (request, parameters) = convert::request(request.into_inner());
         let (cost, paths) = (cost(&request), RequestPaths::new(request.conversation.as_ref()));
         let rendered = self.render.executor.render(request, cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
-        let options = parameters.options(&rendered.output_spec);
+        let mut options = parameters.options(&rendered.output_spec);
+        // gen-svc sees this service's token, not the caller's.
+        options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));
         let first = convert::rendered(&rendered, options.output_spec.clone());
         let known_ids = self.render.executor.catalog().models().generation_ids();
         let run = self.runner.run(Task { rendered, known_ids, options, deadline }).await?;

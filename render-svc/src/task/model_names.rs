@@ -8,6 +8,8 @@ use crate::model::Model;
 /// A model as replicas may know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelNames {
+    /// The id by which callers of this service name the model.
+    pub id: String,
     /// The ids of this model: the configured `generate_id`. Without it, they are the id, the
     /// aliases, and the name of its file or folder, which is the default id of the generation
     /// service.
@@ -35,7 +37,13 @@ impl ModelNames {
     #[must_use]
     pub fn with_tokenizer(model: &Model, all: Arc<GenerationIds>, sha256: &str) -> Self {
         let may_have_another_id = !model.has_generate_id && all.is_only_with(sha256);
-        Self { own: Arc::clone(&model.generation_ids), all, tokenizer_sha256: sha256.to_owned(), may_have_another_id }
+        Self {
+            id: model.id.clone(),
+            own: Arc::clone(&model.generation_ids),
+            all,
+            tokenizer_sha256: sha256.to_owned(),
+            may_have_another_id,
+        }
     }
 
     /// Returns true if it is one of the model's ids.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
-/// The greedy caller's streams: most of those that one connection may have.
+/// The greedy caller's streams, on one connection.
 const STREAMS: usize = 200;
 const ROUNDS: usize = 15;
 
@@ -36,7 +36,7 @@ fn as_caller<T>(caller: &str, message: T) -> Request<T> {
 
 fn task(number: usize, tokens: u32) -> RunTaskRequest {
     RunTaskRequest {
-        conversation: conversation(format!("Tell me about number {number}.")),
+        conversation: conversation(format!("A story about number {number}.")),
         sampling: Some(Sampling { temperature: Some(0.0), ..Sampling::default() }),
         stop: Some(Stop { max_new_tokens: Some(tokens), ignore_eos: true, ..Stop::default() }),
         ..RunTaskRequest::default()

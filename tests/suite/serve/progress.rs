@@ -106,8 +106,8 @@ async fn a_request_without_another_event_gets_progress_each_second() {
         eprintln!("longest time without an event: {:?}", answer.silence);
         places.push(answer.queued[0].queue_place);
     }
-    places.sort_unstable();
-    assert_eq!(places, [Some(1), Some(2)]);
+    // Two that arrive together can both see the other.
+    assert!(places.contains(&Some(2)) && places.iter().all(|place| matches!(place, Some(1 | 2))), "{places:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

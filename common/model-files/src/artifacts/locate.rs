@@ -50,9 +50,10 @@ fn only_weights(folder: &Path) -> Option<PathBuf> {
     weights.next().filter(|first| is_gguf(first) && weights.next().is_none())
 }
 
-/// Returns true if a path has an extension of the weights that transformers reads.
+/// Returns true if a path has a name of the weights that transformers reads.
 fn is_checkpoint(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "safetensors" || extension == "bin")
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".safetensors") || (name.starts_with("pytorch_model") && name.ends_with(".bin"))
 }
 
 /// Returns a model's name: the name of a `.gguf` file without the extension, `org/repo` for a

@@ -188,11 +188,14 @@ async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
             number += 1;
             assert!(number < 500, "{problem}: the replica gets no task");
         }
-        // It is ejected after its first call.
+        // It is ejected after its first call, for five seconds.
+        let (calls, ejected) = (liar.calls(), Instant::now());
         for number in 0..8 {
             ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect(problem);
         }
-        assert_eq!(liar.calls(), 1, "{problem}");
+        if ejected.elapsed() < Duration::from_secs(4) {
+            assert_eq!(liar.calls(), calls, "{problem}");
+        }
     }
 }
 
