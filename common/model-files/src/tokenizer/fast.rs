@@ -27,7 +27,7 @@ const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\
     Ünïcödé cafe\u{301} naïve ŞİŞLİ straße 漢字かな混じり文 한국어 हिन्दी العربية ไทย 👩\u{200D}💻🏳️‍🌈 ①½\u{a0}x\u{3000}y\u{7}\u{0}▁▁ ";
 
 /// The maximum size of a text. A single word of this size needs 55 times as much memory.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 10 << 20;
 
 pub(super) struct Fast {
     encoder: PipelineTokenizer,
