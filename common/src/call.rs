@@ -1,5 +1,7 @@
 //! Outgoing calls from one Tandem service to another: TLS and bearer tokens.
 
+mod connection_problem;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +15,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 use crate::bearer::{Line, is_unexpired, lines};
 use crate::pem;
 use crate::reload::{Cause, Reloaded, SourceFile};
+
+pub use connection_problem::ConnectionProblem;
 
 /// The flags for the authorities of another service.
 const CA_FLAGS: &str = "--generate-ca of serve, --ca of check";

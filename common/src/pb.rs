@@ -51,3 +51,8 @@ pub mod task {
         tonic::include_proto!("tandem.task.v1");
     }
 }
+
+/// Returns true if a call's path is that of one of gRPC's standard services: health or reflection.
+pub(crate) fn is_standard_path(path: &str) -> bool {
+    path.starts_with("/grpc.")
+}

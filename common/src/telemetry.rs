@@ -39,6 +39,7 @@ use line_limit::LineLimit;
 pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
 pub(crate) use call::Call;
 pub use call::{Traced, traced};
+pub(crate) use identity::Identity;
 pub use meter::meter;
 pub use otlp::ExportError;
 pub use span::Span;

@@ -60,6 +60,16 @@ pub enum Error {
         /// Tokens in the context.
         context: usize,
     },
+    /// The prompt has more bytes than the tokenizer can encode.
+    #[error("prompt has {bytes} bytes, limit {limit} for this model's tokenizer")]
+    TextTooLong {
+        /// The path of the input.
+        field: &'static str,
+        /// Bytes of the prompt.
+        bytes: usize,
+        /// The tokenizer's limit.
+        limit: usize,
+    },
     /// The prompt is longer than the server accepts.
     #[error("prompt has {tokens} tokens, limit {limit} (--max-prompt-tokens)")]
     PromptOverLimit {
@@ -275,6 +285,7 @@ impl Error {
             Self::Invalid { .. } => Reason::InvalidRequest,
             Self::Malformed { .. } => Reason::MalformedMessage,
             Self::PromptTooLong { .. } | Self::PromptTooLarge { .. } => Reason::PromptTooLong,
+            Self::TextTooLong { .. } => Reason::TextTooLong,
             Self::PromptOverLimit { .. } => Reason::PromptOverLimit,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
@@ -317,6 +328,7 @@ impl Error {
             Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
             Self::PromptTooLong { field, .. }
             | Self::PromptTooLarge { field, .. }
+            | Self::TextTooLong { field, .. }
             | Self::PromptOverLimit { field, .. } => Failure::new(reason, self.to_string()).with_field(*field),
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),

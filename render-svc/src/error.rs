@@ -162,6 +162,12 @@ pub enum Error {
     /// The caller's deadline passed before the generation began.
     #[error("the deadline passed")]
     DeadlineExceeded,
+    /// The caller's deadline passed while no replica could be used.
+    #[error("the deadline passed: {explanation}")]
+    NoReplicaInTime {
+        /// Why no replica could be used.
+        explanation: String,
+    },
     /// The generation service rejected the request. The failure names fields of the task.
     #[error("the generation service answered: {}", .0.message())]
     Generation(Box<Failure>),
@@ -218,7 +224,7 @@ impl From<&Error> for Failure {
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
             Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),
             Error::PromptTooLarge { .. } => Failure::new(Reason::PromptTooLarge, message).with_context("messages"),
-            Error::DeadlineExceeded => Failure::new(Reason::DeadlineExceeded, message),
+            Error::DeadlineExceeded | Error::NoReplicaInTime { .. } => Failure::new(Reason::DeadlineExceeded, message),
             Error::Generation(failure) | Error::Contract(failure) => (**failure).clone(),
             Error::Tokenizer(_) | Error::ControlTokens(_) | Error::Internal(_) => {
                 Failure::new(Reason::Internal, "internal error")

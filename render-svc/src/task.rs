@@ -87,7 +87,7 @@ impl<G: Generator> TaskRun<G> {
                 Ok(Some(event)) => return Some(Ok(event)),
                 Err(error) => {
                     self.has_ended = true;
-                    let is_late = matches!(error, Error::DeadlineExceeded);
+                    let is_late = matches!(error, Error::DeadlineExceeded | Error::NoReplicaInTime { .. });
                     let end = is_late.then(|| self.output.end_at_deadline()).flatten();
                     return Some(end.ok_or(error));
                 }

@@ -9,7 +9,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::call::{Credentials, CredentialsError};
+use crate::call::{ConnectionProblem, Credentials, CredentialsError};
 use crate::status::{chain, printable};
 
 /// What to ask, and whom.
@@ -42,7 +42,7 @@ pub enum CheckError {
         source: std::io::Error,
     },
     /// No connection, or no TLS handshake.
-    #[error("{address}: cannot connect: {cause}")]
+    #[error("{address}: cannot connect: {cause}{}", remedy(.cause))]
     Connect {
         /// The service's address.
         address: Uri,
@@ -58,7 +58,7 @@ pub enum CheckError {
         status: Box<Status>,
     },
     /// The peer did not respond as a gRPC server.
-    #[error("{address}: no response of a gRPC server: {cause}; {}", hint(.address))]
+    #[error("{address}: no response of a gRPC server: {cause}; {}", hint(.address, .cause))]
     NotGrpc {
         /// The service's address.
         address: Uri,
@@ -87,8 +87,16 @@ fn code_of(status: &Status) -> &'static str {
     crate::status::code_name(status.code())
 }
 
+/// Returns what to do about a failed connection, if that is known.
+fn remedy(cause: &str) -> String {
+    ConnectionProblem::find(cause).map(|problem| format!("; {}", problem.remedy())).unwrap_or_default()
+}
+
 /// Returns the likely causes of a response that is not gRPC.
-fn hint(address: &Uri) -> &'static str {
+fn hint(address: &Uri, cause: &str) -> &'static str {
+    if let Some(problem) = ConnectionProblem::find(cause) {
+        return problem.remedy();
+    }
     match address.scheme_str() {
         Some("https") => "the server may require a client certificate, or serve something else",
         _ => "the port may expect TLS (https://), or serve something else",

@@ -1,11 +1,14 @@
 //! Rejects requests that are not gRPC, before they count as calls.
 
+use std::sync::Arc;
+
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use tonic::body::Body;
 
 use crate::call_layer::CallWork;
 use crate::log_limit::{LogLimit, PEER_INTERVAL};
+use crate::telemetry::Identity;
 
 /// The formats of gRPC and gRPC-Web with protobuf messages.
 const ACCEPTED: [&str; 6] = [
@@ -29,8 +32,16 @@ static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
 #[derive(Debug)]
 pub(super) enum ContentType {
     Grpc,
-    /// A request that no gRPC client makes, with the HTTP status and the text of its response.
-    Foreign(StatusCode, &'static str),
+    /// A request that no gRPC client makes.
+    Foreign(Refusal),
+}
+
+/// The HTTP status and the text of a response, and the request's id.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    text: &'static str,
+    identity: Identity,
 }
 
 impl ContentType {
@@ -40,12 +51,16 @@ impl ContentType {
         let value = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let format = value.split(';').next().unwrap_or_default().trim();
         let accepted = ACCEPTED.into_iter().find(|accepted| accepted.eq_ignore_ascii_case(format));
+        let refused = |status, text| {
+            let identity = Identity::new(request.headers(), Arc::default());
+            Self::Foreign(Refusal { status, text, identity })
+        };
         if request.method() != Method::POST {
-            return Self::Foreign(StatusCode::METHOD_NOT_ALLOWED, HINT);
+            return refused(StatusCode::METHOD_NOT_ALLOWED, HINT);
         }
-        let Some(accepted) = accepted else { return Self::Foreign(StatusCode::UNSUPPORTED_MEDIA_TYPE, HINT) };
+        let Some(accepted) = accepted else { return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, HINT) };
         if request.version() < Version::HTTP_2 && !accepted.starts_with(GRPC_WEB) {
-            return Self::Foreign(StatusCode::UNSUPPORTED_MEDIA_TYPE, NEEDS_HTTP2);
+            return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, NEEDS_HTTP2);
         }
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(accepted));
         Self::Grpc
@@ -59,11 +74,14 @@ impl CallWork for ContentType {
     {
         match self {
             Self::Grpc => call().await,
-            Self::Foreign(status, text) => {
+            Self::Foreign(Refusal { status, text, identity }) => {
                 if let Some(unlogged) = LOG_LIMIT.permit() {
-                    tracing::warn!(status = status.as_u16(), unlogged, "request is not gRPC");
+                    let request_id = &*identity.request_id;
+                    tracing::warn!(status = status.as_u16(), request_id, unlogged, "request is not gRPC");
                 }
-                Ok(refused(status, text))
+                let mut response = refused(status, text);
+                identity.add_to(response.headers_mut());
+                Ok(response)
             }
         }
     }

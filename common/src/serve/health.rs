@@ -11,6 +11,8 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
 
+use crate::pb;
+
 /// The maximum size of a health check, which contains one service name. It needs no credentials, so
 /// its limit is lower than the limit of other requests.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
@@ -127,5 +129,5 @@ pub(super) fn is_health_check<B>(request: &Request<B>) -> bool {
 
 /// Returns true if the request is for one of gRPC's standard services: health or reflection.
 pub(super) fn is_grpc_service<B>(request: &Request<B>) -> bool {
-    request.uri().path().starts_with("/grpc.")
+    pb::is_standard_path(request.uri().path())
 }

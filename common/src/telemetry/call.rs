@@ -106,7 +106,7 @@ impl Call {
     /// `is_authorized` is false for a caller without valid credentials.
     pub(crate) fn incoming(request: &mut Request<Body>, is_authorized: bool, caller_id: Arc<str>) -> Self {
         let identity = Identity::new(request.headers(), caller_id);
-        if request.uri().path().starts_with("/grpc.") {
+        if pb::is_standard_path(request.uri().path()) {
             return Self::new(Side::Infrastructure, OTHER, Span::none().with_identity(identity));
         }
         let state = request.headers().get_all(STATE_HEADER).iter().map(|value| value.len()).sum::<usize>();

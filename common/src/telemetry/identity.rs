@@ -16,16 +16,16 @@ const MAX_ID_BYTES: usize = 64;
 /// The identity of a call. The work of the call has it in its context, and outgoing calls forward
 /// the request id and the caller.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// Up to [`MAX_ID_BYTES`] letters, digits, `.`, `_` and `-`.
-    pub(super) request_id: Arc<str>,
+    pub(crate) request_id: Arc<str>,
     /// The id of the caller, which limits use.
     caller_id: Arc<str>,
 }
 
 impl Identity {
     /// Takes the caller's request id, or chooses one if there is none or an unusual one.
-    pub(super) fn new(headers: &HeaderMap, caller_id: Arc<str>) -> Self {
+    pub(crate) fn new(headers: &HeaderMap, caller_id: Arc<str>) -> Self {
         let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(|id| is_plain(id));
         let request_id = given.map_or_else(|| format!("{:016x}{:016x}", random_u64(), random_u64()).into(), Arc::from);
         Self { request_id, caller_id }
@@ -48,7 +48,7 @@ impl Identity {
     }
 
     /// Adds the request id to the headers of a response.
-    pub(super) fn add_to(&self, headers: &mut HeaderMap) {
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         if let Ok(id) = HeaderValue::from_str(&self.request_id) {
             headers.insert(REQUEST_ID, id);
         }

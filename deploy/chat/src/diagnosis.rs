@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Error, anyhow};
 use tandem_chat_args::Connection;
+use tandem_common::call::ConnectionProblem;
 use tandem_common::status::chain;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -69,10 +70,7 @@ pub(crate) async fn of_call(target: &Target, connection: &Connection, address: S
             anyhow!("{target} closed the connection; it may not accept the certificate in --tls-cert: {text}")
         }
         _ => match first_byte(address).await {
-            Some(TLS_ALERT) => anyhow!(
-                "{target} uses TLS: write https://{}, and --tls-ca FILE unless a public authority signed its certificate",
-                target.uri.authority().map_or(target.written.as_str(), |authority| authority.as_str())
-            ),
+            Some(TLS_ALERT) => uses_tls(target),
             Some(HTTP1) => no_grpc(target),
             _ => anyhow!("{target} cannot be used: {text}"),
         },
@@ -94,27 +92,37 @@ fn no_grpc(target: &Target) -> Error {
 /// Explains an error of TLS.
 fn of_tls(target: &Target, connection: &Connection, text: &str) -> Option<Error> {
     let ca = connection.tls_ca.as_ref().map_or("the system's authorities".to_owned(), |ca| ca.display().to_string());
-    let has = |word: &str| text.contains(word);
-    Some(if has("InvalidContentType") {
-        let plain = target.uri.authority().map(ToString::to_string).unwrap_or_default();
-        anyhow!("{target} does not use TLS: write --connect http://{plain}, without --tls-ca and --tls-cert")
-    } else if has("UnknownIssuer") {
-        anyhow!("no authority in {ca} signed the certificate of {target}: give the right one with --tls-ca FILE")
-    } else if has("NotValidForName") || has("not valid for name") {
-        anyhow!("the certificate of {target} is for another host: {text}")
-    } else if has("CaUsedAsEndEntity") {
-        anyhow!("the certificate of {target} is that of an authority (CA:TRUE); the service needs one for its host")
-    } else if has("UnsupportedCertVersion") {
-        anyhow!("the certificate of {target} or the one in {ca} is X.509 v1; make it v3")
-    } else if has("CertificateRequired") {
-        anyhow!("{target} requires a certificate of the client: --tls-cert FILE --tls-key FILE")
-    } else if has("UnknownCA") || has("BadCertificate") || has("CertificateUnknown") || has("DecryptError") {
-        anyhow!("{target} does not accept the certificate in --tls-cert: {text}")
-    } else if has("invalid peer certificate") {
-        anyhow!("the certificate of {target} is not accepted: {text}")
-    } else {
-        return None;
+    Some(match ConnectionProblem::find(text)? {
+        ConnectionProblem::PlainServer => {
+            let plain = target.uri.authority().map(ToString::to_string).unwrap_or_default();
+            anyhow!("{target} does not use TLS: write --connect http://{plain}, without --tls-ca and --tls-cert")
+        }
+        ConnectionProblem::TlsServer => uses_tls(target),
+        ConnectionProblem::UnknownIssuer => {
+            anyhow!("no authority in {ca} signed the certificate of {target}: give the right one with --tls-ca FILE")
+        }
+        ConnectionProblem::OtherHost => anyhow!("the certificate of {target} is for another host: {text}"),
+        ConnectionProblem::AuthorityCertificate => {
+            anyhow!("the certificate of {target} is that of an authority (CA:TRUE); the service needs one for its host")
+        }
+        ConnectionProblem::OldCertificate => {
+            anyhow!("the certificate of {target} or the one in {ca} is X.509 v1; make it v3")
+        }
+        ConnectionProblem::CertificateRequired => {
+            anyhow!("{target} requires a certificate of the client: --tls-cert FILE --tls-key FILE")
+        }
+        ConnectionProblem::CertificateRejected => {
+            anyhow!("{target} does not accept the certificate in --tls-cert: {text}")
+        }
+        ConnectionProblem::CertificateInvalid => anyhow!("the certificate of {target} is not accepted: {text}"),
     })
+}
+
+fn uses_tls(target: &Target) -> Error {
+    let address = target.uri.authority().map_or(target.written.as_str(), |authority| authority.as_str());
+    anyhow!(
+        "{target} uses TLS: write https://{address}, and --tls-ca FILE unless a public authority signed its certificate"
+    )
 }
 
 /// Returns the first byte of a server's answer to HTTP/2.

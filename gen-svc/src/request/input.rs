@@ -43,7 +43,7 @@ impl Input {
         self.check_size(model)?;
         let ids = match self {
             Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| match error {
-                TokenizerError::TooLong { .. } => Error::invalid(field, error.to_string()),
+                TokenizerError::TooLong { bytes, limit } => Error::TextTooLong { field, bytes, limit },
                 other => Error::Tokenize(other),
             })?,
             Self::TokenIds(ids) => ids,

@@ -92,7 +92,7 @@ impl GenerationClient {
                 unavailable(&format!("{}; the last call failed: {message}", self.pool.explanation(&request.model)))
             }
             Some(error) => error,
-            None if is_late => Error::DeadlineExceeded,
+            None if is_late => Error::NoReplicaInTime { explanation: self.pool.explanation(&request.model) },
             None => unavailable(&self.pool.explanation(&request.model)),
         })
     }

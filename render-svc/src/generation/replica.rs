@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tandem_common::call::BearerToken;
+use tandem_common::call::{BearerToken, ConnectionProblem};
 use tandem_common::log_limit::LogLimit;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::telemetry::{Traced, traced};
@@ -307,14 +307,16 @@ impl Watcher {
     }
 }
 
-/// Returns the message of a status, and its causes: a transport's message alone does not say
-/// whether the connection or the TLS handshake failed.
+/// Returns the message of a status, its causes, and what to do if that is known. A transport's
+/// message alone does not say whether the connection or the TLS handshake failed.
 fn causes(status: &Status) -> String {
     let first = std::error::Error::source(status);
     let causes = std::iter::successors(first, |cause| cause.source()).map(ToString::to_string);
     let mut parts: Vec<_> = std::iter::once(status.message().to_owned()).chain(causes).collect();
     parts.dedup();
-    parts.join(": ")
+    let text = parts.join(": ");
+    let remedy = ConnectionProblem::find(&text).map(|problem| format!("; {}", problem.remedy()));
+    text + &remedy.unwrap_or_default()
 }
 
 /// A replica, and its model when it was compared with the task's.

@@ -257,6 +257,7 @@ async fn grpc_over_http1_is_refused_with_a_text() {
     for format in ["application/grpc", "application/grpc+proto"] {
         let response = send(&service, "POST", TOKENIZE, &format!("content-type: {format}\r\n"), &frame("a")).await;
         assert!(response.head.starts_with("http/1.1 415"), "{format}: {}", response.head);
+        assert!(response.header("x-request-id").is_some(), "{}", response.head);
         error_texts::check("network/http1", String::from_utf8_lossy(&response.body));
     }
 }

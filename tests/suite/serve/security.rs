@@ -227,6 +227,35 @@ async fn check_reaches_a_service_with_client_certificates() {
     let refused = anonymous.run().await;
     // The server rejects the certificate during the handshake or, with TLS 1.3, after it.
     assert!(matches!(refused, Err(CheckError::Connect { .. } | CheckError::NotGrpc { .. })), "{refused:?}");
+    let text = refused.expect_err("refused").to_string();
+    assert!(text.contains("requires a certificate of the client"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_checks_say_what_to_do() {
+    let (authority, files) = (Authority::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    fs::write(files.path("other"), Authority::new().0.pem()).expect("a file");
+    let secured = serve_secured(files.args()).await.address.to_string();
+    let plain = serve_secured(SecurityArgs::default()).await.address.to_string();
+    let cases = [
+        (format!("http://{secured}"), None, "localhost", "use https://"),
+        (format!("https://{plain}"), Some("ca"), "localhost", "use http://"),
+        (format!("https://{secured}"), Some("other"), "localhost", "none of the given authorities"),
+        (format!("https://{secured}"), Some("ca"), "other.example.com", "is for another host"),
+    ];
+    for (address, ca, name, remedy) in cases {
+        let check = Check {
+            address: address.parse().expect("an address"),
+            server_name: Some(name.to_owned()),
+            service: String::new(),
+            credentials: Credentials { ca: ca.map(|ca| files.path(ca)), ..Credentials::default() },
+            timeout: Duration::from_secs(20),
+        };
+        let text = check.run().await.expect_err(&address).to_string();
+        assert!(text.contains(remedy), "{address}: {text}");
+    }
 }
 
 #[tokio::test]
