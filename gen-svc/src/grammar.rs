@@ -11,5 +11,5 @@ mod source;
 mod vocabulary;
 
 pub use compile::Grammars;
-pub use constraint::{Compiled, Constraint, Mask};
+pub use constraint::{Compiled, Constraint, Mask, MaskError};
 pub use source::Grammar;

@@ -119,6 +119,7 @@ fn unusual_end(finished: &TaskFinished, is_at_limit: bool) -> Option<&'static st
         FinishReason::Length => Some("cut off: the model's context is full; /new starts a new conversation"),
         FinishReason::Cancelled => Some("cancelled by the service"),
         FinishReason::Deadline => Some("cut off at the deadline"),
+        FinishReason::GrammarLimit => Some("the grammar is too costly to follow further"),
         FinishReason::Error => Some("the model failed; see the log of gen-svc"),
     }
 }

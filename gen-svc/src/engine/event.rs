@@ -117,6 +117,8 @@ pub enum FinishReason {
     Deadline,
     /// The model failed.
     Error,
+    /// The grammar exceeded its cost limit.
+    GrammarLimit,
 }
 
 impl FinishReason {
@@ -129,6 +131,7 @@ impl FinishReason {
             Self::Cancelled => "cancelled",
             Self::Deadline => "deadline",
             Self::Error => "error",
+            Self::GrammarLimit => "grammar_limit",
         }
     }
 }

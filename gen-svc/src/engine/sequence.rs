@@ -12,7 +12,7 @@ use super::metrics::attribute_count;
 use super::requests::{Interruption, RequestId, RequestState};
 use crate::cache::{BlockPool, BlockTable};
 use crate::error::Error;
-use crate::grammar::{Constraint, Mask};
+use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
@@ -78,7 +78,7 @@ impl Writer {
     }
 
     /// Returns the tokens that the grammar allows next.
-    fn mask(&mut self) -> Result<Option<Mask>, String> {
+    fn mask(&mut self) -> Result<Option<Mask>, MaskError> {
         self.constraint.as_mut().map(Constraint::mask).transpose()
     }
 }
@@ -278,7 +278,13 @@ impl Sequence {
                 return true;
             }
             Ok(mask) => mask.iter().for_each(|mask| mask.apply(logits)),
-            Err(problem) => return self.fail(state, &Error::Grammar { problem }),
+            Err(MaskError::Limit(problem)) => {
+                state.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
+                let rest = self.flush();
+                self.end(state, FinishReason::GrammarLimit, None, rest, Delta::default());
+                return true;
+            }
+            Err(MaskError::Failed(problem)) => return self.fail(state, &Error::Grammar { problem }),
         }
         let (position, limits) = (self.ids.len() as u64, &state.request.limits);
         let is_early = self.generated(&state.request) < limits.min_new_tokens;

@@ -7,8 +7,9 @@ use std::thread;
 use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
-use llguidance::{Matcher, ParserFactory, TokenParser};
+use llguidance::{ParserFactory, TokenParser};
 use parking_lot::{Condvar, Mutex};
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde_json::Value;
 use tandem_model_files::tokenizer::Tokenizer;
@@ -22,8 +23,13 @@ use crate::error::Error;
 const MAX_COMPILING: usize = 2;
 /// The most grammars that wait to be compiled.
 const MAX_QUEUED: usize = 32;
-/// The number of cached grammars.
+/// The expected number of cached grammars.
 const CACHED_GRAMMARS: usize = 64;
+/// The most bytes of all cached grammars together.
+const MAX_CACHED_BYTES: u64 = 256 << 20;
+/// The memory of a compiled grammar for each byte of its text, without its lexer: measured with
+/// large JSON schemas.
+const BYTES_PER_TEXT_BYTE: u64 = 256;
 /// The size of the compiling thread's stack. Deep grammars recurse.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes of a problem in an error message.
@@ -38,10 +44,28 @@ pub struct Grammars {
     eos: Vec<u32>,
     /// Created for the first grammar. `None`: the model has no eos token.
     factory: OnceLock<Option<ParserFactory>>,
-    kept: Cache<Grammar, Arc<Mutex<Matcher>>>,
+    cache: Cache<Grammar, Cached, ByBytes>,
     slots: Mutex<Slots>,
     freed: Condvar,
     workers: OnceLock<Arc<Workers>>,
+}
+
+/// A compiled grammar, before the first token.
+#[derive(Clone)]
+struct Cached {
+    parser: Arc<Mutex<TokenParser>>,
+    /// An estimate of its memory.
+    bytes: u64,
+}
+
+/// Limits the cache by the memory of its grammars.
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<Grammar, Cached> for ByBytes {
+    fn weight(&self, _: &Grammar, cached: &Cached) -> u64 {
+        cached.bytes
+    }
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +90,7 @@ impl Grammars {
             vocabulary,
             eos,
             factory: OnceLock::new(),
-            kept: Cache::new(CACHED_GRAMMARS),
+            cache: Cache::with_weighter(CACHED_GRAMMARS, MAX_CACHED_BYTES, ByBytes),
             slots: Mutex::default(),
             freed: Condvar::new(),
             workers: OnceLock::new(),
@@ -80,16 +104,18 @@ impl Grammars {
     /// has no eos token.
     pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, Error> {
         grammar.check()?;
-        let matcher = match self.kept.get(grammar) {
-            Some(matcher) => matcher,
+        let cached = match self.cache.get(grammar) {
+            Some(cached) => cached,
             None => {
-                let matcher = Arc::new(Mutex::new(self.compile_new(grammar)?));
-                self.kept.insert(grammar.clone(), Arc::clone(&matcher));
-                matcher
+                let parser = self.compile_new(grammar)?;
+                let bytes = parser.parser.lexer_stats().num_bytes as u64 + grammar.bytes() * BYTES_PER_TEXT_BYTE;
+                let cached = Cached { parser: Arc::new(Mutex::new(parser)), bytes };
+                self.cache.insert(grammar.clone(), cached.clone());
+                cached
             }
         };
         let workers = self.workers.get_or_init(|| Arc::new(Workers::start()));
-        Ok(Compiled::new(matcher, Arc::clone(workers)))
+        Ok(Compiled::new(cached.parser, Arc::clone(workers)))
     }
 
     /// Returns the grammar after these tokens of a resumed output. Blocks.
@@ -105,7 +131,7 @@ impl Grammars {
         grammar.after(generated)
     }
 
-    fn compile_new(&self, grammar: &Grammar) -> Result<Matcher, Error> {
+    fn compile_new(&self, grammar: &Grammar) -> Result<TokenParser, Error> {
         let text = read(grammar)?;
         let _slot = self.take_slot()?;
         let compile = || {
@@ -118,8 +144,8 @@ impl Grammars {
             let thread = thread.spawn_scoped(scope, compile).map_err(Error::Thread)?;
             thread.join().map_err(|_| Error::invalid(grammar.field(), "cannot be compiled"))
         })?;
-        let matcher = compiled.ok_or_else(|| Error::invalid(grammar.field(), "needs a model that has an eos token"))?;
-        matcher.map_err(|error| Error::invalid(grammar.field(), problem(&error)))
+        let parser = compiled.ok_or_else(|| Error::invalid(grammar.field(), "needs a model that has an eos token"))?;
+        parser.map_err(|error| Error::invalid(grammar.field(), problem(&error)))
     }
 
     fn factory(&self) -> Option<ParserFactory> {
@@ -159,12 +185,14 @@ impl Drop for Slot<'_> {
 }
 
 /// Fails if no output can start with the grammar, or if computing its first tokens costs too much.
-fn startable(parser: TokenParser) -> Result<Matcher, String> {
-    let mut matcher = Matcher::new(Ok(parser));
-    if matcher.stop_reason() == StopReason::NotStopped {
-        matcher.compute_mask().map_err(|error| error.to_string())?;
+fn startable(mut parser: TokenParser) -> Result<TokenParser, String> {
+    parser.start_without_prompt();
+    match parser.stop_reason() {
+        StopReason::NotStopped => parser.compute_mask().map(drop).map_err(|error| error.to_string())?,
+        reason if reason.is_ok() => {}
+        reason => return Err(reason.to_string()),
     }
-    Ok(matcher)
+    Ok(parser)
 }
 
 fn read(grammar: &Grammar) -> Result<TopLevelGrammar, Error> {

@@ -1,12 +1,13 @@
 //! The grammar of one output while it is generated.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use llguidance::Matcher;
+use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use parking_lot::Mutex;
 
@@ -35,11 +36,31 @@ impl Mask {
     }
 }
 
+/// Why the tokens that may follow are not known. The output cannot continue.
+#[derive(Debug, thiserror::Error)]
+pub enum MaskError {
+    /// The grammar needs more memory or time than a step may cost.
+    #[error("the grammar is too costly: {0}")]
+    Limit(String),
+    /// The library failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl MaskError {
+    fn new(reason: StopReason, problem: String) -> Self {
+        match reason {
+            StopReason::LexerTooComplex | StopReason::ParserTooComplex => Self::Limit(problem),
+            _ => Self::Failed(problem),
+        }
+    }
+}
+
 /// A compiled grammar. Cheap to clone.
 #[derive(Clone)]
 pub struct Compiled {
     /// The state before the first token.
-    matcher: Arc<Mutex<Matcher>>,
+    parser: Arc<Mutex<TokenParser>>,
     workers: Arc<Workers>,
 }
 
@@ -50,8 +71,8 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    pub(super) fn new(matcher: Arc<Mutex<Matcher>>, workers: Arc<Workers>) -> Self {
-        Self { matcher, workers }
+    pub(super) fn new(parser: Arc<Mutex<TokenParser>>, workers: Arc<Workers>) -> Self {
+        Self { parser, workers }
     }
 
     /// Returns the grammar after these tokens.
@@ -60,17 +81,17 @@ impl Compiled {
     /// The tokens do not follow the grammar, or complete it, or following them takes too long.
     pub(super) fn after(&self, generated: &[u32]) -> Result<Self, Error> {
         let refused = |problem: &str| Error::invalid("resume.generated_tokens", problem);
-        let mut matcher = self.matcher.lock().deep_clone();
+        let mut parser = self.parser.lock().deep_clone();
         let start = Instant::now();
         for &token in generated {
-            matcher.consume_token(token).map_err(|_| refused("must follow the grammar"))?;
+            consume(&mut parser, token).map_err(|_| refused("must follow the grammar"))?;
             if start.elapsed() > MAX_RESUME_TIME {
                 return Err(refused("are too many to follow the grammar with"));
             }
         }
-        match matcher.stop_reason() {
+        match parser.stop_reason() {
             StopReason::NotStopped => {
-                Ok(Self { matcher: Arc::new(Mutex::new(matcher)), workers: Arc::clone(&self.workers) })
+                Ok(Self { parser: Arc::new(Mutex::new(parser)), workers: Arc::clone(&self.workers) })
             }
             _ => Err(refused("must not be an output that has ended")),
         }
@@ -85,7 +106,7 @@ pub struct Constraint {
 
 enum State {
     /// The mask is computed, and the next token is not chosen yet.
-    Idle(Box<Matcher>),
+    Idle(Box<TokenParser>),
     /// A worker computes the next mask.
     Computing(Receiver<Done>),
     /// The library failed, and the state is lost.
@@ -93,7 +114,7 @@ enum State {
 }
 
 /// A worker's result: the state after the token, and the tokens that may follow.
-type Done = Result<(Box<Matcher>, Mask), String>;
+type Done = Result<(Box<TokenParser>, Mask), MaskError>;
 
 impl fmt::Debug for Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,14 +127,14 @@ impl Constraint {
     #[must_use]
     pub fn start(grammar: &Compiled) -> Self {
         let workers = Arc::clone(&grammar.workers);
-        let state = workers.send(MaskInput::Start(Arc::clone(&grammar.matcher)));
+        let state = workers.send(MaskInput::Start(Arc::clone(&grammar.parser)));
         Self { workers, state }
     }
 
     /// Adds the chosen token. A worker computes the next mask.
     pub fn advance(&mut self, token: u32) {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
-            State::Idle(matcher) => self.workers.send(MaskInput::Token(matcher, token)),
+            State::Idle(parser) => self.workers.send(MaskInput::Token(parser, token)),
             other => other,
         };
     }
@@ -122,13 +143,14 @@ impl Constraint {
     /// called between two calls.
     ///
     /// # Errors
-    /// The library's message. The output cannot continue.
-    pub fn mask(&mut self) -> Result<Mask, String> {
+    /// The grammar exceeds a limit, or the library failed.
+    pub fn mask(&mut self) -> Result<Mask, MaskError> {
+        let failed = |problem: &str| MaskError::Failed(problem.to_owned());
         let State::Computing(done) = std::mem::replace(&mut self.state, State::Failed) else {
-            return Err("the grammar's state is lost".to_owned());
+            return Err(failed("the grammar's state is lost"));
         };
-        let (matcher, mask) = done.recv().map_err(|_| "the grammar's worker is gone".to_owned())??;
-        self.state = State::Idle(matcher);
+        let (parser, mask) = done.recv().map_err(|_| failed("the grammar's worker is gone"))??;
+        self.state = State::Idle(parser);
         Ok(mask)
     }
 }
@@ -146,8 +168,8 @@ struct Job {
 
 /// The state that a mask is computed for.
 enum MaskInput {
-    Start(Arc<Mutex<Matcher>>),
-    Token(Box<Matcher>, u32),
+    Start(Arc<Mutex<TokenParser>>),
+    Token(Box<TokenParser>, u32),
 }
 
 impl Workers {
@@ -182,22 +204,38 @@ fn work(queue: &Mutex<Receiver<Job>>) {
 }
 
 fn follow(input: MaskInput) -> Done {
-    let matcher = match input {
-        MaskInput::Start(matcher) => Box::new(matcher.lock().deep_clone()),
-        MaskInput::Token(mut matcher, token) => {
-            matcher.consume_token(token).map_err(|error| error.to_string())?;
-            matcher
+    let parser = match input {
+        MaskInput::Start(parser) => Box::new(parser.lock().deep_clone()),
+        MaskInput::Token(mut parser, token) => {
+            consume(&mut parser, token)?;
+            parser
         }
     };
-    may_follow(matcher)
+    may_follow(parser)
 }
 
-fn may_follow(mut matcher: Box<Matcher>) -> Done {
-    match matcher.stop_reason() {
+fn consume(parser: &mut TokenParser, token: u32) -> Result<(), MaskError> {
+    guarded(parser, |parser| parser.consume_token(token).and_then(|_| parser.check_stop())).map(drop)
+}
+
+fn may_follow(mut parser: Box<TokenParser>) -> Done {
+    match parser.stop_reason() {
         StopReason::NotStopped => {}
-        reason if reason.is_ok() => return Ok((matcher, Mask::Ended)),
-        reason => return Err(reason.to_string()),
+        reason if reason.is_ok() => return Ok((parser, Mask::Ended)),
+        reason => return Err(MaskError::new(reason, reason.to_string())),
     }
-    let mask = matcher.compute_mask().map_err(|error| error.to_string())?;
-    Ok((matcher, Mask::Tokens(mask.as_slice().to_vec())))
+    let mask = guarded(&mut parser, TokenParser::compute_mask)?;
+    Ok((parser, Mask::Tokens(mask.as_slice().to_vec())))
+}
+
+/// Calls the library, which may panic.
+fn guarded<T, E: fmt::Display>(
+    parser: &mut TokenParser,
+    call: impl FnOnce(&mut TokenParser) -> Result<T, E>,
+) -> Result<T, MaskError> {
+    match catch_unwind(AssertUnwindSafe(|| call(parser))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(MaskError::new(parser.stop_reason(), error.to_string())),
+        Err(_) => Err(MaskError::Failed("the grammar library panicked".to_owned())),
+    }
 }

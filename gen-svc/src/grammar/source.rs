@@ -34,6 +34,15 @@ impl Grammar {
         }
     }
 
+    /// Returns the number of bytes of its texts.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::JsonSchema(text) | Self::Regex(text) | Self::Lark(text) => text.len(),
+            Self::Choice(choices) => choices.iter().map(String::len).sum(),
+        };
+        bytes as u64
+    }
+
     /// Checks the lengths of the texts.
     ///
     /// # Errors

@@ -292,6 +292,7 @@ impl From<FinishReason> for pb::FinishReason {
             FinishReason::Cancelled => Self::Cancelled,
             FinishReason::Deadline => Self::Deadline,
             FinishReason::Error => Self::Error,
+            FinishReason::GrammarLimit => Self::GrammarLimit,
         }
     }
 }

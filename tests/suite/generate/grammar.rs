@@ -186,3 +186,17 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     error_texts::check_rows("grammar/stop-option", errors);
     assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
 }
+
+#[test]
+fn output_whose_grammar_becomes_too_costly_ends_with_its_own_reason() {
+    let engine = engine(|_| {});
+    // A deterministic automaton of this expression has millions of states.
+    let grammar = || Grammar::Regex(".*[aeiou].{24}[xyz].*[aeiou].{24}q".to_owned());
+    let mut request = request(grammar(), 0);
+    request.sampling.temperature = Some(0.0);
+    request.stop.max_new_tokens = Some(400);
+    let (text, reason) = texts(submit(&engine, request)).remove(0);
+    assert_eq!(reason, FinishReason::GrammarLimit, "{text:?}");
+    assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
+    assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+}

@@ -237,10 +237,10 @@ async fn failed_checks_say_what_to_do() {
     files.write(authority.sign(2999));
     fs::write(files.path("ca"), authority.0.pem()).expect("a file");
     fs::write(files.path("other"), Authority::new().0.pem()).expect("a file");
-    let secured = serve_secured(files.args()).await.address.to_string();
-    let plain = serve_secured(SecurityArgs::default()).await.address.to_string();
+    let (secured, plain) = (serve_secured(files.args()).await, serve_secured(SecurityArgs::default()).await);
+    let (secured, plain) = (&secured.address, &plain.address);
     let cases = [
-        (format!("http://{secured}"), None, "localhost", "use https://"),
+        (format!("http://{secured}"), None, "localhost", "https://"),
         (format!("https://{plain}"), Some("ca"), "localhost", "use http://"),
         (format!("https://{secured}"), Some("other"), "localhost", "none of the given authorities"),
         (format!("https://{secured}"), Some("ca"), "other.example.com", "is for another host"),

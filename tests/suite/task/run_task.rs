@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gen_svc::engine::Config;
 use tandem_common::pb::chat::v1 as chat;
@@ -17,7 +18,7 @@ use tandem_tests::{Golden, ModelFolder, binary, default_model, goldens, python, 
 use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 fn message(role: &str, text: &str) -> chat::Message {
     let content = Some(chat::message::Content::Text(text.to_owned()));
@@ -94,6 +95,12 @@ async fn failed_task_names_its_reason() {
     let mut client = TaskServiceClient::new(service.channel().await);
     let failure = failed(&run(&mut client, task(golden)).await.expect_err("no service listens"));
     assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    // By now the replica is unhealthy, and the task waits for another one.
+    let mut late = Request::new(task(golden));
+    late.set_timeout(Duration::from_secs(1));
+    let status = client.run_task(late).await.expect_err("no service listens");
+    assert_eq!(failed(&status).reason, "DEADLINE_EXCEEDED");
+    assert!(status.message().contains("replica"), "{status}");
     let image = chat::ImageBlock { source: Some(chat::image_block::Source::Base64("QQ==".to_owned())) };
     let block = chat::Block { kind: Some(chat::block::Kind::Image(image)) };
     let content = Some(chat::message::Content::Blocks(chat::BlockList { blocks: vec![block] }));
