@@ -24,11 +24,13 @@ pub enum ConnectionProblem {
 }
 
 /// Words in the errors of rustls and h2, with their problem. The first match counts.
-const WORDS: [(&str, ConnectionProblem); 14] = [
+const WORDS: [(&str, ConnectionProblem); 15] = [
     ("InvalidContentType", ConnectionProblem::PlainServer),
     // h2 reads the TLS server's alert as the head of a frame.
     ("frame with invalid size", ConnectionProblem::TlsServer),
     ("UnknownIssuer", ConnectionProblem::UnknownIssuer),
+    // Another authority of the same name.
+    ("BadSignature", ConnectionProblem::UnknownIssuer),
     ("NotValidForName", ConnectionProblem::OtherHost),
     ("not valid for name", ConnectionProblem::OtherHost),
     ("CaUsedAsEndEntity", ConnectionProblem::AuthorityCertificate),

@@ -26,8 +26,11 @@ use super::unicode::is_doubtful;
 const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\r\n\n\tdef f(x): return x**2 # 'll\n \
     Ünïcödé cafe\u{301} naïve ŞİŞLİ straße 漢字かな混じり文 한국어 हिन्दी العربية ไทย 👩\u{200D}💻🏳️‍🌈 ①½\u{a0}x\u{3000}y\u{7}\u{0}▁▁ ";
 
-/// The maximum size of a text. A single word of this size needs 55 times as much memory.
+/// The maximum size of a text. A single word of this size needs about 50 times as much memory.
 const MAX_BYTES: usize = 10 << 20;
+/// The size from which a text gets an encoder of its own. The library keeps the buffers of the
+/// longest word for the life of an encoder: up to 40 times the size of the word, for each thread.
+const LARGE_BYTES: usize = 2 << 20;
 
 pub(super) struct Fast {
     encoder: PipelineTokenizer,
@@ -157,8 +160,24 @@ impl Fast {
 
     fn encode(&self, text: &str) -> Result<Vec<PipelineToken>, TokenizerError> {
         let mut tokens = Vec::with_capacity(text.len() / 4);
-        self.encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)?;
+        let mut encode = |encoder: &PipelineTokenizer| {
+            encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)
+        };
+        if text.len() < LARGE_BYTES {
+            encode(&self.encoder)?
+        } else {
+            encode(&self.temporary()?)?
+        }
         Ok(tokens)
+    }
+
+    /// Builds another encoder, for one text.
+    fn temporary(&self) -> Result<PipelineTokenizer, TokenizerError> {
+        let built = bare(&self.classic.encoder).and_then(|(mut spec, _)| {
+            add_missing_bytes(&mut spec)?;
+            build(spec)
+        });
+        built.map_err(|reason| TokenizerError::Encode { reason })
     }
 }
 
