@@ -198,15 +198,16 @@ impl Scheduler {
         preempted.is_some()
     }
 
-    /// Returns the last running sequence, of the caller with the most, whose priority is not higher
-    /// than the waiting one's. None if that caller would then have fewer than the waiting
-    /// sequence's caller.
+    /// Returns the last running sequence, of the caller with the most, among those whose priority is
+    /// not higher than the waiting one's. Callers that would then have fewer than the waiting
+    /// sequence's caller keep theirs.
     fn over_share(&self, waiting: &Sequence) -> Option<usize> {
         let counts = self.running_by_caller();
         let own = counts.get(&*waiting.caller).copied().unwrap_or(0);
-        let (&most, &count) = counts.iter().max_by_key(|(caller, count)| (**count, **caller))?;
-        let is_most = |sequence: &Sequence| &*sequence.caller == most && sequence.priority() <= waiting.priority();
-        if count > own + 1 { self.running.iter().rposition(is_most) } else { None }
+        let count = |sequence: &Sequence| counts.get(&*sequence.caller).copied().unwrap_or(0);
+        let may_go = |sequence: &&Sequence| sequence.priority() <= waiting.priority() && count(sequence) > own + 1;
+        let most = self.running.iter().filter(may_go).map(count).max()?;
+        self.running.iter().rposition(|sequence| may_go(&sequence) && count(sequence) == most)
     }
 
     /// Preempts the last sequence whose channel has been full for a while. Returns false if none

@@ -125,7 +125,7 @@ impl Sequence {
         self.waits_since
     }
 
-    /// Raises the priority to the highest, so that no other request preempts it.
+    /// Raises the priority to the highest, until it is preempted.
     pub(super) fn raise(&mut self) {
         self.priority = i32::MAX;
     }
@@ -198,12 +198,13 @@ impl Sequence {
         self.computed = 0;
     }
 
-    /// Releases the blocks, before the sequence returns to the queue.
+    /// Releases the blocks, before the sequence returns to the queue with the priority of its request.
     pub(super) fn preempt(&mut self, state: &RequestState, pool: &mut BlockPool) {
         self.release(pool);
         let output = i64::from(self.output);
         self.phase = state.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
         self.is_decoding = false;
+        self.priority = state.request.priority;
         self.waits_since = Instant::now();
     }
 

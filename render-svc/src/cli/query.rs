@@ -51,9 +51,10 @@ pub fn run(config: Config, mut out: impl Write) -> Result<(), CommandError> {
     let mut text = String::new();
     let opened = input::open(&input, "a request").map_err(|source| CommandError::Input { path: input, source });
     opened?.read_to_string(&mut text)?;
+    let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text); // a byte order mark, which some editors write
     let answer = match question {
-        Question::Tokens => tokens(&text, &mut models),
-        Question::Resolution => resolution(&text, &mut models),
+        Question::Tokens => tokens(text, &mut models),
+        Question::Resolution => resolution(text, &mut models),
     };
     writeln!(out, "{}", answer?)?;
     Ok(())

@@ -32,10 +32,14 @@ const DECODE_ERROR: &str = "failed to decode Protobuf message";
 /// Returns the failure for a status. Only a status that a service made has an `ErrorInfo`; the
 /// transport's has none.
 pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationError {
+    let details = status.get_error_details();
+    if details.error_info().is_some_and(|info| info.reason == Reason::RequestTooSlow.name()) {
+        // This service or the network was slow, and the replica is not at fault.
+        return GenerationError { class: FailureClass::RetryElsewhere, error: unavailable(status.message()) };
+    }
     if status.code() == Code::DeadlineExceeded && !is_late(deadline) {
         return faulty("reported DEADLINE_EXCEEDED before the deadline");
     }
-    let details = status.get_error_details();
     let Some(info) = details.error_info() else { return transport_failure(&status, deadline) };
     let Some(reason) = Reason::from_name(&info.reason) else {
         let message = printable(&format!("{}: {}", info.reason, status.message()));

@@ -313,6 +313,8 @@ fn tokenize_converts_a_text_to_token_ids_and_back() {
     assert_eq!(answer("tokenize", &json!({"model": model, "token_ids": ids})), json!({"text": "<|im_start|>é"}));
     let skipped = json!({"model": model, "token_ids": ids, "skip_special_tokens": true});
     assert_eq!(answer("tokenize", &skipped), json!({"text": "é"}));
+    let (success, _, error) = run("tokenize", &[], &format!("\u{feff}{skipped}"));
+    assert!(success, "a byte order mark is skipped: {error}");
     let literal = json!({"model": model, "text": "<|im_start|>é", "control_tokens": "literal"});
     assert!(answer("tokenize", &literal)["token_ids"].as_array().is_some_and(|literal| literal.len() > ids.len()));
     let bad = [

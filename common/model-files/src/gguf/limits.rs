@@ -1,4 +1,4 @@
-//! The limits of a header. Real headers have a tenth of each: the largest known have 262,144
+//! The limits of a header. Real headers have at most half of each: the largest known have 262,144
 //! tokens, 514,906 merges, 25 MB and some thousand tensors. A file may be sparse, so its size does
 //! not bound its counts.
 

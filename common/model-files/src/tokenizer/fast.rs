@@ -28,7 +28,7 @@ const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\
 
 /// The maximum size of a text. A single word of this size needs about 50 times as much memory.
 const MAX_BYTES: usize = 10 << 20;
-/// The size from which a text gets an encoder of its own. The library keeps the buffers of the
+/// The size from which a text gets a temporary encoder. The library keeps the buffers of the
 /// longest word for the life of an encoder: up to 40 times the size of the word, for each thread.
 const LARGE_BYTES: usize = 2 << 20;
 

@@ -4,6 +4,7 @@
 mod figures;
 pub(super) mod proxy;
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +27,9 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use self::proxy::{Proxy, Way};
 use super::{UnhealthyAtFirst, accepted, ask, ended, part, task};
@@ -197,6 +199,19 @@ async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
             assert_eq!(liar.calls(), calls, "{problem}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_upload_is_not_the_replicas_fault() {
+    let details = ErrorDetails::with_error_info("REQUEST_TOO_SLOW", "tandem", HashMap::new());
+    let slow = Status::with_error_details(Code::DeadlineExceeded, "the message did not arrive", details);
+    let replica = Fake::new(Err(slow));
+    let (_service, client) = front_of(default_catalog(), &[&replica.serve().await]).await;
+    for number in 0..3 {
+        let status = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect_err("too slow");
+        assert!(!status.message().contains("broke the contract"), "{status}");
+    }
+    assert_eq!(replica.calls(), 3, "it is not ejected");
 }
 
 #[tokio::test(flavor = "multi_thread")]
