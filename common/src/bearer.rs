@@ -34,7 +34,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const MAX_NAME_BYTES: usize = 64;
 
 /// Parses lines of the form `TOKEN [EXPIRY] [name=NAME] [max-priority=NUMBER] [delegate]`, with an
-/// expiry time such as `2027-01-31T00:00:00Z`. Skips empty lines and lines that start with `#`.
+/// expiry time such as `2027-01-31T00:00:00Z`. The words after the token may be in any order. Skips
+/// empty lines and lines that start with `#`.
 pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
     let mut lines = Vec::new();
     let content = file.content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&file.content);
@@ -64,7 +65,6 @@ impl<'a> Line<'a> {
 
     /// Reads one word after the token. Fails if it is invalid or repeated.
     fn set(&mut self, word: &'a str) -> Result<(), String> {
-        let has_words = self.name.is_some() || self.max_priority.is_some() || self.is_delegate;
         if let Some(name) = word.strip_prefix(NAME_KEY).filter(|_| self.name.is_none()) {
             self.name = Some(checked_name(name)?);
         } else if let Some(number) = word.strip_prefix(MAX_PRIORITY_KEY).filter(|_| self.max_priority.is_none()) {
@@ -72,7 +72,7 @@ impl<'a> Line<'a> {
             self.max_priority = Some(number?);
         } else if word == DELEGATE && !self.is_delegate {
             self.is_delegate = true;
-        } else if self.until.is_none() && !has_words {
+        } else if self.until.is_none() {
             self.until = Some(expiry(word)?);
         } else {
             return Err(EXPECTED.to_owned());

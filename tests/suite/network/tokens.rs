@@ -25,7 +25,7 @@ async fn token_file_with_an_invalid_line_is_refused() {
         "\u{feff}# comment\n",
         "first name=search max-priority=high",
         "first delegate delegate",
-        "first name=search 2099-01-01T00:00:00Z",
+        "first 2099-01-01T00:00:00Z 2099-01-02T00:00:00Z",
     ];
     for content in invalid {
         let error = open(&folder, content.as_bytes()).expect_err(content);
@@ -42,6 +42,7 @@ async fn token_file_may_have_words_and_begin_with_a_byte_order_mark() {
         "\u{feff}first 2099-01-01T00:00:00Z name=search",
         "sname=first\n",
         "first name=a max-priority=-3 delegate",
+        "first name=search 2099-01-01T00:00:00Z",
     ] {
         open(&folder, valid.as_bytes()).expect(valid);
     }
