@@ -127,8 +127,8 @@ const DEFAULT_PATIENCE_SECONDS: u64 = 5;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Generation")]
 pub struct GenerationArgs {
-    /// The generation service that tasks use: one address, or several, or a name with several
-    /// behind it, which is looked up every second. If a replica fails, the answer resumes on
+    /// The generation service that tasks use: one address, or several (repeat the flag, or separate
+    /// them with commas), or a name with several behind it, which is looked up every second. If a replica fails, the answer resumes on
     /// another one. Without this flag, RunTask is rejected.
     #[arg(
         long,

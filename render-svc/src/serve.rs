@@ -1,5 +1,6 @@
 //! `render-svc serve`: models, APIs and server, from start to drain.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tonic::service::Routes;
 
 use crate::adapters::Registry;
 use crate::args::Serve;
-use crate::catalog::{ModelCatalog, ReloadOutcome};
+use crate::catalog::{ModelCatalog, ReloadOutcome, ServedModel};
 use crate::command::CommandError;
 use crate::executor::Executor;
 use crate::generation::{Availability, GenerationClient};
@@ -151,17 +152,24 @@ pub async fn serve(
 }
 
 /// Reports TaskService as NOT_SERVING while no task can run: without a generation service, or while
-/// no healthy replica serves any of the models.
+/// no healthy replica serves any of the models. Warns of a `generate_id` that no replica has.
 pub async fn report_availability(health: Health, availability: Option<Availability>, catalog: Arc<ModelCatalog>) {
     let Some(mut availability) = availability else {
         return health.set_available(task_service_server::SERVICE_NAME, false).await;
     };
     let mut reloads = catalog.changes();
+    let mut unserved = HashMap::new();
     loop {
         let is_available = {
             let models = catalog.models();
-            let names = models.loaded().filter_map(|served| ModelNames::of(&served.model, models.generation_ids()));
-            names.into_iter().any(|names| availability.serves(&names))
+            let names = |served: &ServedModel| ModelNames::of(&served.model, models.generation_ids());
+            let configured = models.loaded().filter(|served| served.model.has_generate_id);
+            let problems = configured.filter_map(|served| names(served));
+            let problems = problems.filter_map(|names| Some((availability.unserved(&names)?, names.id)));
+            let problems: HashMap<_, _> = problems.map(|(problem, id)| (id, problem)).collect();
+            warn_of_new(&problems, &unserved);
+            unserved = problems;
+            models.loaded().filter_map(|served| names(served)).any(|names| availability.serves(&names))
         };
         health.set_available(task_service_server::SERVICE_NAME, is_available).await;
         // The sender lives as long as `catalog`.
@@ -169,6 +177,12 @@ pub async fn report_availability(health: Health, availability: Option<Availabili
             () = availability.changed() => {}
             _ = reloads.changed() => {}
         }
+    }
+}
+
+fn warn_of_new(problems: &HashMap<String, String>, known: &HashMap<String, String>) {
+    for (model, problem) in problems.iter().filter(|(model, _)| !known.contains_key(*model)) {
+        tracing::warn!(model, problem, "no replica has the model's generate_id");
     }
 }
 

@@ -134,7 +134,12 @@ impl Generator for GenerationClient {
 fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
     match class {
         FailureClass::ReplicaDown => lease.mark_failed(),
-        FailureClass::Stuck | FailureClass::Faulty => lease.eject(error),
+        FailureClass::Stuck => {
+            lease.eject(error);
+            // The task then waits for the next health check, and not for this replica.
+            lease.mark_failed();
+        }
+        FailureClass::Faulty => lease.eject(error),
         FailureClass::Permanent | FailureClass::RetryElsewhere | FailureClass::Interrupted => {}
     }
 }

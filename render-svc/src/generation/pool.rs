@@ -15,6 +15,7 @@ use super::discovery::Target;
 use super::replica::Lease;
 use super::replicas::{HealthCounts, Replicas};
 use super::routing::{PrefixKey, choose, explanation, serving};
+use super::served_model::ReplicaModel;
 use super::{ejection, metrics};
 use crate::task::model_names::ModelNames;
 
@@ -119,6 +120,14 @@ impl Availability {
     #[must_use]
     pub fn serves(&self, model: &ModelNames) -> bool {
         serving(&self.replicas.snapshot(), model).iter().any(|candidate| candidate.replica.is_healthy())
+    }
+
+    /// Returns why no replica serves the model, if all replicas have named theirs.
+    #[must_use]
+    pub fn unserved(&self, model: &ModelNames) -> Option<String> {
+        let replicas = self.replicas.snapshot();
+        let is_known = !replicas.is_empty() && replicas.iter().all(|replica| *replica.model() != ReplicaModel::Unknown);
+        (is_known && serving(&replicas, model).is_empty()).then(|| explanation(&replicas, model))
     }
 
     /// Waits for a change of the replicas.

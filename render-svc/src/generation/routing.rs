@@ -105,7 +105,11 @@ pub(super) fn explanation(replicas: &[Arc<Replica>], wanted: &ModelNames) -> Str
     }
     let unnamed = replicas.iter().filter(|replica| *replica.model() == ReplicaModel::Unknown).count();
     if unnamed > 0 {
-        let _ = write!(text, "; {unnamed} of {} replicas have not named their model yet", replicas.len());
+        let _ = write!(
+            text,
+            "; {unnamed} of {} replicas have not named their model, and the log has the reason",
+            replicas.len()
+        );
     }
     text
 }

@@ -1,20 +1,28 @@
 //! `TaskService`: render, then run the task.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::stream::unfold;
+use tandem_common::pb::generate::v1::Progress;
 use tandem_common::pb::task::v1::task_service_server::TaskService;
 use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
 use tandem_common::serve::{Caller, deadline};
+use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::RenderApi;
 use super::convert::{cost, task as convert};
+use crate::error::Error;
 use crate::field_paths::RequestPaths;
 use crate::task::generator::Generator;
+use crate::task::output::TaskEvent;
 use crate::task::request::Task;
 use crate::task::{TaskRun, TaskRunner};
+
+/// Longest time between two events of a task. A replica sends one a second.
+const MAX_SILENCE: Duration = Duration::from_millis(1500);
 
 /// Serves [`TaskService`].
 #[derive(Debug)]
@@ -51,10 +59,16 @@ impl<G: Generator> TaskService for TaskApi<G> {
     }
 }
 
-/// Returns a task's events as a stream. Each is generated when it is polled for.
+/// Returns a task's events as a stream. Each is generated when it is polled for. While there is none,
+/// for example because the task waits for a replica, an empty `progress` is sent.
 fn responses<G: Generator>(run: TaskRun<G>) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
-    unfold(run, async |mut run| {
-        let event = run.next().await?;
-        Some((event.map(convert::response).map_err(Status::from), run))
+    unfold(Box::pin(next(run)), async |mut next_event| match timeout(MAX_SILENCE, &mut next_event).await {
+        Ok((event, run)) => Some((event?.map(convert::response).map_err(Status::from), Box::pin(next(run)))),
+        Err(_) => Some((Ok(convert::response(TaskEvent::Progress(Progress::default()))), next_event)),
     })
+}
+
+/// Returns the task with its next event.
+async fn next<G: Generator>(mut run: TaskRun<G>) -> (Option<Result<TaskEvent, Error>>, TaskRun<G>) {
+    (run.next().await, run)
 }

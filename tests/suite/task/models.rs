@@ -10,6 +10,9 @@ use http_body_util::{BodyExt as _, Full};
 use render_svc::adapters::Registry;
 use render_svc::args::GenerationArgs;
 use render_svc::catalog::{ModelCatalog, Sources};
+use render_svc::generation::{Config, GenerationClient};
+use render_svc::task::model_names::ModelNames;
+use tandem_common::call::Credentials;
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer, SERVICE_NAME};
@@ -145,6 +148,28 @@ impl Fleet {
         let client = TaskServiceClient::new(service.channel().await);
         (service, client)
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generate_id_that_no_replica_has_is_reported() {
+    let mut fleet = Fleet::new();
+    fleet.add("alpha").await;
+    let targets = fleet.addresses.iter().map(|address| address.parse().expect("an address")).collect();
+    let config = Config { targets, patience: Duration::from_secs(1), credentials: Credentials::default() };
+    let client = GenerationClient::connect(&config).expect("no credentials");
+    let names = |id: &str| ModelNames {
+        id: "mine".to_owned(),
+        own: [id.to_owned()].into(),
+        tokenizer_sha256: fleet.tokenizer_sha256.clone(),
+        ..ModelNames::default()
+    };
+    let mut availability = client.availability();
+    while !availability.serves(&names("alpha")) {
+        availability.changed().await;
+    }
+    assert_eq!(availability.unserved(&names("alpha")), None);
+    let problem = availability.unserved(&names("alpha.gguf")).expect("no replica has the id");
+    assert!(problem.contains("\"mine\"") && problem.contains("\"alpha\""), "{problem}");
 }
 
 /// Runs a task. Returns the answer's text.

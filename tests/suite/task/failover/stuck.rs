@@ -202,6 +202,20 @@ async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_waits_for_a_replica_sends_empty_progress() {
+    let mut events = at_once(vec![accepted(), part("good", &[7])]);
+    events.push((Duration::from_secs(60), summary()));
+    let (_service, mut client) = front_of(default_catalog(), &[&Fake::new(Ok(events)).serve().await]).await;
+    let mut stream = client.run_task(salted(0)).await.expect("a stream").into_inner();
+    let mut is_alive = false;
+    while let Ok(Some(response)) = stream.message().await {
+        is_alive |=
+            matches!(response.event, Some(Event::Progress(progress)) if progress == generate::Progress::default());
+    }
+    assert!(is_alive);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_upload_is_not_the_replicas_fault() {
     let details = ErrorDetails::with_error_info("REQUEST_TOO_SLOW", "tandem", HashMap::new());
     let slow = Status::with_error_details(Code::DeadlineExceeded, "the message did not arrive", details);
