@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use gen_svc::error::Error;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_request::Input;
@@ -21,6 +22,15 @@ async fn serve() -> (Generation, Client) {
     let service = Generation::start().await;
     let client = GenerateServiceClient::new(service.running.channel().await);
     (service, client)
+}
+
+#[test]
+fn a_prompt_that_the_tokenizer_cannot_encode_is_too_long() {
+    let status = Status::from(Error::TextTooLong { field: "prompt", bytes: 11 << 20, limit: 10 << 20 });
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, "TEXT_TOO_LONG"));
+    assert_eq!(failure.field.as_deref(), Some("prompt"));
+    error_texts::check("generate/text-too-long", status.message());
 }
 
 fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
