@@ -39,10 +39,10 @@ pub fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     tokenizer.encode(text, false).expect("the text can be encoded")
 }
 
-/// Returns the classic encoder's ids. Only the classic encoder reports offsets.
+/// Returns the classic encoder's ids.
 pub fn classic(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
-    let options = EncodeOptions { literal, offsets: true, ..EncodeOptions::default() };
-    tokenizer.encode_with(text, &options).expect("the text can be encoded").ids
+    let options = EncodeOptions { literal, ..EncodeOptions::default() };
+    tokenizer.encode_classic(text, &options).expect("the text can be encoded").ids
 }
 
 /// Returns the ids of a text in which these ranges are literal.
@@ -74,6 +74,9 @@ pub fn agree(tokenizer: &Tokenizer, text: &str, literal: &[Range<usize>]) {
     assert_eq!(plain(tokenizer, text), expected, "{text:?}");
     assert_eq!(plain(tokenizer, text), expected, "{text:?}, remembered");
     assert_eq!(literal_ids(tokenizer, text, literal), classic(tokenizer, text, literal), "{text:?} {literal:?}");
+    let options = EncodeOptions { literal, offsets: true, ..EncodeOptions::default() };
+    let located = tokenizer.encode_with(text, &options).expect("the text can be encoded");
+    assert_eq!(located, tokenizer.encode_classic(text, &options).expect("text"), "{text:?} {literal:?}");
 }
 
 pub fn bpe(tokens: &[&str]) -> Value {

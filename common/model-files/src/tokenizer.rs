@@ -6,10 +6,13 @@ mod affixes;
 mod bytes;
 mod cache;
 mod classic;
+mod decode;
 mod error;
 mod fast;
 mod gguf;
 mod literal;
+mod located;
+mod long;
 mod pending;
 mod pre;
 mod unicode;
@@ -24,12 +27,17 @@ pub use added::AddedToken;
 use affixes::Affixes;
 use bytes::{ByteTable, MinTokens};
 use classic::Classic;
+use decode::Decoder;
 pub use error::TokenizerError;
 use literal::{Forbidden, Piece, pieces};
+use located::Locator;
 use pending::Pending;
 
 /// The default size of the cache of encoded texts.
 const CACHE_BYTES: u64 = 64 << 20;
+
+/// The maximum size of a text with offsets.
+const MAX_LOCATED_BYTES: usize = 1 << 20;
 
 /// The ids that are added around a text, such as a leading bos. A rendered chat prompt
 /// contains them already. Ids that the text starts with are not added again.
@@ -55,8 +63,8 @@ pub struct EncodeOptions<'a> {
     /// least two characters, not white space). Then the token's first character is encoded
     /// separately, so that its id does not appear.
     pub literal: &'a [Range<usize>],
-    /// Also return the byte range of each id. Then the text may have at most 1 MiB, and encoding is
-    /// 10 to 100 times slower.
+    /// Also return the byte range of each id. Then the text may have at most 1 MiB. If the model's
+    /// tokenizer changes the text, encoding is 10 to 100 times slower.
     pub offsets: bool,
 }
 
@@ -79,6 +87,8 @@ pub struct Tokenizer {
 
 struct Inner {
     classic: Arc<Classic>,
+    decoder: Decoder,
+    locator: Option<Locator>,
     fast: Pending,
     bytes: ByteTable,
     added: Vec<AddedToken>,
@@ -125,10 +135,12 @@ impl Tokenizer {
         let added = added_tokens(&encoder, &special);
         let forbidden = Forbidden::new(&added);
         let min_tokens = MinTokens::new(&encoder, &bytes);
+        let (decoder, locator) = (Decoder::of(&encoder)?, Locator::of(&encoder));
         let classic = Arc::new(Classic::new(encoder)?);
         cache::register_metrics();
         let fast = Pending::new(CACHE_BYTES);
-        let inner = Inner { classic, fast, bytes, added, forbidden, special, affixes, min_tokens, sha256 };
+        let inner =
+            Inner { classic, decoder, locator, fast, bytes, added, forbidden, special, affixes, min_tokens, sha256 };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -145,13 +157,17 @@ impl Tokenizer {
     /// Fails if a literal range is outside of the text, splits a character or is out of order.
     pub fn encode_with(&self, text: &str, options: &EncodeOptions<'_>) -> Result<Encoding, TokenizerError> {
         let pieces = pieces(text, options.literal)?;
-        let encoding = if options.offsets { self.inner.located(&pieces)? } else { self.inner.plain(&pieces)? };
-        let Affixes { before, after } = &self.inner.affixes;
-        Ok(match options.affixes {
-            AffixPolicy::None => encoding,
-            AffixPolicy::Leading => encoding.between(before, &[]),
-            AffixPolicy::Both => encoding.between(before, after),
-        })
+        let encoding = if options.offsets { self.inner.located(text, &pieces)? } else { self.inner.plain(&pieces)? };
+        Ok(self.inner.affixes.applied_to(encoding, options.affixes))
+    }
+
+    /// Encodes `text` as [`encode_with`](Self::encode_with) does, with offsets, by the classic encoder
+    /// alone: the reference for comparisons.
+    ///
+    /// Fails as `encode_with`.
+    pub fn encode_classic(&self, text: &str, options: &EncodeOptions<'_>) -> Result<Encoding, TokenizerError> {
+        let encoding = self.inner.by_classic(&pieces(text, options.literal)?)?;
+        Ok(self.inner.affixes.applied_to(encoding, options.affixes))
     }
 
     /// Sets the size of the cache of encoded texts, which all clones share. The default is 64 MiB;
@@ -177,9 +193,8 @@ impl Tokenizer {
         if let Some(&id) = ids.iter().find(|&&id| self.token_bytes(id).is_none()) {
             return Err(TokenizerError::UnknownId { id, size: self.vocab_size() });
         }
-        let kept: Vec<u32> = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id))).collect();
-        let text = self.inner.classic.encoder.decode(&kept, false);
-        text.map_err(|error| TokenizerError::Decode { reason: error.to_string() })
+        let kept = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id)));
+        self.inner.decoder.decode(kept, &self.inner.bytes, &self.inner.classic)
     }
 
     /// Returns the exact bytes that `id` adds to a text. They may be part of a character. None for
@@ -255,9 +270,38 @@ impl Inner {
         Ok(Encoding { ids, offsets: None })
     }
 
-    fn located(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
+    fn located(&self, text: &str, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
+        if text.len() > MAX_LOCATED_BYTES {
+            return Err(TokenizerError::TooLong { bytes: text.len(), limit: MAX_LOCATED_BYTES });
+        }
+        if let Some(encoding) = self.located_by_bytes(text, pieces) {
+            return Ok(encoding);
+        }
+        self.by_classic(pieces)
+    }
+
+    fn by_classic(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
         let tokens = self.classic.tokens(pieces, &self.forbidden)?;
         Ok(Encoding { ids: tokens.ids, offsets: Some(tokens.offsets) })
+    }
+
+    /// Returns None if the fast encoder is not ready, or if it cannot give offsets.
+    fn located_by_bytes(&self, text: &str, pieces: &[Piece<'_>]) -> Option<Encoding> {
+        let (locator, fast) = (self.locator?, self.fast.get(&self.classic)?);
+        let ids = fast.ids(pieces, &self.forbidden).ok()?;
+        let offsets = locator.locate(text, &ids, &self.bytes, &self.classic)?;
+        Some(Encoding { ids, offsets: Some(offsets) })
+    }
+}
+
+impl Affixes {
+    fn applied_to(&self, encoding: Encoding, policy: AffixPolicy) -> Encoding {
+        let Self { before, after } = self;
+        match policy {
+            AffixPolicy::None => encoding,
+            AffixPolicy::Leading => encoding.between(before, &[]),
+            AffixPolicy::Both => encoding.between(before, after),
+        }
     }
 }
 

@@ -310,3 +310,47 @@ fn both_encoders_agree_on_very_long_runs() {
         }
     }
 }
+
+/// Texts of at least 200 KB. Long words are encoded in windows, so the words have periods, changes
+/// and characters of every length.
+fn long_texts() -> Vec<(&'static str, String)> {
+    let mut state = 1u64;
+    let mut random = move |count: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % count
+    };
+    let mut letters = |alphabet: &str, count: usize| -> String {
+        let chars: Vec<char> = alphabet.chars().collect();
+        (0..count).map(|_| chars[random(chars.len() as u64) as usize]).collect()
+    };
+    let words = letters("aeinrst ", 200_000);
+    vec![
+        ("one letter", "a".repeat(200_000)),
+        ("a period", "abcde".repeat(40_000)),
+        ("spaces", " ".repeat(200_000)),
+        ("random letters", letters("abcdefghijklmnopqrstuvwxyz", 200_000)),
+        ("two letters", letters("ab", 200_000)),
+        ("digits", letters("0123456789", 200_000)),
+        ("punctuation", letters("!?.,-=*#", 200_000)),
+        ("base64", letters("ABCDEFGHIJKLMabcdefghijklm0123456789+/", 200_000)),
+        ("ideographs", letters("的一是不了人我在有他这中大来上个国说们", 70_000)),
+        ("rare characters", letters("𓀀𓀁𓀂𒀀𒀁🦀🧵é", 60_000)),
+        ("change", format!("{}{}{}", "ab".repeat(50_000), letters("xyz", 70_000), "long".repeat(20_000))),
+        ("words beside a long word", format!("{words}{}{words}", "z".repeat(40_000))),
+        ("words", words),
+    ]
+}
+
+#[test]
+fn long_texts_have_the_ids_and_offsets_of_the_classic_encoder() {
+    let options = EncodeOptions { offsets: true, ..EncodeOptions::default() };
+    for (kind, text) in long_texts() {
+        for name in NAMES {
+            let tokenizer = tokenizer(name);
+            // The classic encoder fails on some of these texts.
+            let Ok(expected) = tokenizer.encode_classic(&text, &options) else { continue };
+            assert!(plain(&tokenizer, &text) == expected.ids, "{name} {kind}");
+            assert!(tokenizer.encode_with(&text, &options).expect(kind) == expected, "{name} {kind}");
+        }
+    }
+}

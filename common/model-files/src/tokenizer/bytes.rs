@@ -4,6 +4,8 @@
 //! tokens are applied here. Steps that join tokens or trim the whole text do not change a token's
 //! bytes.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::error::TokenizerError;
@@ -19,6 +21,8 @@ const NFC_SHRINKAGE: usize = 4;
 /// The bytes by id; None for ids without a token.
 pub(super) struct ByteTable {
     bytes: Vec<Option<Box<[u8]>>>,
+    /// The ids that encode a single byte, spelled `<0xNN>`.
+    single: HashSet<u32>,
 }
 
 /// A step of a decoder on one token.
@@ -46,14 +50,26 @@ impl ByteTable {
         let mut bytes = vec![None; largest.map_or(0, |id| id + 1)];
         // Added tokens come second, because their spelling takes precedence.
         let added = added.into_iter().map(|(id, token)| (token.content, id));
+        let mut single = HashSet::new();
         for (token, id) in vocab.into_iter().chain(added) {
+            let is_single = byte_fallback(&token).is_some();
+            if is_single {
+                single.insert(id)
+            } else {
+                single.remove(&id)
+            };
             bytes[id as usize] = Some(apply(&steps, token).into_boxed_slice());
         }
-        Ok(Self { bytes })
+        Ok(Self { bytes, single })
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&[u8]> {
         self.bytes.get(id as usize)?.as_deref()
+    }
+
+    /// Returns true if a decoder with byte fallback decodes `id` to a byte.
+    pub(super) fn is_byte(&self, id: u32) -> bool {
+        self.single.contains(&id)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -146,7 +162,7 @@ fn apply(steps: &[Step], mut token: String) -> Vec<u8> {
 
 /// Decodes a byte-level token. Returns None if a character is outside of the alphabet. The token is
 /// then plain text.
-fn byte_level(token: &str) -> Option<Vec<u8>> {
+pub(super) fn byte_level(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }
 
@@ -167,7 +183,8 @@ fn byte_of(char: char) -> Option<u8> {
     }
 }
 
-fn byte_fallback(token: &str) -> Option<u8> {
+/// Decodes a token `<0xNN>`.
+pub(super) fn byte_fallback(token: &str) -> Option<u8> {
     let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if hex.len() == 2 { u8::from_str_radix(hex, 16).ok() } else { None }
 }

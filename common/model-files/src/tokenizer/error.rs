@@ -69,6 +69,9 @@ pub enum TokenizerError {
     /// tokenizers.
     #[error("text has {bytes} bytes, limit {limit} with offsets or for this model's tokenizer")]
     TooLong { bytes: usize, limit: usize },
+    /// The text of the ids is too long.
+    #[error("text of these token ids has more than {limit} bytes")]
+    DecodedTooLong { limit: usize },
     /// The encoder failed.
     #[error("cannot encode text: {reason}")]
     Encode { reason: String },

@@ -19,6 +19,7 @@ use super::cache::{Cache, Manner};
 use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
+use super::long::{self, LONG_BYTES};
 use super::unicode::is_doubtful;
 
 /// The probe, which reveals differing settings: words, spaces, digits, contractions, line breaks,
@@ -26,11 +27,8 @@ use super::unicode::is_doubtful;
 const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\r\n\n\tdef f(x): return x**2 # 'll\n \
     Ünïcödé cafe\u{301} naïve ŞİŞLİ straße 漢字かな混じり文 한국어 हिन्दी العربية ไทย 👩\u{200D}💻🏳️‍🌈 ①½\u{a0}x\u{3000}y\u{7}\u{0}▁▁ ";
 
-/// The maximum size of a text. A single word of this size needs about 50 times as much memory.
+/// The maximum size of a text.
 const MAX_BYTES: usize = 10 << 20;
-/// The size from which a text gets a temporary encoder. The library keeps the buffers of the
-/// longest word for the life of an encoder: up to 40 times the size of the word, for each thread.
-const LARGE_BYTES: usize = 2 << 20;
 
 pub(super) struct Fast {
     encoder: PipelineTokenizer,
@@ -159,25 +157,12 @@ impl Fast {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<PipelineToken>, TokenizerError> {
-        let mut tokens = Vec::with_capacity(text.len() / 4);
-        let mut encode = |encoder: &PipelineTokenizer| {
-            encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)
-        };
-        if text.len() < LARGE_BYTES {
-            encode(&self.encoder)?
-        } else {
-            encode(&self.temporary()?)?
+        if text.len() >= LONG_BYTES {
+            return long::encode(&self.encoder, &self.classic, text);
         }
+        let mut tokens = Vec::with_capacity(text.len() / 4);
+        self.encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)?;
         Ok(tokens)
-    }
-
-    /// Builds another encoder, for one text.
-    fn temporary(&self) -> Result<PipelineTokenizer, TokenizerError> {
-        let built = bare(&self.classic.encoder).and_then(|(mut spec, _)| {
-            add_missing_bytes(&mut spec)?;
-            build(spec)
-        });
-        built.map_err(|reason| TokenizerError::Encode { reason })
     }
 }
 
