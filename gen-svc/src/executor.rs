@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use tandem_common::fair_queue::FairQueue;
 use tandem_common::telemetry::Span;
+use tandem_model_files::tokenizer::CancelScope;
 use tokio::sync::mpsc::Receiver;
+use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, Event, RequestProgress};
 use crate::error::Error;
@@ -48,8 +50,10 @@ pub(crate) async fn submit(
         false => Some(places(size).place(&request.caller).await),
     };
     let engine = engine.clone();
+    let cancelled = CancellationToken::new();
+    let _gone = cancelled.clone().drop_guard();
     let submit = move || {
-        let (_entered, _place) = (span.enter(), place);
+        let (_entered, _place, _scope) = (span.enter(), place, CancelScope::start(cancelled));
         let prepared = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
         engine.submit_to(slot, prepared, deadline, progress)
     };

@@ -219,6 +219,9 @@ impl From<&Error> for Failure {
             Error::Tokenizer(TokenizerError::TooLong { .. }) => {
                 Failure::new(Reason::TextTooLong, message).with_context("text")
             }
+            Error::Tokenizer(TokenizerError::DecodedTooLong { .. }) => {
+                Failure::new(Reason::TextTooLong, message).with_field("token_ids")
+            }
             Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),

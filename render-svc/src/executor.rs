@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use tandem_common::fair_queue::FairQueue;
 use tandem_common::telemetry::Span;
-use tandem_model_files::tokenizer::Encoding;
+use tandem_model_files::tokenizer::{CancelScope, Encoding};
 use tandem_template::{ChatTemplate, CompileError, RenderError};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::catalog::ModelCatalog;
 use crate::conversation::Invalid;
@@ -202,7 +203,8 @@ impl Executor {
         self.run(source.len(), move || answer(ChatTemplate::compile(&source))).await
     }
 
-    /// Runs `work` on this number of bytes in the pool, when it is the caller's turn.
+    /// Runs `work` on this number of bytes in the pool, when it is the caller's turn. If the returned
+    /// future is dropped, encoding ends early.
     ///
     /// # Errors
     /// A defect of the service.
@@ -218,8 +220,10 @@ impl Executor {
         let core = queue.place(&span.caller_id()).await;
         drop(wait);
         self.metrics.waited(start.elapsed());
+        let cancelled = CancellationToken::new();
+        let _gone = cancelled.clone().drop_guard();
         let work = move || {
-            let _core = core;
+            let (_core, _scope) = (core, CancelScope::start(cancelled));
             span.in_scope(work)
         };
         Ok(tokio::task::spawn_blocking(work).await?)

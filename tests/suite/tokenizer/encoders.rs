@@ -6,9 +6,10 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tandem_model_files::tokenizer::{AddedToken, AffixPolicy, EncodeOptions, Tokenizer};
+use tandem_model_files::tokenizer::{AddedToken, AffixPolicy, CancelScope, EncodeOptions, Tokenizer, TokenizerError};
 use tandem_tests::error_texts;
 use tandem_tests::tokenizers::{agree, literal_ids, texts};
+use tokio_util::sync::CancellationToken;
 
 /// The vocabulary of every tokenizer of this file: token `i` has id `i`.
 const VOCAB: [&str; 16] = ["<unk>", "▁", "a", "b", "x", "<", ">", "\n", "ab", "▁a", "▁ab", "<x", "<x>", "t", "aa", "é"];
@@ -234,4 +235,16 @@ fn token_named_in_the_config_is_an_added_token() {
     let json = File::new().0.to_string();
     let tokenizer = Tokenizer::from_json(json.as_bytes(), &["ab"]).expect("valid");
     assert_eq!(tokenizer.added_tokens(), [AddedToken { id: 8, text: "ab".to_owned(), is_special: true }]);
+}
+
+#[test]
+fn encoding_ends_when_its_caller_has_gone() {
+    let tokenizer = File::new().tokenizer();
+    let cancelled = CancellationToken::new();
+    let scope = CancelScope::start(cancelled.clone());
+    tokenizer.encode("a b", false).expect("not cancelled");
+    cancelled.cancel();
+    assert!(matches!(tokenizer.encode("a b", false), Err(TokenizerError::Cancelled)));
+    drop(scope);
+    tokenizer.encode("a b", false).expect("the scope has ended");
 }

@@ -8,6 +8,7 @@ use tokenizers::{
     Encoding, Model, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString, PreTokenizer,
 };
 
+use super::cancel;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 
@@ -42,6 +43,7 @@ impl Classic {
         check(pieces.iter().map(|piece| piece.text.len()).sum())?;
         let mut all = Tokens::default();
         for piece in pieces {
+            cancel::check()?;
             let tokens = match piece {
                 Piece { is_literal: true, .. } => {
                     forbidden.avoid(piece.text, &|text: &str| self.inside(text, Self::without_added))?

@@ -72,6 +72,9 @@ pub enum TokenizerError {
     /// The text of the ids is too long.
     #[error("text of these token ids has more than {limit} bytes")]
     DecodedTooLong { limit: usize },
+    /// The caller of the work has gone.
+    #[error("cancelled")]
+    Cancelled,
     /// The encoder failed.
     #[error("cannot encode text: {reason}")]
     Encode { reason: String },

@@ -16,6 +16,7 @@ use tokenizers_fast::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer}
 use super::added::{Part, Splitters};
 use super::bytes::alphabet;
 use super::cache::{Cache, Manner};
+use super::cancel;
 use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
@@ -96,6 +97,7 @@ impl Fast {
         }
         let mut ids = Vec::with_capacity(bytes / 4);
         for piece in pieces {
+            cancel::check()?;
             if piece.is_literal {
                 ids.extend(forbidden.avoid(piece.text, &|text: &str| self.literal(text))?.ids);
             } else {
@@ -147,22 +149,23 @@ impl Fast {
                 return Ok(());
             }
         }
-        let tokens = self.encode(text)?;
-        if tokens.iter().any(|token| token.id() >= self.missing) {
+        let start = ids.len();
+        self.encode(text, ids)?;
+        if ids[start..].iter().any(|&id| id >= self.missing) {
+            ids.truncate(start);
             ids.extend(self.classic.without_added(text)?.ids);
-        } else {
-            ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
         }
         Ok(())
     }
 
-    fn encode(&self, text: &str) -> Result<Vec<PipelineToken>, TokenizerError> {
+    fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if text.len() >= LONG_BYTES {
-            return long::encode(&self.encoder, &self.classic, text);
+            return long::encode(&self.encoder, &self.classic, text, ids);
         }
         let mut tokens = Vec::with_capacity(text.len() / 4);
         self.encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)?;
-        Ok(tokens)
+        ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use tokenizers_fast::pipeline::{
 };
 
 use super::bytes::{byte_fallback, byte_level};
+use super::cancel;
 use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
 
@@ -22,25 +23,34 @@ use super::error::{TokenizerError, encode_error};
 pub(super) const LONG_BYTES: usize = 128 << 10;
 /// The size of a window. Longer words are encoded in windows.
 const WINDOW_BYTES: usize = 16 << 10;
+/// The words between two checks of cancellation.
+const GROUP_WORDS: usize = 8 << 10;
 /// How far the next window reaches into the previous one.
 const OVERLAP_BYTES: usize = 2 << 10;
 
-/// Encodes a text without added tokens.
+/// Encodes a text without added tokens, and appends the ids.
 pub(super) fn encode(
     encoder: &PipelineTokenizer,
     classic: &Classic,
     text: &str,
-) -> Result<Vec<PipelineToken>, TokenizerError> {
+    ids: &mut Vec<u32>,
+) -> Result<(), TokenizerError> {
     let text = normalize_all(encoder.get_normalizers(), text, 0).map_err(encode_error)?;
     let words = words(encoder, &text)?;
     let model = encoder.get_model();
     let is_byte_level = matches!(model, PipelineModel::BPE(bpe) if bpe.is_byte_level());
     let mut scratch = model.init_scratch();
     let mut tokens = Vec::new();
-    for group in words.chunk_by(|one, next| !is_long(one) && !is_long(next)) {
+    ids.reserve_exact(words.len());
+    let is_short = |word: &Span| !is_long(word);
+    let groups =
+        words.chunk_by(|one, next| is_short(one) && is_short(next)).flat_map(|group| group.chunks(GROUP_WORDS));
+    for group in groups {
+        cancel::check()?;
         match group {
             [word] if is_long(word) => {
                 let encode = |part: &str| {
+                    cancel::check()?;
                     let mut tokens = Vec::new();
                     model.tokenize_pipeline(part, &mut scratch, &mut tokens).map_err(encode_error)?;
                     Ok(tokens)
@@ -49,16 +59,18 @@ pub(super) fn encode(
             }
             _ => model.tokenize_spans(&text, group, &mut scratch, &mut tokens).map_err(encode_error)?,
         }
+        ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
+        tokens.clear();
     }
-    Ok(tokens)
+    Ok(())
 }
 
 /// Returns the pieces of the pre-tokenizer.
 fn words(encoder: &PipelineTokenizer, text: &str) -> Result<Vec<Span>, TokenizerError> {
-    let mut words = Vec::new();
+    // The most words that a text can have. Memory that is not written costs nothing.
+    let mut words = Vec::with_capacity(text.len());
     let mut scratch = PreTokenizerScratch::default();
     encoder.get_pre_tokenizer().pre_tokenize(text, &mut scratch, &mut words).map_err(encode_error)?;
-    words.shrink_to_fit();
     Ok(words)
 }
 
