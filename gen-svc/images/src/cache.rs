@@ -1,0 +1,74 @@
+//! Prepared images by the digest of their bytes.
+
+use std::sync::Arc;
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use sha2::{Digest, Sha256};
+
+use crate::decode::{Limits, decode};
+use crate::error::ImageError;
+use crate::prepared::PreparedImage;
+use crate::processor::Processor;
+
+/// The memory of an entry beside its pixels and its text.
+const OVERHEAD_BYTES: u64 = 256;
+
+/// About the size of an entry, from which the number of entries is estimated.
+const ENTRY_BYTES: u64 = 1 << 20;
+
+/// SHA-256 of the processor's fingerprint and the image's bytes.
+type Key = [u8; 32];
+
+/// Prepared images, bounded in bytes. The least used are evicted.
+#[derive(Debug)]
+pub struct PreparedCache {
+    images: Cache<Key, Arc<PreparedImage>, Weight>,
+}
+
+#[derive(Debug, Clone)]
+struct Weight;
+
+impl Weighter<Key, Arc<PreparedImage>> for Weight {
+    fn weight(&self, _: &Key, image: &Arc<PreparedImage>) -> u64 {
+        (size_of_val(image.pixels.as_slice()) + image.plan.expansion.text.len()) as u64 + OVERHEAD_BYTES
+    }
+}
+
+impl PreparedCache {
+    /// Returns an empty cache. With zero bytes, nothing is kept.
+    #[must_use]
+    pub fn new(max_bytes: u64) -> Self {
+        let entries = usize::try_from(max_bytes / ENTRY_BYTES).unwrap_or(usize::MAX).max(1);
+        let options = OptionsBuilder::new()
+            .shards(1)
+            .weight_capacity(max_bytes)
+            .estimated_items_capacity(entries)
+            .build()
+            .expect("all options are set");
+        let images =
+            Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        Self { images }
+    }
+
+    /// Decodes and prepares an image, or returns it from the cache. A second call with the same
+    /// image waits for the first. Errors are not kept.
+    pub fn prepare(
+        &self,
+        processor: &Processor,
+        bytes: &[u8],
+        limits: &Limits,
+    ) -> Result<Arc<PreparedImage>, ImageError> {
+        if bytes.len() > limits.max_bytes {
+            return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
+        }
+        let key: Key = Sha256::new().chain_update(processor.fingerprint()).chain_update(bytes).finalize().into();
+        self.images.get_or_insert_with(&key, || processor.prepare_image(&decode(bytes, limits)?).map(Arc::new))
+    }
+
+    /// Returns the bytes of all kept images.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.images.weight()
+    }
+}

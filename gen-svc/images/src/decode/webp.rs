@@ -1,0 +1,26 @@
+//! WebP, lossy and lossless.
+
+use std::io::Cursor;
+
+use image_webp::{DecodingError, WebPDecoder};
+
+use super::{Format, Limits, damaged, orientation, rgb};
+use crate::error::ImageError;
+use crate::image::RgbImage;
+
+/// The EXIF chunk may begin like JPEG's segment.
+const EXIF: &[u8] = b"Exif\0\0";
+
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
+    let failed = damaged::<DecodingError>(Format::WebP);
+    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(&failed)?;
+    decoder.set_memory_limit(limits.memory());
+    let (width, height) = decoder.dimensions();
+    let sides = limits.check(width, height)?;
+    let channels = if decoder.has_alpha() { 4 } else { 3 };
+    let mut pixels = vec![0; sides.0 * sides.1 * channels];
+    decoder.read_image(&mut pixels).map_err(&failed)?;
+    let exif = decoder.exif_metadata().map_err(&failed)?;
+    let exif = exif.as_deref().map(|exif| exif.strip_prefix(EXIF).unwrap_or(exif));
+    Ok(orientation::apply(rgb(Format::WebP, sides, &pixels, channels)?, exif))
+}

@@ -1,0 +1,95 @@
+//! A decoded image.
+
+use std::fmt;
+
+/// The channels of a pixel: red, green, blue.
+pub(crate) const CHANNELS: usize = 3;
+
+/// An image of 8-bit red, green and blue, by row, column and channel. Neither side is zero.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RgbImage {
+    width: usize,
+    height: usize,
+    bytes: Vec<u8>,
+}
+
+impl RgbImage {
+    /// Returns `None` if a side is zero or `bytes` is not `width * height * 3` long.
+    #[must_use]
+    pub fn new(width: usize, height: usize, bytes: Vec<u8>) -> Option<Self> {
+        let length = width.checked_mul(height)?.checked_mul(CHANNELS)?;
+        (length > 0 && bytes.len() == length).then_some(Self { width, height, bytes })
+    }
+
+    /// Returns the width in pixels.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns the height in pixels.
+    #[must_use]
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Returns the bytes by row, column and channel.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the rectangle of all pixels.
+    pub(crate) fn area(&self) -> Area {
+        Area { left: 0, top: 0, width: self.width, height: self.height }
+    }
+
+    /// Returns the rows, each `width * 3` bytes.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.width * CHANNELS)
+    }
+
+    /// Returns a part of the image. The part must be inside and not empty.
+    pub(crate) fn crop(&self, area: Area) -> Self {
+        let columns = area.left * CHANNELS..(area.left + area.width) * CHANNELS;
+        let rows = self.rows().skip(area.top).take(area.height);
+        let bytes = rows.flat_map(|row| &row[columns.clone()]).copied().collect();
+        Self { width: area.width, height: area.height, bytes }
+    }
+}
+
+impl fmt::Debug for RgbImage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "RgbImage({} x {})", self.width, self.height)
+    }
+}
+
+/// A rectangle of an image, in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) left: usize,
+    pub(crate) top: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+impl Area {
+    /// Returns the part inside of an image with these sides. It may be empty.
+    pub(crate) fn inside(self, width: usize, height: usize) -> Self {
+        Self {
+            width: self.width.min(width.saturating_sub(self.left)),
+            height: self.height.min(height.saturating_sub(self.top)),
+            ..self
+        }
+    }
+}
+
+/// Returns `rows` x `columns` areas of equal size, row by row.
+pub(crate) fn grid(rows: usize, columns: usize, (height, width): (usize, usize)) -> impl Iterator<Item = Area> {
+    (0..rows * columns).map(move |index| Area {
+        left: index % columns * width,
+        top: index / columns * height,
+        width,
+        height,
+    })
+}

@@ -1,0 +1,26 @@
+//! Images of vision-language models: decoding ([`decode`]), preparation as the model's processor
+//! in transformers does it ([`Processor`]), and the text that replaces a placeholder ([`expand`]).
+//!
+//! Images are untrusted. Limits are checked on an image's header, before its pixels are decoded.
+//! The same bytes and settings always produce the same bits.
+
+mod cache;
+mod decode;
+mod error;
+mod expand;
+mod image;
+mod prepared;
+mod processor;
+mod processors;
+mod resize;
+mod settings;
+mod values;
+
+pub use cache::PreparedCache;
+pub use decode::{Format, Limits, decode, sniff};
+pub use error::{ImageError, ProcessorError};
+pub use expand::{Expanded, expand};
+pub use image::RgbImage;
+pub use prepared::{Expansion, ImagePlan, Layout, PixelBatch, Prepared, PreparedImage};
+pub use processor::{Files, Processor};
+pub use resize::{Filter, resize};

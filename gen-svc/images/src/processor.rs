@@ -1,0 +1,257 @@
+//! A model's processor.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::error::{ImageError, ProcessorError};
+use crate::image::RgbImage;
+use crate::prepared::{ImagePlan, PixelBatch, Prepared, PreparedImage};
+use crate::processors::{FAMILIES, Family, Recipe};
+use crate::settings::{Section, Settings};
+
+const PREPROCESSOR: &str = "preprocessor_config.json";
+const PROCESSOR: &str = "processor_config.json";
+const TOKENIZER: &str = "tokenizer_config.json";
+const CONFIG: &str = "config.json";
+
+/// The files of a model that describe its processor, each a JSON object. An absent file is empty.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// `preprocessor_config.json`.
+    pub preprocessor: Map<String, Value>,
+    /// `processor_config.json`. Its `image_processor`, if any, replaces the file above.
+    pub processor: Map<String, Value>,
+    /// `tokenizer_config.json`, for names of special tokens.
+    pub tokenizer: Map<String, Value>,
+    /// `config.json`, for the model's type.
+    pub config: Map<String, Value>,
+    /// Values that replace those of the image processor, as arguments of a call do in transformers.
+    pub overrides: Map<String, Value>,
+}
+
+impl Files {
+    /// Reads the files of a folder. None of them must exist.
+    pub fn read(folder: &Path) -> Result<Self, ProcessorError> {
+        let [preprocessor, processor, tokenizer, config] =
+            [PREPROCESSOR, PROCESSOR, TOKENIZER, CONFIG].map(|file| read_object(folder, file));
+        Ok(Self {
+            preprocessor: preprocessor?,
+            processor: processor?,
+            tokenizer: tokenizer?,
+            config: config?,
+            overrides: Map::new(),
+        })
+    }
+
+    fn family(&self) -> Result<&'static Family, ProcessorError> {
+        let family = self.family_by_name()?;
+        let name = text_of(&self.image_settings(), "image_processor_type");
+        match name {
+            Some(name) if !family.image_processors.contains(&name.trim_end_matches("Fast")) => {
+                let supported = family.image_processors.join(", ");
+                Err(ProcessorError::Unknown { key: "image_processor_type", name, supported })
+            }
+            _ => Ok(family),
+        }
+    }
+
+    fn family_by_name(&self) -> Result<&'static Family, ProcessorError> {
+        let sources = [&self.processor, &self.preprocessor, &self.tokenizer];
+        if let Some(name) = sources.iter().find_map(|file| text_of(file, "processor_class")) {
+            return find("processor_class", name, |family| family.processors);
+        }
+        let name = text_of(&self.config, "model_type").ok_or(ProcessorError::Unnamed)?;
+        find("model_type", name, |family| family.model_types)
+    }
+
+    fn image_settings(&self) -> Map<String, Value> {
+        let nested = self.processor.get("image_processor").and_then(Value::as_object);
+        nested.unwrap_or(&self.preprocessor).clone()
+    }
+
+    fn settings(&self) -> Settings {
+        let mut image = self.image_settings();
+        image.extend(self.overrides.clone());
+        Settings {
+            image: Section(image),
+            processor: Section(self.processor.clone()),
+            tokens: Section(special_tokens(&self.tokenizer)),
+            overrides: Section(self.overrides.clone()),
+        }
+    }
+}
+
+/// Returns the texts of special tokens by name. A token is a text, or an object with its text.
+fn special_tokens(tokenizer: &Map<String, Value>) -> Map<String, Value> {
+    let nested = ["extra_special_tokens", "model_specific_special_tokens"];
+    let nested = nested.iter().filter_map(|name| tokenizer.get(*name)?.as_object());
+    let entries = nested.chain([tokenizer]).flatten().filter(|(name, _)| name.ends_with("_token"));
+    let text = |value: &Value| value.get("content").unwrap_or(value).clone();
+    entries.map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+fn find(
+    key: &'static str,
+    name: String,
+    names: fn(&Family) -> &'static [&'static str],
+) -> Result<&'static Family, ProcessorError> {
+    let supported = || FAMILIES.iter().flat_map(names).copied().collect::<Vec<_>>().join(", ");
+    let family = FAMILIES.iter().find(|family| names(family).contains(&name.as_str()));
+    family.ok_or_else(|| ProcessorError::Unknown { key, name, supported: supported() })
+}
+
+fn text_of(file: &Map<String, Value>, key: &str) -> Option<String> {
+    file.get(key)?.as_str().map(str::to_owned)
+}
+
+fn read_object(folder: &Path, file: &'static str) -> Result<Map<String, Value>, ProcessorError> {
+    let bytes = match fs::read(folder.join(file)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Map::new()),
+        Err(source) => return Err(ProcessorError::Read { file, source }),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(ProcessorError::Json { file, source: None }),
+        Err(source) => Err(ProcessorError::Json { file, source: Some(source) }),
+    }
+}
+
+/// A model's processor: prepares images as the model expects them. A clone is cheap.
+#[derive(Debug, Clone)]
+pub struct Processor {
+    recipe: Arc<dyn Recipe>,
+    fingerprint: [u8; 32],
+}
+
+impl Processor {
+    /// Reads the processor of a folder.
+    pub fn load(folder: &Path) -> Result<Self, ProcessorError> {
+        Self::new(&Files::read(folder)?)
+    }
+
+    /// Returns the processor that the files name. Fails if it or one of its settings is not
+    /// supported.
+    pub fn new(files: &Files) -> Result<Self, ProcessorError> {
+        let recipe: Arc<dyn Recipe> = (files.family()?.load)(&files.settings())?.into();
+        let fingerprint = Sha256::digest(format!("{recipe:?}")).into();
+        Ok(Self { recipe, fingerprint })
+    }
+
+    /// Returns a digest of all settings. Processors with the same digest prepare images alike.
+    #[must_use]
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+
+    /// Returns the text that stands for an image in a rendered prompt.
+    #[must_use]
+    pub fn placeholder(&self) -> &str {
+        self.recipe.placeholder()
+    }
+
+    /// Returns the token that is replaced by rows of the projector's output. An expansion contains
+    /// it as often as [`Expansion::tokens`](crate::Expansion) says.
+    #[must_use]
+    pub fn image_token(&self) -> &str {
+        self.recipe.image_token()
+    }
+
+    /// Returns what an image's sides determine, without its pixels.
+    pub fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
+        if width == 0 || height == 0 {
+            return Err(ImageError::Empty { width: width as u64, height: height as u64 });
+        }
+        self.recipe.plan(width, height)
+    }
+
+    /// Prepares one image. The result does not depend on other images.
+    pub fn prepare_image(&self, image: &RgbImage) -> Result<PreparedImage, ImageError> {
+        let plan = self.recipe.plan(image.width(), image.height())?;
+        let pixels = self.recipe.pixels(image)?;
+        debug_assert_eq!(pixels.len(), plan.shape.iter().product::<usize>());
+        Ok(PreparedImage { plan, pixels })
+    }
+
+    /// Prepares the images of a request, in the order of their placeholders.
+    pub fn prepare(&self, images: &[RgbImage]) -> Result<Prepared, ImageError> {
+        let images = images.iter().map(|image| self.prepare_image(image).map(Arc::new));
+        Ok(Prepared { placeholder: self.placeholder().to_owned(), images: images.collect::<Result<_, _>>()? })
+    }
+
+    /// Joins the images of a request to the tensor that transformers returns: Gemma 4 is padded to
+    /// its largest number of patches, Mistral 3 to the largest sides of the request. Returns `None`
+    /// without images. The images must be of this processor.
+    #[must_use]
+    pub fn join(&self, images: &[&PreparedImage]) -> Option<PixelBatch> {
+        (!images.is_empty()).then(|| self.recipe.join(images))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Map<String, Value> {
+        serde_json::from_str(text).expect("an object")
+    }
+
+    fn files(processor: &str, preprocessor: &str) -> Files {
+        Files { processor: object(processor), preprocessor: object(preprocessor), ..Files::default() }
+    }
+
+    #[test]
+    fn unknown_classes_are_refused_by_name() {
+        let error = Processor::new(&files(r#"{"processor_class": "LlavaProcessor"}"#, "{}")).expect_err("unknown");
+        assert!(error.to_string().starts_with("processor_class \"LlavaProcessor\" is not supported"), "{error}");
+        let files = files(
+            r#"{"processor_class": "Gemma3Processor"}"#,
+            r#"{"image_processor_type": "SiglipImageProcessor"}"#,
+        );
+        let error = Processor::new(&files).expect_err("another image processor");
+        assert!(error.to_string().starts_with("image_processor_type"), "{error}");
+        assert!(matches!(Processor::new(&Files::default()), Err(ProcessorError::Unnamed)));
+    }
+
+    #[test]
+    fn the_suffix_fast_changes_nothing() {
+        let with = |suffix: &str| {
+            let preprocessor = format!(r#"{{"image_processor_type": "Gemma3ImageProcessor{suffix}"}}"#);
+            Processor::new(&files(r#"{"processor_class": "Gemma3Processor"}"#, &preprocessor)).expect("known")
+        };
+        assert_eq!(with("").fingerprint(), with("Fast").fingerprint());
+    }
+
+    #[test]
+    fn the_model_type_names_a_processor() {
+        let files = Files { config: object(r#"{"model_type": "qwen3_vl"}"#), ..Files::default() };
+        assert_eq!(Processor::new(&files).expect("known").placeholder(), "<|image_pad|>");
+    }
+
+    #[test]
+    fn every_family_loads_with_defaults_and_prepares_one_pixel() {
+        for name in FAMILIES.iter().flat_map(|family| family.processors) {
+            let processor = files(&format!(r#"{{"processor_class": "{name}"}}"#), "{}");
+            let processor = Processor::new(&processor).expect(name);
+            let image = RgbImage::new(1, 1, vec![7; 3]).expect("one pixel");
+            let prepared = processor.prepare_image(&image).expect(name);
+            let tokens = prepared.plan.expansion.text.matches(processor.image_token()).count();
+            assert_eq!(tokens, prepared.plan.expansion.tokens, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_override_changes_the_fingerprint() {
+        let mut files = files(r#"{"processor_class": "Gemma3Processor"}"#, r#"{"do_pan_and_scan": true}"#);
+        let plain = Processor::new(&files).expect("known");
+        assert_eq!(plain.plan(2000, 500).expect("any size").shape[0], 1);
+        files.overrides = object(r#"{"do_pan_and_scan": true}"#);
+        let cut = Processor::new(&files).expect("known");
+        assert_eq!(cut.plan(2000, 500).expect("any size").shape[0], 5);
+        assert_ne!(plain.fingerprint(), cut.fingerprint());
+    }
+}

@@ -1,0 +1,90 @@
+//! The supported processors: one file per recipe, one row per family.
+
+mod gemma3;
+mod gemma4;
+mod internvl;
+mod mistral3;
+mod qwen_vl;
+mod smolvlm;
+
+use std::fmt::Debug;
+
+use crate::error::{ImageError, ProcessorError};
+use crate::image::RgbImage;
+use crate::prepared::{ImagePlan, PixelBatch, PreparedImage};
+use crate::settings::Settings;
+
+/// A family of models whose images are prepared alike.
+pub(crate) struct Family {
+    /// Class names of transformers for the whole processor.
+    pub(crate) processors: &'static [&'static str],
+    /// Class names of the image processor, without the suffix `Fast`.
+    pub(crate) image_processors: &'static [&'static str],
+    /// Values of `model_type`, for models whose files name no processor.
+    pub(crate) model_types: &'static [&'static str],
+    pub(crate) load: fn(&Settings) -> Result<Box<dyn Recipe>, ProcessorError>,
+}
+
+/// All families.
+pub(crate) const FAMILIES: &[Family] = &[
+    Family {
+        processors: &["SmolVLMProcessor", "Idefics3Processor"],
+        image_processors: &["SmolVLMImageProcessor", "Idefics3ImageProcessor"],
+        model_types: &["smolvlm", "idefics3"],
+        load: smolvlm::load,
+    },
+    Family {
+        processors: &["Gemma3Processor"],
+        image_processors: &["Gemma3ImageProcessor"],
+        model_types: &["gemma3"],
+        load: gemma3::load,
+    },
+    Family {
+        processors: &["Gemma4Processor"],
+        image_processors: &["Gemma4ImageProcessor"],
+        model_types: &["gemma4"],
+        load: gemma4::load,
+    },
+    Family {
+        processors: &["Qwen2VLProcessor", "Qwen2_5_VLProcessor"],
+        image_processors: &["Qwen2VLImageProcessor"],
+        model_types: &["qwen2_vl", "qwen2_5_vl"],
+        load: qwen_vl::load,
+    },
+    Family {
+        processors: &["Qwen3VLProcessor"],
+        image_processors: &["Qwen2VLImageProcessor"],
+        model_types: &["qwen3_vl", "qwen3_vl_moe"],
+        load: qwen_vl::load,
+    },
+    Family {
+        processors: &["PixtralProcessor"],
+        image_processors: &["PixtralImageProcessor"],
+        model_types: &["mistral3", "pixtral"],
+        load: mistral3::load,
+    },
+    Family {
+        processors: &["InternVLProcessor"],
+        image_processors: &["GotOcr2ImageProcessor"],
+        model_types: &["internvl"],
+        load: internvl::load,
+    },
+];
+
+/// How a family prepares images. `Debug` shows all settings, which the fingerprint is made of.
+pub(crate) trait Recipe: Debug + Send + Sync {
+    /// Returns the text that stands for an image in a rendered prompt.
+    fn placeholder(&self) -> &str;
+
+    /// Returns the token that is replaced by rows of the projector's output.
+    fn image_token(&self) -> &str;
+
+    /// Returns shape, arrangement and expansion of an image with these sides.
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError>;
+
+    /// Returns the pixel values. `plan` succeeded for the image's sides.
+    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError>;
+
+    /// Joins the images of a request. There is at least one.
+    fn join(&self, images: &[&PreparedImage]) -> PixelBatch;
+}

@@ -1,0 +1,133 @@
+//! Gemma 4: the image is resized, with about its aspect ratio, to as many patches as the limit of
+//! soft tokens allows. A soft token is a square of pooled patches.
+
+use super::Recipe;
+use crate::error::{ImageError, ProcessorError};
+use crate::image::{CHANNELS, RgbImage, grid};
+use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
+use crate::resize::{Filter, resize};
+use crate::settings::{Defaults, Settings, refused};
+use crate::values::{Normal, ValueTable};
+
+/// The numbers of soft tokens that transformers allows.
+const SOFT_TOKENS: &[usize] = &[70, 140, 280, 560, 1120];
+
+const DEFAULTS: Defaults =
+    Defaults { resample: 3, normalize: false, normal: Normal { mean: [0.0; CHANNELS], std: [1.0; CHANNELS] } };
+
+#[derive(Debug)]
+struct Gemma4 {
+    filter: Filter,
+    values: ValueTable,
+    patch: usize,
+    pool: usize,
+    max_soft_tokens: usize,
+    begin_token: String,
+    image_token: String,
+    end_token: String,
+}
+
+pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
+    let (filter, values) = settings.image.pixels(DEFAULTS)?;
+    let (patch, pool) = (settings.image.side("patch_size", 16)?, settings.image.side("pooling_kernel_size", 3)?);
+    if patch * pool > 1024 {
+        return Err(refused("patch_size", &patch.into(), "at most 1024 / pooling_kernel_size"));
+    }
+    let max_soft_tokens = settings.image.side("max_soft_tokens", 280)?;
+    if !SOFT_TOKENS.contains(&max_soft_tokens) {
+        return Err(refused("max_soft_tokens", &max_soft_tokens.into(), "70, 140, 280, 560 or 1120"));
+    }
+    Ok(Box::new(Gemma4 {
+        filter,
+        values,
+        patch,
+        pool,
+        max_soft_tokens,
+        begin_token: settings.tokens.text("boi_token", "<|image>")?,
+        image_token: settings.tokens.text("image_token", "<|image|>")?,
+        end_token: settings.tokens.text("eoi_token", "<image|>")?,
+    }))
+}
+
+impl Gemma4 {
+    fn max_patches(&self) -> usize {
+        self.max_soft_tokens * self.pool * self.pool
+    }
+
+    /// Returns (width, height) of the resized image, multiples of a soft token's side.
+    fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        let side = self.patch * self.pool;
+        let target = (self.max_patches() * self.patch * self.patch) as f64;
+        let factor = (target / (width as f64 * height as f64)).sqrt();
+        let cells = |length: usize| (factor * length as f64 / side as f64).floor() as usize;
+        let (columns, rows) = match (cells(width), cells(height)) {
+            (0, 0) => return Err(self.refused(width, height)),
+            (columns, 0) => ((width / height).min(self.max_soft_tokens), 1.min(columns)),
+            (0, rows) => (1.min(rows), (height / width).min(self.max_soft_tokens)),
+            cells => cells,
+        };
+        if columns * rows > self.max_soft_tokens {
+            return Err(self.refused(width, height));
+        }
+        Ok((columns * side, rows * side))
+    }
+
+    #[allow(clippy::unused_self)]
+    fn refused(&self, width: usize, height: usize) -> ImageError {
+        ImageError::AspectRatio { width, height, reason: "it does not fit into the limit of soft tokens" }
+    }
+}
+
+impl Recipe for Gemma4 {
+    fn placeholder(&self) -> &str {
+        &self.image_token
+    }
+
+    fn image_token(&self) -> &str {
+        &self.image_token
+    }
+
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
+        let (width, height) = self.sides(width, height)?;
+        let (rows, columns) = (height / self.patch, width / self.patch);
+        let tokens = rows * columns / (self.pool * self.pool);
+        let text = format!("{}{}{}", self.begin_token, self.image_token.repeat(tokens), self.end_token);
+        Ok(ImagePlan {
+            shape: vec![rows * columns, self.patch * self.patch * CHANNELS],
+            layout: Layout::Patches { rows, columns },
+            expansion: Expansion { text, tokens },
+        })
+    }
+
+    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+        let (width, height) = self.sides(image.width(), image.height())?;
+        let resized = resize(image, width, height, self.filter);
+        let mut out = Vec::with_capacity(width * height * CHANNELS);
+        for area in grid(height / self.patch, width / self.patch, (self.patch, self.patch)) {
+            self.values.push_pixels(&resized, area, &mut out);
+        }
+        Ok(out)
+    }
+
+    /// Pads each image with zeros to the largest number of patches.
+    fn join(&self, images: &[&PreparedImage]) -> PixelBatch {
+        let (patches, length) = (self.max_patches(), self.patch * self.patch * CHANNELS);
+        let mut pixels = Vec::with_capacity(images.len() * patches * length);
+        let mut positions = Vec::with_capacity(images.len() * patches);
+        for (index, image) in images.iter().enumerate() {
+            pixels.extend_from_slice(&image.pixels);
+            pixels.resize((index + 1) * patches * length, 0.0);
+            positions.extend(patch_positions(&image.plan.layout));
+            positions.resize((index + 1) * patches, [-1, -1]);
+        }
+        PixelBatch { shape: vec![images.len(), patches, length], pixels, positions }
+    }
+}
+
+fn patch_positions(layout: &Layout) -> impl Iterator<Item = [i64; 2]> {
+    let &(rows, columns) = match layout {
+        Layout::Patches { rows, columns } => &(*rows as i64, *columns as i64),
+        _ => &(0, 0),
+    };
+    (0..rows).flat_map(move |row| (0..columns).map(move |column| [column, row]))
+}

@@ -1,0 +1,117 @@
+//! Mistral 3 and Pixtral: the image is reduced to the longest edge, and both sides become multiples
+//! of a merged patch. The `patch_size` of the image processor's own settings has no effect: the
+//! processor passes its `patch_size * spatial_merge_size`.
+
+use super::Recipe;
+use crate::error::{ImageError, ProcessorError};
+use crate::image::{CHANNELS, RgbImage};
+use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
+use crate::resize::{Filter, resize};
+use crate::settings::{CLIP, Defaults, Settings, refused};
+use crate::values::ValueTable;
+
+const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP };
+
+#[derive(Debug)]
+struct Mistral3 {
+    filter: Filter,
+    values: ValueTable,
+    /// (width, height) that the image must not exceed.
+    limit: (usize, usize),
+    cell: usize,
+    image_token: String,
+    break_token: String,
+    end_token: String,
+}
+
+pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
+    let (filter, values) = settings.image.pixels(DEFAULTS)?;
+    let processor = &settings.processor;
+    let (patch, merge) = (processor.side("patch_size", 16)?, processor.side("spatial_merge_size", 1)?);
+    if patch * merge > 1024 {
+        return Err(refused("patch_size", &patch.into(), "at most 1024 / spatial_merge_size"));
+    }
+    Ok(Box::new(Mistral3 {
+        filter,
+        values,
+        limit: limit(settings)?,
+        cell: patch * merge,
+        image_token: processor.text("image_token", "[IMG]")?,
+        break_token: processor.text("image_break_token", "[IMG_BREAK]")?,
+        end_token: processor.text("image_end_token", "[IMG_END]")?,
+    }))
+}
+
+fn limit(settings: &Settings) -> Result<(usize, usize), ProcessorError> {
+    let size = settings.image.get("size").and_then(|size| size.as_object());
+    if size.is_some_and(|size| !size.contains_key("longest_edge")) || settings.image.get("size").is_some_and(|size| size.is_number()) {
+        let (height, width) = settings.image.size(1024)?;
+        return Ok((width, height));
+    }
+    let edge = settings.image.side_of("size", "longest_edge", 1024)?;
+    Ok((edge, edge))
+}
+
+impl Mistral3 {
+    /// Returns (width, height) of the resized image.
+    fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        let ratio = (height as f64 / self.limit.1 as f64).max(width as f64 / self.limit.0 as f64);
+        let reduced = |side: usize| if ratio > 1.0 { (side as f64 / ratio).floor() as usize } else { side };
+        let sides = (reduced(width).next_multiple_of(self.cell), reduced(height).next_multiple_of(self.cell));
+        if sides.0 == 0 || sides.1 == 0 {
+            return Err(ImageError::AspectRatio { width, height, reason: "a reduced side has no pixel" });
+        }
+        Ok(sides)
+    }
+
+    fn expansion(&self, rows: usize, columns: usize) -> Expansion {
+        let row = self.image_token.repeat(columns);
+        let text = vec![row; rows].join(&self.break_token) + &self.end_token;
+        Expansion { text, tokens: rows * columns }
+    }
+}
+
+impl Recipe for Mistral3 {
+    fn placeholder(&self) -> &str {
+        &self.image_token
+    }
+
+    fn image_token(&self) -> &str {
+        &self.image_token
+    }
+
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
+        let (width, height) = self.sides(width, height)?;
+        Ok(ImagePlan {
+            shape: vec![CHANNELS, height, width],
+            layout: Layout::Whole { height, width },
+            expansion: self.expansion(height / self.cell, width / self.cell),
+        })
+    }
+
+    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+        let (width, height) = self.sides(image.width(), image.height())?;
+        let resized = resize(image, width, height, self.filter);
+        let mut out = Vec::with_capacity(width * height * CHANNELS);
+        self.values.push_planes(&resized, resized.area(), &mut out);
+        Ok(out)
+    }
+
+    /// Pads each image with zeros, right and bottom, to the largest sides of the request.
+    fn join(&self, images: &[&PreparedImage]) -> PixelBatch {
+        let largest = |axis: usize| images.iter().map(|image| image.plan.shape[axis]).max().unwrap_or(0);
+        let (height, width) = (largest(1), largest(2));
+        let mut pixels = Vec::with_capacity(images.len() * CHANNELS * height * width);
+        for (index, image) in images.iter().enumerate() {
+            let (rows, columns) = (image.plan.shape[1], image.plan.shape[2]);
+            for (channel, plane) in image.pixels.chunks_exact(rows * columns).enumerate() {
+                for row in plane.chunks_exact(columns) {
+                    pixels.extend_from_slice(row);
+                    pixels.resize(pixels.len() + width - columns, 0.0);
+                }
+                pixels.resize((index * CHANNELS + channel + 1) * height * width, 0.0);
+            }
+        }
+        PixelBatch { shape: vec![images.len(), CHANNELS, height, width], pixels, positions: Vec::new() }
+    }
+}

@@ -1,0 +1,207 @@
+//! Settings of a processor: the model's files, and overrides.
+
+use serde_json::{Map, Value};
+
+use crate::error::ProcessorError;
+use crate::image::CHANNELS;
+use crate::resize::Filter;
+use crate::values::{Normal, ValueTable};
+
+/// The largest side, in pixels, and the largest count.
+const MAX_SIDE: usize = 1 << 16;
+
+/// The largest number of pixels of a resized image.
+const MAX_AREA: usize = 1 << 26;
+
+/// What a class of transformers assumes where the files are silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Defaults {
+    pub(crate) resample: usize,
+    pub(crate) normalize: bool,
+    pub(crate) normal: Normal,
+}
+
+/// Mean and deviation 0.5.
+pub(crate) const HALF: Normal = Normal { mean: [0.5; CHANNELS], std: [0.5; CHANNELS] };
+
+/// Mean and deviation of CLIP's images.
+pub(crate) const CLIP: Normal = Normal {
+    mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+    std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+};
+
+/// The settings of a model.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Settings of the image processor, with overrides.
+    pub(crate) image: Section,
+    /// Settings of the processor, which knows the text.
+    pub(crate) processor: Section,
+    /// Names of special tokens.
+    pub(crate) tokens: Section,
+    /// Overrides alone, for settings whose values in the model's files have no effect.
+    pub(crate) overrides: Section,
+}
+
+/// Settings of one source. A null is as an absent setting.
+#[derive(Debug, Default)]
+pub(crate) struct Section(pub(crate) Map<String, Value>);
+
+impl Section {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn flag(&self, name: &'static str, default: bool) -> Result<bool, ProcessorError> {
+        let value = |value: &Value| value.as_bool().ok_or_else(|| refused(name, value, "true or false"));
+        self.get(name).map_or(Ok(default), value)
+    }
+
+    pub(crate) fn number(&self, name: &'static str, default: f64) -> Result<f64, ProcessorError> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
+        number.ok_or_else(|| refused(name, value, "a positive number"))
+    }
+
+    pub(crate) fn text(&self, name: &'static str, default: &str) -> Result<String, ProcessorError> {
+        let Some(value) = self.get(name) else { return Ok(default.to_owned()) };
+        let text = value.as_str().filter(|text| !text.is_empty());
+        text.map(str::to_owned).ok_or_else(|| refused(name, value, "a text"))
+    }
+
+    /// Returns a side or count, from 1 to 65,536.
+    pub(crate) fn side(&self, name: &'static str, default: usize) -> Result<usize, ProcessorError> {
+        self.get(name).map_or(Ok(default), |value| whole(name, value, MAX_SIDE))
+    }
+
+    /// Returns an area in pixels.
+    pub(crate) fn area(&self, name: &'static str) -> Result<Option<usize>, ProcessorError> {
+        self.get(name).map(|value| whole(name, value, MAX_AREA)).transpose()
+    }
+
+    /// Returns the entries of an object such as `size`, or `None` if it is absent.
+    pub(crate) fn object(&self, name: &'static str) -> Result<Option<Self>, ProcessorError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let object = value.as_object().ok_or_else(|| refused(name, value, "an object"))?;
+        Ok(Some(Self(object.clone())))
+    }
+
+    /// Returns a side of an object such as `size`, or `default` if the object is absent.
+    pub(crate) fn side_of(
+        &self,
+        name: &'static str,
+        key: &'static str,
+        default: usize,
+    ) -> Result<usize, ProcessorError> {
+        let Some(object) = self.object(name)? else { return Ok(default) };
+        match object.get(key) {
+            Some(value) => whole(name, value, MAX_SIDE),
+            None => Err(refused(name, &Value::Object(object.0), &format!("an object with {key}"))),
+        }
+    }
+
+    /// Returns (height, width) of `size`.
+    pub(crate) fn size(&self, default: usize) -> Result<(usize, usize), ProcessorError> {
+        if let Some(value) = self.get("size").filter(|value| value.is_number()) {
+            let side = whole("size", value, MAX_SIDE)?;
+            return Ok((side, side));
+        }
+        Ok((self.side_of("size", "height", default)?, self.side_of("size", "width", default)?))
+    }
+
+    /// Fails if a step is switched on or off that no recipe leaves out or adds.
+    fn check_steps(&self) -> Result<(), ProcessorError> {
+        for name in ["do_resize", "do_rescale", "do_convert_rgb"] {
+            if !self.flag(name, true)? {
+                return Err(refused(name, &Value::Bool(false), "true"));
+            }
+        }
+        if self.flag("do_center_crop", false)? {
+            return Err(refused("do_center_crop", &Value::Bool(true), "false"));
+        }
+        Ok(())
+    }
+
+    /// Returns the filter, and the value of each byte.
+    pub(crate) fn pixels(&self, defaults: Defaults) -> Result<(Filter, ValueTable), ProcessorError> {
+        self.check_steps()?;
+        let factor = self.number("rescale_factor", 1.0 / 255.0)?;
+        let mean = self.triple("image_mean", defaults.normal.mean, f64::MIN)?;
+        let std = self.triple("image_std", defaults.normal.std, f64::MIN_POSITIVE)?;
+        let normalize = self.flag("do_normalize", defaults.normalize)?;
+        Ok((self.filter(defaults)?, ValueTable::new(factor, normalize.then_some(Normal { mean, std }))))
+    }
+
+    fn filter(&self, defaults: Defaults) -> Result<Filter, ProcessorError> {
+        let default = Value::from(defaults.resample);
+        let value = self.get("resample").unwrap_or(&default);
+        match value.as_u64() {
+            Some(1) => Ok(Filter::Lanczos),
+            Some(2) => Ok(Filter::Bilinear),
+            Some(3) => Ok(Filter::Bicubic),
+            _ => Err(refused("resample", value, "1 (Lanczos), 2 (bilinear) or 3 (bicubic)")),
+        }
+    }
+
+    /// Returns one number per channel. A single number is that of each channel.
+    fn triple(&self, name: &'static str, default: [f64; CHANNELS], least: f64) -> Result<[f64; CHANNELS], ProcessorError> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number >= least);
+        let numbers = match value {
+            Value::Array(values) => values.iter().map(number).collect::<Option<Vec<_>>>(),
+            single => number(single).map(|number| vec![number; CHANNELS]),
+        };
+        let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+        numbers.ok_or_else(|| refused(name, value, "three numbers"))
+    }
+}
+
+fn whole(name: &'static str, value: &Value, limit: usize) -> Result<usize, ProcessorError> {
+    let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+    let number = number.filter(|number| (1..=limit).contains(number));
+    number.ok_or_else(|| refused(name, value, &format!("a whole number from 1 to {limit}")))
+}
+
+/// Returns the error of a setting.
+pub(crate) fn refused(setting: &'static str, value: &Value, expected: &str) -> ProcessorError {
+    ProcessorError::Setting { setting, value: value.to_string(), expected: expected.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(text: &str) -> Section {
+        Section(serde_json::from_str(text).expect("an object"))
+    }
+
+    const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: HALF };
+
+    #[test]
+    fn defaults_apply_to_nulls() {
+        let section = section(r#"{"resample": null, "image_std": null}"#);
+        assert_eq!(section.pixels(DEFAULTS).expect("defaults").0, Filter::Bicubic);
+    }
+
+    #[test]
+    fn unsupported_settings_are_named() {
+        for (text, name) in [
+            (r#"{"do_resize": false}"#, "do_resize"),
+            (r#"{"do_center_crop": true}"#, "do_center_crop"),
+            (r#"{"resample": 5}"#, "resample"),
+            (r#"{"image_std": [1, 0, 1]}"#, "image_std"),
+            (r#"{"image_mean": [1, 0]}"#, "image_mean"),
+            (r#"{"rescale_factor": 0}"#, "rescale_factor"),
+        ] {
+            let error = section(text).pixels(DEFAULTS).expect_err(name);
+            assert!(matches!(error, ProcessorError::Setting { setting, .. } if setting == name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_size_without_its_key_is_an_error() {
+        assert!(section(r#"{"size": {"shortest_edge": 5}}"#).size(224).is_err());
+        assert_eq!(section(r#"{"size": 7}"#).size(224).expect("a number"), (7, 7));
+        assert_eq!(section("{}").size(224).expect("the default"), (224, 224));
+    }
+}
