@@ -11,9 +11,11 @@ use crate::weights::{ModelFile, TorchTarget};
 
 mod architecture;
 pub mod architectures;
+mod composite;
 pub mod config;
 mod cpu;
 pub mod decoder;
+mod images;
 mod interface;
 mod rope;
 mod torch;
@@ -23,7 +25,7 @@ use config::Config;
 use cpu::CpuDecoder;
 pub use cpu::Precision;
 use decoder::Decoder;
-pub use interface::{Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use torch::TorchDecoder;
 
 /// The backend that computes a model.

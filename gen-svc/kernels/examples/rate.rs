@@ -149,7 +149,7 @@ fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, leng
         let runs: Vec<KvRun<'_>> =
             blocks.chunks(per_sequence).map(|blocks| KvRun { past: context - length, length, blocks }).collect();
         let (scale, queries) = (0.125, &queries);
-        let call = Attention { layer: 0, heads, scale, soft_cap: None, window: None, runs: &runs, queries };
+        let call = Attention { layer: 0, heads, scale, soft_cap: None, window: None, ends: None, runs: &runs, queries };
         kernels.attend(&store, &call, &mut scratch, &mut out).expect("right shapes");
     })
 }

@@ -22,12 +22,25 @@ impl Angles {
     /// An angle is the product of position and inverse frequency, in f32, as in the reference
     /// implementations. Cosines and sines are multiplied by `factor`.
     pub fn fill(&mut self, inverse_frequencies: &[f32], factor: f32, positions: impl Iterator<Item = usize>) {
+        self.fill_axes(inverse_frequencies, None, factor, positions.map(|position| [position; 3]));
+    }
+
+    /// Does the same with three positions per token. `axes` has the axis of each frequency, 0 to 2.
+    /// `None`: all frequencies use the first axis.
+    pub fn fill_axes(
+        &mut self,
+        inverse_frequencies: &[f32],
+        axes: Option<&[usize]>,
+        factor: f32,
+        positions: impl Iterator<Item = [usize; 3]>,
+    ) {
+        let axis = |pair: usize| axes.map_or(0, |axes| axes[pair]);
         self.pairs = inverse_frequencies.len();
         self.cosines.clear();
         self.sines.clear();
         for position in positions {
-            for frequency in inverse_frequencies {
-                let (sine, cosine) = (position as f32 * frequency).sin_cos();
+            for (pair, frequency) in inverse_frequencies.iter().enumerate() {
+                let (sine, cosine) = (position[axis(pair)] as f32 * frequency).sin_cos();
                 self.cosines.push(cosine * factor);
                 self.sines.push(sine * factor);
             }

@@ -228,6 +228,8 @@ impl Sequence {
             past: self.computed,
             blocks: self.table.blocks(),
             logits,
+            images: &[],
+            positions: None,
         }
     }
 

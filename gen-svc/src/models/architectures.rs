@@ -7,14 +7,20 @@ use crate::weights::gguf::header::GgufHeader;
 
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod granite;
+mod internvl;
 mod llama;
 mod mistral;
+mod mistral3;
 mod phi3;
 mod qwen2;
+mod qwen2_5_vl;
 mod qwen3;
 mod qwen3_moe;
+mod qwen3_vl;
 mod smollm3;
+mod smolvlm;
 
 const ARCHITECTURES: &[Architecture] = &[
     llama::ARCHITECTURE,
@@ -28,6 +34,16 @@ const ARCHITECTURES: &[Architecture] = &[
     phi3::ARCHITECTURE,
     granite::ARCHITECTURE,
     smollm3::ARCHITECTURE,
+    gemma4::MULTIMODAL,
+    gemma4::TEXT,
+    qwen2_5_vl::MULTIMODAL,
+    qwen2_5_vl::TEXT,
+    qwen3_vl::MULTIMODAL,
+    qwen3_vl::TEXT,
+    smolvlm::SMOLVLM,
+    smolvlm::IDEFICS3,
+    mistral3::ARCHITECTURE,
+    internvl::ARCHITECTURE,
 ];
 
 /// Returns the names of the supported architectures.

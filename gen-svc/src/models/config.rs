@@ -35,6 +35,21 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Returns an optional section with the key `key` of the section `name`.
+    pub(super) fn entry(&self, name: &'static str, key: &str) -> Result<Option<Self>, ConfigError> {
+        let Some(section) = self.section(name)? else { return Ok(None) };
+        match section.find(key) {
+            None => Ok(None),
+            Some(entry @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: entry })),
+            Some(value) => Err(wrong(name, "an object of objects", value)),
+        }
+    }
+
+    /// Returns the `model_type` of the language model in a model of several modalities.
+    pub(super) fn language_model(&self) -> Option<&'a str> {
+        self.inner["model_type"].as_str()
+    }
+
     /// Returns true if a setting is present.
     pub(super) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
@@ -114,6 +129,20 @@ impl<'a> Config<'a> {
             None => Ok(default),
             Some(value) => value.as_bool().ok_or_else(|| wrong(name, "true or false", value)),
         }
+    }
+
+    /// Fails if this section, which is called `name`, has other keys than `supported`.
+    pub(super) fn allow(&self, name: &'static str, supported: &[&str]) -> Result<(), ConfigError> {
+        let mut keys = self.outer.as_object().into_iter().flat_map(|section| section.keys());
+        keys.find(|key| !supported.contains(&key.as_str())).map_or(Ok(()), |key| Err(unsupported(name, key)))
+    }
+
+    /// Returns true if a flag is set in the section of the language model or in the whole config.
+    pub(super) fn any_flag_or(&self, name: &'static str, default: bool) -> Result<bool, ConfigError> {
+        let sections = [self.inner, self.outer].map(|outer| Self { inner: &Value::Null, outer });
+        let present = sections.iter().filter(|section| section.has(name));
+        let flags: Vec<bool> = present.map(|section| section.flag_or(name, default)).collect::<Result<_, _>>()?;
+        Ok(if flags.is_empty() { default } else { flags.contains(&true) })
     }
 
     /// Returns an optional string.

@@ -6,7 +6,8 @@
 
 use tandem_kernels::{Angles, Int8Rows, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, vocab};
 
-use super::decoder::{self, Decoder, LogitRule};
+use super::decoder::{self, Attention as AttentionRule, Decoder, LogitRule, Pairs};
+use super::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::ModelFile;
@@ -22,7 +23,7 @@ use feed_forward::FeedForward;
 use load::Loader;
 pub use load::Precision;
 use parts::{Linear, RmsNorm};
-use workspace::{Branch, Workspace};
+use workspace::{Branch, Tokens, Workspace};
 
 /// A loaded model.
 #[derive(Debug)]
@@ -50,9 +51,17 @@ struct Layer {
 }
 
 impl CpuDecoder {
-    /// Returns true if the kernels support the size of the heads.
+    /// Returns true if the kernels support the size of the heads, and every part of the layers.
     pub(super) fn can_compute(description: &Decoder) -> bool {
-        kv_shape(description, Precision::F32).block_bytes().is_ok()
+        let shape = kv_shape(description, Precision::F32);
+        let supports = |layer: &decoder::Layer| {
+            let AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. } = &layer.attention;
+            (*kv_heads, *head_size) == (shape.heads, shape.head_dim)
+                && (*pairs, *value_epsilon) == (Pairs::Computed, None)
+                && layer.input.is_none()
+                && layer.scale.is_none()
+        };
+        shape.block_bytes().is_ok() && description.layers.iter().all(supports)
     }
 
     /// Reads and packs the tensors.
@@ -95,13 +104,17 @@ impl CpuDecoder {
         let runs: Vec<KvRun<'_>> =
             with_blocks.map(|(chunk, blocks)| KvRun { past: chunk.past, length: chunk.tokens.len(), blocks }).collect();
         for (angles, rope) in self.workspace.angles.iter_mut().zip(&self.description.ropes) {
-            let positions = runs.iter().flat_map(|run| run.past..run.past + run.length);
-            angles.fill(&rope.frequencies, rope.scale, positions);
+            let positions = chunks.iter().flat_map(SequenceChunk::axes);
+            angles.fill_axes(&rope.frequencies, rope.axes.as_deref(), rope.scale, positions);
         }
+        let ends = self.description.has_image_blocks().then(|| images::ends(chunks)).flatten();
+        let tokens = Tokens { runs: &runs, ends: ends.as_deref() };
         let mut x = vec![0.0; ids.len() * self.description.hidden];
         self.workspace.kernels.embed(&self.embeddings, &ids, self.description.embed_scale, &mut x)?;
-        for layer in &self.layers {
-            layer.forward(&mut x, &runs, &mut self.workspace)?;
+        images::place(&mut x, chunks, self.description.hidden);
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.forward(&mut x, tokens, &mut self.workspace)?;
+            images::deepen(&mut x, chunks, self.description.hidden, i);
         }
         Ok(x)
     }
@@ -147,10 +160,10 @@ impl Layer {
     }
 
     /// Adds both branches to `x`, `[T, E]`.
-    fn forward(&self, x: &mut [f32], runs: &[KvRun<'_>], workspace: &mut Workspace) -> Result<(), Error> {
+    fn forward(&self, x: &mut [f32], tokens: Tokens<'_>, workspace: &mut Workspace) -> Result<(), Error> {
         let scale = self.residual_scale;
         let normal = self.before_attention.forward(x, &workspace.kernels)?;
-        self.attention.forward(&normal, runs, workspace, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
+        self.attention.forward(&normal, tokens, workspace, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
         let normal = self.before_feed_forward.forward(x, &workspace.kernels)?;
         self.feed_forward.forward(&normal, workspace, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)
     }

@@ -5,15 +5,19 @@
 //! one per token:
 //!
 //! ```text
-//! x = embeddings[token] * embed_scale
+//! x = embeddings[token] * embed_scale, or the features of an image token
+//! inputs = layer inputs of token and x
 //! for each layer:
 //!     x = x + residual_scale * after_attention(attention(before_attention(x)))
 //!     x = x + residual_scale * after_feed_forward(feed_forward(before_feed_forward(x)))
+//!     x = x + norm(output(activation(gate(x)) * inputs[layer]))
+//!     x = x * scale
+//!     x = x + the deep features of an image token
 //! logits = softcap(head(final_norm(x)) * scale)
 //! ```
 //!
 //! Shapes: E hidden size, H query heads, K key/value heads, D head size, F feed-forward size, V
-//! vocabulary. Matrices are `[out, in]`.
+//! vocabulary, P size of a layer's input. Matrices are `[out, in]`.
 
 use std::f32::consts::PI;
 
@@ -30,6 +34,8 @@ pub struct Decoder {
     pub embeddings: Matrix,
     /// The factor of embeddings.
     pub embed_scale: f32,
+    /// The inputs of the layers beside `x`. `None`: there are none.
+    pub layer_inputs: Option<LayerInputs>,
     /// The rotary embeddings. Layers refer to them by index.
     pub ropes: Vec<Rope>,
     /// The layers, in the order of computation.
@@ -53,6 +59,45 @@ pub struct Layer {
     pub norms: Norms,
     /// The factor of a branch before it is added.
     pub residual_scale: f32,
+    /// The branch of the layer's own input, if the model has such inputs.
+    pub input: Option<InputBranch>,
+    /// The name of the factor of the layer's output, a tensor of one number.
+    pub scale: Option<String>,
+}
+
+/// The inputs of all layers for a token: `(table[token] * table_scale + norm(projection(x) *
+/// projection_scale)) * scale`, P numbers for each layer.
+#[derive(Debug, Clone)]
+pub struct LayerInputs {
+    /// P.
+    pub size: usize,
+    /// `[rows, layers * P]`
+    pub table: Matrix,
+    /// The factor of the table.
+    pub table_scale: f32,
+    /// The token whose row of the table is used for an image token.
+    pub image_token: u32,
+    /// `[layers * P, E]`
+    pub projection: Matrix,
+    /// The factor of the projection.
+    pub projection_scale: f32,
+    /// The norm of each layer's P projected numbers.
+    pub norm: Norm,
+    /// The factor of the sum.
+    pub scale: f32,
+}
+
+/// The branch of a layer's own input: `norm(output(activation(gate(x)) * input))`.
+#[derive(Debug, Clone)]
+pub struct InputBranch {
+    /// `[P, E]`
+    pub gate: Matrix,
+    /// The activation of the gate.
+    pub activation: Activation,
+    /// `[E, P]`
+    pub output: Matrix,
+    /// The norm of the output.
+    pub norm: Norm,
 }
 
 /// The norms of a layer.
@@ -94,7 +139,8 @@ pub struct Matrix {
     pub bias: bool,
 }
 
-/// Grouped-query attention. A query attends to the keys of the same sequence, up to its position.
+/// Grouped-query attention. A query attends to the keys of the same sequence, up to its position or,
+/// with `image_blocks`, up to the end of its image.
 #[derive(Debug, Clone)]
 pub struct Attention {
     /// H, a multiple of K.
@@ -109,14 +155,33 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Position i sees position j if `i - j < window`.
     pub window: Option<usize>,
+    /// True if the tokens of one image attend to each other. The window still applies backwards.
+    pub image_blocks: bool,
     /// Index in [`Decoder::ropes`] of the rotation of queries and keys. `None`: no rotation.
     pub rope: Option<usize>,
-    /// Stacked, `[(H + 2K) * D, E]`: queries, keys, values.
+    /// The origin of keys and values.
+    pub pairs: Pairs,
+    /// Stacked, `[(H + 2K) * D, E]`: queries, keys, values. The part that [`Pairs`] names may be
+    /// missing.
     pub qkv: Vec<Matrix>,
     /// The norms of each query head and of each key head over its D numbers, before the rotation.
-    pub qk_norm: Option<[Norm; 2]>,
+    pub qk_norm: [Option<Norm>; 2],
+    /// The epsilon of the norm of each value head, which has no weight. `None`: no norm.
+    pub value_epsilon: Option<f32>,
     /// `[E, H * D]`
     pub output: Matrix,
+}
+
+/// The origin of a layer's keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairs {
+    /// The layer computes both.
+    Computed,
+    /// The layer computes keys. They are the values too, before their norm and rotation.
+    KeysAsValues,
+    /// The layer uses the keys and values of an earlier layer, which computes them. It computes
+    /// queries only.
+    Shared(usize),
 }
 
 /// The second branch of a layer.
@@ -179,13 +244,16 @@ pub struct LogitRule {
 }
 
 /// Rotary positions over halves: of the first `2n` numbers of a head, number i is rotated with
-/// number i + n, by `position * frequencies[i]`. The other numbers are unchanged.
+/// number i + n, by `position * frequencies[i]`. The other numbers are unchanged. A position has
+/// three axes: time, height and width. They are equal outside images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     /// n of them, in radians per position.
     pub frequencies: Vec<f32>,
     /// The factor of cosine and sine.
     pub scale: f32,
+    /// The axis of each frequency, 0 to 2. `None`: positions have one axis.
+    pub axes: Option<Vec<usize>>,
 }
 
 /// The name and the shape of a required tensor.
@@ -196,7 +264,13 @@ impl Decoder {
     pub fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         let whole = self.embeddings.tensors().chain(self.final_norm.tensors());
         let head = self.head.iter().flat_map(Matrix::tensors);
-        whole.chain(head).chain(self.layers.iter().flat_map(Layer::tensors))
+        let inputs = self.layer_inputs.iter().flat_map(LayerInputs::tensors);
+        whole.chain(head).chain(inputs).chain(self.layers.iter().flat_map(Layer::tensors))
+    }
+
+    /// Returns true if the tokens of one image attend to each other in a layer.
+    pub(super) fn has_image_blocks(&self) -> bool {
+        self.layers.iter().any(|layer| layer.attention.image_blocks)
     }
 
     /// Returns the number of parameters in all tensors.
@@ -226,7 +300,21 @@ impl Layer {
         let qk_norms = attention.qk_norm.iter().flatten();
         let norms = norms.into_iter().flatten().chain(qk_norms).flat_map(Norm::tensors);
         let matrices = attention.qkv.iter().chain([&attention.output]).flat_map(Matrix::tensors);
-        norms.chain(matrices).chain(self.feed_forward.tensors())
+        let input = self.input.iter().flat_map(InputBranch::tensors);
+        let scale = self.scale.iter().map(|name| (name.clone(), vec![1]));
+        norms.chain(matrices).chain(self.feed_forward.tensors()).chain(input).chain(scale)
+    }
+}
+
+impl LayerInputs {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
+        [&self.table, &self.projection].into_iter().flat_map(Matrix::tensors).chain(self.norm.tensors())
+    }
+}
+
+impl InputBranch {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
+        [&self.gate, &self.output].into_iter().flat_map(Matrix::tensors).chain(self.norm.tensors())
     }
 }
 
@@ -294,7 +382,14 @@ impl Rope {
     #[must_use]
     pub fn new(rotary_dim: usize, theta: f32) -> Self {
         let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / rotary_dim as f32);
-        Self { frequencies: (0..rotary_dim / 2).map(frequency).collect(), scale: 1.0 }
+        Self { frequencies: (0..rotary_dim / 2).map(frequency).collect(), scale: 1.0, axes: None }
+    }
+
+    /// Stops all frequencies from the `count`-th on.
+    #[must_use]
+    pub fn first(mut self, count: usize) -> Self {
+        self.frequencies.iter_mut().skip(count).for_each(|frequency| *frequency = 0.0);
+        self
     }
 
     /// Divides all frequencies by `factor`.

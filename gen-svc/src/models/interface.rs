@@ -1,5 +1,7 @@
 //! The interface of a model to the engine.
 
+use std::ops::Range;
+
 use crate::cache::BlockId;
 use crate::error::Error;
 
@@ -48,6 +50,25 @@ pub struct SequenceChunk<'a> {
     pub blocks: &'a [BlockId],
     /// The tokens whose logits are requested.
     pub logits: LogitsFor,
+    /// The image tokens among `tokens`, in order and disjoint.
+    pub images: &'a [ImageRows<'a>],
+    /// The positions of the tokens on the axes time, height and width, for models that distinguish
+    /// them. `None`: `past + i` on every axis.
+    pub positions: Option<&'a [[u32; 3]]>,
+}
+
+/// Consecutive image tokens of a chunk, and their features.
+#[derive(Debug, Clone)]
+pub struct ImageRows<'a> {
+    /// The index of the first image token in [`SequenceChunk::tokens`].
+    pub start: usize,
+    /// `[n, E]`. The rows replace the embeddings of the n tokens, after the factor of embeddings.
+    pub rows: &'a [f32],
+    /// Number i is `[n, E]`. It is added to the hidden rows of the tokens after layer i.
+    pub deep: &'a [&'a [f32]],
+    /// The positions in the sequence of the image tokens that attend to each other, in models that
+    /// have such blocks. The chunk contains all of them.
+    pub block: Range<usize>,
 }
 
 /// The tokens of a chunk whose logits are requested.
@@ -64,13 +85,40 @@ pub enum LogitsFor {
 impl SequenceChunk<'_> {
     /// Returns the indices of the tokens whose logits are requested.
     #[must_use]
-    pub fn logit_rows(&self) -> std::ops::Range<usize> {
+    pub fn logit_rows(&self) -> Range<usize> {
         let end = self.tokens.len();
         match self.logits {
             LogitsFor::Nothing => end..end,
             LogitsFor::Last => end - 1..end,
             LogitsFor::All => 0..end,
         }
+    }
+
+    /// Returns the positions of each token on the axes time, height and width.
+    pub(super) fn axes(&self) -> impl Iterator<Item = [usize; 3]> {
+        let given = |i: usize| self.positions.map(|positions| positions[i].map(|position| position as usize));
+        (0..self.tokens.len()).map(move |i| given(i).unwrap_or([self.past + i; 3]))
+    }
+
+    /// Returns for each token the end of the positions that it attends to, if the tokens of an image
+    /// attend to each other.
+    pub(super) fn ends(&self) -> impl Iterator<Item = usize> {
+        let sequence = self.past..self.past + self.tokens.len();
+        debug_assert!(
+            self.images.iter().all(|image| sequence.start <= image.block.start && image.block.end <= sequence.end),
+            "a chunk contains whole image blocks"
+        );
+        sequence.map(|position| {
+            let block = self.images.iter().map(|image| &image.block).find(|block| block.contains(&position));
+            block.map_or(position + 1, |block| block.end)
+        })
+    }
+}
+
+impl ImageRows<'_> {
+    /// Returns the indexes of the tokens, for rows of `width` numbers.
+    pub(super) fn tokens(&self, width: usize) -> Range<usize> {
+        self.start..self.start + self.rows.len() / width
     }
 }
 

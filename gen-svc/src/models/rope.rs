@@ -20,6 +20,17 @@ pub(super) struct RopeSetting {
     pub(super) scaled: bool,
     /// True if the rotation may cover only a part of each head.
     pub(super) partial: bool,
+    /// The division of frequencies among the axes of positions. `None`: positions have one axis.
+    pub(super) axes: Option<Axes>,
+}
+
+/// The division of frequencies among time, height and width.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Axes {
+    /// True if the axes alternate. False: the frequencies of an axis are adjacent.
+    pub(super) interleaved: bool,
+    /// The default number of frequencies of each axis.
+    pub(super) default: [usize; 3],
 }
 
 /// The settings of a model with one rotary embedding.
@@ -29,6 +40,7 @@ pub(super) const ONLY: RopeSetting = RopeSetting {
     default_theta: 10_000.0,
     scaled: true,
     partial: false,
+    axes: None,
 };
 
 impl RopeSetting {
@@ -40,15 +52,35 @@ impl RopeSetting {
             None => None,
         };
         let theta = config.float_or(self.theta, self.default_theta)?;
-        let Some(parameters) = parameters else { return Ok(Rope::new(self.rotary_dim(config, config, size)?, theta)) };
-        let theta = parameters.float_or("rope_theta", theta)?;
-        let rope = Rope::new(self.rotary_dim(config, &parameters, size)?, theta);
-        let kind = parameters.find_text("rope_type")?.or(parameters.find_text("type")?);
-        let rope = scale(rope, kind.unwrap_or("default"), config, &parameters)?;
+        let mut rope = match &parameters {
+            None => Rope::new(self.rotary_dim(config, config, size)?, theta),
+            Some(parameters) => self.scaled(config, parameters, size, theta)?,
+        };
+        let axes = |axes: Axes| axes.read(&parameters.unwrap_or(*config), rope.frequencies.len());
+        rope.axes = self.axes.map(axes).transpose()?;
         let invalid = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
         match invalid {
             None => Ok(rope),
             Some(number) => Err(unsupported("a rotary frequency of rope_parameters", number)),
+        }
+    }
+
+    /// Reads a rotary embedding with parameters.
+    fn scaled(
+        &self,
+        config: &Config<'_>,
+        parameters: &Config<'_>,
+        size: usize,
+        theta: f32,
+    ) -> Result<Rope, ConfigError> {
+        let theta = parameters.float_or("rope_theta", theta)?;
+        match parameters.find_text("rope_type")?.or(parameters.find_text("type")?) {
+            Some("proportional") if self.partial => proportional(Rope::new(size, theta), parameters),
+            Some("mrope") if self.axes.is_some() => Ok(Rope::new(self.rotary_dim(config, parameters, size)?, theta)),
+            kind => {
+                let rope = Rope::new(self.rotary_dim(config, parameters, size)?, theta);
+                scale(rope, kind.unwrap_or("default"), config, parameters)
+            }
         }
     }
 
@@ -64,6 +96,40 @@ impl RopeSetting {
             _ => Err(unsupported(NAME, share)),
         }
     }
+}
+
+impl Axes {
+    /// Returns the axis of each of `count` frequencies.
+    fn read(self, parameters: &Config<'_>, count: usize) -> Result<Vec<usize>, ConfigError> {
+        const NAME: &str = "mrope_section";
+        let sections = match parameters.find_list(NAME)? {
+            None => Some(self.default.to_vec()),
+            Some(list) => list.iter().map(|size| usize::try_from(size.as_u64()?).ok()).collect(),
+        };
+        let wrong = || unsupported(NAME, format!("sections that do not fit {count} frequencies"));
+        let [time, height, width]: [usize; 3] = sections.and_then(|list| list.try_into().ok()).ok_or_else(wrong)?;
+        if [time, height, width].iter().any(|size| *size > count) || time + height + width != count {
+            return Err(wrong());
+        }
+        let alternating = |i: usize| match i % 3 {
+            1 if i < 3 * height => 1,
+            2 if i < 3 * width => 2,
+            _ => 0,
+        };
+        let adjacent = |i: usize| usize::from(i >= time) + usize::from(i >= time + height);
+        Ok((0..count).map(|i| if self.interleaved { alternating(i) } else { adjacent(i) }).collect())
+    }
+}
+
+/// Stops the frequencies beyond the rotated part of a head. The others fall over the whole head.
+fn proportional(rope: Rope, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
+    const NAME: &str = "partial_rotary_factor";
+    let share = parameters.find_float(NAME)?.unwrap_or(1.0);
+    if !(0.0..=1.0).contains(&share) {
+        return Err(unsupported(NAME, share));
+    }
+    let rotated = (f64::from(share) * rope.frequencies.len() as f64 + 1e-3) as usize;
+    Ok(rope.first(rotated).linear(parameters.float_or("factor", 1.0)?))
 }
 
 fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
+use super::images::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
@@ -14,6 +15,7 @@ use crate::weights::{ModelFile, TorchTarget};
 mod attention;
 mod call;
 mod feed_forward;
+mod inputs;
 mod layers;
 mod load;
 mod paged;
@@ -22,9 +24,11 @@ mod seen;
 use attention::Attention;
 use call::Call;
 use feed_forward::FeedForward;
-use layers::{Linear, RmsNorm, Rope, softcap};
+use inputs::{InputBranch, LayerInputs};
+use layers::{Linear, RmsNorm, Rope, scaled, softcap};
 use load::Loader;
 use paged::{KvShape, PagedKv, Runs};
+use seen::Reach;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -33,9 +37,10 @@ pub(super) struct TorchDecoder {
     target: TorchTarget,
     /// `[V, E]`
     embeddings: Tensor,
+    layer_inputs: Option<LayerInputs>,
     ropes: Vec<Rope>,
-    /// The distinct windows of the layers.
-    windows: Vec<Option<i64>>,
+    /// The distinct reaches of the layers.
+    reaches: Vec<Reach>,
     layers: Vec<Layer>,
     final_norm: RmsNorm,
     head: Linear,
@@ -51,6 +56,10 @@ struct Layer {
     feed_forward: FeedForward,
     after_feed_forward: Option<RmsNorm>,
     residual_scale: f64,
+    /// The index of the layer, and the branch of its own input.
+    input: Option<(usize, InputBranch)>,
+    /// `[1]`
+    scale: Option<Tensor>,
 }
 
 impl TorchDecoder {
@@ -62,22 +71,18 @@ impl TorchDecoder {
             Some(head) => Linear::load(&loader, std::slice::from_ref(head))?,
             None => Linear::tied(&embeddings),
         };
-        let windows: Vec<_> = description
-            .layers
-            .iter()
-            .map(|layer| layer.attention.window)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
+        let reaches = description.layers.iter().map(|layer| Reach::of(&layer.attention));
+        let reaches: Vec<_> = reaches.collect::<BTreeSet<_>>().into_iter().collect();
         let layer = |(i, layer): (usize, &decoder::Layer)| {
-            let window = windows.partition_point(|window| *window < layer.attention.window);
-            Layer::load(layer, i, window, &loader)
+            let reach = reaches.partition_point(|reach| *reach < Reach::of(&layer.attention));
+            Layer::load(layer, i, reach, &loader)
         };
         Ok(Self {
             embeddings,
+            layer_inputs: description.layer_inputs.as_ref().map(|it| LayerInputs::load(it, &loader)).transpose()?,
             ropes: description.ropes.iter().map(|rope| Rope::new(rope, target)).collect::<Result<_, _>>()?,
             layers: description.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
-            windows: windows.iter().map(|window| window.map(|window| window as i64)).collect(),
+            reaches,
             final_norm: RmsNorm::load(&loader, &description.final_norm)?,
             head,
             kv: PagedKv::new(KvShape::of(&description, target)),
@@ -89,16 +94,44 @@ impl TorchDecoder {
     /// Returns the hidden states `[T, E]`, before the final norm.
     fn hidden(&self, chunks: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
         let ids: Vec<i64> = chunks.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
-        let ids = Tensor::f_from_slice(&ids)?.f_to_device(self.target.device)?;
-        let runs = Runs::new(chunks, &self.windows, self.target)?;
+        let mut x = self.embed(&ids, chunks)?;
+        let runs = Runs::new(chunks, &self.reaches, self.target)?;
         let rotations = self.ropes.iter().map(|rope| rope.at(runs.positions())).collect::<Result<_, _>>()?;
-        let call = Call { rotations, runs, kv: &self.kv };
-        let x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
-        let mut x = scaled(x, f64::from(self.description.embed_scale))?;
-        for layer in &self.layers {
+        let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(ids, chunks, &x)).transpose()?;
+        let call = Call { rotations, runs, kv: &self.kv, inputs };
+        for (i, layer) in self.layers.iter().enumerate() {
             x = layer.forward(&x, &call)?;
+            self.deepen(&x, chunks, i)?;
         }
         Ok(x)
+    }
+
+    /// Returns the scaled embeddings, and the features of image tokens: `[T] -> [T, E]`
+    fn embed(&self, ids: &[i64], chunks: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
+        let ids = Tensor::f_from_slice(ids)?.f_to_device(self.target.device)?;
+        let x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
+        let x = scaled(x, f64::from(self.description.embed_scale))?;
+        for (first, image) in images(chunks) {
+            let rows = self.rows(image.rows)?;
+            x.f_narrow(0, (first + image.start) as i64, rows.size()[0])?.f_copy_(&rows)?;
+        }
+        Ok(x)
+    }
+
+    /// Adds the deep features for layer `layer` to the rows of image tokens in `x`, `[T, E]`.
+    fn deepen(&self, x: &Tensor, chunks: &[SequenceChunk<'_>], layer: usize) -> Result<(), Error> {
+        for (first, image) in images(chunks) {
+            let Some(deep) = image.deep.get(layer) else { continue };
+            let deep = self.rows(deep)?;
+            drop(x.f_narrow(0, (first + image.start) as i64, deep.size()[0])?.f_add_(&deep)?);
+        }
+        Ok(())
+    }
+
+    /// Returns `[n, E]` in the model's dtype.
+    fn rows(&self, numbers: &[f32]) -> Result<Tensor, Error> {
+        let rows = Tensor::f_from_slice(numbers)?.f_view([-1, self.description.hidden as i64])?;
+        Ok(rows.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?)
     }
 
     /// `[R, E] -> [R, V]`
@@ -110,18 +143,23 @@ impl TorchDecoder {
 }
 
 impl Layer {
-    fn load(layer: &decoder::Layer, index: usize, window: usize, loader: &Loader<'_>) -> Result<Self, Error> {
+    fn load(layer: &decoder::Layer, index: usize, reach: usize, loader: &Loader<'_>) -> Result<Self, Error> {
         let norm = |norm: &decoder::Norm| RmsNorm::load(loader, norm);
         let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
             &layer.norms;
         Ok(Self {
             before_attention: norm(before_attention)?,
-            attention: Attention::load(&layer.attention, index, window, loader)?,
+            attention: Attention::load(&layer.attention, index, reach, loader)?,
             after_attention: after_attention.as_ref().map(norm).transpose()?,
             before_feed_forward: norm(before_feed_forward)?,
             feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
             after_feed_forward: after_feed_forward.as_ref().map(norm).transpose()?,
             residual_scale: f64::from(layer.residual_scale),
+            input: match &layer.input {
+                Some(input) => Some((index, InputBranch::load(input, loader)?)),
+                None => None,
+            },
+            scale: layer.scale.as_ref().map(|name| loader.tensor(name, &[1])).transpose()?,
         })
     }
 
@@ -130,7 +168,14 @@ impl Layer {
         let attended = self.attention.forward(&self.before_attention.forward(x)?, call)?;
         let x = self.add(x, attended, self.after_attention.as_ref())?;
         let fed = self.feed_forward.forward(&self.before_feed_forward.forward(&x)?)?;
-        self.add(&x, fed, self.after_feed_forward.as_ref())
+        let mut x = self.add(&x, fed, self.after_feed_forward.as_ref())?;
+        if let (Some((layer, input)), Some(inputs)) = (&self.input, &call.inputs) {
+            x = x.f_add(&input.forward(&x, &inputs.f_select(1, *layer as i64)?)?)?;
+        }
+        match &self.scale {
+            None => Ok(x),
+            Some(scale) => Ok(x.f_mul(scale)?),
+        }
     }
 
     /// Adds the output of attention or feed-forward to `x`, after its norm if the model has one.
@@ -138,11 +183,6 @@ impl Layer {
         let branch = norm.map_or(Ok(branch.shallow_clone()), |norm| norm.forward(&branch))?;
         Ok(x.f_add(&scaled(branch, self.residual_scale)?)?)
     }
-}
-
-/// Multiplies, unless the factor is 1.
-fn scaled(x: Tensor, scale: f64) -> Result<Tensor, Error> {
-    if scale == 1.0 { Ok(x) } else { Ok(x.f_mul_scalar(scale)?) }
 }
 
 impl Model for TorchDecoder {

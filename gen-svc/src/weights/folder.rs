@@ -12,7 +12,10 @@ use crate::error::Error;
 const DTYPES: &[(&str, GgmlType)] = &[("F32", GgmlType::F32), ("F16", GgmlType::F16), ("BF16", GgmlType::BF16)];
 
 /// Prefixes that replace `model.` in a model of several modalities, in older and in newer folders.
-const INNER: &[&str] = &["language_model.model.", "model.language_model."];
+const INNER: &[&str] = &["language_model.model.", "model.language_model.", "model.text_model."];
+
+/// The prefix of the head in a model of several modalities, in older folders.
+const INNER_HEAD: &str = "language_model.";
 
 /// A model in a folder.
 #[derive(Debug)]
@@ -29,7 +32,9 @@ impl FolderModel {
     /// Finds a tensor by its name, or by its name in a model of several modalities.
     fn find(&self, name: &str) -> Option<TensorView<'_>> {
         let inner = || {
-            let rest = name.strip_prefix("model.")?;
+            let Some(rest) = name.strip_prefix("model.") else {
+                return self.checkpoint.tensor(&format!("{INNER_HEAD}{name}"));
+            };
             INNER.iter().find_map(|prefix| self.checkpoint.tensor(&format!("{prefix}{rest}")))
         };
         self.checkpoint.tensor(name).or_else(inner)

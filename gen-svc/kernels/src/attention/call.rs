@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, expect, expect_multiple};
+use crate::error::{Error, expect, expect_below, expect_multiple};
 use crate::kv::{KvRun, KvStore};
 
 /// Positions of a range.
@@ -23,6 +23,9 @@ pub struct Attention<'a> {
     pub soft_cap: Option<f32>,
     /// Positions that a token attends to, itself included. `None`: all positions up to the token.
     pub window: Option<usize>,
+    /// \[tokens\]. The end of the positions that each token attends to, beyond the token and within
+    /// its run. It never decreases within a run. `None`: each token's own position is the last.
+    pub ends: Option<&'a [usize]>,
     /// The runs of tokens, in the order of `queries`. Their keys and values are already in the
     /// store.
     pub runs: &'a [KvRun<'a>],
@@ -70,6 +73,7 @@ impl<'a> Call<'a> {
         expect("output", attention.queries.len(), out)?;
         expect_multiple("window", 1, attention.window.unwrap_or(1))?;
         store.check(attention.layer, attention.runs, out / columns)?;
+        attention.ends.map_or(Ok(()), |ends| check_ends(ends, attention.runs))?;
         Ok(Self { attention, store, group: attention.heads / shape.heads, head_dim: shape.head_dim })
     }
 
@@ -80,7 +84,7 @@ impl<'a> Call<'a> {
         for (index, run) in self.attention.runs.iter().enumerate() {
             for token in (0..run.length).step_by(step) {
                 let tokens = token..(token + step).min(run.length);
-                let positions = self.first_visible(run.past + token)..run.past + tokens.end;
+                let positions = self.first_visible(run.past + token)..self.end(first, run.past, tokens.end - 1);
                 for head in 0..self.store.shape().heads {
                     let (tokens, positions) = (tokens.clone(), positions.clone());
                     let chunk = Chunk { run: index, head, tokens, first, positions, start };
@@ -99,10 +103,17 @@ impl<'a> Call<'a> {
         self.attention.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// Returns the positions that a token attends to.
+    /// Returns the end of the positions that a token attends to. `first` is the index of the run's
+    /// first token among the tokens of all runs, `token` an index within the run.
     #[inline(always)]
-    pub(super) fn visible(&self, position: usize) -> Range<usize> {
-        self.first_visible(position)..position + 1
+    fn end(&self, first: usize, past: usize, token: usize) -> usize {
+        self.attention.ends.map_or(past + token + 1, |ends| ends[first + token])
+    }
+
+    /// Returns the positions that a token attends to. `token` is an index within the chunk's run.
+    #[inline(always)]
+    pub(super) fn visible(&self, chunk: &Chunk, past: usize, token: usize) -> Range<usize> {
+        self.first_visible(past + token)..self.end(chunk.first, past, token)
     }
 
     /// Returns the length of a query row's partial result: the weighted values, the largest score,
@@ -123,4 +134,22 @@ impl<'a> Call<'a> {
         let token = chunk.first + chunk.tokens.start + row / self.group;
         (token * self.attention.heads + chunk.head * self.group + row % self.group) * self.head_dim
     }
+}
+
+/// Fails unless the ends of each run never decrease, lie beyond their tokens and within the run.
+fn check_ends(ends: &[usize], runs: &[KvRun<'_>]) -> Result<(), Error> {
+    expect("ends", runs.iter().map(|run| run.length).sum(), ends.len())?;
+    let mut rest = ends;
+    for run in runs {
+        let (ends, after) = rest.split_at(run.length);
+        let mut least = run.past;
+        for (token, end) in ends.iter().enumerate() {
+            least = least.max(run.past + token + 1);
+            expect_below("position before the end of a token", *end, least - 1)?;
+            expect_below("end", run.past + run.length + 1, *end)?;
+            least = *end;
+        }
+        rest = after;
+    }
+    Ok(())
 }

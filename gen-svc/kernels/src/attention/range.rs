@@ -26,8 +26,8 @@ pub(super) struct RangeAttention<'a, E> {
     /// \[head_dim\]\[rows\]: a row is one head of one token.
     queries: Vec<f32>,
     rows: usize,
-    /// Position of the first token.
-    position: usize,
+    /// Positions before the run.
+    past: usize,
     partial: &'a mut [f32],
     element: PhantomData<E>,
 }
@@ -55,7 +55,7 @@ impl<'a, E: Element> RangeAttention<'a, E> {
         let positions =
             chunk.positions.start.max(range * RANGE_POSITIONS)..chunk.positions.end.min((range + 1) * RANGE_POSITIONS);
         let spans = positions.start / SPAN_POSITIONS..positions.end.div_ceil(SPAN_POSITIONS);
-        let position = call.attention.runs[chunk.run].past + chunk.tokens.start;
+        let past = call.attention.runs[chunk.run].past;
         let rows = chunk.tokens.len() * call.group;
         let mut queries = vec![0.0; call.head_dim * rows];
         for row in 0..rows {
@@ -64,7 +64,7 @@ impl<'a, E: Element> RangeAttention<'a, E> {
                 queries[element * rows + row] = *value;
             }
         }
-        Self { call, chunk, spans, queries, rows, position, partial, element: PhantomData }
+        Self { call, chunk, spans, queries, rows, past, partial, element: PhantomData }
     }
 }
 
@@ -113,7 +113,7 @@ impl<'a, E: Element> RangeAttention<'a, E> {
 
     #[inline(always)]
     fn visible(&self, row: usize, span: usize) -> Option<Visible> {
-        let visible = self.call.visible(self.position + row / self.call.group);
+        let visible = self.call.visible(self.chunk, self.past, self.chunk.tokens.start + row / self.call.group);
         let visible = visible.start.max(span * SPAN_POSITIONS)..visible.end.min((span + 1) * SPAN_POSITIONS);
         (!visible.is_empty()).then_some(Visible(visible))
     }

@@ -68,18 +68,29 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, defaults)?;
     let scale = config.float_or("query_pre_attn_scalar", 256.0)?.sqrt().recip();
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.scale = scale);
+    add_output_norms(&mut decoder);
+    scale_ends(&mut decoder, config)?;
+    add_offset(&mut decoder, config)?;
+    Ok(decoder)
+}
+
+/// Adds the factor of embeddings and the bound of logits.
+pub(super) fn scale_ends(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
+    decoder.embed_scale = (decoder.hidden as f32).sqrt();
+    decoder.logits.softcap = config.find_positive("final_logit_softcapping")?;
+    Ok(())
+}
+
+/// Adds the norms of the outputs of both branches to every layer.
+pub(super) fn add_output_norms(decoder: &mut Decoder) {
     for (i, layer) in decoder.layers.iter_mut().enumerate() {
-        layer.attention.scale = scale;
         let norms = &mut layer.norms;
         let norm = |name| Norm { name: format!("{}.{name}", path(i)), ..norms.before_attention.clone() };
         norms.after_attention = Some(norm("post_attention_layernorm"));
         norms.after_feed_forward = Some(norm("post_feedforward_layernorm"));
         norms.before_feed_forward = norm("pre_feedforward_layernorm");
     }
-    decoder.embed_scale = (decoder.hidden as f32).sqrt();
-    decoder.logits.softcap = config.find_positive("final_logit_softcapping")?;
-    add_offset(&mut decoder, config)?;
-    Ok(decoder)
 }
 
 /// Adds 1 to the weights of norms, unless a converter has already added it.

@@ -39,8 +39,9 @@ const DEFAULT_PATTERN_LAYERS: usize = 6;
 /// The row of the language model.
 pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", describe, gguf: Some(GGUF) };
 
-/// The row of the model with images, whose language model is supported.
-pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe, gguf: None };
+/// The row of the model with images.
+pub(super) const MULTIMODAL: Architecture =
+    Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     floats: &[
@@ -55,6 +56,12 @@ const GGUF: GgufArchitecture = GgufArchitecture {
 
 /// Layers of the 27B model.
 const LARGEST_MODEL_LAYERS: u32 = 62;
+
+fn describe_multimodal(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    let mut decoder = describe(config)?;
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.image_blocks = true);
+    Ok(decoder)
+}
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     config.require("use_bidirectional_attention", &json!(false))?;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{
-    Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms,
+    Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms, Pairs,
 };
 use crate::models::rope::{self, RopeSetting};
 
@@ -68,14 +68,14 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 
 /// The settings that all layers share.
 #[derive(Debug, Clone, Copy)]
-struct Shared {
-    hidden: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_size: usize,
-    feed_forward: usize,
-    epsilon: f32,
-    activation: Activation,
+pub(super) struct Shared {
+    pub(super) hidden: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_size: usize,
+    pub(super) feed_forward: usize,
+    pub(super) epsilon: f32,
+    pub(super) activation: Activation,
     attention_bias: bool,
     mlp_bias: bool,
 }
@@ -86,13 +86,14 @@ pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decode
     let hidden = shared.hidden;
     let vocabulary = config.size_or("vocab_size", defaults.vocabulary)?;
     let layers = config.size_up_to("num_hidden_layers", MAX_LAYERS)?;
-    let tied = config.flag_or("tie_word_embeddings", defaults.tied)?;
+    let tied = config.any_flag_or("tie_word_embeddings", defaults.tied)?;
     Ok(Decoder {
         vocabulary,
         hidden,
         context: config.size_or("max_position_embeddings", defaults.context)?,
         embeddings: Matrix::new("model.embed_tokens".into(), vocabulary, hidden),
         embed_scale: 1.0,
+        layer_inputs: None,
         ropes: defaults.ropes.iter().map(|rope| rope.read(config, shared.head_size)).collect::<Result<_, _>>()?,
         layers: (0..layers).map(|i| shared.layer(&path(i))).collect(),
         final_norm: shared.norm("model.norm".into()),
@@ -112,26 +113,20 @@ pub(super) fn add_qk_norms(decoder: &mut Decoder) {
         let size = layer.attention.head_size;
         let norm =
             |name| Norm { name: format!("{}.self_attn.{name}", path(i)), size, ..layer.norms.before_attention.clone() };
-        layer.attention.qk_norm = Some([norm("q_norm"), norm("k_norm")]);
+        layer.attention.qk_norm = ["q_norm", "k_norm"].map(|name| Some(norm(name)));
     }
 }
 
 impl Shared {
-    fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, ConfigError> {
+    pub(super) fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, ConfigError> {
         let hidden = config.size("hidden_size")?;
         let heads = config.size_or("num_attention_heads", defaults.heads)?;
         if heads > MAX_HEADS {
             return Err(unsupported("num_attention_heads", heads));
         }
         let kv_heads = config.find_size("num_key_value_heads")?.or(defaults.kv_heads).unwrap_or(heads);
-        if !heads.is_multiple_of(kv_heads) {
-            return Err(unsupported("num_key_value_heads", format!("{kv_heads} for {heads} query heads")));
-        }
         let head_size = config.find_size("head_dim")?.or(defaults.head_size).unwrap_or(hidden / heads);
-        if !head_size.is_multiple_of(2) || !(2..=MAX_HEADS).contains(&head_size) {
-            return Err(unsupported("head_dim", head_size));
-        }
-        Ok(Self {
+        Self {
             hidden,
             heads,
             kv_heads,
@@ -141,7 +136,21 @@ impl Shared {
             activation: config.activation(defaults.activation.0, defaults.activation.1)?,
             attention_bias: config.flag_or("attention_bias", false)?,
             mlp_bias: config.flag_or("mlp_bias", false)?,
-        })
+        }
+        .with_heads(kv_heads, head_size)
+    }
+
+    /// Returns the same settings with other key/value heads of another size. Fails if
+    /// they do not fit the query heads.
+    pub(super) fn with_heads(self, kv_heads: usize, head_size: usize) -> Result<Self, ConfigError> {
+        let heads = self.heads;
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(unsupported("num_key_value_heads", format!("{kv_heads} for {heads} query heads")));
+        }
+        if !head_size.is_multiple_of(2) || !(2..=MAX_HEADS).contains(&head_size) {
+            return Err(unsupported("head_dim", head_size));
+        }
+        Ok(Self { kv_heads, head_size, ..self })
     }
 
     /// Returns the layer whose tensors are below `path`.
@@ -163,14 +172,18 @@ impl Shared {
                 after_feed_forward: None,
             },
             residual_scale: 1.0,
+            input: None,
+            scale: None,
         }
     }
 
-    fn norm(&self, name: String) -> Norm {
+    /// Returns a norm of hidden rows.
+    pub(super) fn norm(&self, name: String) -> Norm {
         Norm { name, size: self.hidden, epsilon: self.epsilon, offset: 0.0 }
     }
 
-    fn attention(&self, path: &str) -> Attention {
+    /// Returns the attention whose tensors are below `path`.
+    pub(super) fn attention(&self, path: &str) -> Attention {
         let Self { hidden, heads, kv_heads, head_size, attention_bias: bias, .. } = *self;
         let matrix = |name, rows, columns| Matrix { bias, ..Matrix::new(format!("{path}.{name}"), rows, columns) };
         Attention {
@@ -180,13 +193,16 @@ impl Shared {
             scale: (head_size as f32).sqrt().recip(),
             softcap: None,
             window: None,
+            image_blocks: false,
             rope: Some(0),
+            pairs: Pairs::Computed,
             qkv: vec![
                 matrix("q_proj", heads * head_size, hidden),
                 matrix("k_proj", kv_heads * head_size, hidden),
                 matrix("v_proj", kv_heads * head_size, hidden),
             ],
-            qk_norm: None,
+            qk_norm: [None, None],
+            value_epsilon: None,
             output: matrix("o_proj", hidden, heads * head_size),
         }
     }

@@ -1,7 +1,7 @@
 //! Qwen 2: Llama with biases on queries, keys and values. Reference: transformers,
 //! `models/qwen2/modeling_qwen2.py`.
 
-use super::llama;
+use super::llama::{self, Defaults};
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
@@ -16,7 +16,12 @@ pub(super) const ARCHITECTURE: Architecture =
     Architecture { name: "qwen2", describe, gguf: Some(GgufArchitecture::named("qwen2")) };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
-    let mut decoder = llama::decoder(config, &llama::DEFAULTS)?;
+    decoder(config, &llama::DEFAULTS)
+}
+
+/// Describes the model with other defaults.
+pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+    let mut decoder = llama::decoder(config, defaults)?;
     for layer in &mut decoder.layers {
         layer.attention.qkv.iter_mut().for_each(|matrix| matrix.bias = true);
     }

@@ -2,11 +2,11 @@
 //!
 //! Shapes: T tokens of a call, E hidden size, H query heads, K key/value heads, D head size.
 
-use tandem_kernels::{Heads, KeysValues, KvRun};
+use tandem_kernels::{Heads, KeysValues};
 
 use super::load::Loader;
 use super::parts::{Linear, RmsNorm};
-use super::workspace::{Branch, Workspace};
+use super::workspace::{Branch, Tokens, Workspace};
 use crate::error::Error;
 use crate::models::decoder;
 
@@ -24,7 +24,7 @@ pub(super) struct Attention {
 impl Attention {
     pub(super) fn load(attention: &decoder::Attention, layer: usize, loader: &Loader<'_>) -> Result<Self, Error> {
         let (queries, pairs) = (attention.heads * attention.head_size, attention.kv_heads * attention.head_size);
-        let norm = |i: usize| attention.qk_norm.as_ref().map(|norms| loader.norm(&norms[i])).transpose();
+        let norm = |i: usize| attention.qk_norm[i].as_ref().map(|norm| loader.norm(norm)).transpose();
         Ok(Self {
             layer,
             qkv: loader.parts(&attention.qkv, [queries, pairs, pairs])?,
@@ -38,26 +38,28 @@ impl Attention {
     pub(super) fn forward(
         &self,
         normal: &[f32],
-        runs: &[KvRun<'_>],
+        tokens: Tokens<'_>,
         workspace: &mut Workspace,
         branch: Branch<'_>,
         x: &mut [f32],
     ) -> Result<(), Error> {
-        let tokens = runs.iter().map(|run| run.length).sum::<usize>();
+        let Tokens { runs, ends } = tokens;
+        let count = runs.iter().map(|run| run.length).sum::<usize>();
         let [mut queries, mut keys, mut values] =
-            self.qkv.each_ref().map(|linear| vec![0.0; tokens * linear.matrix.rows()]);
+            self.qkv.each_ref().map(|linear| vec![0.0; count * linear.matrix.rows()]);
         workspace.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
-        self.rotate(&mut queries, 0, tokens, workspace)?;
-        self.rotate(&mut keys, 1, tokens, workspace)?;
+        self.rotate(&mut queries, 0, count, workspace)?;
+        self.rotate(&mut keys, 1, count, workspace)?;
         let store = workspace.kv.as_mut().ok_or(Error::NoKvMemory)?;
         workspace.kernels.write(store, runs, KeysValues { layer: self.layer, keys: &keys, values: &values })?;
-        let decoder::Attention { heads, scale, softcap, window, .. } = self.description;
+        let decoder::Attention { heads, scale, softcap, window, image_blocks, .. } = self.description;
         let attention = tandem_kernels::Attention {
             layer: self.layer,
             heads,
             scale,
             soft_cap: softcap,
             window,
+            ends: ends.filter(|_| image_blocks),
             runs,
             queries: &queries,
         };

@@ -1,7 +1,7 @@
 //! The state of a step, and the products that layers compute with it.
 
 use tandem_kernels::{
-    Angles, Epilogue, Input, Int8Rows, Kernels, KvStore, Linear as Factor, Product, Projection, Scratch,
+    Angles, Epilogue, Input, Int8Rows, Kernels, KvRun, KvStore, Linear as Factor, Product, Projection, Scratch,
 };
 
 use super::parts::{Linear, RmsNorm};
@@ -17,6 +17,15 @@ pub(super) struct Workspace {
     pub(super) angles: Vec<Angles>,
     pub(super) integers: Int8Rows,
     pub(super) scratch: Scratch,
+}
+
+/// The tokens of a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tokens<'a> {
+    pub(super) runs: &'a [KvRun<'a>],
+    /// `[T]`: the end of the positions that each token attends to in layers with image blocks.
+    /// `None`: the step has no image.
+    pub(super) ends: Option<&'a [usize]>,
 }
 
 /// The end of a layer's branch: an optional norm, and the scale with which the branch is added to

@@ -1,5 +1,7 @@
 //! The inputs of one forward pass.
 
+use tch::Tensor;
+
 use super::layers::Rotation;
 use super::paged::{PagedKv, Runs};
 
@@ -9,4 +11,6 @@ pub(super) struct Call<'a> {
     pub(super) rotations: Vec<Rotation>,
     pub(super) runs: Runs,
     pub(super) kv: &'a PagedKv,
+    /// `[T, layers, P]`, the inputs of the layers.
+    pub(super) inputs: Option<Tensor>,
 }

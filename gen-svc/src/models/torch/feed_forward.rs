@@ -4,7 +4,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::layers::Linear;
+use super::layers::{Linear, activate};
 use super::load::Loader;
 use crate::error::Error;
 use crate::models::decoder::{self, Activation};
@@ -70,10 +70,7 @@ impl Gated {
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         let both = self.gate_up.forward(x)?; // [T, 2F]
         let gate = both.f_narrow(1, 0, self.size)?;
-        let gate = match self.activation {
-            Activation::Silu => gate.f_silu()?,
-            Activation::GeluTanh => gate.f_gelu("tanh")?,
-        };
+        let gate = activate(&gate, self.activation)?;
         self.down.forward(&gate.f_mul(&both.f_narrow(1, self.size, self.size)?)?)
     }
 }

@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use super::load::Loader;
 use crate::error::Error;
-use crate::models::decoder::{self, Matrix, Norm};
+use crate::models::decoder::{self, Activation, Matrix, Norm};
 use crate::weights::TorchTarget;
 
 /// A matrix product, with or without bias.
@@ -72,6 +72,8 @@ impl RmsNorm {
 pub(super) struct Rope {
     /// `[2n]`, the n frequencies twice.
     frequencies: Tensor,
+    /// `[2n]`, the axis of each frequency.
+    axes: Tensor,
     /// `[2n]`, minus the scale for the first half, the scale for the second.
     signs: Tensor,
     half: i64,
@@ -83,8 +85,11 @@ impl Rope {
     pub(super) fn new(rope: &decoder::Rope, target: TorchTarget) -> Result<Self, Error> {
         let half = rope.frequencies.len();
         let signs = [vec![-rope.scale; half], vec![rope.scale; half]].concat();
+        let axes = rope.axes.clone().unwrap_or_else(|| vec![0; half]).repeat(2);
+        let axes: Vec<i64> = axes.into_iter().map(|axis| axis as i64).collect();
         Ok(Self {
             frequencies: Tensor::f_from_slice(&rope.frequencies.repeat(2))?.f_to_device(target.device)?,
+            axes: Tensor::f_from_slice(&axes)?.f_to_device(target.device)?,
             signs: Tensor::f_from_slice(&signs)?.f_to_device(target.device)?,
             half: half as i64,
             scale: f64::from(rope.scale),
@@ -92,9 +97,10 @@ impl Rope {
         })
     }
 
-    /// Returns the rotation at `positions`, `[T]`.
+    /// Returns the rotation at `positions`, `[T, 3]`.
     pub(super) fn at(&self, positions: &Tensor) -> Result<Rotation, Error> {
-        let angles = positions.f_outer(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, 2n]
+        let positions = positions.f_index_select(1, &self.axes)?; // [T, 2n]
+        let angles = positions.f_mul(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, 2n]
         Ok(Rotation {
             cos: angles.f_cos()?.f_mul_scalar(self.scale)?.f_to_kind(self.dtype)?,
             sin: angles.f_sin()?.f_mul(&self.signs)?.f_to_kind(self.dtype)?,
@@ -127,6 +133,19 @@ impl Rotation {
         let swapped = x.f_roll([self.half], [-1])?;
         Ok(x.f_mul(&self.cos)?.f_add(&swapped.f_mul(&self.sin)?)?)
     }
+}
+
+/// Multiplies, unless the factor is 1.
+pub(super) fn scaled(x: Tensor, scale: f64) -> Result<Tensor, Error> {
+    if scale == 1.0 { Ok(x) } else { Ok(x.f_mul_scalar(scale)?) }
+}
+
+/// Computes the activation of a gate.
+pub(super) fn activate(gate: &Tensor, activation: Activation) -> Result<Tensor, Error> {
+    Ok(match activation {
+        Activation::Silu => gate.f_silu()?,
+        Activation::GeluTanh => gate.f_gelu("tanh")?,
+    })
 }
 
 /// Bounds numbers smoothly: `cap * tanh(x / cap)`.

@@ -7,30 +7,29 @@
 
 use tch::Tensor;
 
-use super::seen::{Seen, View};
+use super::seen::{Reach, Seen, View};
 use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::models::SequenceChunk;
-use crate::models::decoder::Decoder;
+use crate::models::decoder::{self, Decoder, Pairs};
 use crate::weights::TorchTarget;
 
 /// The shape of a model's keys and values.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct KvShape {
-    layers: usize,
-    /// K.
-    heads: i64,
-    /// D.
-    head_size: i64,
+    /// K and D of each layer. Zeros: the layer uses the keys and values of another layer.
+    layers: Vec<[i64; 2]>,
     target: TorchTarget,
 }
 
 impl KvShape {
-    /// Returns the shape, which all layers of a model share.
+    /// Returns the shape of a model's layers.
     pub(super) fn of(decoder: &Decoder, target: TorchTarget) -> Self {
-        let (heads, head_size) =
-            decoder.layers.first().map_or((0, 0), |layer| (layer.attention.kv_heads, layer.attention.head_size));
-        Self { layers: decoder.layers.len(), heads: heads as i64, head_size: head_size as i64, target }
+        let sizes = |layer: &decoder::Layer| match layer.attention.pairs {
+            Pairs::Shared(_) => [0, 0],
+            _ => [layer.attention.kv_heads as i64, layer.attention.head_size as i64],
+        };
+        Self { layers: decoder.layers.iter().map(sizes).collect(), target }
     }
 }
 
@@ -56,18 +55,18 @@ impl PagedKv {
 
     /// Returns the bytes of one block in all layers.
     pub(super) fn block_bytes(&self) -> u64 {
-        let KvShape { layers, heads, head_size, target } = self.shape;
-        let numbers = 2 * layers as u64 * BLOCK as u64 * (heads * head_size) as u64;
-        numbers * target.dtype.elt_size_in_bytes() as u64
+        let KvShape { layers, target } = &self.shape;
+        let numbers: i64 = layers.iter().map(|[heads, size]| 2 * heads * size).sum();
+        BLOCK as u64 * numbers as u64 * target.dtype.elt_size_in_bytes() as u64
     }
 
     /// Allocates blocks. The operating system provides the memory on the first write.
     pub(super) fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
-        let KvShape { layers, heads, head_size, target } = self.shape;
+        let KvShape { layers, target } = &self.shape;
         let slots = i64::from(blocks) * BLOCK as i64;
-        let empty = || Tensor::f_empty([slots, heads, head_size], (target.dtype, target.device));
-        let layer = |_| Ok(Layer { keys: empty()?, values: empty()? });
-        self.layers = (0..layers).map(layer).collect::<Result<_, Error>>()?;
+        let empty = |[heads, size]: [i64; 2]| Tensor::f_empty([slots, heads, size], (target.dtype, target.device));
+        let layer = |sizes: &[i64; 2]| Ok(Layer { keys: empty(*sizes)?, values: empty(*sizes)? });
+        self.layers = layers.iter().map(layer).collect::<Result<_, Error>>()?;
         Ok(())
     }
 
@@ -85,7 +84,7 @@ impl PagedKv {
         let mut start = 0;
         let mut attended = Vec::with_capacity(runs.runs.len());
         for run in &runs.runs {
-            let seen = &run.seen[view.window];
+            let seen = &run.seen[view.reach];
             let of = |all: &Tensor| all.f_index_select(0, &seen.slots)?.f_transpose(0, 1); // [K, S, D]
             let queries = queries.f_narrow(0, start, run.length)?;
             attended.push(seen.attend(&queries, &of(keys)?, &of(values)?, view)?);
@@ -98,7 +97,7 @@ impl PagedKv {
 /// The positions of the chunks of one call.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// `[T]`, as numbers to compute with.
+    /// `[T, 3]`, as numbers to compute with.
     positions: Tensor,
     /// `[T]`, the slots that are written.
     slots: Tensor,
@@ -110,15 +109,15 @@ pub(super) struct Runs {
 struct Placed {
     /// L.
     length: i64,
-    /// The visible positions through each of the model's windows.
+    /// The visible positions of each of the model's reaches.
     seen: Vec<Seen>,
 }
 
 impl Runs {
-    /// Computes the positions of chunks in a model with these windows.
+    /// Computes the positions of chunks in a model with these reaches.
     pub(super) fn new(
         chunks: &[SequenceChunk<'_>],
-        windows: &[Option<i64>],
+        reaches: &[Reach],
         target: TorchTarget,
     ) -> Result<Self, Error> {
         let mut positions: Vec<f32> = Vec::new();
@@ -127,21 +126,20 @@ impl Runs {
         for chunk in chunks {
             let sequence: Vec<i64> =
                 (0..chunk.past + chunk.tokens.len()).map(|position| slot(chunk, position)).collect();
-            positions.extend((chunk.past..sequence.len()).map(|position| position as f32));
+            positions.extend(chunk.axes().flatten().map(|position| position as f32));
             slots.extend(&sequence[chunk.past..]);
-            let (past, length) = (chunk.past as i64, chunk.tokens.len() as i64);
             let sequence = Tensor::f_from_slice(&sequence)?.f_to_device(target.device)?;
-            let seen = windows.iter().map(|&window| Seen::new(&sequence, past, length, window, target));
-            placed.push(Placed { length, seen: seen.collect::<Result<_, _>>()? });
+            let seen = reaches.iter().map(|reach| Seen::new(&sequence, chunk, *reach, target));
+            placed.push(Placed { length: chunk.tokens.len() as i64, seen: seen.collect::<Result<_, _>>()? });
         }
         Ok(Self {
-            positions: Tensor::f_from_slice(&positions)?.f_to_device(target.device)?,
+            positions: Tensor::f_from_slice(&positions)?.f_view([-1, 3])?.f_to_device(target.device)?,
             slots: Tensor::f_from_slice(&slots)?.f_to_device(target.device)?,
             runs: placed,
         })
     }
 
-    /// `[T]`, as 32-bit floats.
+    /// `[T, 3]`, as 32-bit floats.
     pub(super) fn positions(&self) -> &Tensor {
         &self.positions
     }

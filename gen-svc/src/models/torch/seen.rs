@@ -7,6 +7,8 @@ use tch::{Kind, Tensor};
 
 use super::layers::softcap;
 use crate::error::Error;
+use crate::models::SequenceChunk;
+use crate::models::decoder;
 use crate::weights::TorchTarget;
 
 /// The settings of a layer's attention.
@@ -16,11 +18,25 @@ pub(super) struct View {
     pub(super) scale: f64,
     /// Bounds scores.
     pub(super) softcap: Option<f32>,
-    /// The index of the window.
-    pub(super) window: usize,
+    /// The index of the reach.
+    pub(super) reach: usize,
 }
 
-/// The visible positions of a chunk through one window.
+/// The rule for the positions that a token sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reach {
+    window: Option<usize>,
+    image_blocks: bool,
+}
+
+impl Reach {
+    /// Returns the rule of a layer.
+    pub(super) fn of(attention: &decoder::Attention) -> Self {
+        Self { window: attention.window, image_blocks: attention.image_blocks }
+    }
+}
+
+/// The visible positions of a chunk within one reach.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// `[S]`, the slots of the positions.
@@ -40,19 +56,24 @@ enum Mask {
 }
 
 impl Seen {
-    /// Computes the positions of `length` tokens after `past` tokens. Each sees the last `window`
-    /// positions up to its own. `sequence` is `[past + L]`, the slots.
+    /// Computes the positions of a chunk's tokens. Each sees the last `window` positions up to its own,
+    /// and the later positions of its image. `sequence` is `[past + L]`, the slots.
     pub(super) fn new(
         sequence: &Tensor,
-        past: i64,
-        length: i64,
-        window: Option<i64>,
+        chunk: &SequenceChunk<'_>,
+        reach: Reach,
         target: TorchTarget,
     ) -> Result<Self, Error> {
+        let (past, length) = (chunk.past as i64, chunk.tokens.len() as i64);
+        let window = reach.window.map(|window| window as i64);
         let first = window.map_or(0, |window| (past + 1 - window).max(0)); // that any of them sees
         let past = past - first;
         let count = past + length;
         let mask = match window {
+            _ if reach.image_blocks && !chunk.images.is_empty() => {
+                let ends: Vec<i64> = chunk.ends().map(|end| end as i64 - first).collect();
+                Mask::Given(mask_until(&ends, past, window, target)?)
+            }
             _ if length == 1 => Mask::Open,
             Some(window) if window < count => Mask::Given(mask(length, past, Some(window), target)?),
             _ if past == 0 => Mask::Causal,
@@ -106,6 +127,19 @@ impl Mask {
 fn mask(length: i64, past: i64, window: Option<i64>, target: TorchTarget) -> Result<Tensor, Error> {
     let hidden = Tensor::f_full([length, past + length], f64::NEG_INFINITY, (target.dtype, target.device))?;
     let ahead = hidden.f_triu(past + 1)?;
+    match window {
+        None => Ok(ahead),
+        Some(window) => Ok(ahead.f_add(&hidden.f_tril(past - window)?)?),
+    }
+}
+
+/// Returns `[L, past + L]`, minus infinity from each token's end on and before its window.
+fn mask_until(ends: &[i64], past: i64, window: Option<i64>, target: TorchTarget) -> Result<Tensor, Error> {
+    let length = ends.len() as i64;
+    let columns = Tensor::f_arange(past + length, (Kind::Int64, target.device))?;
+    let ends = Tensor::f_from_slice(ends)?.f_to_device(target.device)?.f_unsqueeze(1)?;
+    let hidden = Tensor::f_full([length, past + length], f64::NEG_INFINITY, (target.dtype, target.device))?;
+    let ahead = hidden.f_zeros_like()?.f_masked_fill(&columns.f_ge_tensor(&ends)?, f64::NEG_INFINITY)?;
     match window {
         None => Ok(ahead),
         Some(window) => Ok(ahead.f_add(&hidden.f_tril(past - window)?)?),

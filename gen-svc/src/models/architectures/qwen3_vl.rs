@@ -1,0 +1,30 @@
+//! Qwen 3 VL: Qwen 3 with positions of three axes, and image features after the first layers.
+//! Reference: transformers, `models/qwen3_vl/modeling_qwen3_vl.py`.
+
+use super::llama::{self, Defaults};
+use super::qwen3;
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::Decoder;
+use crate::models::rope::{self, Axes, RopeSetting};
+
+const ROPE: RopeSetting = RopeSetting {
+    default_theta: 500_000.0,
+    axes: Some(Axes { interleaved: true, default: [24, 20, 20] }),
+    ..rope::ONLY
+};
+
+/// Defaults of settings that are not in the config.
+const DEFAULTS: Defaults = Defaults { ropes: &[ROPE], context: Some(128_000), ..qwen3::DEFAULTS };
+
+/// The row of the model with images.
+pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen3_vl", describe, gguf: None };
+
+/// The row of the language model.
+pub(super) const TEXT: Architecture = Architecture { name: "qwen3_vl_text", describe, gguf: None };
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    let mut decoder = llama::decoder(config, &DEFAULTS)?;
+    llama::add_qk_norms(&mut decoder);
+    Ok(decoder)
+}
