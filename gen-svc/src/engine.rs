@@ -10,13 +10,14 @@
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
 //! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
-//! `sink` ← `requests` ← `sequence` ← `schedule` ← `thread` ← `handle`.
+//! `sink` ← `requests` ← `sequence` ← `schedule` ← `images` ← `thread` ← `handle`.
 
 mod backend;
 mod command;
 mod config;
 mod event;
 mod handle;
+mod images;
 mod load;
 mod memory;
 mod metrics;

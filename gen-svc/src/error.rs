@@ -5,10 +5,12 @@ mod config;
 use std::path::PathBuf;
 
 use tandem_common::status::{Failure, Reason, chain};
+use tandem_images::{ImageError, ProcessorError};
 use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
 use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
+use tandem_template::{CompileError, RenderError};
 use tch::TchError;
 use tonic::{Code, Status};
 
@@ -94,6 +96,31 @@ pub enum Error {
         /// The model's id.
         model: String,
     },
+    /// An image of the request is damaged or over a limit, or the prompt has another number of places
+    /// for images.
+    #[error("{source}")]
+    Image {
+        /// The path of the image.
+        field: String,
+        /// The problem.
+        source: ImageError,
+    },
+    /// The request has too many images.
+    #[error("request has more than {limit} images (--max-images)")]
+    TooManyImages {
+        /// The path of the first image too many.
+        field: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// The model's chat template fails with the messages.
+    #[error("{source}")]
+    Template {
+        /// The path of the messages.
+        field: &'static str,
+        /// The failure.
+        source: Box<RenderError>,
+    },
     /// The queue is full.
     #[error("queue is full: {limit} requests wait (--max-queue)")]
     QueueFull {
@@ -155,6 +182,21 @@ pub enum Error {
     /// The header of the model's file is malformed.
     #[error("the model's header is not readable")]
     Header(#[source] Box<GgufError>),
+    /// The model's image processor cannot be used.
+    #[error("the model's image processor cannot be used")]
+    Processor(#[from] ProcessorError),
+    /// The model with images has no chat template.
+    #[error("the model has no chat template, which places images")]
+    NoTemplate,
+    /// The model's chat template does not compile.
+    #[error("the model's chat template does not compile")]
+    TemplateSource(#[from] CompileError),
+    /// The token of images is not in the vocabulary.
+    #[error("the vocabulary has no image token {token:?}")]
+    ImageToken {
+        /// The token.
+        token: String,
+    },
     /// The architecture is not supported.
     #[error("architecture {found:?} is not supported; these are: {supported}")]
     UnsupportedArchitecture {
@@ -277,6 +319,14 @@ impl Error {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
+    /// Returns the error of a text that cannot be tokenized.
+    pub(crate) fn encode(field: &'static str, error: TokenizerError) -> Self {
+        match error {
+            TokenizerError::TooLong { bytes, limit } => Self::TextTooLong { field, bytes, limit },
+            other => Self::Tokenize(other),
+        }
+    }
+
     /// Returns the stable reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
@@ -289,6 +339,19 @@ impl Error {
             Self::PromptOverLimit { .. } => Reason::PromptOverLimit,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
+            Self::Image { source, .. } => match source {
+                ImageError::Bytes { .. } | ImageError::Pixels { .. } | ImageError::Scans { .. } => {
+                    Reason::ImageOverLimit
+                }
+                _ => Reason::InvalidImage,
+            },
+            Self::TooManyImages { .. } => Reason::ImageOverLimit,
+            Self::Template { source, .. } => match **source {
+                RenderError::Raised { .. } => Reason::TemplateRaised,
+                RenderError::Limit { .. } => Reason::TemplateLimit,
+                RenderError::Runtime { .. } => Reason::TemplateFailed,
+                RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => Reason::InvalidRequest,
+            },
             Self::QueueFull { .. } | Self::QueueShareFull { .. } => Reason::QueueFull,
             Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
             Self::Grammar { .. } => Reason::GrammarFailed,
@@ -304,12 +367,17 @@ impl Error {
             | Self::Header(_)
             | Self::Config(_)
             | Self::SamplingDefault { .. }
+            | Self::TemplateSource(_)
+            | Self::Processor(ProcessorError::Read { .. } | ProcessorError::Json { .. })
             | Self::TensorRead { .. }
             | Self::TensorNotFinite { .. } => Reason::ModelUnreadable,
-            Self::UnsupportedArchitecture { .. } | Self::UnsupportedSetting { .. } | Self::TensorType { .. } => {
-                Reason::ModelUnsupported
+            Self::UnsupportedArchitecture { .. }
+            | Self::UnsupportedSetting { .. }
+            | Self::Processor(_)
+            | Self::TensorType { .. } => Reason::ModelUnsupported,
+            Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
+                Reason::ModelIncomplete
             }
-            Self::TensorMissing { .. } | Self::TensorShape { .. } => Reason::ModelIncomplete,
             Self::QuantizeDevice { .. } => Reason::DeviceUnsupported,
             Self::QuantizeDtype { .. } => Reason::SettingsConflict,
             Self::Memory { .. } => Reason::MemoryTooSmall,
@@ -326,9 +394,13 @@ impl Error {
         let reason = self.reason();
         match self {
             Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
+            Self::Image { field, .. } | Self::TooManyImages { field, .. } => {
+                Failure::new(reason, self.to_string()).with_field(field)
+            }
             Self::PromptTooLong { field, .. }
             | Self::PromptTooLarge { field, .. }
             | Self::TextTooLong { field, .. }
+            | Self::Template { field, .. }
             | Self::PromptOverLimit { field, .. } => Failure::new(reason, self.to_string()).with_field(*field),
             Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),

@@ -10,6 +10,7 @@ mod executor;
 pub mod grammar;
 pub mod grpc;
 pub mod lifecycle;
+pub mod media;
 pub mod models;
 pub mod output;
 pub mod request;

@@ -19,14 +19,17 @@ mod images;
 mod interface;
 mod rope;
 mod torch;
+pub mod vision;
 mod windows;
+mod with_tower;
 
 use config::Config;
 use cpu::CpuDecoder;
 pub use cpu::Precision;
 use decoder::Decoder;
-pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+pub use interface::{Features, ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use torch::TorchDecoder;
+use with_tower::WithTower;
 
 /// The backend that computes a model.
 #[derive(Debug, Clone, Copy)]
@@ -101,12 +104,17 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
 /// # Errors
 /// A tensor cannot be read, there is no memory, or libtorch fails.
 pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Box<dyn Model>, Error> {
-    Ok(match backend {
+    let target = match backend {
+        Backend::Cpu { .. } => TorchTarget::REFERENCE,
+        Backend::Torch(target) => target,
+    };
+    let tower = vision::load(file, target)?;
+    let model: Box<dyn Model> = match backend {
         Backend::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
             let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        Backend::Cpu { .. } => Box::new(TorchDecoder::load(decoder, file, TorchTarget::REFERENCE)?),
-        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target)?),
-    })
+        _ => Box::new(TorchDecoder::load(decoder, file, target)?),
+    };
+    Ok(if tower.is_some() { Box::new(WithTower { model, tower }) } else { model })
 }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::cache::Content;
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar};
+use crate::media::PromptMedia;
 use crate::output::extract::Rules;
 use crate::output::{OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::sampling::Sampling;
@@ -20,6 +22,7 @@ mod validate;
 
 pub use crate::sampling::SamplingOptions;
 pub use input::Input;
+use input::TokenizedPrompt;
 pub use limits::Limits;
 pub use model::ServedModel;
 pub use output_spec::{OutputSpec, SpecialTokenClass};
@@ -97,6 +100,8 @@ pub struct PreparedRequest {
     /// The prompt and the generated ids: at least one, each in the vocabulary, fewer than the
     /// context.
     pub ids: Arc<Vec<u32>>,
+    /// The images of the prompt.
+    pub media: Option<PromptMedia>,
     /// The number of ids that belong to the prompt.
     pub prompt_tokens: usize,
     /// The index of the first output.
@@ -159,7 +164,7 @@ impl GenerateRequest {
         })?;
         let before = self.check_resume()?;
         let field = self.input.field();
-        let ids = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
+        let TokenizedPrompt { ids, media } = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
         check(before < ids.len(), "resume.generated_tokens", || {
             format!("must be fewer than all {}, are {before}", ids.len())
         })?;
@@ -189,6 +194,7 @@ impl GenerateRequest {
             prompt_tokens: prompt.len(),
             first_output: self.resume.map_or(0, |resume| resume.output_index),
             ids: Arc::new(ids),
+            media,
             returns: self.returns,
             priority: self.priority,
             cache_salt: self.cache_salt.into(),
@@ -202,7 +208,7 @@ impl GenerateRequest {
         match &self.input {
             Input::Text(text) => text.len(),
             Input::TokenIds(ids) => size_of_val(ids.as_slice()),
-            Input::HfMessages => 0,
+            Input::HfMessages(messages) => messages.size(),
         }
     }
 
@@ -212,7 +218,7 @@ impl GenerateRequest {
         let is_short_prompt = match &self.input {
             Input::Text(text) => text.len() <= MAX_SHORT_TEXT_BYTES,
             Input::TokenIds(ids) => ids.len() <= MAX_SHORT_TOKEN_IDS,
-            Input::HfMessages => true,
+            Input::HfMessages(_) => false,
         };
         let has_little_to_end = |strings: &[String], ids: &[u32]| {
             strings.iter().map(String::len).sum::<usize>() <= MAX_SHORT_STOP_BYTES && ids.len() <= MAX_SHORT_END_IDS
@@ -242,6 +248,13 @@ impl PreparedRequest {
     #[must_use]
     pub fn prompt(&self) -> &[u32] {
         &self.ids[..self.prompt_tokens]
+    }
+
+    /// Returns the content of the prompt and the tokens after it, for the prefix cache.
+    #[must_use]
+    pub fn content<'a>(&'a self, tokens: &'a [u32]) -> Content<'a> {
+        let images = self.media.as_ref().map_or(&[][..], |media| &media.spans);
+        Content { salt: &self.cache_salt, tokens, images }
     }
 
     /// Returns the ids that were generated before the request was resumed.

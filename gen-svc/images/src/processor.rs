@@ -148,6 +148,13 @@ impl Processor {
         &self.fingerprint
     }
 
+    /// Returns the SHA-256 of the settings and of an encoded image. Equal digests have equal pixel
+    /// values.
+    #[must_use]
+    pub fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        Sha256::new().chain_update(self.fingerprint).chain_update(bytes).finalize().into()
+    }
+
     /// Returns the text that stands for an image in a rendered prompt.
     #[must_use]
     pub fn placeholder(&self) -> &str {
@@ -208,10 +215,8 @@ mod tests {
     fn unknown_classes_are_refused_by_name() {
         let error = Processor::new(&files(r#"{"processor_class": "LlavaProcessor"}"#, "{}")).expect_err("unknown");
         assert!(error.to_string().starts_with("processor_class \"LlavaProcessor\" is not supported"), "{error}");
-        let files = files(
-            r#"{"processor_class": "Gemma3Processor"}"#,
-            r#"{"image_processor_type": "SiglipImageProcessor"}"#,
-        );
+        let files =
+            files(r#"{"processor_class": "Gemma3Processor"}"#, r#"{"image_processor_type": "SiglipImageProcessor"}"#);
         let error = Processor::new(&files).expect_err("another image processor");
         assert!(error.to_string().starts_with("image_processor_type"), "{error}");
         assert!(matches!(Processor::new(&Files::default()), Err(ProcessorError::Unnamed)));

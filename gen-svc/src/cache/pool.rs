@@ -1,6 +1,7 @@
 //! All blocks: their references, their content, and the order of eviction.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::table::{BLOCK, BlockId, BlockTable};
@@ -11,6 +12,45 @@ use super::table::{BLOCK, BlockId, BlockTable};
 struct Key {
     prefix: Prefix,
     tokens: [u32; BLOCK],
+    /// The images whose tokens are in the block: their ids are the same for every image.
+    images: Box<[ImagePart]>,
+}
+
+/// The tokens of one image in a block.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ImagePart {
+    /// The place of the first of them in the block.
+    at: usize,
+    /// The row of the image's features that it takes.
+    row: usize,
+    digest: Digest,
+}
+
+/// A SHA-256 of an image.
+pub type Digest = [u8; 32];
+
+/// Consecutive tokens of one image in a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSpan {
+    /// Their positions.
+    pub positions: Range<usize>,
+    /// The row of the image's features that the first of them takes.
+    pub first_row: usize,
+    /// The index of the image in its request.
+    pub image: usize,
+    /// The digest of the image and of its preparation.
+    pub digest: Digest,
+}
+
+/// A prompt and the tokens after it, as the prefix cache identifies them.
+#[derive(Debug, Clone, Copy)]
+pub struct Content<'a> {
+    /// Only blocks of the same salt are found.
+    pub salt: &'a Arc<str>,
+    /// The tokens.
+    pub tokens: &'a [u32],
+    /// The images among the tokens, in order and disjoint.
+    pub images: &'a [ImageSpan],
 }
 
 /// The positions before a block.
@@ -84,13 +124,13 @@ impl BlockPool {
         self.free.len() + self.kept.len()
     }
 
-    /// References the blocks of the longest cached prefix of `tokens`. The last token is never part
-    /// of it, because its logits are needed. Only blocks of the same salt are found.
-    pub fn find(&mut self, salt: &Arc<str>, tokens: &[u32]) -> BlockTable {
+    /// References the blocks of the longest cached prefix of `content`. The last token is never part
+    /// of it, because its logits are needed.
+    pub fn find(&mut self, content: Content<'_>) -> BlockTable {
         let mut table = BlockTable::default();
-        let mut prefix = Prefix::Start(Arc::clone(salt));
-        for chunk in tokens[..tokens.len().saturating_sub(1)].chunks_exact(BLOCK) {
-            let Some(&id) = self.by_content.get(&key(prefix, chunk)) else { break };
+        let mut prefix = Prefix::Start(Arc::clone(content.salt));
+        for at in 0..content.tokens.len().saturating_sub(1) / BLOCK {
+            let Some(&id) = self.by_content.get(&content.key(prefix, at)) else { break };
             self.reference(id);
             table.blocks.push(id);
             prefix = self.after(id);
@@ -115,16 +155,24 @@ impl BlockPool {
         true
     }
 
-    /// Adds to the prefix cache the blocks that are full once the first `computed` of `tokens` are
-    /// computed. A block whose content is cached already is replaced by the cached one.
-    pub fn commit(&mut self, table: &mut BlockTable, salt: &Arc<str>, tokens: &[u32], computed: usize) {
+    /// Releases the blocks after the first `count`.
+    pub fn shorten(&mut self, table: &mut BlockTable, count: usize) {
+        for id in table.blocks.split_off(count.min(table.blocks.len())).into_iter().rev() {
+            self.release_block(id);
+        }
+        table.committed = table.committed.min(count);
+    }
+
+    /// Adds to the prefix cache the blocks that are full once the first `computed` tokens of `content`
+    /// are computed. A block whose content is cached already is replaced by the cached one.
+    pub fn commit(&mut self, table: &mut BlockTable, content: Content<'_>, computed: usize) {
         while (table.committed + 1) * BLOCK <= computed {
             let at = table.committed;
             let prefix = match at.checked_sub(1) {
-                None => Prefix::Start(Arc::clone(salt)),
+                None => Prefix::Start(Arc::clone(content.salt)),
                 Some(last) => self.after(table.blocks[last]),
             };
-            let key = key(prefix, &tokens[at * BLOCK..(at + 1) * BLOCK]);
+            let key = content.key(prefix, at);
             table.blocks[at] = self.deduplicate(table.blocks[at], key);
             table.committed += 1;
         }
@@ -200,8 +248,22 @@ impl BlockPool {
     }
 }
 
-fn key(prefix: Prefix, tokens: &[u32]) -> Key {
-    let mut key = Key { prefix, tokens: [0; BLOCK] };
-    key.tokens.copy_from_slice(tokens);
-    key
+impl Content<'_> {
+    /// Returns the key of block number `at`, whose tokens are all there.
+    fn key(&self, prefix: Prefix, at: usize) -> Key {
+        let block = at * BLOCK..(at + 1) * BLOCK;
+        let first = self.images.partition_point(|span| span.positions.end <= block.start);
+        let spans = self.images[first..].iter().take_while(|span| span.positions.start < block.end);
+        let mut key = Key { prefix, tokens: [0; BLOCK], images: spans.map(|span| span.part(block.start)).collect() };
+        key.tokens.copy_from_slice(&self.tokens[block]);
+        key
+    }
+}
+
+impl ImageSpan {
+    /// Returns the part in the block that starts at position `block`, which the span reaches.
+    fn part(&self, block: usize) -> ImagePart {
+        let start = self.positions.start.max(block);
+        ImagePart { at: start - block, row: self.first_row + start - self.positions.start, digest: self.digest }
+    }
 }

@@ -8,6 +8,7 @@ use super::fields::Fields;
 use super::output_spec::output_spec;
 use crate::error::Error;
 use crate::grammar::Grammar;
+use crate::media::{HfMessages, now};
 use crate::request::{GenerateRequest, Input, StopOptions};
 use crate::sampling::SamplingOptions;
 use crate::sampling::parameters::{PARAMETER_NAMES, with_sampling_parameters};
@@ -17,7 +18,7 @@ const FLAT: &[(&str, &str)] =
     &[("sampling.", ""), ("stop.stop_strings", "stop"), ("stop.", ""), ("token_ids.ids", "token_ids")];
 
 /// The keys of a request besides the sampling parameters.
-const INPUT_KEYS: &[&str] = &["prompt", "token_ids", "output_spec", "tokenizer_sha256"];
+const INPUT_KEYS: &[&str] = &["prompt", "token_ids", "hf_messages", "output_spec", "tokenizer_sha256"];
 const OPTION_KEYS: &[&str] = &[
     "max_new_tokens",
     "min_new_tokens",
@@ -30,7 +31,7 @@ const OPTION_KEYS: &[&str] = &[
     "grammar",
 ];
 /// The keys of an answer of render-svc that are no part of a request.
-const ANSWER_KEYS: &[&str] = &["adapter", "warnings", "offsets", "attachments", "hf_messages"];
+const ANSWER_KEYS: &[&str] = &["adapter", "warnings", "offsets", "attachments"];
 
 /// A line of the input.
 #[derive(Debug)]
@@ -102,8 +103,8 @@ fn request(mut fields: Fields) -> Result<GenerateRequest, Error> {
 
 /// Takes the prompt. In an answer of render-svc, token ids replace the text that they come from.
 fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
-    if fields.has("hf_messages") || fields.has("attachments") {
-        return Ok(Input::HfMessages);
+    if let Some(messages) = fields.read("hf_messages", "a list of messages", |value| value.as_array().cloned())? {
+        return Ok(Input::HfMessages(Box::new(HfMessages::new(messages, now()))));
     }
     match (fields.text("prompt")?, fields.ids("token_ids")?) {
         (Some(_), Some(_)) if !is_answer => Err(Error::invalid("token_ids", "must not be set together with prompt")),

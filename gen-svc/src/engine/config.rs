@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::media::MediaLimits;
+
 /// The least capacity of an event channel: `Accepted`, a delta, and a slot for the summary.
 const MIN_EVENT_BUFFER: usize = 3;
 
@@ -43,6 +45,8 @@ pub struct Config {
     pub max_priority: i32,
     /// The size of the KV cache in bytes. None: a share of the free memory.
     pub kv_memory: Option<u64>,
+    /// The limits of images.
+    pub media: MediaLimits,
     /// Events that may wait in a request's channel. At least 3.
     pub event_buffer: usize,
     /// The time after which a request is cancelled whose channel stays full.
@@ -72,6 +76,7 @@ impl Default for Config {
             prefill_chunk: 512,
             max_priority: i32::MAX,
             kv_memory: None,
+            media: MediaLimits::default(),
             event_buffer: 64,
             reader_patience: Duration::from_secs(60),
         }

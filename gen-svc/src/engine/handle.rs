@@ -205,7 +205,9 @@ fn build(
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
     let engine = Engine { commands, shared: Arc::clone(&shared) };
-    let thread = EngineThread::new(model, BlockPool::new(blocks), shared, receiver, config.reader_patience);
+    let tower = model.take_tower();
+    let pool = BlockPool::new(blocks);
+    let thread = EngineThread::new(model, tower, pool, shared, receiver, config.reader_patience);
     Ok((engine, thread))
 }
 

@@ -12,6 +12,8 @@ use super::{memory, metrics};
 use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::grammar::Grammars;
+use crate::media::{ImageAttention, Vision};
+use crate::models::decoder::Decoder;
 use crate::models::{self, Backend, Model};
 use crate::request::{SamplingOptions, ServedModel};
 
@@ -32,13 +34,23 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let file = models::open(&artifacts)?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
+    let vision = models::vision::has_tower(&file).then(|| vision(&artifacts, &decoder, config)).transpose()?;
     let model = models::load(&file, decoder, backend)?;
     memory::require_context(config, &model.shape())?;
-    let served = served_model(&artifacts, config, sampling, model.as_ref(), backend)?;
+    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, model.as_ref(), backend)? };
     let took = start.elapsed();
     metrics::loaded(took);
     log_loaded(&served, config, model.as_ref(), threads, took)?;
     Ok((served, model))
+}
+
+/// Reads the processor of images.
+fn vision(artifacts: &Artifacts, decoder: &Decoder, config: &Config) -> Result<Vision, Error> {
+    let attention = ImageAttention {
+        has_axes: decoder.ropes.iter().any(|rope| rope.axes.is_some()),
+        is_mutual: decoder.layers.iter().any(|layer| layer.attention.image_blocks),
+    };
+    Vision::load(artifacts, attention, config.media)
 }
 
 /// Logs every setting in force, defaults included.
@@ -98,6 +110,7 @@ fn served_model(
         dtype: dtype.to_owned(),
         quantization: quantization.to_owned(),
         device,
+        vision: None,
         grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
         tokenizer,
         eos_token_ids,

@@ -13,6 +13,7 @@ use super::progress::RequestProgress;
 use super::shared::QueueSlot;
 use super::sink::ResponseSink;
 use crate::error::Error;
+use crate::models::Features;
 use crate::request::PreparedRequest;
 
 /// The identity of a request: its number in the order of arrival.
@@ -87,6 +88,8 @@ pub(super) struct RequestState {
     is_prefilled: bool,
     completion_tokens: usize,
     clock: Clock,
+    /// The features of each image of the prompt, once they are computed.
+    features: Vec<Option<Arc<Features>>>,
 }
 
 /// The times of a request.
@@ -142,6 +145,7 @@ impl RequestState {
             is_prefilled: false,
             completion_tokens: request.generated().len(),
             clock: Clock::new(submitted),
+            features: vec![None; request.media.as_ref().map_or(0, |media| media.images.len())],
             request,
         }
     }
@@ -149,6 +153,16 @@ impl RequestState {
     /// Returns true if an output of the request has left the queue.
     pub(super) fn is_accepted(&self) -> bool {
         self.cached_tokens.is_some()
+    }
+
+    /// Returns the features of an image of the prompt, if they are computed.
+    pub(super) fn features(&self, image: usize) -> Option<&Features> {
+        self.features[image].as_deref()
+    }
+
+    /// Stores the features of an image of the prompt.
+    pub(super) fn set_features(&mut self, image: usize, features: Arc<Features>) {
+        self.features[image] = Some(features);
     }
 
     /// Returns true if the prompt is computed.

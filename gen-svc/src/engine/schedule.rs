@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 
 use super::command::Job;
 use super::config::EngineLimits;
-use super::requests::{RequestState, Requests};
+use super::images::Wanted;
+use super::requests::{RequestId, RequestState, Requests};
 use super::sequence::Sequence;
 use crate::cache::BlockPool;
+use crate::error::Error;
 
 /// The wait after which a sequence may start before higher priorities.
 const LONG_WAIT: Duration = Duration::from_secs(2);
@@ -99,6 +101,21 @@ impl Scheduler {
                 !ended
             });
         }
+    }
+
+    /// Returns the image that the running sequence of the highest rank waits for, or None if none waits.
+    pub(super) fn wanted_image(&self) -> Option<Wanted> {
+        self.running.iter().find_map(|sequence| {
+            let state = self.requests.get(sequence.request);
+            let span = sequence.missing_image(state)?;
+            let image = Arc::clone(state.request.media.as_ref()?.images.get(span.image)?);
+            Some(Wanted { request: sequence.request, index: span.image, digest: span.digest, image })
+        })
+    }
+
+    /// Ends all sequences of a request with an error.
+    pub(super) fn fail(&mut self, request: RequestId, error: &Error) {
+        self.remove(|sequence, state| sequence.request == request && sequence.fail(state, error));
     }
 
     /// Starts waiting sequences while there is room.
@@ -245,22 +262,23 @@ impl Scheduler {
 
     /// Returns how many tokens of each running sequence the next step computes, and reserves their
     /// blocks.
-    pub(super) fn plan(&mut self) -> Vec<usize> {
+    /// `spent` is the part of its budget that images took.
+    pub(super) fn plan(&mut self, spent: usize) -> Vec<usize> {
         while self.lacks_memory() && self.preempt_slow_reader() {}
         self.steps += 1;
         let express = if self.was_express { None } else { self.express_callers() };
         self.was_express = express.is_some();
         if express.is_some() {
-            let counts = self.plan_for(express.as_deref());
+            let counts = self.plan_for(express.as_deref(), spent);
             if counts.iter().any(|count| *count > 0) {
                 return counts;
             }
         }
-        self.plan_for(None)
+        self.plan_for(None, spent)
     }
 
     /// Plans a step of these callers. None: of all.
-    fn plan_for(&mut self, callers: Option<&[Arc<str>]>) -> Vec<usize> {
+    fn plan_for(&mut self, callers: Option<&[Arc<str>]>, spent: usize) -> Vec<usize> {
         let takes_part = |sequence: &Sequence| callers.is_none_or(|callers| callers.contains(&sequence.caller));
         let mut counts = vec![0; self.running.len()];
         for at in self.decodes(takes_part) {
@@ -269,7 +287,7 @@ impl Scheduler {
                 self.running[at].last_step = self.steps;
             }
         }
-        let mut left = self.limits.prefill_chunk;
+        let mut left = self.limits.prefill_chunk.saturating_sub(spent);
         let mut prompts = self.prompts_by_caller();
         prompts.retain(|prompts| prompts.first().is_some_and(|&at| takes_part(&self.running[at])));
         for (done, of_caller) in prompts.iter().enumerate() {
@@ -315,10 +333,10 @@ impl Scheduler {
             let share = left.div_ceil(prompts.len() - done);
             let Some(sequence) = self.running.get(at) else { continue };
             let limit = sequence.step_limit(self.requests.get(sequence.request));
-            let count = limit.min(share).min(left);
+            let count = sequence.whole_spans(self.requests.get(sequence.request), limit.min(share).min(left));
             if count > 0 && self.make_room(at, count) {
                 counts[at] = count;
-                left -= count;
+                left = left.saturating_sub(count);
             }
         }
         budget - left
@@ -361,9 +379,11 @@ impl Scheduler {
         }
     }
 
-    /// Returns true if the request's channel has slots for the events of a step.
+    /// Returns true if the request's channel has slots for the events of a step, and the next token
+    /// waits for no image.
     fn is_ready(&self, sequence: &Sequence) -> bool {
-        !self.requests.get(sequence.request).sink.is_full()
+        let state = self.requests.get(sequence.request);
+        !state.sink.is_full() && sequence.is_available(state)
     }
 }
 

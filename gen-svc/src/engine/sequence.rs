@@ -10,10 +10,10 @@ use tandem_common::telemetry::Span;
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use super::metrics::attribute_count;
 use super::requests::{Interruption, RequestId, RequestState};
-use crate::cache::{BlockPool, BlockTable};
+use crate::cache::{BLOCK, BlockPool, BlockTable, ImageSpan};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask, MaskError};
-use crate::models::{LogitsFor, SequenceChunk};
+use crate::models::{ImageRows, LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
 use crate::sampling::{Logprobs, Sampler};
@@ -156,8 +156,65 @@ impl Sequence {
         if self.reports_prompt(state) {
             return;
         }
-        self.table = pool.find(&state.request.cache_salt, &self.ids);
+        self.table = pool.find(state.request.content(&self.ids));
+        if let Some(media) = state.request.media.as_ref().filter(|media| media.is_mutual) {
+            let start = media.span_at(self.table.capacity()).map(|span| span.positions.start);
+            let whole = start.filter(|&start| start < self.table.capacity());
+            whole.iter().for_each(|start| pool.shorten(&mut self.table, start / BLOCK));
+        }
         self.computed = self.table.capacity();
+    }
+
+    /// Returns the end of the tokens that can be computed: those before the first image whose features
+    /// are missing.
+    fn available(&self, state: &RequestState) -> usize {
+        self.missing_image(state).map_or(self.ids.len(), |span| span.positions.start.max(self.computed))
+    }
+
+    /// Returns the first image span that must be computed and whose features are missing.
+    pub(super) fn missing_image<'a>(&self, state: &'a RequestState) -> Option<&'a ImageSpan> {
+        let spans = state.request.media.iter().flat_map(|media| &media.spans);
+        let mut missing = spans.filter(|span| state.features(span.image).is_none());
+        missing.find(|span| span.positions.end > self.computed)
+    }
+
+    /// Returns true if its next token can be computed.
+    pub(super) fn is_available(&self, state: &RequestState) -> bool {
+        self.available(state) > self.computed
+    }
+
+    /// Returns a number of tokens that cuts no span of an image whose tokens attend to each other:
+    /// `count`, or more.
+    pub(super) fn whole_spans(&self, state: &RequestState, count: usize) -> usize {
+        let end = self.computed + count;
+        let media = state.request.media.as_ref().filter(|media| media.is_mutual);
+        let cut = media.and_then(|media| media.span_at(end)).filter(|span| span.positions.start < end);
+        cut.map_or(count, |span| span.positions.end - self.computed)
+    }
+
+    /// Returns the image tokens among the next `count` tokens.
+    pub(super) fn image_rows<'a>(&self, state: &'a RequestState, count: usize) -> Vec<ImageRows<'a>> {
+        let chunk = self.computed..self.computed + count;
+        let spans = state.request.media.iter().flat_map(|media| &media.spans);
+        let rows = spans.filter_map(|span| {
+            let (start, end) = (span.positions.start.max(chunk.start), span.positions.end.min(chunk.end));
+            let first = span.first_row + start.checked_sub(span.positions.start)?;
+            let features = state.features(span.image).filter(|_| start < end)?;
+            let rows = first..first + end - start;
+            Some(ImageRows {
+                start: start - chunk.start,
+                rows: features.rows(rows.clone()),
+                deep: features.deep(rows),
+                block: span.positions.clone(),
+            })
+        });
+        rows.collect()
+    }
+
+    /// Returns the positions of the next `count` tokens, if the model has three axes.
+    pub(super) fn axes(&self, state: &RequestState, count: usize) -> Option<Vec<[u32; 3]>> {
+        let positions = state.request.media.as_ref()?.positions.as_ref()?;
+        Some(positions.range(self.computed, count))
     }
 
     /// Records that the sequence has left the queue.
@@ -210,11 +267,19 @@ impl Sequence {
 
     /// Returns the maximum number of tokens that one step may compute.
     pub(super) fn step_limit(&self, state: &RequestState) -> usize {
-        if self.reports_prompt(state) { MAX_PROMPT_LOGIT_ROWS.min(self.pending()) } else { self.pending() }
+        let available = self.available(state) - self.computed;
+        if self.reports_prompt(state) { MAX_PROMPT_LOGIT_ROWS.min(available) } else { available }
     }
 
-    /// Returns the next `count` tokens for the model.
-    pub(super) fn chunk<'a>(&'a self, state: &RequestState, count: usize) -> SequenceChunk<'a> {
+    /// Returns the next `count` tokens for the model, with the image tokens among them and their
+    /// positions.
+    pub(super) fn chunk<'a>(
+        &'a self,
+        state: &RequestState,
+        count: usize,
+        images: &'a [ImageRows<'a>],
+        positions: Option<&'a [[u32; 3]]>,
+    ) -> SequenceChunk<'a> {
         let until = self.computed + count;
         let logits = if self.reports_prompt(state) {
             LogitsFor::All
@@ -228,8 +293,8 @@ impl Sequence {
             past: self.computed,
             blocks: self.table.blocks(),
             logits,
-            images: &[],
-            positions: None,
+            images,
+            positions,
         }
     }
 
@@ -249,7 +314,7 @@ impl Sequence {
         if self.is_first {
             state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
         }
-        pool.commit(&mut self.table, &state.request.cache_salt, &self.ids, self.computed);
+        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed);
         match rows.last_mut() {
             Some(last) if self.computed == self.ids.len() => self.sample(state, last),
             _ => false,

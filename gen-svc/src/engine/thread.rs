@@ -7,10 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::command::Command;
+use super::images::ImageEncoder;
 use super::metrics::Gauges;
 use super::schedule::Scheduler;
 use super::shared::Shared;
 use crate::cache::BlockPool;
+use crate::models::vision::TorchTower;
 use crate::models::{Logits, Model};
 
 /// The interval at which an idle thread checks for a requested stop.
@@ -23,6 +25,7 @@ const FULL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The state of the thread.
 pub(super) struct EngineThread {
     model: Box<dyn Model>,
+    images: ImageEncoder,
     /// Reused by all steps.
     logits: Logits,
     scheduler: Scheduler,
@@ -37,14 +40,23 @@ impl EngineThread {
     /// Creates the state, for a model with room for the blocks of `pool`.
     pub(super) fn new(
         model: Box<dyn Model>,
+        tower: Option<TorchTower>,
         pool: BlockPool,
         shared: Arc<Shared>,
         commands: Receiver<Command>,
         reader_patience: Duration,
     ) -> Self {
         let scheduler = Scheduler::new(pool, shared.limits);
-        let thread =
-            Self { model, logits: Logits::default(), scheduler, shared, commands, sampled: 0, reader_patience };
+        let thread = Self {
+            model,
+            images: ImageEncoder::new(tower),
+            logits: Logits::default(),
+            scheduler,
+            shared,
+            commands,
+            sampled: 0,
+            reader_patience,
+        };
         thread.report();
         thread
     }
@@ -70,7 +82,8 @@ impl EngineThread {
         }
         self.reap_interrupted();
         self.scheduler.admit();
-        let has_computed = self.compute();
+        let spent = self.images.advance(&mut self.scheduler, self.shared.limits.prefill_chunk);
+        let has_computed = self.compute(spent) || spent > 0;
         self.report();
         if !has_computed && !self.scheduler.is_empty() {
             thread::sleep(FULL_POLL_INTERVAL);
@@ -130,19 +143,31 @@ impl EngineThread {
     }
 
     /// Computes the next tokens of all sequences that are ready. Returns false if none is.
-    fn compute(&mut self) -> bool {
+    /// `spent` is the part of the step's budget that images took.
+    fn compute(&mut self, spent: usize) -> bool {
         let Self { model, logits, scheduler, sampled, .. } = self;
-        let counts = scheduler.plan();
+        let counts = scheduler.plan(spent);
         let Scheduler { running, pool, requests, .. } = scheduler;
-        let planned = running.iter().zip(&counts).filter(|(_, count)| **count > 0);
-        let chunks: Vec<_> =
-            planned.map(|(sequence, &count)| sequence.chunk(requests.get(sequence.request), count)).collect();
+        let planned = || running.iter().zip(&counts).filter(|(_, count)| **count > 0);
+        let media: Vec<_> = planned()
+            .map(|(sequence, &count)| {
+                let state = requests.get(sequence.request);
+                (sequence.image_rows(state, count), sequence.axes(state, count))
+            })
+            .collect();
+        let with_media = planned().zip(&media);
+        let chunks: Vec<_> = with_media
+            .map(|((sequence, &count), (images, positions))| {
+                sequence.chunk(requests.get(sequence.request), count, images, positions.as_deref())
+            })
+            .collect();
         if chunks.is_empty() {
             return false;
         }
         let computed = model.forward(&chunks, logits);
         let row_counts: Vec<usize> = chunks.iter().map(|chunk| chunk.logit_rows().len()).collect();
         drop(chunks);
+        drop(media);
         let mut rows = logits.rows();
         let (mut counts, mut row_counts) = (counts.into_iter(), row_counts.into_iter());
         running.retain_mut(|sequence| {

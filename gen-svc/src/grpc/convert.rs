@@ -14,6 +14,7 @@ use crate::engine::{
 };
 use crate::error::Error;
 use crate::grammar::Grammar;
+use crate::media::{HfMessages, now};
 use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
 use crate::output::{Matched, TextSegment};
@@ -61,8 +62,17 @@ fn read_input(input: Option<PbInput>) -> Result<Input, Error> {
     match input {
         Some(PbInput::Prompt(text)) => Ok(Input::Text(text)),
         Some(PbInput::TokenIds(pb::TokenIds { ids })) => Ok(Input::TokenIds(ids)),
-        Some(PbInput::HfMessagesJson(_)) => Ok(Input::HfMessages),
+        Some(PbInput::HfMessagesJson(text)) => Ok(Input::HfMessages(Box::new(read_messages(&text)?))),
         None => Err(Error::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set")),
+    }
+}
+
+/// Reads a list of messages.
+fn read_messages(text: &str) -> Result<HfMessages, Error> {
+    match serde_json::from_str(text) {
+        Ok(serde_json::Value::Array(messages)) => Ok(HfMessages::new(messages, now())),
+        Ok(_) => Err(Error::invalid("hf_messages_json", "must be a list of messages")),
+        Err(error) => Err(Error::invalid("hf_messages_json", format!("must be JSON: {error}"))),
     }
 }
 

@@ -26,6 +26,11 @@ impl<'a> Config<'a> {
         Self { inner: &config["text_config"], outer: config }
     }
 
+    /// Wraps the settings of the vision tower alone.
+    pub(super) fn vision(config: &'a Value) -> Self {
+        Self { inner: &config["vision_config"], outer: &Value::Null }
+    }
+
     /// Returns a setting that is an object.
     pub(super) fn section(&self, name: &'static str) -> Result<Option<Self>, ConfigError> {
         match self.find(name) {

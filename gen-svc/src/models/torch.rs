@@ -26,7 +26,7 @@ use call::Call;
 use feed_forward::FeedForward;
 use inputs::{InputBranch, LayerInputs};
 use layers::{Linear, RmsNorm, Rope, scaled, softcap};
-use load::Loader;
+pub(super) use load::Loader;
 use paged::{KvShape, PagedKv, Runs};
 use seen::Reach;
 

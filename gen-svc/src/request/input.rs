@@ -1,10 +1,9 @@
 //! The prompt of a request.
 
-use tandem_model_files::tokenizer::TokenizerError;
-
 use super::model::ServedModel;
 use super::validate::{check, check_ids};
 use crate::error::Error;
+use crate::media::{HfMessages, PromptMedia};
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,8 +12,15 @@ pub enum Input {
     Text(String),
     /// Token ids.
     TokenIds(Vec<u32>),
-    /// Messages with images, which no served model supports.
-    HfMessages,
+    /// Messages with images, for models with a processor.
+    HfMessages(Box<HfMessages>),
+}
+
+/// The token ids of a prompt, and its images.
+#[derive(Debug)]
+pub(super) struct TokenizedPrompt {
+    pub(super) ids: Vec<u32>,
+    pub(super) media: Option<PromptMedia>,
 }
 
 impl Input {
@@ -23,7 +29,7 @@ impl Input {
         match self {
             Self::Text(_) => "prompt",
             Self::TokenIds(_) => "token_ids.ids",
-            Self::HfMessages => "hf_messages_json",
+            Self::HfMessages(_) => "hf_messages_json",
         }
     }
 
@@ -37,24 +43,27 @@ impl Input {
     }
 
     /// Returns the ids of the prompt, checked against the model.
-    pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<Vec<u32>, Error> {
+    pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<TokenizedPrompt, Error> {
         check_tokenizer(model, expected)?;
+        let mut media = None;
         let field = self.field();
         self.check_size(model)?;
         let ids = match self {
-            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| match error {
-                TokenizerError::TooLong { bytes, limit } => Error::TextTooLong { field, bytes, limit },
-                other => Error::Tokenize(other),
-            })?,
+            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?,
             Self::TokenIds(ids) => ids,
-            Self::HfMessages => return Err(Error::ImagesNotSupported { model: model.id.clone() }),
+            Self::HfMessages(messages) => {
+                let not_supported = || Error::ImagesNotSupported { model: model.id.clone() };
+                let prompt = model.vision.as_ref().ok_or_else(not_supported)?.prompt(*messages, &model.tokenizer)?;
+                media = Some(prompt.media);
+                prompt.ids
+            }
         };
         check(!ids.is_empty(), field, || "must not be empty".into())?;
         check_ids(field, &ids, model.vocabulary_size)?;
         if ids.len() >= model.context_length {
             return Err(Error::PromptTooLong { field, tokens: ids.len(), context: model.context_length });
         }
-        Ok(ids)
+        Ok(TokenizedPrompt { ids, media })
     }
 }
 

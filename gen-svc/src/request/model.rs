@@ -4,6 +4,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 use crate::error::Error;
 use crate::grammar::Grammars;
+use crate::media::Vision;
 use crate::sampling::SamplingOptions;
 
 /// The served model.
@@ -35,6 +36,8 @@ pub struct ServedModel {
     pub eos_token_ids: Vec<u32>,
     /// The defaults in the model's files.
     pub defaults: SamplingOptions,
+    /// The processor of images. `None`: the model supports text only.
+    pub vision: Option<Vision>,
     /// The compiler of grammars.
     pub grammars: Grammars,
 }

@@ -174,7 +174,10 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     model.allocate(blocks.len() as u32).expect("memory");
     let mut logits = Logits::default();
     model
-        .forward(&[SequenceChunk { tokens, past: 0, blocks: &blocks, logits: LogitsFor::All, images: &[], positions: None }], &mut logits)
+        .forward(
+            &[SequenceChunk { tokens, past: 0, blocks: &blocks, logits: LogitsFor::All, images: &[], positions: None }],
+            &mut logits,
+        )
         .expect("computes");
     logits.rows().map(|row| row.to_vec()).collect()
 }

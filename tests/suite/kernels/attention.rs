@@ -239,7 +239,8 @@ fn attention_calls_with_wrong_shapes_are_rejected() {
     assert!(write(0, usize::MAX, 1, &[0]).is_err());
     assert!(write(0, 0, 2, &[0]).is_err());
     let attend = |heads, runs: &[KvRun<'_>], window, out: usize| {
-        let attention = Attention { layer: 0, heads, scale: 1.0, soft_cap: None, window, ends: None, runs, queries: &[0.0; 32] };
+        let attention =
+            Attention { layer: 0, heads, scale: 1.0, soft_cap: None, window, ends: None, runs, queries: &[0.0; 32] };
         kernels.attend(&store, &attention, &mut Scratch::default(), &mut vec![0.0; out])
     };
     let run = [KvRun { past: 0, length: 1, blocks: &[0] }];

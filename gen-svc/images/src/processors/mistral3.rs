@@ -44,7 +44,9 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
 
 fn limit(settings: &Settings) -> Result<(usize, usize), ProcessorError> {
     let size = settings.image.get("size").and_then(|size| size.as_object());
-    if size.is_some_and(|size| !size.contains_key("longest_edge")) || settings.image.get("size").is_some_and(|size| size.is_number()) {
+    if size.is_some_and(|size| !size.contains_key("longest_edge"))
+        || settings.image.get("size").is_some_and(|size| size.is_number())
+    {
         let (height, width) = settings.image.size(1024)?;
         return Ok((width, height));
     }

@@ -9,23 +9,23 @@ use crate::weights::{ModelFile, RowOrder, Stored, TorchTarget};
 
 /// Reads a model's tensors, in its dtype and onto its device.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Loader<'a> {
+pub(in crate::models) struct Loader<'a> {
     file: &'a ModelFile,
     target: TorchTarget,
 }
 
 impl<'a> Loader<'a> {
-    pub(super) fn new(file: &'a ModelFile, target: TorchTarget) -> Self {
+    pub(in crate::models) fn new(file: &'a ModelFile, target: TorchTarget) -> Self {
         Self { file, target }
     }
 
     /// Returns a matrix without its bias.
-    pub(super) fn weight(&self, matrix: &Matrix) -> Result<Tensor, Error> {
+    pub(in crate::models) fn weight(&self, matrix: &Matrix) -> Result<Tensor, Error> {
         self.tensor(&format!("{}.weight", matrix.name), &[matrix.rows, matrix.columns])
     }
 
     /// Returns a matrix's bias; zeros if it has none.
-    pub(super) fn bias(&self, matrix: &Matrix) -> Result<Tensor, Error> {
+    pub(in crate::models) fn bias(&self, matrix: &Matrix) -> Result<Tensor, Error> {
         if matrix.bias {
             return self.tensor(&format!("{}.bias", matrix.name), &[matrix.rows]);
         }
@@ -33,17 +33,17 @@ impl<'a> Loader<'a> {
     }
 
     /// Returns a tensor of exactly this shape, in the model's dtype.
-    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
+    pub(in crate::models) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
         let tensor = read(&self.file.tensor(name, shape)?)?;
         Ok(tensor.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?)
     }
 
     /// Returns a vector of exactly this length in f32, still on the CPU.
-    pub(super) fn vector(&self, name: &str, length: usize) -> Result<Tensor, Error> {
+    pub(in crate::models) fn vector(&self, name: &str, length: usize) -> Result<Tensor, Error> {
         Ok(Tensor::f_from_slice(&self.file.tensor(name, &[length])?.to_f32()?)?)
     }
 
-    pub(super) fn target(&self) -> TorchTarget {
+    pub(in crate::models) fn target(&self) -> TorchTarget {
         self.target
     }
 }

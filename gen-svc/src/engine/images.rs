@@ -1,0 +1,112 @@
+//! Computes the features of images in slices, between the steps of running sequences.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tandem_images::PreparedImage;
+
+use super::requests::RequestId;
+use super::schedule::Scheduler;
+use crate::cache::Digest;
+use crate::error::Error;
+use crate::models::Features;
+use crate::models::vision::{TorchTower, TowerRun};
+
+/// The bytes of features that are kept for later requests.
+const KEPT_BYTES: usize = 256 << 20;
+
+/// An image that a running sequence waits for.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) request: RequestId,
+    /// Its index in the request.
+    pub(super) index: usize,
+    pub(super) digest: Digest,
+    pub(super) image: Arc<PreparedImage>,
+}
+
+/// The image that is being computed.
+#[derive(Debug)]
+struct Current {
+    digest: Digest,
+    run: TowerRun,
+}
+
+/// Computes images, one after another.
+#[derive(Debug)]
+pub(super) struct ImageEncoder {
+    /// `None`: the model supports text only.
+    tower: Option<TorchTower>,
+    current: Option<Current>,
+    kept: Kept,
+}
+
+impl ImageEncoder {
+    pub(super) fn new(tower: Option<TorchTower>) -> Self {
+        Self { tower, current: None, kept: Kept::default() }
+    }
+
+    /// Computes slices for the sequences that wait for images, up to `budget` tokens. Returns the
+    /// tokens that the slices count. Requests whose image fails end with an error.
+    pub(super) fn advance(&mut self, scheduler: &mut Scheduler, budget: usize) -> usize {
+        let mut spent = 0;
+        while spent < budget
+            && let Some(wanted) = scheduler.wanted_image()
+        {
+            if let Some(features) = self.kept.find(&wanted.digest) {
+                scheduler.requests.get_mut(wanted.request).set_features(wanted.index, features);
+                continue;
+            }
+            match self.slice(&wanted) {
+                Ok(tokens) => spent += tokens.max(1),
+                Err(error) => {
+                    self.current = None;
+                    scheduler.fail(wanted.request, &error);
+                }
+            }
+        }
+        spent
+    }
+
+    /// Computes a slice of the current image, or else the first of the wanted one. Returns the tokens
+    /// that it counts.
+    fn slice(&mut self, wanted: &Wanted) -> Result<usize, Error> {
+        let tower = self.tower.as_ref().ok_or(Error::EngineFailed)?;
+        let Current { digest, mut run } = match self.current.take() {
+            Some(current) => current,
+            None => Current { digest: wanted.digest, run: tower.start(&wanted.image)? },
+        };
+        let tokens = run.slice_tokens();
+        match run.advance(tower)? {
+            Some(features) => self.kept.insert(digest, Arc::new(features)),
+            None => self.current = Some(Current { digest, run }),
+        }
+        Ok(tokens)
+    }
+}
+
+/// The features of recent images, bounded in bytes. The last one is always kept.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The least recently used first.
+    images: VecDeque<(Digest, Arc<Features>)>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn find(&mut self, digest: &Digest) -> Option<Arc<Features>> {
+        let at = self.images.iter().position(|(kept, _)| kept == digest)?;
+        let image = self.images.remove(at)?;
+        let features = Arc::clone(&image.1);
+        self.images.push_back(image);
+        Some(features)
+    }
+
+    fn insert(&mut self, digest: Digest, features: Arc<Features>) {
+        self.bytes += features.bytes();
+        self.images.push_back((digest, features));
+        while self.bytes > KEPT_BYTES && self.images.len() > 1 {
+            self.bytes -= self.images.pop_front().map_or(0, |(_, features)| features.bytes());
+        }
+    }
+}

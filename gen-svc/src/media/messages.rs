@@ -1,0 +1,135 @@
+//! Messages in the structure of Hugging Face's chat messages.
+
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Map, Value};
+use tandem_template::LocalTime;
+
+use super::FIELD;
+use crate::error::Error;
+
+/// Base64 with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Messages, and what the model's chat template needs besides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HfMessages {
+    /// The messages. Blocks with images contain their data.
+    pub messages: Vec<Value>,
+    /// A list of tools.
+    pub tools: Option<Value>,
+    /// A list of documents.
+    pub documents: Option<Value>,
+    /// Arguments for the template.
+    pub template_args: Map<String, Value>,
+    /// True if the prompt ends with the start of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// True if the prompt ends within the final message.
+    pub continue_final_message: bool,
+    /// The time that the template sees.
+    pub now: LocalTime,
+}
+
+/// An encoded image of a message.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// The path of its data in the request.
+    pub(super) field: String,
+    /// The file.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl HfMessages {
+    /// Creates messages without tools, documents and arguments.
+    #[must_use]
+    pub fn new(messages: Vec<Value>, now: LocalTime) -> Self {
+        Self {
+            messages,
+            tools: None,
+            documents: None,
+            template_args: Map::new(),
+            add_generation_prompt: true,
+            continue_final_message: false,
+            now,
+        }
+    }
+
+    /// Returns about the bytes of the texts and of the images' data.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.messages.iter().map(size_of).sum()
+    }
+
+    /// Takes the data of the images out of the messages, in order. Removes keys that are null, as
+    /// transformers does.
+    ///
+    /// # Errors
+    /// There are too many images, or a block has no readable data.
+    pub(super) fn take_images(mut self, limit: usize) -> Result<(Self, Vec<Encoded>), Error> {
+        let mut images = Vec::new();
+        for (i, message) in self.messages.iter_mut().enumerate() {
+            let Value::Object(message) = message else {
+                return Err(Error::invalid(format!("{FIELD}[{i}]"), "must be an object"));
+            };
+            message.retain(|_, value| !value.is_null());
+            let Some(Value::Array(blocks)) = message.get_mut("content") else { continue };
+            for (j, block) in blocks.iter_mut().enumerate() {
+                take_image(block, &format!("{FIELD}[{i}].content[{j}]"), &mut images)?;
+                if images.len() > limit {
+                    return Err(Error::TooManyImages { field: format!("{FIELD}[{i}].content[{j}]"), limit });
+                }
+            }
+        }
+        Ok((self, images))
+    }
+}
+
+fn size_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size_of).sum(),
+        Value::Object(fields) => fields.values().map(size_of).sum(),
+        _ => 8,
+    }
+}
+
+/// Takes the data of a block, if it is an image.
+fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Result<(), Error> {
+    let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+    if kind == "image_url" {
+        let url = block["image_url"].get("url").unwrap_or(&block["image_url"]).clone();
+        *block = serde_json::json!({"type": "image", "url": url});
+    } else if kind != "image" {
+        return match kind {
+            "audio" | "video" => Err(Error::invalid(path, format!("must be text or an image, is {kind}"))),
+            _ => Ok(()),
+        };
+    }
+    for key in ["base64", "url", "image", "path"] {
+        let Some(value) = block.get_mut(key) else { continue };
+        let field = format!("{path}.{key}");
+        let Value::String(text) = value.take() else {
+            return Err(Error::invalid(field, "must be a string"));
+        };
+        images.push(Encoded { bytes: decode(&text, key, &field)?, field });
+        block[key] = Value::String(String::new());
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{path}.base64"), "must be set: the image, base64-encoded"))
+}
+
+/// Decodes base64, alone or in a data URL.
+fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
+    let data = match text.strip_prefix("data:") {
+        Some(url) => url.split_once(";base64,").map(|(_, data)| data),
+        None => (key == "base64" || key == "image").then_some(text),
+    };
+    let Some(data) = data else {
+        return Err(Error::invalid(field, "must be base64 data or a data URL: the service fetches nothing"));
+    };
+    BASE64.decode(data.trim_ascii()).map_err(|error| Error::invalid(field, format!("must be base64: {error}")))
+}

@@ -1,0 +1,46 @@
+//! Vision towers: from an image's pixel values to the rows that replace its tokens' embeddings.
+//!
+//! A tower describes itself as data ([`tower`]), one file per family in [`towers`]. libtorch
+//! computes the description ([`torch`]), on any device.
+
+mod geometry;
+mod torch;
+mod tower;
+mod towers;
+
+pub use torch::{TorchTower, TowerRun};
+use tower::Tower;
+use towers::Configs;
+
+use super::config::Config;
+use crate::error::Error;
+use crate::weights::{ModelFile, TorchTarget};
+
+/// Returns true if the model of this file has a tower that is supported.
+#[must_use]
+pub fn has_tower(file: &ModelFile) -> bool {
+    towers::find(file).is_some()
+}
+
+/// Loads the tower of a model with images. Returns None for a model without.
+///
+/// # Errors
+/// The tower or one of its settings is not supported, or a tensor is missing or misshapen.
+pub fn load(file: &ModelFile, target: TorchTarget) -> Result<Option<TorchTower>, Error> {
+    match describe(file)? {
+        Some(tower) => TorchTower::load(tower, file, target).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Describes the tower of a model with images, and checks that the file has every tensor in its
+/// shape.
+fn describe(file: &ModelFile) -> Result<Option<Tower>, Error> {
+    let Some(family) = towers::find(file) else { return Ok(None) };
+    let tower =
+        (family.describe)(&Configs { vision: Config::vision(file.config()), model: Config::new(file.config()) })?;
+    for (name, shape) in tower.tensors() {
+        file.tensor(&name, &shape)?;
+    }
+    Ok(Some(tower))
+}

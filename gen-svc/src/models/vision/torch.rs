@@ -1,0 +1,282 @@
+//! Computes the tower of a description with libtorch.
+//!
+//! Shapes: n tiles or pictures of a run, N patches of each, with a class token one more; C, H, D, E
+//! as in the description.
+
+use std::collections::VecDeque;
+
+use tandem_images::PreparedImage;
+use tch::{Kind, Tensor};
+
+use super::geometry::{Geometry, Windows, fractions, neighbours};
+use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
+use crate::error::Error;
+use crate::models::Features;
+use crate::models::torch::Loader;
+use crate::weights::{ModelFile, TorchTarget};
+
+mod block;
+mod head;
+mod parts;
+
+use block::{Block, Rotation};
+use head::Head;
+use parts::{Linear, Norm};
+
+/// The rows of tiles that are computed together.
+const SLICE_ROWS: usize = 1024;
+
+/// A loaded tower.
+#[derive(Debug)]
+pub struct TorchTower {
+    tower: Tower,
+    target: TorchTarget,
+    patches: Linear,
+    class_token: Option<Tensor>,
+    table: Option<Tensor>,
+    input_norm: Option<Norm>,
+    blocks: Vec<Block>,
+    final_norm: Option<Norm>,
+    head: Head,
+    deep: Vec<(usize, Head)>,
+}
+
+/// An image in computation. It is computed in slices: one block for some tiles each.
+#[derive(Debug)]
+pub struct TowerRun {
+    geometry: Geometry,
+    windows: Option<Windows>,
+    rotation: Option<Rotation>,
+    /// The groups of tiles that are not computed, `[n, N, P]` each.
+    groups: VecDeque<Tensor>,
+    current: Option<Group>,
+    /// The computed rows, `[rows, E]`: of the head, then of each deep head.
+    rows: Vec<Vec<Tensor>>,
+    tokens_per_slice: usize,
+}
+
+/// Some tiles in computation.
+#[derive(Debug)]
+struct Group {
+    /// `[n, N, C]`
+    x: Tensor,
+    /// The next block.
+    block: usize,
+}
+
+impl TorchTower {
+    /// Loads the tensors.
+    pub(super) fn load(tower: Tower, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
+        let loader = Loader::new(file, target);
+        let table = match &tower.positions {
+            Positions::None => None,
+            Positions::Table { name, shape, .. } => {
+                Some(loader.tensor(name, shape)?.f_view([-1, tower.hidden as i64])?)
+            }
+            Positions::Axes { name, size } => Some(loader.tensor(name, &[2, *size, tower.hidden])?),
+            Positions::Interpolated { name, side } => Some(loader.tensor(name, &[side * side, tower.hidden])?),
+        };
+        let vector = |name: &String| loader.tensor(name, &[1, 1, tower.hidden]);
+        let norm = |norm| Norm::load(&loader, norm);
+        let deep = tower.deep.iter().map(|(block, head)| Ok((*block, Head::load(&loader, head)?)));
+        Ok(Self {
+            patches: Linear::load_as(&loader, &tower.patches.matrix, &tower.patches.shape)?,
+            class_token: tower.class_token.as_ref().map(vector).transpose()?,
+            table,
+            input_norm: tower.input_norm.as_ref().map(norm).transpose()?,
+            blocks: tower.blocks.iter().map(|block| Block::load(&loader, block)).collect::<Result<_, _>>()?,
+            final_norm: tower.final_norm.as_ref().map(norm).transpose()?,
+            head: Head::load(&loader, &tower.head)?,
+            deep: deep.collect::<Result<_, Error>>()?,
+            tower,
+            target,
+        })
+    }
+
+    /// Starts the computation of an image.
+    ///
+    /// # Errors
+    /// libtorch's.
+    pub fn start(&self, image: &PreparedImage) -> Result<TowerRun, Error> {
+        let merge = self.tower.head.pool.merge();
+        let side = self.tower.patches.side;
+        let geometry = Geometry::of(&image.plan.layout, &image.plan.shape, side, merge);
+        let windows = self.tower.window.map(|side| geometry.windows(side, merge));
+        let patches = self.to_patches(image, &geometry)?;
+        let per_group = (SLICE_ROWS / geometry.places.len().max(1)).max(1) as i64;
+        let groups: VecDeque<Tensor> = patches.f_split(per_group, 0)?.into();
+        let rotation = self.tower.rotary.as_ref().map(|rotary| self.rotation(rotary, &geometry, windows.as_ref()));
+        let rows = (per_group as usize).min(image.plan.shape[0].max(1)) * geometry.places.len();
+        Ok(TowerRun {
+            rotation: rotation.transpose()?,
+            geometry,
+            windows,
+            groups,
+            current: None,
+            rows: (0..=self.deep.len()).map(|_| Vec::new()).collect(),
+            tokens_per_slice: rows / (self.blocks.len() + 1),
+        })
+    }
+
+    /// `[n, N, P]`
+    fn to_patches(&self, image: &PreparedImage, geometry: &Geometry) -> Result<Tensor, Error> {
+        let pixels =
+            Tensor::f_from_slice(&image.pixels)?.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?;
+        let (p, columns) = (self.tower.patches.side as i64, self.tower.patches.matrix.columns as i64);
+        let (height, width) = (geometry.rows as i64, geometry.columns as i64);
+        let is_cut =
+            matches!(image.plan.layout, tandem_images::Layout::Patches { .. } | tandem_images::Layout::Grid { .. });
+        if is_cut {
+            return Ok(pixels.f_view([1, -1, columns])?);
+        }
+        let cut = pixels.f_view([-1, 3, height, p, width, p])?.f_permute([0, 2, 4, 1, 3, 5])?;
+        Ok(cut.f_reshape([-1, height * width, columns])?)
+    }
+
+    /// The angles of each patch, in the order of computation.
+    fn rotation(&self, rotary: &Rotary, geometry: &Geometry, windows: Option<&Windows>) -> Result<Rotation, Error> {
+        let merged = self.tower.head.pool.merge().pow(2);
+        let places: Vec<[usize; 2]> = match windows {
+            None => geometry.places.clone(),
+            Some(windows) => {
+                let cell = |cell: &usize| geometry.places[cell * merged..(cell + 1) * merged].iter().copied();
+                windows.order.iter().flat_map(cell).collect()
+            }
+        };
+        let angle = |[row, column]: [usize; 2]| {
+            rotary.pairs.iter().map(move |(axis, frequency)| match axis {
+                Axis::Row => row as f32 * frequency,
+                Axis::Column => column as f32 * frequency,
+            })
+        };
+        let angles: Vec<f32> = places.into_iter().flat_map(angle).collect();
+        Rotation::new(&angles, rotary, self.target)
+    }
+
+    /// Embeds patches, `[n, N, P] -> [n, N, C]`, and adds their positions.
+    fn embed(&self, patches: &Tensor, run: &TowerRun) -> Result<Tensor, Error> {
+        let super::tower::Patches { scale, offset, .. } = self.tower.patches;
+        let patches = if (scale, offset) == (1.0, 0.0) {
+            patches.shallow_clone()
+        } else {
+            patches.f_mul_scalar(scale)?.f_add_scalar(offset)?
+        };
+        let mut x = self.patches.forward(&patches)?;
+        if let Some(token) = &self.class_token {
+            let (count, _, hidden) = x.size3()?;
+            x = Tensor::f_cat(&[&token.f_expand([count, 1, hidden], false)?, &x], 1)?;
+        }
+        if let Some(positions) = self.positions(run)? {
+            x = x.f_add(&positions)?;
+        }
+        if let Some(norm) = &self.input_norm {
+            x = norm.forward(&x)?;
+        }
+        match &run.windows {
+            None => Ok(x),
+            Some(windows) => self.select_cells(&x, &windows.order),
+        }
+    }
+
+    /// `[N, C]`
+    fn positions(&self, run: &TowerRun) -> Result<Option<Tensor>, Error> {
+        let Some(table) = &self.table else { return Ok(None) };
+        let Geometry { rows, columns, places } = &run.geometry;
+        let select = |table: &Tensor, indexes: Vec<i64>| {
+            Ok::<_, Error>(table.f_index_select(0, &Tensor::f_from_slice(&indexes)?.f_to_device(self.target.device)?)?)
+        };
+        let index = |index: usize| index as i64;
+        Ok(Some(match &self.tower.positions {
+            Positions::None => return Ok(None),
+            Positions::Table { order: TableOrder::Index, .. } => table.shallow_clone(),
+            Positions::Table { order: TableOrder::Fraction, .. } => {
+                let (down, across) = (fractions(*rows), fractions(*columns));
+                select(
+                    table,
+                    places.iter().map(|[row, column]| index(down[*row] * columns + across[*column])).collect(),
+                )?
+            }
+            Positions::Axes { .. } => {
+                let of_columns = select(&table.f_get(0)?, places.iter().map(|[_, column]| index(*column)).collect())?;
+                of_columns.f_add(&select(&table.f_get(1)?, places.iter().map(|[row, _]| index(*row)).collect())?)?
+            }
+            Positions::Interpolated { side, .. } => {
+                let mut sum = None;
+                for (indexes, weights) in neighbours(&run.geometry, *side) {
+                    let weights = Tensor::f_from_slice(&weights)?
+                        .f_to_device(self.target.device)?
+                        .f_to_kind(self.target.dtype)?;
+                    let part = select(table, indexes)?.f_mul(&weights.f_unsqueeze(1)?)?;
+                    sum = Some(sum.map_or(Ok(part.shallow_clone()), |sum: Tensor| sum.f_add(&part))?);
+                }
+                return Ok(sum);
+            }
+        }))
+    }
+
+    /// Reorders the merged cells of `[1, N, C]`.
+    fn select_cells(&self, x: &Tensor, order: &[usize]) -> Result<Tensor, Error> {
+        let (_, patches, hidden) = x.size3()?;
+        let order: Vec<i64> = order.iter().map(|&cell| cell as i64).collect();
+        let order = Tensor::f_from_slice(&order)?.f_to_device(self.target.device)?;
+        let cells = x.f_view([order.size()[0], -1, hidden])?;
+        Ok(cells.f_index_select(0, &order)?.f_reshape([1, patches, hidden])?)
+    }
+
+    /// Returns the rows of a head, `[rows, E]`, in the order of the image.
+    fn rows(&self, head: &Head, x: &Tensor, run: &TowerRun) -> Result<Tensor, Error> {
+        let x = match &self.class_token {
+            None => x.shallow_clone(),
+            Some(_) => x.f_narrow(1, 1, x.size3()?.1 - 1)?,
+        };
+        let rows = head.forward(&x, [run.geometry.rows, run.geometry.columns])?;
+        let Some(Windows { order, .. }) = &run.windows else { return Ok(rows) };
+        let mut places = vec![0; order.len()];
+        order.iter().zip(0..).for_each(|(&cell, at)| places[cell] = at);
+        Ok(rows.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(self.target.device)?)?)
+    }
+}
+
+impl TowerRun {
+    /// Returns how many tokens of text one slice counts as. All slices of an image count as its patches.
+    #[must_use]
+    pub fn slice_tokens(&self) -> usize {
+        self.tokens_per_slice
+    }
+
+    /// Computes one slice. Returns the features after the last one.
+    ///
+    /// # Errors
+    /// libtorch's.
+    pub fn advance(&mut self, tower: &TorchTower) -> Result<Option<Features>, Error> {
+        let Some(Group { x, block }) = self.current.take() else {
+            let Some(patches) = self.groups.pop_front() else { return self.finish().map(Some) };
+            self.current = Some(Group { x: tower.embed(&patches, self)?, block: 0 });
+            return Ok(None);
+        };
+        let x = tower.blocks[block].forward(&x, self.rotation.as_ref(), self.windows.as_ref())?;
+        for (at, (_, head)) in tower.deep.iter().enumerate().filter(|(_, (after, _))| *after == block) {
+            let rows = tower.rows(head, &x, self)?;
+            self.rows[1 + at].push(rows);
+        }
+        if block + 1 < tower.blocks.len() {
+            self.current = Some(Group { x, block: block + 1 });
+            return Ok(None);
+        }
+        let x = tower.final_norm.as_ref().map_or(Ok(x.shallow_clone()), |norm| norm.forward(&x))?;
+        let rows = tower.rows(&tower.head, &x, self)?;
+        self.rows[0].push(rows);
+        if self.groups.is_empty() { self.finish().map(Some) } else { Ok(None) }
+    }
+
+    fn finish(&self) -> Result<Features, Error> {
+        let mut all = self.rows.iter().map(|rows| {
+            let rows = Tensor::f_cat(rows, 0)?.f_to_kind(Kind::Float)?.f_contiguous()?.f_to_device(tch::Device::Cpu)?;
+            let mut values = vec![0.0; rows.numel()];
+            rows.f_copy_data(&mut values, rows.numel())?;
+            Ok::<_, Error>((rows.size()[1] as usize, values))
+        });
+        let (width, rows) = all.next().unwrap_or_else(|| Ok((0, Vec::new())))?;
+        Ok(Features { width, rows, deep: all.map(|rows| Ok(rows?.1)).collect::<Result<_, Error>>()? })
+    }
+}

@@ -1,0 +1,197 @@
+//! A block of a tower: attention, then the MLP.
+
+use tch::Tensor;
+
+use super::super::geometry::Windows;
+use super::super::tower::{self, Activation, Rotary};
+use super::parts::{Linear, Norm};
+use crate::error::Error;
+use crate::models::torch::Loader;
+use crate::weights::TorchTarget;
+
+#[derive(Debug)]
+pub(super) struct Block {
+    before_attention: Norm,
+    attention: Attention,
+    after_attention: Option<Norm>,
+    before_mlp: Norm,
+    mlp: Mlp,
+    after_mlp: Option<Norm>,
+    scales: Option<[Tensor; 2]>,
+}
+
+#[derive(Debug)]
+struct Attention {
+    description: tower::Attention,
+    qkv: Vec<Linear>,
+    norms: Vec<Norm>,
+    output: Linear,
+}
+
+#[derive(Debug)]
+struct Mlp {
+    first: Linear,
+    up: Option<Linear>,
+    activation: Activation,
+    last: Linear,
+}
+
+/// Cosine and sine of each patch, `[N, 1, parts, n]`.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    cos: Tensor,
+    sin: Tensor,
+    parts: i64,
+}
+
+impl Rotation {
+    /// Computes the rotation by `angles`, `[N, pairs]`.
+    pub(super) fn new(angles: &[f32], rotary: &Rotary, target: TorchTarget) -> Result<Self, Error> {
+        let parts = rotary.parts as i64;
+        let shape = [-1, 1, parts, rotary.pairs.len() as i64 / parts];
+        let angles = Tensor::f_from_slice(angles)?.f_to_device(target.device)?.f_view(shape)?;
+        Ok(Self { cos: angles.f_cos()?.f_to_kind(target.dtype)?, sin: angles.f_sin()?.f_to_kind(target.dtype)?, parts })
+    }
+
+    /// `[n, N, H, D] -> [n, N, H, D]`
+    fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let shape = x.size();
+        let pairs = x.f_view([shape[0], shape[1], shape[2], self.parts, 2, -1])?;
+        let (a, b) = (pairs.f_select(4, 0)?, pairs.f_select(4, 1)?);
+        let first = a.f_mul(&self.cos)?.f_sub(&b.f_mul(&self.sin)?)?;
+        let second = b.f_mul(&self.cos)?.f_add(&a.f_mul(&self.sin)?)?;
+        Ok(Tensor::f_stack(&[first, second], 4)?.f_view(shape.as_slice())?)
+    }
+}
+
+impl Block {
+    pub(super) fn load(loader: &Loader<'_>, block: &tower::Block) -> Result<Self, Error> {
+        let norm = |norm: &tower::Norm| Norm::load(loader, norm);
+        let size = block.before_attention.size;
+        let scales = block
+            .scales
+            .as_ref()
+            .map(|[one, two]| Ok::<_, Error>([loader.tensor(one, &[size])?, loader.tensor(two, &[size])?]));
+        Ok(Self {
+            before_attention: norm(&block.before_attention)?,
+            attention: Attention::load(loader, &block.attention)?,
+            after_attention: block.after_attention.as_ref().map(norm).transpose()?,
+            before_mlp: norm(&block.before_mlp)?,
+            mlp: Mlp::load(loader, &block.mlp)?,
+            after_mlp: block.after_mlp.as_ref().map(norm).transpose()?,
+            scales: scales.transpose()?,
+        })
+    }
+
+    /// `[n, N, C] -> [n, N, C]`
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        rotation: Option<&Rotation>,
+        windows: Option<&Windows>,
+    ) -> Result<Tensor, Error> {
+        let attended = self.attention.forward(&self.before_attention.forward(x)?, rotation, windows)?;
+        let x = self.add(x, attended, self.after_attention.as_ref(), 0)?;
+        let fed = self.mlp.forward(&self.before_mlp.forward(&x)?)?;
+        self.add(&x, fed, self.after_mlp.as_ref(), 1)
+    }
+
+    /// Adds a branch, after its norm and its scale.
+    fn add(&self, x: &Tensor, branch: Tensor, norm: Option<&Norm>, index: usize) -> Result<Tensor, Error> {
+        let branch = norm.map_or(Ok(branch.shallow_clone()), |norm| norm.forward(&branch))?;
+        let scaled = self.scales.as_ref().map_or(Ok(branch.shallow_clone()), |scales| branch.f_mul(&scales[index]))?;
+        Ok(x.f_add(&scaled)?)
+    }
+}
+
+impl Attention {
+    fn load(loader: &Loader<'_>, attention: &tower::Attention) -> Result<Self, Error> {
+        let norms = match &attention.norms {
+            tower::HeadNorms::None => Vec::new(),
+            tower::HeadNorms::Whole(norms) => norms.iter().collect(),
+            tower::HeadNorms::PerHead(norms) => norms.iter().collect::<Vec<_>>(),
+        };
+        Ok(Self {
+            qkv: attention.qkv.iter().map(|linear| Linear::load(loader, linear)).collect::<Result<_, _>>()?,
+            norms: norms.into_iter().map(|norm| Norm::load(loader, norm)).collect::<Result<_, _>>()?,
+            output: Linear::load(loader, &attention.output)?,
+            description: attention.clone(),
+        })
+    }
+
+    /// `[n, N, C] -> [n, N, C]`
+    fn forward(&self, x: &Tensor, rotation: Option<&Rotation>, windows: Option<&Windows>) -> Result<Tensor, Error> {
+        let (count, patches, _) = x.size3()?;
+        let [q, k, v] = self.heads(x)?;
+        let rotated = |x: Tensor| rotation.map_or(Ok(x.shallow_clone()), |rotation| rotation.apply(&x));
+        let (q, k) = (rotated(q)?, rotated(k)?);
+        let attended = match windows.filter(|_| self.description.in_window) {
+            None => self.attend(&q, &k, &v)?,
+            Some(windows) => self.attend_in(windows, &q, &k, &v)?,
+        }; // [n, N, H, D]
+        self.output.forward(&attended.f_reshape([count, patches, -1])?)
+    }
+
+    /// Queries, keys and values, normalized: `[n, N, H, D]` each.
+    fn heads(&self, x: &Tensor) -> Result<[Tensor; 3], Error> {
+        let (count, patches, _) = x.size3()?;
+        let tower::Attention { heads, head_size, ref norms, .. } = self.description;
+        let shape = [count, patches, heads as i64, head_size as i64];
+        let whole: Vec<Tensor> = match self.qkv.as_slice() {
+            [stacked] => stacked.forward(x)?.f_chunk(3, -1)?,
+            several => several.iter().map(|linear| linear.forward(x)).collect::<Result<_, _>>()?,
+        };
+        let part = |i: usize| {
+            let norm = self.norms.get(i);
+            let normed = |x: &Tensor| norm.map_or(Ok(x.shallow_clone()), |norm| norm.forward(x));
+            match norms {
+                tower::HeadNorms::PerHead(_) => normed(&whole[i].f_reshape(shape)?),
+                _ => Ok(normed(&whole[i])?.f_reshape(shape)?),
+            }
+        };
+        Ok([part(0)?, part(1)?, part(2)?])
+    }
+
+    /// `[n, N, H, D]` each.
+    fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
+        let [q, k, v] = [q, k, v].map(|x| x.f_transpose(1, 2));
+        let scale = Some(self.description.scale);
+        let attended =
+            Tensor::f_scaled_dot_product_attention(&q?, &k?, &v?, None::<&Tensor>, 0.0, false, scale, false)?;
+        Ok(attended.f_transpose(1, 2)?)
+    }
+
+    /// Attends in each window. Windows of one size are computed together.
+    fn attend_in(&self, windows: &Windows, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
+        let shape = q.size();
+        let mut start = 0;
+        let mut attended = Vec::with_capacity(windows.groups.len());
+        for [count, patches] in windows.groups.iter().map(|group| group.map(|number| number as i64)) {
+            let part =
+                |x: &Tensor| x.f_narrow(1, start, count * patches)?.f_reshape([count, patches, shape[2], shape[3]]);
+            let group = self.attend(&part(q)?, &part(k)?, &part(v)?)?;
+            attended.push(group.f_reshape([1, count * patches, shape[2], shape[3]])?);
+            start += count * patches;
+        }
+        Ok(Tensor::f_cat(&attended, 1)?)
+    }
+}
+
+impl Mlp {
+    fn load(loader: &Loader<'_>, mlp: &tower::Mlp) -> Result<Self, Error> {
+        Ok(Self {
+            first: Linear::load(loader, &mlp.first)?,
+            up: mlp.up.as_ref().map(|up| Linear::load(loader, up)).transpose()?,
+            activation: mlp.activation,
+            last: Linear::load(loader, &mlp.last)?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let active = self.activation.forward(&self.first.forward(x)?)?;
+        match &self.up {
+            None => self.last.forward(&active),
+            Some(up) => self.last.forward(&active.f_mul(&up.forward(x)?)?),
+        }
+    }
+}

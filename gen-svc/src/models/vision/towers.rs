@@ -1,0 +1,46 @@
+//! The supported towers: a file for each family, and a row in [`FAMILIES`].
+
+use super::tower::Tower;
+use crate::models::config::{Config, ConfigError};
+use crate::weights::ModelFile;
+
+mod gemma3;
+mod gemma4;
+mod internvl;
+mod pixtral;
+mod qwen2_5_vl;
+mod qwen3_vl;
+mod siglip;
+mod smolvlm;
+
+/// A family of models with the same tower.
+pub(super) struct Family {
+    /// The `model_type` in `config.json`.
+    names: &'static [&'static str],
+    /// Describes the tower of a config.
+    pub(super) describe: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
+}
+
+/// The sections of a config.
+pub(super) struct Configs<'a> {
+    /// `vision_config`.
+    pub(super) vision: Config<'a>,
+    /// The whole config, where settings of the text model have precedence.
+    pub(super) model: Config<'a>,
+}
+
+const FAMILIES: &[Family] = &[
+    smolvlm::FAMILY,
+    gemma3::FAMILY,
+    gemma4::FAMILY,
+    qwen2_5_vl::FAMILY,
+    qwen3_vl::FAMILY,
+    pixtral::FAMILY,
+    internvl::FAMILY,
+];
+
+/// Finds the family of a model. Returns None for a model of text only.
+pub(super) fn find(file: &ModelFile) -> Option<&'static Family> {
+    file.config().get("vision_config").filter(|vision| vision.is_object())?;
+    FAMILIES.iter().find(|family| family.names.contains(&file.architecture()))
+}

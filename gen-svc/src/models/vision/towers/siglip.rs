@@ -1,0 +1,125 @@
+//! SigLIP's encoder, which several families use. Reference: transformers,
+//! `models/siglip/modeling_siglip.py`.
+
+use super::super::tower::{
+    Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Positions, TableOrder, Tower,
+};
+use super::Configs;
+use crate::models::config::{ConfigError, unsupported};
+
+/// The differences between the families.
+pub(super) struct Siglip {
+    /// The path of the encoder's tensors.
+    pub(super) path: &'static str,
+    pub(super) order: TableOrder,
+    pub(super) head: Head,
+}
+
+/// The sizes of the encoder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) hidden: usize,
+    pub(super) heads: usize,
+    pub(super) feed_forward: usize,
+    pub(super) layers: usize,
+    pub(super) image: usize,
+    pub(super) patch: usize,
+}
+
+/// The largest number of blocks.
+const MAX_BLOCKS: usize = 1024;
+
+impl Sizes {
+    pub(super) fn read(configs: &Configs<'_>, defaults: Self) -> Result<Self, ConfigError> {
+        let size = |name, default| configs.vision.size_or(name, Some(default));
+        let sizes = Self {
+            hidden: size("hidden_size", defaults.hidden)?,
+            heads: size("num_attention_heads", defaults.heads)?,
+            feed_forward: size("intermediate_size", defaults.feed_forward)?,
+            layers: size("num_hidden_layers", defaults.layers)?,
+            image: size("image_size", defaults.image)?,
+            patch: size("patch_size", defaults.patch)?,
+        };
+        if sizes.layers > MAX_BLOCKS {
+            return Err(unsupported("num_hidden_layers", sizes.layers));
+        }
+        if !sizes.hidden.is_multiple_of(sizes.heads) {
+            return Err(unsupported("num_attention_heads", sizes.heads));
+        }
+        if sizes.patch > sizes.image {
+            return Err(unsupported("patch_size", sizes.patch));
+        }
+        Ok(sizes)
+    }
+
+    /// Returns the patches in a row of a tile.
+    pub(super) fn side(&self) -> usize {
+        self.image / self.patch
+    }
+}
+
+/// Returns the activation that a config names.
+pub(super) fn activation(configs: &Configs<'_>, default: &'static str) -> Result<Activation, ConfigError> {
+    match configs.vision.find_text("hidden_act")?.unwrap_or(default) {
+        "silu" => Ok(Activation::Silu),
+        "gelu" => Ok(Activation::Gelu),
+        "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+        other => Err(unsupported("hidden_act", other)),
+    }
+}
+
+pub(super) fn tower(configs: &Configs<'_>, sizes: Sizes, family: Siglip) -> Result<Tower, ConfigError> {
+    let Siglip { path, order, head } = family;
+    let Sizes { hidden, patch, .. } = sizes;
+    let epsilon = f64::from(configs.vision.float_or("layer_norm_eps", 1e-6)?);
+    let active = activation(configs, "gelu_pytorch_tanh")?;
+    let matrix = Linear::new(format!("{path}.embeddings.patch_embedding"), hidden, 3 * patch * patch).with_bias(true);
+    Ok(Tower {
+        hidden,
+        patches: Patches { side: patch, matrix, shape: vec![hidden, 3, patch, patch], scale: 1.0, offset: 0.0 },
+        class_token: None,
+        positions: Positions::Table {
+            name: format!("{path}.embeddings.position_embedding.weight"),
+            shape: vec![sizes.side().pow(2), hidden],
+            order,
+        },
+        input_norm: None,
+        rotary: None,
+        blocks: (0..sizes.layers)
+            .map(|i| block(&format!("{path}.encoder.layers.{i}"), sizes, epsilon, active))
+            .collect(),
+        window: None,
+        final_norm: Some(Norm::layer(format!("{path}.post_layernorm"), hidden, epsilon)),
+        head,
+        deep: Vec::new(),
+    })
+}
+
+fn block(path: &str, sizes: Sizes, epsilon: f64, activation: Activation) -> Block {
+    let Sizes { hidden, heads, feed_forward, .. } = sizes;
+    let linear = |name: &str, rows, columns| Linear::new(format!("{path}.{name}"), rows, columns).with_bias(true);
+    let norm = |name: &str| Norm::layer(format!("{path}.{name}"), hidden, epsilon);
+    let head_size = hidden / heads;
+    Block {
+        before_attention: norm("layer_norm1"),
+        attention: Attention {
+            heads,
+            head_size,
+            scale: (head_size as f64).powf(-0.5),
+            qkv: ["q", "k", "v"].map(|part| linear(&format!("self_attn.{part}_proj"), hidden, hidden)).into(),
+            norms: HeadNorms::None,
+            output: linear("self_attn.out_proj", hidden, hidden),
+            in_window: false,
+        },
+        after_attention: None,
+        before_mlp: norm("layer_norm2"),
+        mlp: Mlp {
+            first: linear("mlp.fc1", feed_forward, hidden),
+            up: None,
+            activation,
+            last: linear("mlp.fc2", hidden, feed_forward),
+        },
+        after_mlp: None,
+        scales: None,
+    }
+}
