@@ -46,8 +46,7 @@ impl PreparedCache {
             .estimated_items_capacity(entries)
             .build()
             .expect("all options are set");
-        let images =
-            Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let images = Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
         Self { images }
     }
 

@@ -118,7 +118,12 @@ fn damaged<E: fmt::Display>(format: Format) -> impl Fn(E) -> ImageError {
 }
 
 /// Returns the image of a decoder's pixels, of which each begins with red, green and blue.
-fn rgb(format: Format, (width, height): (usize, usize), pixels: &[u8], channels: usize) -> Result<RgbImage, ImageError> {
+fn rgb(
+    format: Format,
+    (width, height): (usize, usize),
+    pixels: &[u8],
+    channels: usize,
+) -> Result<RgbImage, ImageError> {
     let bytes = match channels {
         1 | 2 => pixels.chunks_exact(channels).flat_map(|pixel| [pixel[0]; 3]).collect(),
         3 => pixels.to_vec(),

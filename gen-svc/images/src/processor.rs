@@ -208,10 +208,8 @@ mod tests {
     fn unknown_classes_are_refused_by_name() {
         let error = Processor::new(&files(r#"{"processor_class": "LlavaProcessor"}"#, "{}")).expect_err("unknown");
         assert!(error.to_string().starts_with("processor_class \"LlavaProcessor\" is not supported"), "{error}");
-        let files = files(
-            r#"{"processor_class": "Gemma3Processor"}"#,
-            r#"{"image_processor_type": "SiglipImageProcessor"}"#,
-        );
+        let files =
+            files(r#"{"processor_class": "Gemma3Processor"}"#, r#"{"image_processor_type": "SiglipImageProcessor"}"#);
         let error = Processor::new(&files).expect_err("another image processor");
         assert!(error.to_string().starts_with("image_processor_type"), "{error}");
         assert!(matches!(Processor::new(&Files::default()), Err(ProcessorError::Unnamed)));

@@ -2,6 +2,8 @@
 //! the height, and rounding to bytes between the two.
 
 mod passes;
+mod sums;
+mod transpose;
 mod weights;
 
 use std::borrow::Cow;

@@ -25,10 +25,8 @@ pub(crate) struct Defaults {
 pub(crate) const HALF: Normal = Normal { mean: [0.5; CHANNELS], std: [0.5; CHANNELS] };
 
 /// Mean and deviation of CLIP's images.
-pub(crate) const CLIP: Normal = Normal {
-    mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-    std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
-};
+pub(crate) const CLIP: Normal =
+    Normal { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_58, 0.275_777_11] };
 
 /// The settings of a model.
 #[derive(Debug)]
@@ -144,7 +142,12 @@ impl Section {
     }
 
     /// Returns one number per channel. A single number is that of each channel.
-    fn triple(&self, name: &'static str, default: [f64; CHANNELS], least: f64) -> Result<[f64; CHANNELS], ProcessorError> {
+    fn triple(
+        &self,
+        name: &'static str,
+        default: [f64; CHANNELS],
+        least: f64,
+    ) -> Result<[f64; CHANNELS], ProcessorError> {
         let Some(value) = self.get(name) else { return Ok(default) };
         let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number >= least);
         let numbers = match value {

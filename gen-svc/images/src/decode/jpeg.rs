@@ -69,7 +69,11 @@ impl Read for Untruncated<'_> {
 
 impl BufRead for Untruncated<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.0.is_empty() { Err(io::Error::new(io::ErrorKind::InvalidData, "file is truncated")) } else { Ok(self.0) }
+        if self.0.is_empty() {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "file is truncated"))
+        } else {
+            Ok(self.0)
+        }
     }
 
     fn consume(&mut self, amount: usize) {

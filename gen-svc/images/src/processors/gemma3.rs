@@ -118,13 +118,17 @@ impl Recipe for Gemma3 {
 
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let crops = self.crops(image.width(), image.height());
-        let mut out = Vec::with_capacity((1 + crops.len()) * CHANNELS * self.height * self.width);
-        let mut push = |part: &RgbImage| {
+        let length = CHANNELS * self.height * self.width;
+        let mut out = vec![0.0; (1 + crops.len()) * length];
+        let write = |part: &RgbImage, out: &mut [f32]| {
             let resized = resize(part, self.width, self.height, self.filter);
-            self.values.push_planes(&resized, resized.area(), &mut out);
+            self.values.write_planes(&resized, resized.area(), out);
         };
-        push(image);
-        crops.iter().for_each(|&area| push(&image.crop(area)));
+        let (whole, rest) = out.split_at_mut(length);
+        write(image, whole);
+        for (&area, out) in crops.iter().zip(rest.chunks_exact_mut(length)) {
+            write(&image.crop(area), out);
+        }
         Ok(out)
     }
 

@@ -61,21 +61,20 @@ impl Gemma4 {
         let factor = (target / (width as f64 * height as f64)).sqrt();
         let cells = |length: usize| (factor * length as f64 / side as f64).floor() as usize;
         let (columns, rows) = match (cells(width), cells(height)) {
-            (0, 0) => return Err(self.refused(width, height)),
+            (0, 0) => return Err(too_thin(width, height)),
             (columns, 0) => ((width / height).min(self.max_soft_tokens), 1.min(columns)),
             (0, rows) => (1.min(rows), (height / width).min(self.max_soft_tokens)),
             cells => cells,
         };
         if columns * rows > self.max_soft_tokens {
-            return Err(self.refused(width, height));
+            return Err(too_thin(width, height));
         }
         Ok((columns * side, rows * side))
     }
+}
 
-    #[allow(clippy::unused_self)]
-    fn refused(&self, width: usize, height: usize) -> ImageError {
-        ImageError::AspectRatio { width, height, reason: "it does not fit into the limit of soft tokens" }
-    }
+fn too_thin(width: usize, height: usize) -> ImageError {
+    ImageError::AspectRatio { width, height, reason: "it does not fit into the limit of soft tokens" }
 }
 
 impl Recipe for Gemma4 {
@@ -102,9 +101,10 @@ impl Recipe for Gemma4 {
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
-        let mut out = Vec::with_capacity(width * height * CHANNELS);
-        for area in grid(height / self.patch, width / self.patch, (self.patch, self.patch)) {
-            self.values.push_pixels(&resized, area, &mut out);
+        let mut out = vec![0.0; width * height * CHANNELS];
+        let patches = out.chunks_exact_mut(self.patch * self.patch * CHANNELS);
+        for (area, patch) in grid(height / self.patch, width / self.patch, (self.patch, self.patch)).zip(patches) {
+            self.values.write_pixels(&resized, area, patch);
         }
         Ok(out)
     }

@@ -112,13 +112,17 @@ impl Recipe for InternVl {
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let (columns, rows) = self.grid(image.width(), image.height());
         let (height, width) = self.tile;
-        let mut out = Vec::with_capacity(tiles((columns, rows)) * CHANNELS * height * width);
-        if columns * rows > 1 {
+        let length = CHANNELS * height * width;
+        let mut out = vec![0.0; tiles((columns, rows)) * length];
+        let (cut, last) = out.split_at_mut((tiles((columns, rows)) - 1) * length);
+        if !cut.is_empty() {
             let stretched = resize(image, columns * width, rows * height, self.filter);
-            grid(rows, columns, self.tile).for_each(|area| self.values.push_planes(&stretched, area, &mut out));
+            for (area, tile) in grid(rows, columns, self.tile).zip(cut.chunks_exact_mut(length)) {
+                self.values.write_planes(&stretched, area, tile);
+            }
         }
         let whole = resize(image, width, height, self.filter);
-        self.values.push_planes(&whole, whole.area(), &mut out);
+        self.values.write_planes(&whole, whole.area(), last);
         Ok(out)
     }
 

@@ -44,7 +44,9 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
 
 fn limit(settings: &Settings) -> Result<(usize, usize), ProcessorError> {
     let size = settings.image.get("size").and_then(|size| size.as_object());
-    if size.is_some_and(|size| !size.contains_key("longest_edge")) || settings.image.get("size").is_some_and(|size| size.is_number()) {
+    if size.is_some_and(|size| !size.contains_key("longest_edge"))
+        || settings.image.get("size").is_some_and(|size| size.is_number())
+    {
         let (height, width) = settings.image.size(1024)?;
         return Ok((width, height));
     }
@@ -92,8 +94,8 @@ impl Recipe for Mistral3 {
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
-        let mut out = Vec::with_capacity(width * height * CHANNELS);
-        self.values.push_planes(&resized, resized.area(), &mut out);
+        let mut out = vec![0.0; width * height * CHANNELS];
+        self.values.write_planes(&resized, resized.area(), &mut out);
         Ok(out)
     }
 

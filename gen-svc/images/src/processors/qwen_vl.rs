@@ -114,9 +114,11 @@ impl Recipe for QwenVl {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
         let block = self.patch * self.merge;
-        let mut out = Vec::with_capacity(width * height * CHANNELS * self.times);
-        for area in grid(height / block, width / block, (block, block)).flat_map(|block| self.patches(block)) {
-            self.values.push_patch(&resized, area, self.times, &mut out);
+        let mut out = vec![0.0; width * height * CHANNELS * self.times];
+        let patches = out.chunks_exact_mut(self.patch * self.patch * CHANNELS * self.times);
+        let blocks = grid(height / block, width / block, (block, block));
+        for (area, patch) in blocks.flat_map(|block| self.patches(block)).zip(patches) {
+            self.values.write_patch(&resized, area, self.times, patch);
         }
         Ok(out)
     }

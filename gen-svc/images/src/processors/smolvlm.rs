@@ -136,12 +136,14 @@ impl Recipe for SmolVlm {
         let Geometry { fitted, stretched, rows, columns } = self.geometry(image.width(), image.height());
         let first = resize(image, fitted.0, fitted.1, self.filter);
         let canvas = resize(&first, stretched.0, stretched.1, self.filter);
-        let mut out = Vec::with_capacity((rows * columns + 1) * CHANNELS * self.tile * self.tile);
-        for area in grid(rows, columns, (self.tile, self.tile)) {
-            self.values.push_planes(&canvas, area, &mut out);
+        let length = CHANNELS * self.tile * self.tile;
+        let mut out = vec![0.0; (rows * columns + 1) * length];
+        let (tiles, last) = out.split_at_mut(rows * columns * length);
+        for (area, tile) in grid(rows, columns, (self.tile, self.tile)).zip(tiles.chunks_exact_mut(length)) {
+            self.values.write_planes(&canvas, area, tile);
         }
         let whole = resize(&canvas, self.tile, self.tile, self.filter);
-        self.values.push_planes(&whole, whole.area(), &mut out);
+        self.values.write_planes(&whole, whole.area(), last);
         Ok(out)
     }
 
