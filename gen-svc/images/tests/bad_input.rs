@@ -137,6 +137,10 @@ fn huge_sides_are_refused_by_the_header() {
         let refused = matches!(error, ImageError::Pixels { width: 65_535, .. }) || format == Format::Jpeg;
         assert!(refused, "{format}: {error}");
     }
+    for bytes in with_sides(60_000) {
+        let error = decoded(&bytes).unwrap_err();
+        assert!(matches!(error, ImageError::Pixels { width: 60_000, height: 60_000, .. }), "{error}");
+    }
     let huge_canvas =
         [b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0".as_slice(), &[0; 4], &[0xfe, 0xff, 0xff, 0xfe, 0, 0]].concat();
     assert!(decoded(&huge_canvas).is_err());

@@ -42,16 +42,15 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     }))
 }
 
+/// Returns (width, height) of `size`, which is an edge or both sides.
 fn limit(settings: &Settings) -> Result<(usize, usize), ProcessorError> {
-    let size = settings.image.get("size").and_then(|size| size.as_object());
-    if size.is_some_and(|size| !size.contains_key("longest_edge"))
-        || settings.image.get("size").is_some_and(|size| size.is_number())
-    {
-        let (height, width) = settings.image.size(1024)?;
-        return Ok((width, height));
+    let has_edge = settings.image.get("size").is_none_or(|size| size.get("longest_edge").is_some());
+    if has_edge {
+        let edge = settings.image.side_of("size", "longest_edge", 1024)?;
+        return Ok((edge, edge));
     }
-    let edge = settings.image.side_of("size", "longest_edge", 1024)?;
-    Ok((edge, edge))
+    let (height, width) = settings.image.size(1024)?;
+    Ok((width, height))
 }
 
 impl Mistral3 {
@@ -115,5 +114,51 @@ impl Recipe for Mistral3 {
             }
         }
         PixelBatch { shape: vec![images.len(), CHANNELS, height, width], pixels, positions: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe() -> Mistral3 {
+        let text = str::to_owned;
+        Mistral3 {
+            filter: Filter::Bicubic,
+            values: ValueTable::new(1.0, None),
+            limit: (280, 280),
+            cell: 28,
+            image_token: text("i"),
+            break_token: text("b"),
+            end_token: text("e"),
+        }
+    }
+
+    #[test]
+    fn rows_are_separated_and_ended() {
+        assert_eq!(recipe().expansion(2, 3).text, "iiibiiie");
+    }
+
+    #[test]
+    fn sides_are_reduced_and_then_enlarged_to_whole_cells() {
+        assert_eq!(recipe().sides(560, 100), Ok((280, 56)));
+        assert_eq!(recipe().sides(1, 1), Ok((28, 28)));
+        assert!(matches!(recipe().sides(100_000, 1), Err(ImageError::AspectRatio { .. })));
+    }
+
+    #[test]
+    fn joined_images_are_padded_right_and_bottom() {
+        let image = |height: usize, width: usize, value: f32| PreparedImage {
+            plan: ImagePlan {
+                shape: vec![CHANNELS, height, width],
+                layout: Layout::Whole { height, width },
+                expansion: Expansion { text: String::new(), tokens: 0 },
+            },
+            pixels: vec![value; CHANNELS * height * width],
+        };
+        let batch = recipe().join(&[&image(1, 2, 1.0), &image(2, 1, 2.0)]);
+        assert_eq!(batch.shape, [2, CHANNELS, 2, 2]);
+        assert_eq!(batch.pixels[..4], [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(batch.pixels[12..16], [2.0, 0.0, 2.0, 0.0]);
     }
 }
