@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{ImageError, ProcessorError};
 use crate::image::RgbImage;
 use crate::prepared::{ImagePlan, PixelBatch, Prepared, PreparedImage};
-use crate::processors::{FAMILIES, Family, Recipe};
+use crate::processors::{FAMILIES, Family};
+use crate::recipe::Recipe;
 use crate::settings::{Section, Settings};
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -148,7 +149,7 @@ impl Processor {
         &self.fingerprint
     }
 
-    /// Returns the text that stands for an image in a rendered prompt.
+    /// Returns the text that marks an image's place in a rendered prompt.
     #[must_use]
     pub fn placeholder(&self) -> &str {
         self.recipe.placeholder()

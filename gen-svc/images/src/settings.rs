@@ -13,7 +13,7 @@ const MAX_SIDE: usize = 1 << 16;
 /// The largest number of pixels of a resized image.
 const MAX_AREA: usize = 1 << 26;
 
-/// What a class of transformers assumes where the files are silent.
+/// The values of a class of transformers for settings that the files lack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
     pub(crate) resample: usize,
@@ -33,7 +33,7 @@ pub(crate) const CLIP: Normal =
 pub(crate) struct Settings {
     /// Settings of the image processor, with overrides.
     pub(crate) image: Section,
-    /// Settings of the processor, which knows the text.
+    /// Settings of the processor, which expands the text.
     pub(crate) processor: Section,
     /// Names of special tokens.
     pub(crate) tokens: Section,

@@ -5,8 +5,10 @@ use std::io::Cursor;
 use image::codecs::bmp::BmpDecoder;
 use image::{ColorType, ImageDecoder, ImageError as Failure};
 
-use super::{Format, Limits, damaged, rgb};
+use super::limits::Limits;
+use super::output::{damaged, rgb};
 use crate::error::ImageError;
+use crate::format::Format;
 use crate::image::{CHANNELS, RgbImage};
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {

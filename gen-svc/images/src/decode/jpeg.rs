@@ -4,8 +4,11 @@ use std::io::{self, BufRead, Read};
 
 use mozjpeg::{ColorSpace, Decompress, Marker};
 
-use super::{Format, Limits, damaged, orientation};
+use super::limits::Limits;
+use super::orientation;
+use super::output::damaged;
 use crate::error::ImageError;
+use crate::format::Format;
 use crate::image::RgbImage;
 
 /// The most scans of a file. Encoders write about ten.
@@ -14,8 +17,8 @@ const MAX_SCANS: usize = 200;
 /// The start of an APP1 segment that contains EXIF.
 const EXIF: &[u8] = b"Exif\0\0";
 
-/// Decodes all of `bytes`. A truncated file is an error, damaged entropy-coded data is not: libjpeg
-/// goes on behind it, and torchvision returns its result.
+/// Decodes all of `bytes`. A truncated file is an error. Damaged entropy-coded data is not: libjpeg
+/// continues after it, and torchvision returns the result.
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
     check_scans(bytes)?;
     let failed = damaged::<io::Error>(Format::Jpeg);

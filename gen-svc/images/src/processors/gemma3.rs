@@ -3,10 +3,10 @@
 //! The processor class of transformers passes its own settings of pan and scan. Those of the model's
 //! files have no effect, only overrides do.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{Defaults, HALF, Section, Settings};
 use crate::values::ValueTable;

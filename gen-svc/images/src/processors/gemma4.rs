@@ -1,10 +1,10 @@
 //! Gemma 4: the image is resized, with about its aspect ratio, to as many patches as the limit of
 //! soft tokens allows. A soft token is a square of pooled patches.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{Defaults, Settings, refused};
 use crate::values::{Normal, ValueTable};

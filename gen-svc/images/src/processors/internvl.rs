@@ -4,10 +4,10 @@
 //! The processor class of transformers switches the cutting on. `crop_to_patches` of the model's
 //! files has no effect, only an override does.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{CLIP, Defaults, Settings, refused};
 use crate::values::ValueTable;

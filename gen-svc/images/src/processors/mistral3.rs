@@ -2,10 +2,10 @@
 //! of a merged patch. The `patch_size` of the image processor's own settings has no effect: the
 //! processor passes its `patch_size * spatial_merge_size`.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{CLIP, Defaults, Settings, refused};
 use crate::values::ValueTable;

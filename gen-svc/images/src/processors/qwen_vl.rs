@@ -1,10 +1,10 @@
 //! Qwen2-VL, Qwen2.5-VL and Qwen3-VL: both sides become multiples of a merged block, with the area
 //! between two limits. Patches are ordered by merged block.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{CLIP, Defaults, Section, Settings, refused};
 use crate::values::ValueTable;

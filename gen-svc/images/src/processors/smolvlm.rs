@@ -1,10 +1,10 @@
 //! SmolVLM and Idefics3: the image is enlarged or reduced to the longest edge, stretched to
 //! multiples of a tile, and cut. The stretched image, reduced to one tile, follows.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{Defaults, HALF, Settings, refused};
 use crate::values::ValueTable;

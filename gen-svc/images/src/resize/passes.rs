@@ -1,13 +1,9 @@
 //! The two passes of a resize. Both are sums of weighted runs of bytes.
 
 use super::sums::weigh;
-use super::transpose::{transpose, transpose_back};
+use super::transpose::{BLOCK_ROWS, transpose, transpose_back};
 use super::weights::Weights;
 use crate::image::CHANNELS;
-
-/// How many rows the first pass filters at once. They are transposed first, so that each source
-/// pixel is one run of `CHANNELS * BLOCK_ROWS` bytes.
-pub(super) const BLOCK_ROWS: usize = 32;
 
 /// Filters along the width: rows of `width` pixels become rows of `weights.len()` pixels.
 pub(super) fn resize_rows(bytes: &[u8], width: usize, weights: &Weights) -> Vec<u8> {

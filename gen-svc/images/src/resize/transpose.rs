@@ -1,6 +1,8 @@
 //! Transposition of a block of rows of bytes, in squares of 8 x 8.
 
-use super::passes::BLOCK_ROWS;
+/// How many rows the first pass filters at once. They are transposed first, so that each source
+/// pixel is one run of `CHANNELS * BLOCK_ROWS` bytes.
+pub(super) const BLOCK_ROWS: usize = 32;
 
 /// The side of a square.
 const SIDE: usize = 8;
