@@ -1,7 +1,8 @@
 //! Decoding of JPEG, PNG, WebP, GIF and BMP to RGB.
 //!
-//! JPEG bytes equal libjpeg-turbo's, WebP bytes libwebp's, all others Pillow's. Alpha is discarded:
-//! a pixel keeps its colour even where it is transparent. The EXIF orientation is applied.
+//! JPEG bytes equal libjpeg-turbo's and WebP bytes libwebp's. The bytes of the other formats equal
+//! Pillow's. Alpha is discarded: a transparent pixel keeps its colour. The EXIF orientation is
+//! applied.
 
 mod bmp;
 mod gif;

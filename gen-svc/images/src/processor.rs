@@ -253,4 +253,20 @@ mod tests {
         assert_eq!(cut.plan(2000, 500).expect("any size").shape[0], 5);
         assert_ne!(plain.fingerprint(), cut.fingerprint());
     }
+
+    #[test]
+    fn settings_that_need_too_much_memory_are_refused() {
+        for (name, settings) in [
+            ("SmolVLMProcessor", r#"{"max_image_size": {"longest_edge": 1}}"#),
+            ("Gemma3Processor", r#"{"size": {"height": 8000, "width": 8000}}"#),
+            ("Gemma4Processor", r#"{"patch_size": 8000}"#),
+            ("Qwen3VLProcessor", r#"{"temporal_patch_size": 1000}"#),
+            ("Qwen3VLProcessor", r#"{"max_pixels": 100000000000}"#),
+            ("PixtralProcessor", r#"{"size": {"longest_edge": 8000}}"#),
+            ("InternVLProcessor", r#"{"size": 4000, "max_patches": 200}"#),
+        ] {
+            let files = files(&format!(r#"{{"processor_class": "{name}"}}"#), settings);
+            assert!(matches!(Processor::new(&files), Err(ProcessorError::Setting { .. })), "{name} {settings}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::error::ImageError;
 pub struct Limits {
     /// The most bytes of an encoded image.
     pub max_bytes: usize,
-    /// The most pixels of a decoded image. A pixel takes up to 12 bytes while it is decoded.
+    /// The most pixels of a decoded image. A pixel takes up to 16 bytes while it is decoded.
     pub max_pixels: u64,
 }
 
@@ -36,7 +36,7 @@ impl Limits {
 
     /// Returns how many bytes a decoder may allocate.
     pub(super) fn memory(&self) -> usize {
-        usize::try_from(self.max_pixels.saturating_mul(12)).unwrap_or(usize::MAX)
+        usize::try_from(self.max_pixels.saturating_mul(16)).unwrap_or(usize::MAX)
     }
 }
 

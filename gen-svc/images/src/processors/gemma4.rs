@@ -6,7 +6,7 @@ use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{Defaults, Settings, refused};
+use crate::settings::{Defaults, Settings, check_area, refused};
 use crate::values::{Normal, ValueTable};
 
 /// The numbers of soft tokens that transformers allows.
@@ -30,13 +30,11 @@ struct Gemma4 {
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let (patch, pool) = (settings.image.side("patch_size", 16)?, settings.image.side("pooling_kernel_size", 3)?);
-    if patch * pool > 1024 {
-        return Err(refused("patch_size", &patch.into(), "at most 1024 / pooling_kernel_size"));
-    }
     let max_soft_tokens = settings.image.side("max_soft_tokens", 280)?;
     if !SOFT_TOKENS.contains(&max_soft_tokens) {
         return Err(refused("max_soft_tokens", &max_soft_tokens.into(), "70, 140, 280, 560 or 1120"));
     }
+    check_area("patch_size", &[patch, patch, pool, pool, max_soft_tokens])?;
     Ok(Box::new(Gemma4 {
         filter,
         values,

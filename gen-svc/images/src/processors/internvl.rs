@@ -9,7 +9,7 @@ use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{CLIP, Defaults, Settings, refused};
+use crate::settings::{CLIP, Defaults, Settings, check_area, refused};
 use crate::values::ValueTable;
 
 /// The most tiles of an image.
@@ -33,11 +33,14 @@ struct InternVl {
 
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
+    let (tile, grids) = (settings.image.size(384)?, load_grids(settings)?);
+    let most = grids.iter().map(|&grid| tiles(grid)).max().unwrap_or(1);
+    check_area("size", &[tile.0, tile.1, most])?;
     Ok(Box::new(InternVl {
         filter,
         values,
-        tile: settings.image.size(384)?,
-        grids: load_grids(settings)?,
+        tile,
+        grids,
         tokens_per_tile: settings.processor.side("image_seq_length", 256)?,
         begin_token: settings.tokens.text("start_image_token", "<img>")?,
         image_token: settings.tokens.text("context_image_token", "<IMG_CONTEXT>")?,

@@ -7,7 +7,7 @@ use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{CLIP, Defaults, Settings, refused};
+use crate::settings::{CLIP, Defaults, Settings, check_area};
 use crate::values::ValueTable;
 
 const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP };
@@ -28,14 +28,13 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let processor = &settings.processor;
     let (patch, merge) = (processor.side("patch_size", 16)?, processor.side("spatial_merge_size", 1)?);
-    if patch * merge > 1024 {
-        return Err(refused("patch_size", &patch.into(), "at most 1024 / spatial_merge_size"));
-    }
+    let (limit, cell) = (limit(settings)?, patch * merge);
+    check_area("size", &[limit.0.next_multiple_of(cell), limit.1.next_multiple_of(cell)])?;
     Ok(Box::new(Mistral3 {
         filter,
         values,
-        limit: limit(settings)?,
-        cell: patch * merge,
+        limit,
+        cell,
         image_token: processor.text("image_token", "[IMG]")?,
         break_token: processor.text("image_break_token", "[IMG_BREAK]")?,
         end_token: processor.text("image_end_token", "[IMG_END]")?,

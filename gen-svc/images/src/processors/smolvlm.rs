@@ -12,6 +12,9 @@ use crate::values::ValueTable;
 /// The longest edge that transformers allows.
 const MAX_EDGE: usize = 4096;
 
+/// The smallest tile. Smaller ones would be too many.
+const MIN_TILE: usize = 32;
+
 const DEFAULTS: Defaults = Defaults { resample: 1, normalize: true, normal: HALF };
 
 #[derive(Debug)]
@@ -40,8 +43,8 @@ struct Geometry {
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let tile = settings.image.side_of("max_image_size", "longest_edge", 364)?;
-    if tile > MAX_EDGE {
-        return Err(refused("max_image_size", &tile.into(), "at most 4096"));
+    if !(MIN_TILE..=MAX_EDGE).contains(&tile) {
+        return Err(refused("max_image_size", &tile.into(), "an edge from 32 to 4096"));
     }
     Ok(Box::new(SmolVlm {
         filter,
