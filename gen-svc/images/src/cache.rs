@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use sha2::{Digest, Sha256};
 
 use crate::decode::{Limits, decode};
 use crate::error::ImageError;
@@ -60,7 +61,7 @@ impl PreparedCache {
         if bytes.len() > limits.max_bytes {
             return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
         }
-        let key = processor.digest(bytes);
+        let key: Key = Sha256::new().chain_update(processor.fingerprint()).chain_update(bytes).finalize().into();
         self.images.get_or_insert_with(&key, || processor.prepare_image(&decode(bytes, limits)?).map(Arc::new))
     }
 
@@ -68,5 +69,56 @@ impl PreparedCache {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.images.weight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processor::Files;
+
+    fn processor(size: usize) -> Processor {
+        let object = |text: &str| serde_json::from_str(text).expect("an object");
+        let files = Files {
+            processor: object(r#"{"processor_class": "Gemma3Processor"}"#),
+            preprocessor: object(&format!(r#"{{"size": {size}}}"#)),
+            ..Files::default()
+        };
+        Processor::new(&files).expect("a known processor")
+    }
+
+    /// A BMP file of one pixel.
+    fn bmp(blue: u8) -> Vec<u8> {
+        let mut bytes = b"BM".to_vec();
+        bytes.extend([58, 0, 54, 40, 1, 1, 1 | 24 << 16, 0, 4, 0, 0, 0, 0].map(u32::to_le_bytes).concat());
+        bytes.extend([blue, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn the_same_image_is_prepared_once_per_processor() {
+        let (cache, limits) = (PreparedCache::new(1 << 20), Limits::default());
+        let prepare = |size, blue| cache.prepare(&processor(size), &bmp(blue), &limits).expect("an image");
+        assert!(Arc::ptr_eq(&prepare(8, 1), &prepare(8, 1)));
+        assert!(!Arc::ptr_eq(&prepare(8, 1), &prepare(9, 1)));
+        assert_ne!(prepare(8, 1), prepare(8, 2));
+    }
+
+    #[test]
+    fn the_bytes_are_bounded() {
+        let (cache, limits) = (PreparedCache::new(100_000), Limits::default());
+        for blue in 0..100 {
+            cache.prepare(&processor(64), &bmp(blue), &limits).expect("an image");
+            assert!(cache.bytes() <= 100_000);
+        }
+        assert!(cache.bytes() > 0);
+    }
+
+    #[test]
+    fn errors_are_not_kept() {
+        let cache = PreparedCache::new(1 << 20);
+        let none = Limits { max_bytes: 1, ..Limits::default() };
+        assert!(cache.prepare(&processor(8), &bmp(0), &none).is_err());
+        assert!(cache.prepare(&processor(8), &bmp(0), &Limits::default()).is_ok());
     }
 }

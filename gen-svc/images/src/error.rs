@@ -1,6 +1,6 @@
 //! What can fail: an image or a prompt of the caller, or a processor's configuration.
 
-use crate::decode::Format;
+use crate::format::Format;
 
 /// An image or prompt is refused. All are errors of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

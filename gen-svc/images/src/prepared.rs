@@ -1,4 +1,4 @@
-//! What a processor returns for an image.
+//! The results of a processor.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum Layout {
     Whole { height: usize, width: usize },
 }
 
-/// What an image's size alone determines.
+/// The facts that an image's sides alone determine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagePlan {
     /// The shape of the pixel values.
@@ -54,7 +54,7 @@ pub struct PreparedImage {
 /// The images of a request, in the order of their placeholders.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The text that stands for an image in the rendered prompt.
+    /// The text that marks an image's place in the rendered prompt.
     pub placeholder: String,
     /// The images. The same image may be there more than once.
     pub images: Vec<Arc<PreparedImage>>,

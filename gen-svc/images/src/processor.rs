@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{ImageError, ProcessorError};
 use crate::image::RgbImage;
 use crate::prepared::{ImagePlan, PixelBatch, Prepared, PreparedImage};
-use crate::processors::{FAMILIES, Family, Recipe};
+use crate::processors::{FAMILIES, Family};
+use crate::recipe::Recipe;
 use crate::settings::{Section, Settings};
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -148,14 +149,7 @@ impl Processor {
         &self.fingerprint
     }
 
-    /// Returns the SHA-256 of the settings and of an encoded image. Equal digests have equal pixel
-    /// values.
-    #[must_use]
-    pub fn digest(&self, bytes: &[u8]) -> [u8; 32] {
-        Sha256::new().chain_update(self.fingerprint).chain_update(bytes).finalize().into()
-    }
-
-    /// Returns the text that stands for an image in a rendered prompt.
+    /// Returns the text that marks an image's place in a rendered prompt.
     #[must_use]
     pub fn placeholder(&self) -> &str {
         self.recipe.placeholder()
@@ -258,5 +252,21 @@ mod tests {
         let cut = Processor::new(&files).expect("known");
         assert_eq!(cut.plan(2000, 500).expect("any size").shape[0], 5);
         assert_ne!(plain.fingerprint(), cut.fingerprint());
+    }
+
+    #[test]
+    fn settings_that_need_too_much_memory_are_refused() {
+        for (name, settings) in [
+            ("SmolVLMProcessor", r#"{"max_image_size": {"longest_edge": 1}}"#),
+            ("Gemma3Processor", r#"{"size": {"height": 8000, "width": 8000}}"#),
+            ("Gemma4Processor", r#"{"patch_size": 8000}"#),
+            ("Qwen3VLProcessor", r#"{"temporal_patch_size": 1000}"#),
+            ("Qwen3VLProcessor", r#"{"max_pixels": 100000000000}"#),
+            ("PixtralProcessor", r#"{"size": {"longest_edge": 8000}}"#),
+            ("InternVLProcessor", r#"{"size": 4000, "max_patches": 200}"#),
+        ] {
+            let files = files(&format!(r#"{{"processor_class": "{name}"}}"#), settings);
+            assert!(matches!(Processor::new(&files), Err(ProcessorError::Setting { .. })), "{name} {settings}");
+        }
     }
 }

@@ -7,11 +7,8 @@ mod mistral3;
 mod qwen_vl;
 mod smolvlm;
 
-use std::fmt::Debug;
-
-use crate::error::{ImageError, ProcessorError};
-use crate::image::RgbImage;
-use crate::prepared::{ImagePlan, PixelBatch, PreparedImage};
+use crate::error::ProcessorError;
+use crate::recipe::Recipe;
 use crate::settings::Settings;
 
 /// A family of models whose images are prepared alike.
@@ -70,21 +67,3 @@ pub(crate) const FAMILIES: &[Family] = &[
         load: internvl::load,
     },
 ];
-
-/// How a family prepares images. `Debug` shows all settings, which the fingerprint is made of.
-pub(crate) trait Recipe: Debug + Send + Sync {
-    /// Returns the text that stands for an image in a rendered prompt.
-    fn placeholder(&self) -> &str;
-
-    /// Returns the token that is replaced by rows of the projector's output.
-    fn image_token(&self) -> &str;
-
-    /// Returns shape, arrangement and expansion of an image with these sides.
-    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError>;
-
-    /// Returns the pixel values. `plan` succeeded for the image's sides.
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError>;
-
-    /// Joins the images of a request. There is at least one.
-    fn join(&self, images: &[&PreparedImage]) -> PixelBatch;
-}

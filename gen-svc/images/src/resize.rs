@@ -1,25 +1,18 @@
 //! Antialiased resizing as torchvision and Pillow do it on bytes: integer weights, the width before
 //! the height, and rounding to bytes between the two.
 
+mod filter;
 mod passes;
+mod sums;
+mod transpose;
 mod weights;
 
 use std::borrow::Cow;
 
 use crate::image::{CHANNELS, RgbImage};
+pub use filter::Filter;
 use passes::{resize_columns, resize_rows};
 use weights::Weights;
-
-/// The kernel that weighs the pixels of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
-    /// Windowed sinc over 6 pixels.
-    Lanczos,
-    /// Linear, over 2 pixels.
-    Bilinear,
-    /// Cubic with a = -0.5, over 4 pixels.
-    Bicubic,
-}
 
 /// Returns `image` with the given sides. A side that keeps its length is not filtered. Neither
 /// side may be zero.

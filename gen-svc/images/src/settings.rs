@@ -8,12 +8,12 @@ use crate::resize::Filter;
 use crate::values::{Normal, ValueTable};
 
 /// The largest side, in pixels, and the largest count.
-const MAX_SIDE: usize = 1 << 16;
+const MAX_SIDE: usize = 1 << 13;
 
-/// The largest number of pixels of a resized image.
-const MAX_AREA: usize = 1 << 26;
+/// The largest number of pixels that an image may become. All its tiles count.
+const MAX_AREA: usize = 1 << 25;
 
-/// What a class of transformers assumes where the files are silent.
+/// The values of a class of transformers for settings that the files lack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
     pub(crate) resample: usize,
@@ -33,7 +33,7 @@ pub(crate) const CLIP: Normal =
 pub(crate) struct Settings {
     /// Settings of the image processor, with overrides.
     pub(crate) image: Section,
-    /// Settings of the processor, which knows the text.
+    /// Settings of the processor, which expands the text.
     pub(crate) processor: Section,
     /// Names of special tokens.
     pub(crate) tokens: Section,
@@ -67,7 +67,7 @@ impl Section {
         text.map(str::to_owned).ok_or_else(|| refused(name, value, "a text"))
     }
 
-    /// Returns a side or count, from 1 to 65,536.
+    /// Returns a side or count, from 1 to 8192.
     pub(crate) fn side(&self, name: &'static str, default: usize) -> Result<usize, ProcessorError> {
         self.get(name).map_or(Ok(default), |value| whole(name, value, MAX_SIDE))
     }
@@ -163,6 +163,15 @@ fn whole(name: &'static str, value: &Value, limit: usize) -> Result<usize, Proce
     let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
     let number = number.filter(|number| (1..=limit).contains(number));
     number.ok_or_else(|| refused(name, value, &format!("a whole number from 1 to {limit}")))
+}
+
+/// Fails if an image may become too many pixels. `factors` are multiplied.
+pub(crate) fn check_area(setting: &'static str, factors: &[usize]) -> Result<(), ProcessorError> {
+    let area = factors.iter().fold(1, |area: usize, factor| area.saturating_mul(*factor));
+    if area <= MAX_AREA {
+        return Ok(());
+    }
+    Err(refused(setting, &format!("{area} pixels").into(), &format!("at most {MAX_AREA} pixels per image")))
 }
 
 /// Returns the error of a setting.

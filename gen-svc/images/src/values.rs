@@ -24,32 +24,40 @@ impl ValueTable {
         Self { values, factor, normal }
     }
 
-    /// Appends the values of `area` by channel, row and column.
-    pub(crate) fn push_planes(&self, image: &RgbImage, area: Area, out: &mut Vec<f32>) {
-        for (channel, table) in self.values.iter().enumerate() {
-            for row in area_rows(image, area) {
-                out.extend(row[channel..].iter().step_by(CHANNELS).map(|&byte| table[usize::from(byte)]));
+    /// Writes the values of `area` by channel, row and column to the start of each channel's part
+    /// of `out`, which are equally long.
+    pub(crate) fn write_planes(&self, image: &RgbImage, area: Area, out: &mut [f32]) {
+        let (red, rest) = out.split_at_mut(out.len() / CHANNELS);
+        let (green, blue) = rest.split_at_mut(rest.len() / 2);
+        let planes = [red, green, blue].map(|plane| plane.chunks_exact_mut(area.width));
+        let [red, green, blue] = planes;
+        let [red_values, green_values, blue_values] = &self.values;
+        for (row, ((red, green), blue)) in area_rows(image, area).zip(red.zip(green).zip(blue)) {
+            let values = red.iter_mut().zip(green).zip(blue);
+            for (pixel, ((red, green), blue)) in row.as_chunks::<CHANNELS>().0.iter().zip(values) {
+                *red = red_values[usize::from(pixel[0])];
+                *green = green_values[usize::from(pixel[1])];
+                *blue = blue_values[usize::from(pixel[2])];
             }
         }
     }
 
-    /// Appends the values of `area` by row, column and channel.
-    pub(crate) fn push_pixels(&self, image: &RgbImage, area: Area, out: &mut Vec<f32>) {
-        let value = |(channel, &byte): (usize, &u8)| self.values[channel][usize::from(byte)];
-        for row in area_rows(image, area) {
-            out.extend(row.chunks_exact(CHANNELS).flat_map(|pixel| pixel.iter().enumerate().map(value)));
+    /// Writes the values of `area` by row, column and channel.
+    pub(crate) fn write_pixels(&self, image: &RgbImage, area: Area, out: &mut [f32]) {
+        for (row, out) in area_rows(image, area).zip(out.chunks_exact_mut(area.width * CHANNELS)) {
+            for (pixel, out) in row.as_chunks::<CHANNELS>().0.iter().zip(out.as_chunks_mut::<CHANNELS>().0) {
+                *out = std::array::from_fn(|channel| self.values[channel][usize::from(pixel[channel])]);
+            }
         }
     }
 
-    /// Appends the values of a patch by channel, time, row and column. All times are equal.
-    pub(crate) fn push_patch(&self, image: &RgbImage, area: Area, times: usize, out: &mut Vec<f32>) {
-        for (channel, table) in self.values.iter().enumerate() {
-            let start = out.len();
-            for row in area_rows(image, area) {
-                out.extend(row[channel..].iter().step_by(CHANNELS).map(|&byte| table[usize::from(byte)]));
-            }
-            let end = out.len();
-            (1..times).for_each(|_| out.extend_from_within(start..end));
+    /// Writes the values of a patch by channel, time, row and column. All times are equal.
+    pub(crate) fn write_patch(&self, image: &RgbImage, area: Area, times: usize, out: &mut [f32]) {
+        self.write_planes(image, area, out);
+        let length = area.width * area.height;
+        for channel in out.chunks_exact_mut(length * times) {
+            let (first, rest) = channel.split_at_mut(length);
+            rest.chunks_exact_mut(length).for_each(|copy| copy.copy_from_slice(first));
         }
     }
 }
@@ -95,9 +103,8 @@ mod tests {
     #[test]
     fn a_patch_repeats_each_channel_in_time() {
         let image = RgbImage::new(1, 1, vec![1, 2, 3]).expect("one pixel");
-        let mut out = Vec::new();
-        let area = Area { left: 0, top: 0, width: 1, height: 1 };
-        ValueTable::new(1.0, None).push_patch(&image, area, 2, &mut out);
+        let mut out = [0.0; 6];
+        ValueTable::new(1.0, None).write_patch(&image, image.area(), 2, &mut out);
         assert_eq!(out, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
     }
 }

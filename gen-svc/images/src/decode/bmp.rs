@@ -1,13 +1,15 @@
-//! BMP.
+//! BMP. Of 16-bit pixels, Pillow rounds the channels down, and the decoder rounds to nearest.
 
 use std::io::Cursor;
 
 use image::codecs::bmp::BmpDecoder;
 use image::{ColorType, ImageDecoder, ImageError as Failure};
 
-use super::{Format, Limits, damaged, rgb};
+use super::limits::Limits;
+use super::output::{damaged, rgb};
 use crate::error::ImageError;
-use crate::image::RgbImage;
+use crate::format::Format;
+use crate::image::{CHANNELS, RgbImage};
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
     let failed = damaged::<Failure>(Format::Bmp);
@@ -21,5 +23,27 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageErr
     };
     let mut pixels = vec![0; sides.0 * sides.1 * channels];
     decoder.read_image(&mut pixels).map_err(failed)?;
+    if let (Some(bits), CHANNELS) = (channel_bits(bytes), channels) {
+        round_down(&mut pixels, bits);
+    }
     rgb(Format::Bmp, sides, &pixels, channels)
+}
+
+/// Returns the bits of each channel of 16-bit pixels, or `None` for other pixels.
+fn channel_bits(bytes: &[u8]) -> Option<[u32; CHANNELS]> {
+    const GREEN_OF_6_BITS: [u8; 4] = [0xe0, 0x07, 0, 0];
+    if bytes.get(28..30)? != [16, 0] {
+        return None;
+    }
+    let has_masks = bytes.get(30..34)? == [3, 0, 0, 0];
+    let six = has_masks && bytes.get(58..62)? == GREEN_OF_6_BITS;
+    Some(if six { [5, 6, 5] } else { [5; CHANNELS] })
+}
+
+fn round_down(pixels: &mut [u8], bits: [u32; CHANNELS]) {
+    for pixel in pixels.as_chunks_mut::<CHANNELS>().0 {
+        for (value, bits) in pixel.iter_mut().zip(bits) {
+            *value = (u32::from(*value >> (8 - bits)) * 255 / ((1 << bits) - 1)) as u8;
+        }
+    }
 }

@@ -5,8 +5,10 @@ use std::num::NonZeroU64;
 
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 
-use super::{Format, Limits, damaged};
+use super::limits::Limits;
+use super::output::damaged;
 use crate::error::ImageError;
+use crate::format::Format;
 use crate::image::{CHANNELS, RgbImage};
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {

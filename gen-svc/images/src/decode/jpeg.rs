@@ -4,8 +4,11 @@ use std::io::{self, BufRead, Read};
 
 use mozjpeg::{ColorSpace, Decompress, Marker};
 
-use super::{Format, Limits, damaged, orientation};
+use super::limits::Limits;
+use super::orientation;
+use super::output::damaged;
 use crate::error::ImageError;
+use crate::format::Format;
 use crate::image::RgbImage;
 
 /// The most scans of a file. Encoders write about ten.
@@ -14,8 +17,8 @@ const MAX_SCANS: usize = 200;
 /// The start of an APP1 segment that contains EXIF.
 const EXIF: &[u8] = b"Exif\0\0";
 
-/// Decodes all of `bytes`. A truncated file is an error, damaged entropy-coded data is not: libjpeg
-/// goes on behind it, and torchvision returns its result.
+/// Decodes all of `bytes`. A truncated file is an error. Damaged entropy-coded data is not: libjpeg
+/// continues after it, and torchvision returns the result.
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
     check_scans(bytes)?;
     let failed = damaged::<io::Error>(Format::Jpeg);
@@ -33,10 +36,30 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageErr
     Ok(orientation::apply(image, exif.as_deref()))
 }
 
-/// Refuses a file with too many scans. Inside of a scan, the searched bytes do not occur.
 fn check_scans(bytes: &[u8]) -> Result<(), ImageError> {
-    let scans = bytes.windows(2).filter(|pair| *pair == [0xff, 0xda]).count();
+    let scans = count_scans(bytes);
     if scans > MAX_SCANS { Err(ImageError::Scans { scans, limit: MAX_SCANS }) } else { Ok(()) }
+}
+
+/// Returns how many scans begin before the end of the image. A file may have other data after it.
+fn count_scans(bytes: &[u8]) -> usize {
+    let (mut rest, mut scans) = (bytes, 0);
+    while let Some(start) = rest.iter().position(|byte| *byte == 0xff) {
+        rest = &rest[start + 1..];
+        match rest {
+            // The end of the image.
+            [0xd9, ..] => break,
+            // A byte of data, a marker without a segment, or a fill byte.
+            [0x00 | 0x01 | 0xd0..=0xd8 | 0xff, ..] => {}
+            [marker, high, low, ..] => {
+                scans += usize::from(*marker == 0xda);
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                rest = rest.get(1 + length..).unwrap_or_default();
+            }
+            _ => break,
+        }
+    }
+    scans
 }
 
 fn scanlines<R: BufRead>(jpeg: Decompress<R>, to: ColorSpace) -> io::Result<Vec<u8>> {
@@ -92,7 +115,12 @@ mod tests {
 
     #[test]
     fn scans_are_limited() {
-        assert_eq!(check_scans(&[0xff, 0xda].repeat(MAX_SCANS)), Ok(()));
-        assert!(check_scans(&[0xff, 0xda].repeat(MAX_SCANS + 1)).is_err());
+        // A scan's segment, data with a stuffed byte, and a restart marker.
+        let scan = [0xff, 0xda, 0, 4, 0xff, 0xda, 7, 0xff, 0, 0xff, 0xd0];
+        let file = |scans| [&[0xff, 0xd8][..], &scan.repeat(scans), &[0xff, 0xd9]].concat();
+        assert_eq!(check_scans(&file(MAX_SCANS)), Ok(()));
+        assert!(check_scans(&file(MAX_SCANS + 1)).is_err());
+        assert_eq!(count_scans(&[file(3), file(5)].concat()), 3);
+        assert_eq!(count_scans(&[0xff, 0xd8, 0xff, 0xda, 0xff]), 0);
     }
 }

@@ -5,8 +5,11 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Transformations};
 
-use super::{Format, Limits, damaged, orientation, rgb};
+use super::limits::Limits;
+use super::orientation;
+use super::output::{damaged, rgb};
 use crate::error::ImageError;
+use crate::format::Format;
 use crate::image::RgbImage;
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {

@@ -4,8 +4,11 @@ use std::io::Cursor;
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::{Format, Limits, damaged, orientation, rgb};
+use super::limits::Limits;
+use super::orientation;
+use super::output::{damaged, rgb};
 use crate::error::ImageError;
+use crate::format::Format;
 use crate::image::RgbImage;
 
 /// The EXIF chunk may begin like JPEG's segment.

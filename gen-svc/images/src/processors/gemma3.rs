@@ -1,14 +1,15 @@
-//! Gemma 3: the image is stretched to a square. With pan and scan, crops along the long side follow.
+//! Gemma 3: the image is stretched to a square. With pan and scan, crops along the long side
+//! follow.
 //!
-//! The processor class of transformers passes its own settings of pan and scan. Those of the model's
-//! files have no effect, only overrides do.
+//! The processor class of transformers passes its own settings of pan and scan. Those of the
+//! model's files have no effect, only overrides do.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{Defaults, HALF, Section, Settings};
+use crate::settings::{Defaults, HALF, Section, Settings, check_area};
 use crate::values::ValueTable;
 
 const DEFAULTS: Defaults = Defaults { resample: 2, normalize: true, normal: HALF };
@@ -37,12 +38,15 @@ struct PanAndScan {
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let (height, width) = settings.image.size(224)?;
+    let pan_and_scan = PanAndScan::load(&settings.overrides)?;
+    let crops = pan_and_scan.as_ref().map_or(0, |settings| settings.max_crops);
+    check_area("size", &[height, width, 1 + crops])?;
     Ok(Box::new(Gemma3 {
         filter,
         values,
         height,
         width,
-        pan_and_scan: PanAndScan::load(&settings.overrides)?,
+        pan_and_scan,
         tokens_per_image: settings.processor.side("image_seq_length", 256)?,
         begin_token: settings.tokens.text("boi_token", "<start_of_image>")?,
         image_token: settings.tokens.text("image_token", "<image_soft_token>")?,
@@ -118,13 +122,17 @@ impl Recipe for Gemma3 {
 
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let crops = self.crops(image.width(), image.height());
-        let mut out = Vec::with_capacity((1 + crops.len()) * CHANNELS * self.height * self.width);
-        let mut push = |part: &RgbImage| {
+        let length = CHANNELS * self.height * self.width;
+        let mut out = vec![0.0; (1 + crops.len()) * length];
+        let write = |part: &RgbImage, out: &mut [f32]| {
             let resized = resize(part, self.width, self.height, self.filter);
-            self.values.push_planes(&resized, resized.area(), &mut out);
+            self.values.write_planes(&resized, resized.area(), out);
         };
-        push(image);
-        crops.iter().for_each(|&area| push(&image.crop(area)));
+        let (whole, rest) = out.split_at_mut(length);
+        write(image, whole);
+        for (&area, out) in crops.iter().zip(rest.chunks_exact_mut(length)) {
+            write(&image.crop(area), out);
+        }
         Ok(out)
     }
 

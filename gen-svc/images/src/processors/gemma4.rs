@@ -1,12 +1,12 @@
 //! Gemma 4: the image is resized, with about its aspect ratio, to as many patches as the limit of
 //! soft tokens allows. A soft token is a square of pooled patches.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{Defaults, Settings, refused};
+use crate::settings::{Defaults, Settings, check_area, refused};
 use crate::values::{Normal, ValueTable};
 
 /// The numbers of soft tokens that transformers allows.
@@ -30,13 +30,11 @@ struct Gemma4 {
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let (patch, pool) = (settings.image.side("patch_size", 16)?, settings.image.side("pooling_kernel_size", 3)?);
-    if patch * pool > 1024 {
-        return Err(refused("patch_size", &patch.into(), "at most 1024 / pooling_kernel_size"));
-    }
     let max_soft_tokens = settings.image.side("max_soft_tokens", 280)?;
     if !SOFT_TOKENS.contains(&max_soft_tokens) {
         return Err(refused("max_soft_tokens", &max_soft_tokens.into(), "70, 140, 280, 560 or 1120"));
     }
+    check_area("patch_size", &[patch, patch, pool, pool, max_soft_tokens])?;
     Ok(Box::new(Gemma4 {
         filter,
         values,
@@ -61,21 +59,20 @@ impl Gemma4 {
         let factor = (target / (width as f64 * height as f64)).sqrt();
         let cells = |length: usize| (factor * length as f64 / side as f64).floor() as usize;
         let (columns, rows) = match (cells(width), cells(height)) {
-            (0, 0) => return Err(self.refused(width, height)),
+            (0, 0) => return Err(too_thin(width, height)),
             (columns, 0) => ((width / height).min(self.max_soft_tokens), 1.min(columns)),
             (0, rows) => (1.min(rows), (height / width).min(self.max_soft_tokens)),
             cells => cells,
         };
         if columns * rows > self.max_soft_tokens {
-            return Err(self.refused(width, height));
+            return Err(too_thin(width, height));
         }
         Ok((columns * side, rows * side))
     }
+}
 
-    #[allow(clippy::unused_self)]
-    fn refused(&self, width: usize, height: usize) -> ImageError {
-        ImageError::AspectRatio { width, height, reason: "it does not fit into the limit of soft tokens" }
-    }
+fn too_thin(width: usize, height: usize) -> ImageError {
+    ImageError::AspectRatio { width, height, reason: "it does not fit into the limit of soft tokens" }
 }
 
 impl Recipe for Gemma4 {
@@ -102,9 +99,10 @@ impl Recipe for Gemma4 {
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
-        let mut out = Vec::with_capacity(width * height * CHANNELS);
-        for area in grid(height / self.patch, width / self.patch, (self.patch, self.patch)) {
-            self.values.push_pixels(&resized, area, &mut out);
+        let mut out = vec![0.0; width * height * CHANNELS];
+        let patches = out.chunks_exact_mut(self.patch * self.patch * CHANNELS);
+        for (area, patch) in grid(height / self.patch, width / self.patch, (self.patch, self.patch)).zip(patches) {
+            self.values.write_pixels(&resized, area, patch);
         }
         Ok(out)
     }

@@ -4,12 +4,12 @@
 //! The processor class of transformers switches the cutting on. `crop_to_patches` of the model's
 //! files has no effect, only an override does.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{CLIP, Defaults, Settings, refused};
+use crate::settings::{CLIP, Defaults, Settings, check_area, refused};
 use crate::values::ValueTable;
 
 /// The most tiles of an image.
@@ -33,11 +33,14 @@ struct InternVl {
 
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
+    let (tile, grids) = (settings.image.size(384)?, load_grids(settings)?);
+    let most = grids.iter().map(|&grid| tiles(grid)).max().unwrap_or(1);
+    check_area("size", &[tile.0, tile.1, most])?;
     Ok(Box::new(InternVl {
         filter,
         values,
-        tile: settings.image.size(384)?,
-        grids: load_grids(settings)?,
+        tile,
+        grids,
         tokens_per_tile: settings.processor.side("image_seq_length", 256)?,
         begin_token: settings.tokens.text("start_image_token", "<img>")?,
         image_token: settings.tokens.text("context_image_token", "<IMG_CONTEXT>")?,
@@ -112,13 +115,17 @@ impl Recipe for InternVl {
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let (columns, rows) = self.grid(image.width(), image.height());
         let (height, width) = self.tile;
-        let mut out = Vec::with_capacity(tiles((columns, rows)) * CHANNELS * height * width);
-        if columns * rows > 1 {
+        let length = CHANNELS * height * width;
+        let mut out = vec![0.0; tiles((columns, rows)) * length];
+        let (cut, last) = out.split_at_mut((tiles((columns, rows)) - 1) * length);
+        if !cut.is_empty() {
             let stretched = resize(image, columns * width, rows * height, self.filter);
-            grid(rows, columns, self.tile).for_each(|area| self.values.push_planes(&stretched, area, &mut out));
+            for (area, tile) in grid(rows, columns, self.tile).zip(cut.chunks_exact_mut(length)) {
+                self.values.write_planes(&stretched, area, tile);
+            }
         }
         let whole = resize(image, width, height, self.filter);
-        self.values.push_planes(&whole, whole.area(), &mut out);
+        self.values.write_planes(&whole, whole.area(), last);
         Ok(out)
     }
 

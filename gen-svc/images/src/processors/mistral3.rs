@@ -2,12 +2,12 @@
 //! of a merged patch. The `patch_size` of the image processor's own settings has no effect: the
 //! processor passes its `patch_size * spatial_merge_size`.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{CLIP, Defaults, Settings, refused};
+use crate::settings::{CLIP, Defaults, Settings, check_area};
 use crate::values::ValueTable;
 
 const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP };
@@ -28,30 +28,28 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let processor = &settings.processor;
     let (patch, merge) = (processor.side("patch_size", 16)?, processor.side("spatial_merge_size", 1)?);
-    if patch * merge > 1024 {
-        return Err(refused("patch_size", &patch.into(), "at most 1024 / spatial_merge_size"));
-    }
+    let (limit, cell) = (limit(settings)?, patch * merge);
+    check_area("size", &[limit.0.next_multiple_of(cell), limit.1.next_multiple_of(cell)])?;
     Ok(Box::new(Mistral3 {
         filter,
         values,
-        limit: limit(settings)?,
-        cell: patch * merge,
+        limit,
+        cell,
         image_token: processor.text("image_token", "[IMG]")?,
         break_token: processor.text("image_break_token", "[IMG_BREAK]")?,
         end_token: processor.text("image_end_token", "[IMG_END]")?,
     }))
 }
 
+/// Returns (width, height) of `size`, which is an edge or both sides.
 fn limit(settings: &Settings) -> Result<(usize, usize), ProcessorError> {
-    let size = settings.image.get("size").and_then(|size| size.as_object());
-    if size.is_some_and(|size| !size.contains_key("longest_edge"))
-        || settings.image.get("size").is_some_and(|size| size.is_number())
-    {
-        let (height, width) = settings.image.size(1024)?;
-        return Ok((width, height));
+    let has_edge = settings.image.get("size").is_none_or(|size| size.get("longest_edge").is_some());
+    if has_edge {
+        let edge = settings.image.side_of("size", "longest_edge", 1024)?;
+        return Ok((edge, edge));
     }
-    let edge = settings.image.side_of("size", "longest_edge", 1024)?;
-    Ok((edge, edge))
+    let (height, width) = settings.image.size(1024)?;
+    Ok((width, height))
 }
 
 impl Mistral3 {
@@ -94,8 +92,8 @@ impl Recipe for Mistral3 {
     fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
-        let mut out = Vec::with_capacity(width * height * CHANNELS);
-        self.values.push_planes(&resized, resized.area(), &mut out);
+        let mut out = vec![0.0; width * height * CHANNELS];
+        self.values.write_planes(&resized, resized.area(), &mut out);
         Ok(out)
     }
 
@@ -115,5 +113,51 @@ impl Recipe for Mistral3 {
             }
         }
         PixelBatch { shape: vec![images.len(), CHANNELS, height, width], pixels, positions: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe() -> Mistral3 {
+        let text = str::to_owned;
+        Mistral3 {
+            filter: Filter::Bicubic,
+            values: ValueTable::new(1.0, None),
+            limit: (280, 280),
+            cell: 28,
+            image_token: text("i"),
+            break_token: text("b"),
+            end_token: text("e"),
+        }
+    }
+
+    #[test]
+    fn rows_are_separated_and_ended() {
+        assert_eq!(recipe().expansion(2, 3).text, "iiibiiie");
+    }
+
+    #[test]
+    fn sides_are_reduced_and_then_enlarged_to_whole_cells() {
+        assert_eq!(recipe().sides(560, 100), Ok((280, 56)));
+        assert_eq!(recipe().sides(1, 1), Ok((28, 28)));
+        assert!(matches!(recipe().sides(100_000, 1), Err(ImageError::AspectRatio { .. })));
+    }
+
+    #[test]
+    fn joined_images_are_padded_right_and_bottom() {
+        let image = |height: usize, width: usize, value: f32| PreparedImage {
+            plan: ImagePlan {
+                shape: vec![CHANNELS, height, width],
+                layout: Layout::Whole { height, width },
+                expansion: Expansion { text: String::new(), tokens: 0 },
+            },
+            pixels: vec![value; CHANNELS * height * width],
+        };
+        let batch = recipe().join(&[&image(1, 2, 1.0), &image(2, 1, 2.0)]);
+        assert_eq!(batch.shape, [2, CHANNELS, 2, 2]);
+        assert_eq!(batch.pixels[..4], [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(batch.pixels[12..16], [2.0, 0.0, 2.0, 0.0]);
     }
 }

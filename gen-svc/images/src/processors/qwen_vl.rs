@@ -1,13 +1,16 @@
 //! Qwen2-VL, Qwen2.5-VL and Qwen3-VL: both sides become multiples of a merged block, with the area
 //! between two limits. Patches are ordered by merged block.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{CLIP, Defaults, Section, Settings, refused};
+use crate::settings::{CLIP, Defaults, Section, Settings, check_area, refused};
 use crate::values::ValueTable;
+
+/// The most equal copies of a patch.
+const MAX_TIMES: usize = 4;
 
 /// The largest ratio of the sides.
 const MAX_RATIO: usize = 200;
@@ -30,15 +33,18 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let (patch, merge) = (settings.image.side("patch_size", 14)?, settings.image.side("merge_size", 2)?);
     let (min_area, max_area) = areas(&settings.image)?;
-    if patch * merge > 1024 {
-        return Err(refused("patch_size", &patch.into(), "at most 1024 / merge_size"));
+    let times = settings.image.side("temporal_patch_size", 2)?;
+    if times > MAX_TIMES {
+        return Err(refused("temporal_patch_size", &times.into(), "at most 4"));
     }
+    // A side may be as long as a block is, though the area is smaller.
+    check_area("patch_size", &[patch, merge, patch, merge, MAX_RATIO])?;
     Ok(Box::new(QwenVl {
         filter,
         values,
         patch,
         merge,
-        times: settings.image.side("temporal_patch_size", 2)?,
+        times,
         min_area,
         max_area,
         image_token: settings.tokens.text("image_token", "<|image_pad|>")?,
@@ -114,9 +120,11 @@ impl Recipe for QwenVl {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
         let block = self.patch * self.merge;
-        let mut out = Vec::with_capacity(width * height * CHANNELS * self.times);
-        for area in grid(height / block, width / block, (block, block)).flat_map(|block| self.patches(block)) {
-            self.values.push_patch(&resized, area, self.times, &mut out);
+        let mut out = vec![0.0; width * height * CHANNELS * self.times];
+        let patches = out.chunks_exact_mut(self.patch * self.patch * CHANNELS * self.times);
+        let blocks = grid(height / block, width / block, (block, block));
+        for (area, patch) in blocks.flat_map(|block| self.patches(block)).zip(patches) {
+            self.values.write_patch(&resized, area, self.times, patch);
         }
         Ok(out)
     }

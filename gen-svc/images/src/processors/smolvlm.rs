@@ -1,16 +1,19 @@
 //! SmolVLM and Idefics3: the image is enlarged or reduced to the longest edge, stretched to
 //! multiples of a tile, and cut. The stretched image, reduced to one tile, follows.
 
-use super::Recipe;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
+use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
 use crate::settings::{Defaults, HALF, Settings, refused};
 use crate::values::ValueTable;
 
 /// The longest edge that transformers allows.
 const MAX_EDGE: usize = 4096;
+
+/// The smallest tile. Smaller ones would be too many.
+const MIN_TILE: usize = 32;
 
 const DEFAULTS: Defaults = Defaults { resample: 1, normalize: true, normal: HALF };
 
@@ -40,8 +43,8 @@ struct Geometry {
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
     let tile = settings.image.side_of("max_image_size", "longest_edge", 364)?;
-    if tile > MAX_EDGE {
-        return Err(refused("max_image_size", &tile.into(), "at most 4096"));
+    if !(MIN_TILE..=MAX_EDGE).contains(&tile) {
+        return Err(refused("max_image_size", &tile.into(), "an edge from 32 to 4096"));
     }
     Ok(Box::new(SmolVlm {
         filter,
@@ -136,12 +139,14 @@ impl Recipe for SmolVlm {
         let Geometry { fitted, stretched, rows, columns } = self.geometry(image.width(), image.height());
         let first = resize(image, fitted.0, fitted.1, self.filter);
         let canvas = resize(&first, stretched.0, stretched.1, self.filter);
-        let mut out = Vec::with_capacity((rows * columns + 1) * CHANNELS * self.tile * self.tile);
-        for area in grid(rows, columns, (self.tile, self.tile)) {
-            self.values.push_planes(&canvas, area, &mut out);
+        let length = CHANNELS * self.tile * self.tile;
+        let mut out = vec![0.0; (rows * columns + 1) * length];
+        let (tiles, last) = out.split_at_mut(rows * columns * length);
+        for (area, tile) in grid(rows, columns, (self.tile, self.tile)).zip(tiles.chunks_exact_mut(length)) {
+            self.values.write_planes(&canvas, area, tile);
         }
         let whole = resize(&canvas, self.tile, self.tile, self.filter);
-        self.values.push_planes(&whole, whole.area(), &mut out);
+        self.values.write_planes(&whole, whole.area(), last);
         Ok(out)
     }
 

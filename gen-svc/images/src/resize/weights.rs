@@ -1,8 +1,6 @@
 //! Integer weights of the source's pixels for each pixel of the result.
 
-use std::f64::consts::PI;
-
-use super::Filter;
+use super::filter::Filter;
 
 /// The largest number of fraction bits.
 const MAX_PRECISION: u32 = 22;
@@ -78,41 +76,6 @@ impl RoundHalfOut for f64 {
     fn round_half_out(self) -> i16 {
         (self + 0.5_f64.copysign(self)) as i16
     }
-}
-
-impl Filter {
-    /// How far the kernel reaches from its center, in pixels.
-    fn reach(self) -> f64 {
-        match self {
-            Self::Bilinear => 1.0,
-            Self::Bicubic => 2.0,
-            Self::Lanczos => 3.0,
-        }
-    }
-
-    fn at(self, x: f64) -> f64 {
-        match self {
-            Self::Bilinear => (1.0 - x.abs()).max(0.0),
-            Self::Bicubic => cubic(x.abs()),
-            Self::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-            Self::Lanczos => 0.0,
-        }
-    }
-}
-
-fn cubic(x: f64) -> f64 {
-    const A: f64 = -0.5;
-    if x < 1.0 {
-        ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
-    } else if x < 2.0 {
-        (((x - 5.0) * x + 8.0) * x - 4.0) * A
-    } else {
-        0.0
-    }
-}
-
-fn sinc(x: f64) -> f64 {
-    if x == 0.0 { 1.0 } else { (PI * x).sin() / (PI * x) }
 }
 
 #[cfg(test)]

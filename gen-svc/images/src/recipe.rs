@@ -1,0 +1,25 @@
+//! The interface of a family of models.
+
+use std::fmt::Debug;
+
+use crate::error::ImageError;
+use crate::image::RgbImage;
+use crate::prepared::{ImagePlan, PixelBatch, PreparedImage};
+
+/// How a family prepares images. `Debug` shows all settings, which the fingerprint is made of.
+pub(crate) trait Recipe: Debug + Send + Sync {
+    /// Returns the text that marks an image's place in a rendered prompt.
+    fn placeholder(&self) -> &str;
+
+    /// Returns the token that is replaced by rows of the projector's output.
+    fn image_token(&self) -> &str;
+
+    /// Returns shape, arrangement and expansion of an image with these sides.
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError>;
+
+    /// Returns the pixel values. `plan` succeeded for the image's sides.
+    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError>;
+
+    /// Joins the images of a request. There is at least one.
+    fn join(&self, images: &[&PreparedImage]) -> PixelBatch;
+}
