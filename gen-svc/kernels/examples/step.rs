@@ -92,8 +92,16 @@ impl Decoder {
         kernels.rotate(&mut queries, tokens, heads)?;
         kernels.rotate(&mut keys, tokens, heads)?;
         kernels.write(&mut self.store, runs, KeysValues { layer, keys: &keys, values: &values })?;
-        let attention =
-            Attention { layer, heads: HEADS, scale: 0.125, soft_cap: None, window: None, ends: None, runs, queries: &queries };
+        let attention = Attention {
+            layer,
+            heads: HEADS,
+            scale: 0.125,
+            soft_cap: None,
+            window: None,
+            ends: None,
+            runs,
+            queries: &queries,
+        };
         kernels.attend(&self.store, &attention, &mut self.scratch, &mut normal)?;
         add(kernels, &normal, &weights.o, &mut self.integers, x)
     }

@@ -40,8 +40,7 @@ const DEFAULT_PATTERN_LAYERS: usize = 6;
 pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", describe, gguf: Some(GGUF) };
 
 /// The row of the model with images.
-pub(super) const MULTIMODAL: Architecture =
-    Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
+pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     floats: &[

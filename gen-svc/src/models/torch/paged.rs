@@ -115,11 +115,7 @@ struct Placed {
 
 impl Runs {
     /// Computes the positions of chunks in a model with these reaches.
-    pub(super) fn new(
-        chunks: &[SequenceChunk<'_>],
-        reaches: &[Reach],
-        target: TorchTarget,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(chunks: &[SequenceChunk<'_>], reaches: &[Reach], target: TorchTarget) -> Result<Self, Error> {
         let mut positions: Vec<f32> = Vec::new();
         let mut slots: Vec<i64> = Vec::new();
         let mut placed = Vec::with_capacity(chunks.len());
