@@ -221,13 +221,15 @@ fn sharded_and_half_precision_files_give_the_same_logits() {
     }
 }
 
-/// bf16 has 8 bits: some layers move a logit by a few hundredths.
+/// bf16 has 8 bits: some layers move a logit by a few hundredths. Gemma 4 does not scale attention
+/// scores: transformers' own bf16 logits of these models differ by up to 0.28 from its f32 logits.
 #[test]
 fn bf16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
-            assert_near(case, case.whole(&case.config, "F32").path(), backend, 0.25, "computed in bf16");
+            let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
+            assert_near(case, case.whole(&case.config, "F32").path(), backend, tolerance, "computed in bf16");
         }
     }
 }
