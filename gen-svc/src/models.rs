@@ -78,6 +78,7 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
 pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Result<u64, Error> {
     let bits = match backend {
         Backend::Torch(target) => 8 * target.dtype.elt_size_in_bytes() as u64,
+        Backend::Cpu { .. } if !CpuDecoder::can_compute(decoder) => 32,
         Backend::Cpu { precision: Precision::F32, .. } => 32,
         Backend::Cpu { precision: Precision::Bf16, .. } => 16,
         Backend::Cpu { precision: Precision::Int8, .. } => 9,

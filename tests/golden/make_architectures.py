@@ -2,7 +2,9 @@
 """Writes architectures.json: transformers' outputs for tiny models of each gen-svc architecture.
 
     pip install torch==2.13.0 transformers==5.23.0
-    python make_architectures.py
+    python make_architectures.py [CASE...]
+
+With names of cases, the other cases of the file stay as they are.
 
 torch may be a CPU build. All values are computed in float32 on the CPU, without a KV cache, one
 sequence at a time.
@@ -15,6 +17,7 @@ implementations then choose the same tokens.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -51,6 +54,20 @@ EXPERTS = {
     "norm_topk_prob": True,
     "decoder_sparse_step": 1,
     "rope_theta": 500.0,
+}
+GEMMA4 = {
+    "tie_word_embeddings": True,
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 8,
+    "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    },
 }
 LONG = [1.0 + 0.25 * i for i in range(6)]
 GEMMA_NORMS = {
@@ -107,8 +124,17 @@ GGUF = {
     },
     "smollm3": {"architecture": "smollm3", "interleaved": True},
 }
-# Cases with settings that a GGUF file cannot express.
-WITHOUT_GGUF = ["qwen2_windows", "gemma2_tight", "gemma3_tight", "qwen3_moe_dense_layers"]
+# Cases with settings that a GGUF file cannot express, or of an architecture that is not read from
+# GGUF files.
+WITHOUT_GGUF = [
+    "qwen2_windows",
+    "gemma2_tight",
+    "gemma3_tight",
+    "qwen3_moe_dense_layers",
+    "gemma4",
+    "gemma4_shared_pairs",
+    "gemma4_keys_as_values",
+]
 
 # Name, model type, and settings with the names of transformers 4, which published models use.
 CASES = [
@@ -230,6 +256,24 @@ CASES = [
     ("smollm3", "smollm3", {"num_hidden_layers": 5, "tie_word_embeddings": True, "rope_theta": 500.0}),
     ("qwen3_moe", "qwen3_moe", EXPERTS),
     ("qwen3_moe_dense_layers", "qwen3_moe", {**EXPERTS, "norm_topk_prob": False, "mlp_only_layers": [1]}),
+    ("gemma4", "gemma4_text", {**GEMMA4, "hidden_size_per_layer_input": 8, "final_logit_softcapping": 30.0}),
+    (
+        "gemma4_shared_pairs",
+        "gemma4_text",
+        {
+            **GEMMA4,
+            "num_hidden_layers": 7,
+            "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2 + ["full_attention"],
+            "num_kv_shared_layers": 4,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 8,
+        },
+    ),
+    (
+        "gemma4_keys_as_values",
+        "gemma4_text",
+        {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+    ),
 ]
 
 
@@ -261,8 +305,8 @@ def weight(seed, name, shape, around=0.0):
 
 
 def norms_around(model_type):
-    """Returns the mean of the weights of norms. Gemma adds 1 to them."""
-    return 0.0 if "gemma" in model_type else 1.0
+    """Returns the mean of the weights of norms. Gemma 2 and 3 add 1 to them."""
+    return 0.0 if model_type in ("gemma2", "gemma3_text") else 1.0
 
 
 def fill(model, seed):
@@ -273,7 +317,8 @@ def fill(model, seed):
     def get(name, shape):
         shapes[name] = list(shape)
         is_norm = len(shape) == 1 and name.endswith(".weight")
-        return weight(seed, name, shape, around if is_norm else 0.0)
+        mean = 1.0 if name.endswith("layer_scalar") else around if is_norm else 0.0
+        return weight(seed, name, shape, mean)
 
     tied = model.config.tie_word_embeddings
     for name, parameter in model.named_parameters():
@@ -290,6 +335,9 @@ def fill(model, seed):
         else:
             value = get(name, shape)
         parameter.data.copy_(value)
+    for name, buffer in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            buffer.copy_(get(name, tuple(buffer.shape)))
     return shapes
 
 
@@ -348,12 +396,14 @@ def case(name, model_type, settings):
 
 def main():
     torch.set_num_threads(1)
+    path, chosen = HERE / "architectures.json", sys.argv[1:]
+    kept = {each["name"]: each for each in json.loads(path.read_text())["cases"]} if chosen else {}
     with torch.no_grad():
-        cases = [case(*each) for each in CASES]
+        cases = [case(*each) if each[0] in chosen or not chosen else kept[each[0]] for each in CASES]
     lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in cases)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     text = f'{{"made_with":{json.dumps(versions)},"cases":[\n{lines}\n]}}\n'
-    (HERE / "architectures.json").write_text(text)
+    path.write_text(text)
 
 
 main()

@@ -4,6 +4,8 @@ mod architectures;
 mod batching;
 mod config;
 mod errors;
+mod image_prompts;
 mod packed_weights;
 mod sentencepiece;
 mod steps;
+mod vision;

@@ -268,8 +268,16 @@ impl Decoder {
         whole.chain(head).chain(inputs).chain(self.layers.iter().flat_map(Layer::tensors))
     }
 
-    /// Returns true if the tokens of one image attend to each other in a layer.
-    pub(super) fn has_image_blocks(&self) -> bool {
+    /// Returns true if positions have three axes.
+    #[must_use]
+    pub fn has_axes(&self) -> bool {
+        self.ropes.iter().any(|rope| rope.axes.is_some())
+    }
+
+    /// Returns true if the tokens of one image attend to each other in a layer. A chunk then contains
+    /// all of them.
+    #[must_use]
+    pub fn has_image_blocks(&self) -> bool {
         self.layers.iter().any(|layer| layer.attention.image_blocks)
     }
 

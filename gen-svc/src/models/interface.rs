@@ -21,7 +21,8 @@ pub trait Model: std::fmt::Debug + Send {
     /// blocks, and the requested rows into `logits`, in order.
     ///
     /// Preconditions: every token is below the vocabulary's size, and a chunk's blocks have room
-    /// for all its positions.
+    /// for all its positions. The rows of an image have the model's hidden size, and end within the
+    /// chunk.
     ///
     /// # Errors
     /// The backend's. The chunks' blocks are then undefined from `past` on.

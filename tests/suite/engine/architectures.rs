@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
 mod gguf;
+mod images;
 
 use gguf::GgufFacts;
 
@@ -65,7 +66,11 @@ impl Case {
     fn weights(&self, name: &str) -> Vec<f32> {
         let shape = &self.tensors[name];
         let is_norm = shape.len() == 1 && name.ends_with(".weight");
-        let around = if is_norm { self.norms_around } else { 0.0 };
+        let around = match name.ends_with("layer_scalar") {
+            true => 1.0,
+            false if is_norm => self.norms_around,
+            false => 0.0,
+        };
         let start = fnv(&format!("{}:{name}", self.seed));
         let count = shape.iter().product::<usize>() as u64;
         let number = |i: u64| ((scramble(start.wrapping_add(i)) >> 58) as f32 - 32.0) / 128.0;
@@ -147,11 +152,12 @@ fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     std::fs::write(folder.join(name), bytes).expect("a file");
 }
 
-/// The multimodal `gemma3` has the golden model of its language model.
+/// Models with images have the golden models of their language models.
 #[test]
 fn every_architecture_has_a_golden_model() {
-    let golden: Vec<_> = CASES.iter().map(|case| case.older_config["model_type"].as_str().expect("a name")).collect();
-    for name in architectures::names().filter(|name| *name != "gemma3") {
+    let golden = CASES.iter().map(|case| case.older_config["model_type"].as_str().expect("a name"));
+    let golden: Vec<_> = golden.chain(images::MODELS.iter().map(|model| model.name)).collect();
+    for name in architectures::names() {
         assert!(golden.contains(&name), "golden/make_architectures.py has no case for {name}");
     }
 }
@@ -215,13 +221,15 @@ fn sharded_and_half_precision_files_give_the_same_logits() {
     }
 }
 
-/// bf16 has 8 bits: some layers move a logit by a few hundredths.
+/// bf16 has 8 bits: some layers move a logit by a few hundredths. Gemma 4 does not scale attention
+/// scores: transformers' own bf16 logits of these models differ by up to 0.28 from its f32 logits.
 #[test]
 fn bf16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
-            assert_near(case, case.whole(&case.config, "F32").path(), backend, 0.25, "computed in bf16");
+            let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
+            assert_near(case, case.whole(&case.config, "F32").path(), backend, tolerance, "computed in bf16");
         }
     }
 }
@@ -287,21 +295,6 @@ fn corrupt_gguf_header_loads_or_returns_an_error() {
             let described = Artifacts::load(&path).map_err(Error::from).and_then(|artifacts| models::open(&artifacts));
             drop(described.and_then(|file| models::describe(&file)));
         }
-    }
-}
-
-/// In `google/gemma-3-4b-it`, the language model is a part of the whole model, in the config and in
-/// the names.
-#[test]
-fn language_model_is_found_inside_a_multimodal_checkpoint() {
-    let case = CASES.iter().find(|case| case.name == "gemma3").expect("a case");
-    for prefix in ["language_model.model.", "model.language_model."] {
-        let config = json!({"model_type": "gemma3", "text_config": case.config, "vision_config": {"hidden_size": 3}});
-        let folder = case.folder(&json!({"vocab_size": case.config["vocab_size"]}));
-        write(folder.path(), "config.json", config.to_string());
-        let rename = |name: &str| name.replacen("model.", prefix, 1);
-        write(folder.path(), "model.safetensors", case.file(case.tensors.keys(), "F32", rename));
-        assert_logits(case, folder.path(), prefix);
     }
 }
 

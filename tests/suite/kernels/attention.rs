@@ -14,9 +14,22 @@ struct Rules {
     format: KvFormat,
     soft_cap: Option<f32>,
     window: Option<usize>,
+    /// Positions that attend to each other.
+    block: Option<[usize; 2]>,
 }
 
-const PLAIN: Rules = Rules { heads: 6, kv_heads: 2, dim: 24, format: KvFormat::F32, soft_cap: None, window: None };
+const PLAIN: Rules =
+    Rules { heads: 6, kv_heads: 2, dim: 24, format: KvFormat::F32, soft_cap: None, window: None, block: None };
+
+impl Rules {
+    /// Returns the end of the positions that a token of a sequence attends to.
+    fn end(&self, token: usize, length: usize) -> usize {
+        match self.block {
+            Some([start, end]) if (start..end).contains(&token) => end.min(length),
+            _ => token + 1,
+        }
+    }
+}
 
 /// The cases: groups of 1 to 5 heads, head dimensions with and without half a wide vector, and
 /// every parameter.
@@ -29,6 +42,9 @@ fn cases() -> Vec<Rules> {
         Rules { window: Some(1_000_000), soft_cap: Some(0.7), ..PLAIN },
         Rules { heads: 4, kv_heads: 1, format: KvFormat::F16, ..PLAIN },
         Rules { format: KvFormat::F16, window: Some(40), soft_cap: Some(2.0), ..PLAIN },
+        Rules { block: Some([5, 83]), ..PLAIN },
+        Rules { heads: 10, kv_heads: 2, dim: 32, window: Some(21), block: Some([10, 60]), ..PLAIN },
+        Rules { soft_cap: Some(0.7), window: Some(4), block: Some([0, 16]), ..PLAIN },
     ]
 }
 
@@ -79,13 +95,17 @@ fn step(kernels: &Kernels, rules: Rules, store: &mut KvStore, parts: &[(&Sequenc
     let (keys, values, queries) = (gather(|s| &s.keys), gather(|s| &s.values), gather(|s| &s.queries));
     kernels.write(store, &runs, KeysValues { layer: 1, keys: &keys, values: &values }).expect("right shapes");
     let mut out = vec![f32::NAN; queries.len()];
+    let tokens = parts
+        .iter()
+        .flat_map(|(sequence, past, length)| (*past..past + length).map(|token| rules.end(token, sequence.length)));
+    let ends: Vec<usize> = tokens.collect();
     let attention = Attention {
         layer: 1,
         heads: rules.heads,
         scale: 0.3,
         soft_cap: rules.soft_cap,
         window: rules.window,
-        ends: None,
+        ends: rules.block.map(|_| ends.as_slice()),
         runs: &runs,
         queries: &queries,
     };
@@ -119,10 +139,11 @@ fn reference_head(rules: Rules, sequence: &Sequence, token: usize, head: usize) 
         let score = product * f64::from(0.3_f32);
         rules.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
     };
-    let weights: Vec<f64> = (first..=token).map(|position| score(position).exp()).collect();
+    let visible = first..rules.end(token, sequence.length);
+    let weights: Vec<f64> = visible.clone().map(|position| score(position).exp()).collect();
     let sum: f64 = weights.iter().sum();
     let mut out = vec![0.0; dim];
-    for (position, weight) in (first..=token).zip(weights) {
+    for (position, weight) in visible.zip(weights) {
         out.iter_mut().zip(row(&sequence.values, position)).for_each(|(out, value)| *out += weight / sum * value);
     }
     out
@@ -176,6 +197,28 @@ fn chunked_attention_equals_whole_sequence_attention() {
                 }
                 assert!(bits(&out) == expected, "chunks of {size}, {rules:?}");
             }
+        }
+    }
+}
+
+/// Ends do not change the results of other tokens, and the results of a block's tokens do not depend
+/// on the chunk.
+#[test]
+fn tokens_around_a_block_are_computed_as_without_it() {
+    for window in [None, Some(21)] {
+        let plain = Rules { window, ..PLAIN };
+        let rules = Rules { block: Some([20, 50]), ..plain };
+        let sequence = Sequence::new(rules, 7, 75, 0, 1);
+        let row = rules.heads * rules.dim;
+        for kernels in KERNELS.iter() {
+            let (with, without) = (whole(kernels, rules, &sequence), whole(kernels, plain, &sequence));
+            assert_eq!(bits(&with[..20 * row]), bits(&without[..20 * row]));
+            assert_ne!(bits(&with[20 * row..21 * row]), bits(&without[20 * row..21 * row]));
+            assert_eq!(bits(&with[49 * row..]), bits(&without[49 * row..]));
+            let mut store = store(rules, sequence.blocks.len());
+            let parts = [(0, 7), (7, 10), (17, 35), (52, 23)];
+            let chunked = parts.map(|(past, length)| step(kernels, rules, &mut store, &[(&sequence, past, length)]));
+            assert_eq!(bits(&chunked.concat()), bits(&with));
         }
     }
 }
@@ -238,9 +281,11 @@ fn attention_calls_with_wrong_shapes_are_rejected() {
     assert_eq!(write(0, 16, 1, &[0]), Err(Error::Range { subject: "position", limit: 17, found: 17 }));
     assert!(write(0, usize::MAX, 1, &[0]).is_err());
     assert!(write(0, 0, 2, &[0]).is_err());
+    let queries = &[0.0; 32];
+    let plain =
+        Attention { layer: 0, heads: 4, scale: 1.0, soft_cap: None, window: None, ends: None, runs: &[], queries };
     let attend = |heads, runs: &[KvRun<'_>], window, out: usize| {
-        let attention =
-            Attention { layer: 0, heads, scale: 1.0, soft_cap: None, window, ends: None, runs, queries: &[0.0; 32] };
+        let attention = Attention { heads, window, runs, ..plain };
         kernels.attend(&store, &attention, &mut Scratch::default(), &mut vec![0.0; out])
     };
     let run = [KvRun { past: 0, length: 1, blocks: &[0] }];
@@ -251,4 +296,14 @@ fn attention_calls_with_wrong_shapes_are_rejected() {
     assert!(attend(4, &run, Some(0), 32).is_err());
     assert!(attend(4, &run, None, 31).is_err());
     assert!(attend(4, &[], None, 32).is_err());
+    let with_ends = |ends: &[usize]| {
+        let (runs, queries) = ([KvRun { past: 3, length: 3, blocks: &[0] }], &[0.0; 96]);
+        let attention = Attention { runs: &runs, ends: Some(ends), queries, ..plain };
+        kernels.attend(&store, &attention, &mut Scratch::default(), &mut [0.0; 96])
+    };
+    assert_eq!(with_ends(&[4, 6, 6]), Ok(()));
+    assert!(with_ends(&[4, 6]).is_err(), "too few");
+    assert!(with_ends(&[3, 6, 6]).is_err(), "before the token");
+    assert!(with_ends(&[6, 5, 6]).is_err(), "decreasing");
+    assert!(with_ends(&[4, 5, 7]).is_err(), "beyond the run");
 }

@@ -102,6 +102,27 @@ fn heads_are_rotated() {
 }
 
 #[test]
+fn each_frequency_uses_the_position_of_its_axis() {
+    let frequencies = [0.9, 0.5, 0.2, 0.1];
+    let axes = [0, 1, 2, 1];
+    let positions = [[3, 40, 500], [7, 7, 7]];
+    let x = Random(5).floats(2 * 8);
+    let mut angles = Angles::default();
+    angles.fill_axes(&frequencies, Some(&axes), 1.0, positions.into_iter());
+    let mut found = x.clone();
+    let heads = Heads { head_dim: 8, norm: None, angles: Some(&angles) };
+    KERNELS[0].rotate(&mut found, 2, heads).expect("right shapes");
+    for (token, position) in positions.iter().enumerate() {
+        for (pair, axis) in axes.into_iter().enumerate() {
+            let expected = rotate(&x[token * 8..][..8], &frequencies, 1.0, position[axis]);
+            for i in [pair, pair + 4] {
+                assert!((f64::from(found[token * 8 + i]) - expected[i]).abs() < 1e-6, "token {token}, number {i}");
+            }
+        }
+    }
+}
+
+#[test]
 fn heads_are_normalized_before_they_are_rotated() {
     let weight = Random(3).floats(16);
     let rule = Norm { weight: &weight, epsilon: 1e-6, offset: 1.0 };

@@ -32,6 +32,12 @@ pub(super) struct Defaults {
     pub(super) tied: bool,
     /// The epsilon of the norms.
     pub(super) epsilon: f32,
+    /// E, the hidden size.
+    pub(super) hidden: Option<usize>,
+    /// F, the feed-forward size.
+    pub(super) feed_forward: Option<usize>,
+    /// The number of layers.
+    pub(super) layers: Option<usize>,
     /// H, the query heads.
     pub(super) heads: Option<usize>,
     /// K, the key/value heads. `None`: H.
@@ -52,6 +58,9 @@ pub(super) struct Defaults {
 pub(super) const DEFAULTS: Defaults = Defaults {
     tied: false,
     epsilon: 1e-6,
+    hidden: None,
+    feed_forward: None,
+    layers: None,
     heads: None,
     kv_heads: None,
     head_size: None,
@@ -85,7 +94,10 @@ pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decode
     let shared = Shared::read(config, defaults)?;
     let hidden = shared.hidden;
     let vocabulary = config.size_or("vocab_size", defaults.vocabulary)?;
-    let layers = config.size_up_to("num_hidden_layers", MAX_LAYERS)?;
+    let layers = config.size_or("num_hidden_layers", defaults.layers)?;
+    if layers > MAX_LAYERS {
+        return Err(unsupported("num_hidden_layers", layers));
+    }
     let tied = config.any_flag_or("tie_word_embeddings", defaults.tied)?;
     Ok(Decoder {
         vocabulary,
@@ -119,7 +131,7 @@ pub(super) fn add_qk_norms(decoder: &mut Decoder) {
 
 impl Shared {
     pub(super) fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, ConfigError> {
-        let hidden = config.size("hidden_size")?;
+        let hidden = config.size_or("hidden_size", defaults.hidden)?;
         let heads = config.size_or("num_attention_heads", defaults.heads)?;
         if heads > MAX_HEADS {
             return Err(unsupported("num_attention_heads", heads));
@@ -131,7 +143,7 @@ impl Shared {
             heads,
             kv_heads,
             head_size,
-            feed_forward: config.size("intermediate_size")?,
+            feed_forward: config.size_or("intermediate_size", defaults.feed_forward)?,
             epsilon: config.float_or("rms_norm_eps", defaults.epsilon)?,
             activation: config.activation(defaults.activation.0, defaults.activation.1)?,
             attention_bias: config.flag_or("attention_bias", false)?,
