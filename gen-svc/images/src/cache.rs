@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
-use sha2::{Digest, Sha256};
 
 use crate::decode::{Limits, decode};
 use crate::error::ImageError;
@@ -61,7 +60,7 @@ impl PreparedCache {
         if bytes.len() > limits.max_bytes {
             return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
         }
-        let key: Key = Sha256::new().chain_update(processor.fingerprint()).chain_update(bytes).finalize().into();
+        let key: Key = processor.digest(bytes);
         self.images.get_or_insert_with(&key, || processor.prepare_image(&decode(bytes, limits)?).map(Arc::new))
     }
 

@@ -149,6 +149,13 @@ impl Processor {
         &self.fingerprint
     }
 
+    /// Returns the SHA-256 of the settings and of an encoded image. Equal digests have equal pixel
+    /// values.
+    #[must_use]
+    pub fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        Sha256::new().chain_update(self.fingerprint).chain_update(bytes).finalize().into()
+    }
+
     /// Returns the text that marks an image's place in a rendered prompt.
     #[must_use]
     pub fn placeholder(&self) -> &str {

@@ -17,6 +17,17 @@ const INNER: &[&str] = &["language_model.model.", "model.language_model.", "mode
 /// The prefix of the head in a model of several modalities, in older folders.
 const INNER_HEAD: &str = "language_model.";
 
+/// Prefixes of towers in the architectures' files, and others that folders have.
+const TOWERS: &[(&str, &str)] = &[
+    ("vision_tower.vision_model.", "vision_tower."),
+    ("vision_tower.vision_model.", "model.vision_tower.vision_model."),
+    ("vision_tower.vision_model.", "model.vision_tower."),
+    ("vision_tower.", "model.vision_tower."),
+    ("multi_modal_projector.", "model.multi_modal_projector."),
+    ("visual.", "model.visual."),
+    ("model.visual.", "visual."),
+];
+
 /// A model in a folder.
 #[derive(Debug)]
 pub(super) struct FolderModel {
@@ -37,7 +48,14 @@ impl FolderModel {
             };
             INNER.iter().find_map(|prefix| self.checkpoint.tensor(&format!("{prefix}{rest}")))
         };
-        self.checkpoint.tensor(name).or_else(inner)
+        self.checkpoint.tensor(name).or_else(inner).or_else(|| self.find_in_tower(name))
+    }
+
+    /// Finds a tensor of a tower by another prefix.
+    fn find_in_tower(&self, name: &str) -> Option<TensorView<'_>> {
+        let renamed =
+            TOWERS.iter().filter_map(|(prefix, other)| Some(format!("{other}{}", name.strip_prefix(prefix)?)));
+        renamed.into_iter().find_map(|name| self.checkpoint.tensor(&name))
     }
 }
 
