@@ -56,7 +56,7 @@ struct Layer {
     feed_forward: FeedForward,
     after_feed_forward: Option<RmsNorm>,
     residual_scale: f64,
-    /// The index of the layer, and the branch of its own input.
+    /// The index of the layer, and the branch of its input.
     input: Option<(usize, InputBranch)>,
     /// `[1]`
     scale: Option<Tensor>,

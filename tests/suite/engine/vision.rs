@@ -58,7 +58,7 @@ fn oracle() -> Option<PathBuf> {
     let path = given.unwrap_or_else(|| repository().join("../shared/vision"));
     let found = path.join("goldens").is_dir();
     if !found {
-        println!("skipped: there is no vision oracle in {}", path.display());
+        eprintln!("skipped: there is no vision oracle in {}", path.display());
     }
     found.then_some(path)
 }
@@ -194,7 +194,7 @@ fn check_all(chosen: impl Fn(&Case) -> bool) {
             [usize::MAX, 7].into_iter().for_each(|piece| loaded.check(name, case, &prompt, piece));
             checked += 1;
         }
-        println!("{folder}, {backend:?}: {checked} cases checked, {skipped} skipped");
+        eprintln!("{folder}, {backend:?}: {checked} cases checked, {skipped} skipped");
     }
 }
 

@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Fails unless the ends of each run never decrease, lie beyond their tokens and within the run.
+/// Fails unless the ends of each run never decrease, and are beyond their tokens and within the run.
 fn check_ends(ends: &[usize], runs: &[KvRun<'_>]) -> Result<(), Error> {
     expect("ends", runs.iter().map(|run| run.length).sum(), ends.len())?;
     let mut rest = ends;
