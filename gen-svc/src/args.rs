@@ -12,8 +12,10 @@ use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
+use tandem_images::Limits as ImageLimits;
 
 use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
+use crate::media::MediaLimits;
 use crate::sampling::PARAMETER_NAMES;
 
 /// Runs one language model and streams its tokens.
@@ -212,6 +214,33 @@ pub struct EngineArgs {
         value_name = "TOKENS"
     )]
     pub prefill_chunk: usize,
+    /// Images that a request may have, for models with images.
+    #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = MediaLimits::default().images, value_name = "COUNT")]
+    pub max_images: usize,
+    /// Size of an encoded image in MiB.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_IMAGE_MIB",
+        default_value_t = (MediaLimits::default().image.max_bytes >> 20) as u32,
+        value_name = "MIB"
+    )]
+    pub max_image_mib: u32,
+    /// Pixels that an image may have. Checked in its header, before it is decoded.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_IMAGE_PIXELS",
+        default_value_t = MediaLimits::default().image.max_pixels,
+        value_name = "PIXELS"
+    )]
+    pub max_image_pixels: u64,
+    /// Memory in MiB for prepared images, which later requests reuse.
+    #[arg(
+        long,
+        env = "TANDEM_IMAGE_CACHE_MIB",
+        default_value_t = (MediaLimits::default().cache_bytes >> 20) as u32,
+        value_name = "MIB"
+    )]
+    pub image_cache_mib: u32,
     /// The highest priority that a request may have; a higher one counts as this. A line of
     /// --token-file may limit its holder further, with max-priority=NUMBER.
     #[arg(
@@ -247,6 +276,14 @@ impl From<EngineArgs> for Config {
             max_output_tokens: args.max_output_tokens,
             default_output_tokens: args.default_output_tokens,
             prefill_chunk: args.prefill_chunk,
+            media: MediaLimits {
+                images: args.max_images,
+                image: ImageLimits {
+                    max_bytes: (args.max_image_mib as usize) << 20,
+                    max_pixels: args.max_image_pixels,
+                },
+                cache_bytes: u64::from(args.image_cache_mib) << 20,
+            },
             max_priority: args.max_priority,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),

@@ -21,12 +21,15 @@ use crate::cache::{Digest, ImageSpan};
 use crate::error::Error;
 
 mod axes;
+mod marked;
 mod messages;
 mod spans;
 
 pub use axes::AxisPositions;
+pub use marked::{Marked, MediaFile};
 use messages::Encoded;
 pub use messages::HfMessages;
+pub use messages::decode_base64;
 
 /// The field of messages in a request.
 const FIELD: &str = "hf_messages_json";

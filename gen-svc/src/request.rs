@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::cache::Content;
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar};
-use crate::media::PromptMedia;
+use crate::media::{Marked, PromptMedia};
 use crate::output::extract::Rules;
 use crate::output::{OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::sampling::Sampling;
 use crate::sampling::parameters::Range;
-use validate::{check, check_between, check_count};
+use validate::{check, check_between, check_count, check_ids};
 
 mod input;
 mod limits;
@@ -71,12 +71,14 @@ pub struct GenerateRequest {
 }
 
 /// An output to resume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// The number of ids at the end of the input that were generated.
+    /// The number of generated ids: at the end of the input, or in `token_ids`.
     pub generated_tokens: u32,
     /// The index of the output.
     pub output_index: u32,
+    /// The generated ids, for messages.
+    pub token_ids: Vec<u32>,
 }
 
 /// The data to return besides text.
@@ -164,7 +166,14 @@ impl GenerateRequest {
         })?;
         let before = self.check_resume()?;
         let field = self.input.field();
-        let TokenizedPrompt { ids, media } = self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
+        let TokenizedPrompt { mut ids, media } =
+            self.input.tokenize(model, self.expected_tokenizer_sha256.as_deref())?;
+        let generated = self.resume.as_ref().map_or(&[][..], |resume| &resume.token_ids);
+        check_ids("resume.token_ids", generated, model.vocabulary_size)?;
+        ids.extend(generated);
+        if ids.len() >= model.context_length {
+            return Err(Error::PromptTooLong { field, tokens: ids.len(), context: model.context_length });
+        }
         check(before < ids.len(), "resume.generated_tokens", || {
             format!("must be fewer than all {}, are {before}", ids.len())
         })?;
@@ -192,7 +201,7 @@ impl GenerateRequest {
             grammar: grammar.map(|grammar| model.grammars.resume(grammar, generated)).transpose()?,
             limits,
             prompt_tokens: prompt.len(),
-            first_output: self.resume.map_or(0, |resume| resume.output_index),
+            first_output: self.resume.as_ref().map_or(0, |resume| resume.output_index),
             ids: Arc::new(ids),
             media,
             returns: self.returns,
@@ -208,6 +217,7 @@ impl GenerateRequest {
         match &self.input {
             Input::Text(text) => text.len(),
             Input::TokenIds(ids) => size_of_val(ids.as_slice()),
+            Input::WithMedia(prompt, files) => prompt.size() + files.iter().map(|file| file.bytes.len()).sum::<usize>(),
             Input::HfMessages(messages) => messages.size(),
         }
     }
@@ -218,7 +228,7 @@ impl GenerateRequest {
         let is_short_prompt = match &self.input {
             Input::Text(text) => text.len() <= MAX_SHORT_TEXT_BYTES,
             Input::TokenIds(ids) => ids.len() <= MAX_SHORT_TOKEN_IDS,
-            Input::HfMessages(_) => false,
+            Input::WithMedia(..) | Input::HfMessages(_) => false,
         };
         let has_little_to_end = |strings: &[String], ids: &[u32]| {
             strings.iter().map(String::len).sum::<usize>() <= MAX_SHORT_STOP_BYTES && ids.len() <= MAX_SHORT_END_IDS
@@ -233,9 +243,16 @@ impl GenerateRequest {
 
     /// Returns the number of ids in the input that were generated.
     fn check_resume(&self) -> Result<usize, Error> {
-        let Some(Resume { generated_tokens, output_index }) = self.resume else { return Ok(0) };
-        let has_ids = matches!(self.input, Input::TokenIds(_));
-        check(has_ids, "resume", || "must be set together with token_ids only".into())?;
+        let Some(Resume { generated_tokens, output_index, token_ids }) = &self.resume else { return Ok(0) };
+        let (generated_tokens, output_index) = (*generated_tokens, *output_index);
+        let expected = match &self.input {
+            Input::TokenIds(_) | Input::WithMedia(Marked::TokenIds(_), _) => 0,
+            Input::HfMessages(_) => generated_tokens as usize,
+            _ => return Err(Error::invalid("resume", "must be set together with token_ids or hf_messages_json only")),
+        };
+        check(token_ids.len() == expected, "resume.token_ids", || {
+            format!("must have {expected} ids with this input, has {}", token_ids.len())
+        })?;
         check(self.sampling.n.unwrap_or(1) == 1, "sampling.n", || "must be 1 where an output is resumed".into())?;
         check_between("resume.output_index", output_index, 0, MAX_OUTPUTS - 1)?;
         check(generated_tokens > 0, "resume.generated_tokens", || "must be at least 1, is 0".into())?;
@@ -248,6 +265,12 @@ impl PreparedRequest {
     #[must_use]
     pub fn prompt(&self) -> &[u32] {
         &self.ids[..self.prompt_tokens]
+    }
+
+    /// Returns the number of tokens of the prompt that stand for images.
+    #[must_use]
+    pub fn image_tokens(&self) -> usize {
+        self.media.as_ref().map_or(0, PromptMedia::tokens)
     }
 
     /// Returns the content of the prompt and the tokens after it, for the prefix cache.

@@ -75,7 +75,7 @@ fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> Result<(
     }
     match rendered.output {
         Output::Prompt { text, .. } => out.write_all(text.as_bytes())?,
-        Output::HfMessages(messages) => writeln!(out, "{}", serde_json::Value::from(messages))?,
+        Output::HfMessages(hf) => writeln!(out, "{}", serde_json::Value::from(hf.messages))?,
     }
     Ok(())
 }

@@ -124,7 +124,7 @@ impl RequestPaths {
             Output::Prompt { attachments, .. } => {
                 attachments.iter_mut().for_each(|attachment| attachment.path = self.place(&attachment.path).field);
             }
-            Output::HfMessages(messages) => messages.iter_mut().for_each(|message| self.replace_in(message)),
+            Output::HfMessages(hf) => hf.messages.iter_mut().for_each(|message| self.replace_in(message)),
         }
         rendered
     }

@@ -10,11 +10,12 @@ use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding};
+use tandem_template::LocalTime;
 use tandem_template::taint::TaintScope;
 
 use crate::adapter::{AdapterOutput, Attachment, Input};
 use crate::catalog::{ModelTable, Resolution};
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Object};
 use crate::error::Error;
 use crate::job::{ControlTokenPolicy, RenderJob, ReturnTokenIds};
 use crate::limits::Limits;
@@ -22,7 +23,7 @@ use crate::model::Model;
 use crate::output_spec::OutputSpec;
 use crate::prepare::{self, Prepared, hf_messages};
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
-use crate::warning::{self, Warning, WarningCode, option_ignored};
+use crate::warning::{self, Warning, option_ignored};
 
 /// A rendered conversation.
 #[derive(Debug, Clone)]
@@ -58,7 +59,26 @@ pub enum Output {
         tokens: Option<Encoding>,
     },
     /// Messages for a vision-language processor.
-    HfMessages(Vec<Value>),
+    HfMessages(Box<HfMessages>),
+}
+
+/// Messages for a vision-language processor, and what the model's chat template needs besides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HfMessages {
+    /// The messages.
+    pub messages: Vec<Value>,
+    /// The tools, if any.
+    pub tools: Option<Value>,
+    /// The documents, if any.
+    pub documents: Option<Value>,
+    /// Arguments for the template.
+    pub template_args: Object,
+    /// True if the prompt ends with the start of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// True if the prompt ends inside the last message.
+    pub continue_final_message: bool,
+    /// The time that the template sees.
+    pub now: LocalTime,
 }
 
 impl Rendered {
@@ -184,6 +204,7 @@ fn tokenize(
 
 fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
     let ignored = hf_warnings(&job);
+    let (continue_final_message, now) = (job.options.continue_final_message, job.options.now);
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     warnings.extend(ignored);
@@ -193,7 +214,15 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
     }
     Ok(Rendered {
         model: Arc::clone(resolved.model),
-        output: Output::HfMessages(messages),
+        output: Output::HfMessages(Box::new(HfMessages {
+            messages,
+            tools: conversation.tools,
+            documents: conversation.documents,
+            template_args: conversation.template_args,
+            add_generation_prompt: resolved.add_generation_prompt,
+            continue_final_message,
+            now,
+        })),
         resolution: resolved.resolution(),
         warnings,
         template_sha256: None,
@@ -205,16 +234,13 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
 
 /// Warns of every part of the request that has no place in HF messages.
 fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
-    let RenderJob { conversation, options, token_ids, return_offsets, .. } = job;
-    let codes = [WarningCode::ToolsIgnored, WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
+    let RenderJob { options, token_ids, return_offsets, .. } = job;
     let given = [
         ("template", options.template.is_some()),
-        ("continue_final_message", options.continue_final_message),
         ("control_tokens", options.control_tokens == ControlTokenPolicy::Literal),
         ("return_token_ids", *token_ids == ReturnTokenIds::Yes),
         ("return_offsets", *return_offsets),
     ];
     let options = given.into_iter().filter(|(_, is_given)| *is_given);
-    let options = options.map(|(option, _)| option_ignored(option, HF_REASON));
-    warning::ignored("HF messages", conversation, &codes).into_iter().chain(options).collect()
+    options.map(|(option, _)| option_ignored(option, HF_REASON)).collect()
 }

@@ -35,6 +35,29 @@ impl LocalTime {
         Self { year, month, day, hour: part(3600, 24), minute: part(60, 60), second: part(1, 60), microsecond }
     }
 
+    /// Parses a time such as `2025-07-04T09:05:03`, with or without a fraction of the second, as
+    /// [`Display`](std::fmt::Display) writes it. Returns None for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let (date, time) = whole.split_once('T')?;
+        let [year, month, day] = numbers(date, '-')?;
+        let [hour, minute, second] = numbers(time, ':')?;
+        let is_valid = (1..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+        let [microsecond] = numbers(&format!("{fraction:0<6}"), '.')?;
+        let byte = |number: u32| u8::try_from(number).ok();
+        let time = Self {
+            year: i32::try_from(year).ok()?,
+            month: byte(month)?,
+            day: byte(day)?,
+            hour: byte(hour).filter(|hour| *hour < 24)?,
+            minute: byte(minute).filter(|minute| *minute < 60)?,
+            second: byte(second).filter(|second| *second < 60)?,
+            microsecond: Some(microsecond).filter(|number| *number < 1_000_000)?,
+        };
+        let (_, _, last_valid) = civil_from_days(time.days());
+        Some(time).filter(|_| is_valid && last_valid == time.day)
+    }
+
     /// Returns the number of days since the epoch.
     fn days(&self) -> i64 {
         days_from_civil(self.year, self.month, self.day)
@@ -49,6 +72,20 @@ impl LocalTime {
     fn day_of_year(&self) -> i64 {
         self.days() - days_from_civil(self.year, 1, 1)
     }
+}
+
+impl std::fmt::Display for LocalTime {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { year, month, day, hour, minute, second, microsecond } = self;
+        write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}")
+    }
+}
+
+/// Reads whole numbers between separators.
+fn numbers<const N: usize>(text: &str, separator: char) -> Option<[u32; N]> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |part: &str| Some(part).filter(|part| is_number(part)).and_then(|part| part.parse().ok());
+    text.split(separator).map(number).collect::<Option<Vec<u32>>>()?.try_into().ok()
 }
 
 // One function of few templates needs the time. As a parameter, it would be part of every function call.

@@ -21,6 +21,11 @@ impl Fields {
         Self { path: String::new(), values }
     }
 
+    /// Creates the values of an object below a key of the request.
+    pub(super) fn below(key: &str, values: Map<String, Value>) -> Self {
+        Self { path: format!("{key}."), values }
+    }
+
     /// Returns true if the object has a value of this key. Null is treated as absent.
     pub(super) fn has(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(|value| !value.is_null())

@@ -18,7 +18,7 @@ const FLAT: &[(&str, &str)] =
     &[("sampling.", ""), ("stop.stop_strings", "stop"), ("stop.", ""), ("token_ids.ids", "token_ids")];
 
 /// The keys of a request besides the sampling parameters.
-const INPUT_KEYS: &[&str] = &["prompt", "token_ids", "hf_messages", "output_spec", "tokenizer_sha256"];
+const INPUT_KEYS: &[&str] = &["prompt", "token_ids", "hf_messages", "hf_template", "output_spec", "tokenizer_sha256"];
 const OPTION_KEYS: &[&str] = &[
     "max_new_tokens",
     "min_new_tokens",
@@ -104,7 +104,8 @@ fn request(mut fields: Fields) -> Result<GenerateRequest, Error> {
 /// Takes the prompt. In an answer of render-svc, token ids replace the text that they come from.
 fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
     if let Some(messages) = fields.read("hf_messages", "a list of messages", |value| value.as_array().cloned())? {
-        return Ok(Input::HfMessages(Box::new(HfMessages::new(messages, now()))));
+        let template = fields.read("hf_template", "an object", |value| value.as_object().cloned())?;
+        return hf_messages(messages, Fields::below("hf_template", template.unwrap_or_default()));
     }
     match (fields.text("prompt")?, fields.ids("token_ids")?) {
         (Some(_), Some(_)) if !is_answer => Err(Error::invalid("token_ids", "must not be set together with prompt")),
@@ -112,6 +113,26 @@ fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
         (Some(text), None) => Ok(Input::Text(text)),
         (None, None) => Err(Error::invalid("prompt", "must be set, or token_ids")),
     }
+}
+
+/// Reads messages, and what the model's chat template needs besides.
+fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Error> {
+    const KEYS: [&str; 5] = ["tools", "documents", "template_args", "add_generation_prompt", "continue_final_message"];
+    if let Some(key) = template.other_than(&KEYS) {
+        return Err(Error::invalid(template.path(key), unknown_key(key, &KEYS)));
+    }
+    let continue_final_message = template.boolean("continue_final_message")?.unwrap_or_default();
+    let list = |value: &Value| value.is_array().then(|| value.clone());
+    Ok(Input::HfMessages(Box::new(HfMessages {
+        tools: template.read("tools", "a list", list)?,
+        documents: template.read("documents", "a list", list)?,
+        template_args: template
+            .read("template_args", "an object", |value| value.as_object().cloned())?
+            .unwrap_or_default(),
+        add_generation_prompt: template.boolean("add_generation_prompt")?.unwrap_or(!continue_final_message),
+        continue_final_message,
+        ..HfMessages::new(messages, now())
+    })))
 }
 
 fn options_of(mut fields: Fields, input: Input) -> Result<GenerateRequest, Error> {

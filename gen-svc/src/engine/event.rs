@@ -36,6 +36,8 @@ pub struct Accepted {
     pub prompt_tokens: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: usize,
+    /// Prompt tokens that stand for images.
+    pub image_tokens: usize,
     /// Time spent in the queue.
     pub queue: Duration,
 }
@@ -96,6 +98,8 @@ pub struct Summary {
     pub prompt_tokens: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: usize,
+    /// Prompt tokens that stand for images.
+    pub image_tokens: usize,
     /// Tokens generated for all outputs, including stop tokens.
     pub completion_tokens: usize,
     /// The times of the request's phases.

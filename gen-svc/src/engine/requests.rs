@@ -185,7 +185,15 @@ impl RequestState {
         let queue = self.timings().queue;
         self.metrics.request_started(queue, cached_tokens);
         let (sampling, limits) = (self.request.sampling.clone(), self.request.limits.clone());
-        self.sink.send(Event::Accepted(Accepted { sampling, limits, prompt_tokens, cached_tokens, queue }));
+        let image_tokens = self.request.image_tokens();
+        self.sink.send(Event::Accepted(Accepted {
+            sampling,
+            limits,
+            prompt_tokens,
+            cached_tokens,
+            image_tokens,
+            queue,
+        }));
     }
 
     /// Returns why the request ends now, if it does, and measures its back-pressure.
@@ -234,6 +242,7 @@ impl RequestState {
         self.sink.send(Event::Summary(Summary {
             prompt_tokens,
             cached_tokens: self.cached_tokens.unwrap_or(0),
+            image_tokens: request.image_tokens(),
             completion_tokens,
             timings: self.timings(),
             seed: request.sampling.seed,

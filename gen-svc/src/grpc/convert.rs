@@ -4,17 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
+
+use tandem_template::LocalTime;
 
 use crate::engine::{
     Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken,
 };
 use crate::error::Error;
 use crate::grammar::Grammar;
-use crate::media::{HfMessages, now};
+use crate::media::{self, HfMessages, Marked, MediaFile, MediaLimits, now};
 use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
 use crate::output::{Matched, TextSegment};
@@ -40,11 +43,13 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             cache_salt,
             grammar,
             resume,
+            hf_template,
+            media,
         } = request;
         Ok(Self {
             caller: Arc::default(),
             model,
-            input: read_input(input)?,
+            input: read_input(input, hf_template, media)?,
             sampling: sampling.map(Into::into).unwrap_or_default(),
             stop: stop.map(Into::into).unwrap_or_default(),
             output_spec: output_spec.map(OutputSpec::try_from).transpose()?.unwrap_or_default(),
@@ -58,28 +63,92 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
     }
 }
 
-fn read_input(input: Option<PbInput>) -> Result<Input, Error> {
+fn read_input(input: Option<PbInput>, template: Option<pb::HfTemplate>, media: Vec<pb::Media>) -> Result<Input, Error> {
+    let is_messages = matches!(input, Some(PbInput::HfMessagesJson(_)));
+    if template.is_some() && !is_messages {
+        return Err(Error::invalid("hf_template", "must be set together with hf_messages_json only"));
+    }
+    if !media.is_empty() && is_messages {
+        return Err(Error::invalid("media", "must be empty with hf_messages_json, whose blocks have the images"));
+    }
     match input {
-        Some(PbInput::Prompt(text)) => Ok(Input::Text(text)),
-        Some(PbInput::TokenIds(pb::TokenIds { ids })) => Ok(Input::TokenIds(ids)),
-        Some(PbInput::HfMessagesJson(text)) => Ok(Input::HfMessages(Box::new(read_messages(&text)?))),
+        Some(PbInput::HfMessagesJson(text)) => Ok(Input::HfMessages(Box::new(read_messages(&text, template)?))),
+        Some(PbInput::Prompt(text)) if media.is_empty() => Ok(Input::Text(text)),
+        Some(PbInput::TokenIds(pb::TokenIds { ids })) if media.is_empty() => Ok(Input::TokenIds(ids)),
+        Some(PbInput::Prompt(text)) => Ok(Input::WithMedia(Marked::Text(text), read_media(media)?)),
+        Some(PbInput::TokenIds(pb::TokenIds { ids })) => {
+            Ok(Input::WithMedia(Marked::TokenIds(ids), read_media(media)?))
+        }
         None => Err(Error::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set")),
     }
 }
 
-/// Reads a list of messages.
-fn read_messages(text: &str) -> Result<HfMessages, Error> {
-    match serde_json::from_str(text) {
-        Ok(serde_json::Value::Array(messages)) => Ok(HfMessages::new(messages, now())),
-        Ok(_) => Err(Error::invalid("hf_messages_json", "must be a list of messages")),
-        Err(error) => Err(Error::invalid("hf_messages_json", format!("must be JSON: {error}"))),
+/// Reads a list of messages, and what the template needs besides.
+fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessages, Error> {
+    let Some(Value::Array(messages)) = read_json("hf_messages_json", text)? else {
+        return Err(Error::invalid("hf_messages_json", "must be a list of messages"));
+    };
+    let pb::HfTemplate {
+        tools_json,
+        documents_json,
+        template_args_json,
+        add_generation_prompt,
+        continue_final_message,
+        render_time,
+    } = template.unwrap_or_default();
+    let template_args = match read_json("hf_template.template_args_json", &template_args_json)? {
+        None | Some(Value::Null) => serde_json::Map::new(),
+        Some(Value::Object(args)) => args,
+        Some(_) => return Err(Error::invalid("hf_template.template_args_json", "must be an object")),
+    };
+    Ok(HfMessages {
+        messages,
+        tools: read_json("hf_template.tools_json", &tools_json)?,
+        documents: read_json("hf_template.documents_json", &documents_json)?,
+        template_args,
+        add_generation_prompt: add_generation_prompt.unwrap_or(!continue_final_message),
+        continue_final_message,
+        now: read_time(&render_time)?,
+    })
+}
+
+/// Reads JSON text. Returns None if it is empty.
+fn read_json(field: &str, text: &str) -> Result<Option<Value>, Error> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    serde_json::from_str(text).map(Some).map_err(|error| Error::invalid(field, format!("must be JSON: {error}")))
+}
+
+/// Reads a time such as `2025-07-04T09:05:03`. Empty: the clock.
+fn read_time(text: &str) -> Result<LocalTime, Error> {
+    if text.is_empty() {
+        return Ok(now());
+    }
+    let problem = "must be a time such as 2025-07-04T09:05:03";
+    LocalTime::parse(text).ok_or_else(|| Error::invalid("hf_template.render_time", problem))
+}
+
+fn read_media(media: Vec<pb::Media>) -> Result<Vec<MediaFile>, Error> {
+    let file = |(i, media): (usize, pb::Media)| {
+        let pb::Media { kind, source, mime_type: _, offset } = media;
+        if pb::MediaKind::try_from(kind).is_err() {
+            return Err(Error::invalid(format!("media[{i}].kind"), format!("must be a MediaKind, is {kind}")));
+        }
+        let bytes = match source {
+            Some(pb::media::Source::Data(bytes)) => bytes,
+            Some(pb::media::Source::Base64(text)) => media::decode_base64(&text, &format!("media[{i}].base64"))?,
+            None => return Err(Error::invalid(format!("media[{i}]"), "must be data or base64, is not set")),
+        };
+        Ok(MediaFile { bytes, offset: offset as usize })
+    };
+    media.into_iter().enumerate().map(file).collect()
 }
 
 impl From<pb::Resume> for Resume {
     fn from(resume: pb::Resume) -> Self {
-        let pb::Resume { generated_tokens, output_index } = resume;
-        Self { generated_tokens, output_index }
+        let pb::Resume { generated_tokens, output_index, token_ids } = resume;
+        Self { generated_tokens, output_index, token_ids }
     }
 }
 
@@ -217,13 +286,14 @@ pub(super) fn progress(progress: &RequestProgress, age: Duration) -> pb::Generat
 
 impl From<Accepted> for pb::Accepted {
     fn from(accepted: Accepted) -> Self {
-        let Accepted { sampling, limits, prompt_tokens, cached_tokens, queue } = accepted;
+        let Accepted { sampling, limits, prompt_tokens, cached_tokens, image_tokens, queue } = accepted;
         Self {
             sampling: Some(sampling.into()),
             stop: Some(limits.into()),
             prompt_tokens: count(prompt_tokens),
             queue_ms: milliseconds(queue),
             cached_tokens: count(cached_tokens),
+            image_tokens: count(image_tokens),
         }
     }
 }
@@ -283,12 +353,13 @@ fn end(finished: Finished) -> Vec<PbEvent> {
 
 impl From<Summary> for pb::Summary {
     fn from(summary: Summary) -> Self {
-        let Summary { prompt_tokens, cached_tokens, completion_tokens, timings, seed } = summary;
+        let Summary { prompt_tokens, cached_tokens, image_tokens, completion_tokens, timings, seed } = summary;
         let usage = pb::Usage {
             prompt_tokens: count(prompt_tokens),
             completion_tokens: count(completion_tokens),
             total_tokens: count(prompt_tokens + completion_tokens),
             cached_tokens: count(cached_tokens),
+            image_tokens: count(image_tokens),
         };
         Self { usage: Some(usage), timings: Some(timings.into()), seed }
     }
@@ -323,6 +394,13 @@ impl From<Timings> for pb::Timings {
     }
 }
 
+impl From<MediaLimits> for pb::MediaLimits {
+    fn from(limits: MediaLimits) -> Self {
+        let MediaLimits { images, image, cache_bytes: _ } = limits;
+        Self { max_images: count(images), max_image_bytes: image.max_bytes as u64, max_image_pixels: image.max_pixels }
+    }
+}
+
 impl From<&ServedModel> for pb::ModelInfo {
     fn from(model: &ServedModel) -> Self {
         Self {
@@ -336,6 +414,8 @@ impl From<&ServedModel> for pb::ModelInfo {
             tokenizer_sha256: model.tokenizer.sha256().to_owned(),
             eos_token_ids: model.eos_token_ids.clone(),
             default_sampling: Some(model.defaults.in_force().into()),
+            media_kinds: model.vision.iter().map(|_| pb::MediaKind::Image.into()).collect(),
+            media_limits: model.vision.as_ref().map(|vision| (*vision.limits()).into()),
         }
     }
 }

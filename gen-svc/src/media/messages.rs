@@ -131,5 +131,13 @@ fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
     let Some(data) = data else {
         return Err(Error::invalid(field, "must be base64 data or a data URL: the service fetches nothing"));
     };
-    BASE64.decode(data.trim_ascii()).map_err(|error| Error::invalid(field, format!("must be base64: {error}")))
+    decode_base64(data, field)
+}
+
+/// Decodes base64, with or without padding.
+///
+/// # Errors
+/// The text is not base64.
+pub fn decode_base64(text: &str, field: &str) -> Result<Vec<u8>, Error> {
+    BASE64.decode(text.trim_ascii()).map_err(|error| Error::invalid(field, format!("must be base64: {error}")))
 }

@@ -3,7 +3,7 @@
 use super::model::ServedModel;
 use super::validate::{check, check_ids};
 use crate::error::Error;
-use crate::media::{HfMessages, PromptMedia};
+use crate::media::{HfMessages, Marked, MediaFile, PromptMedia, Vision};
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +12,8 @@ pub enum Input {
     Text(String),
     /// Token ids.
     TokenIds(Vec<u32>),
+    /// A prompt with markers for media files, and the files in the order of the markers.
+    WithMedia(Marked, Vec<MediaFile>),
     /// Messages with images, for models with a processor.
     HfMessages(Box<HfMessages>),
 }
@@ -29,6 +31,8 @@ impl Input {
         match self {
             Self::Text(_) => "prompt",
             Self::TokenIds(_) => "token_ids.ids",
+            Self::WithMedia(Marked::Text(_), _) => "prompt",
+            Self::WithMedia(Marked::TokenIds(_), _) => "token_ids.ids",
             Self::HfMessages(_) => "hf_messages_json",
         }
     }
@@ -51,9 +55,13 @@ impl Input {
         let ids = match self {
             Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?,
             Self::TokenIds(ids) => ids,
+            Self::WithMedia(prompt, files) => {
+                let prompt = vision(model)?.marked(prompt, files, &model.tokenizer)?;
+                media = Some(prompt.media);
+                prompt.ids
+            }
             Self::HfMessages(messages) => {
-                let not_supported = || Error::ImagesNotSupported { model: model.id.clone() };
-                let prompt = model.vision.as_ref().ok_or_else(not_supported)?.prompt(*messages, &model.tokenizer)?;
+                let prompt = vision(model)?.prompt(*messages, &model.tokenizer)?;
                 media = Some(prompt.media);
                 prompt.ids
             }
@@ -65,6 +73,11 @@ impl Input {
         }
         Ok(TokenizedPrompt { ids, media })
     }
+}
+
+/// Returns the model's processor of images.
+fn vision(model: &ServedModel) -> Result<&Vision, Error> {
+    model.vision.as_ref().ok_or_else(|| Error::ImagesNotSupported { model: model.id.clone() })
 }
 
 /// Fails if the caller used another tokenizer.

@@ -18,7 +18,7 @@ use crate::clock;
 use crate::conversation::{Conversation, Invalid, Object};
 use crate::error::Error;
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
-use crate::render::{Output, Rendered};
+use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::Warning;
 
 /// A request: the same fields as the contract's, with messages, tools and template_args as plain
@@ -218,8 +218,12 @@ fn rendered_json(rendered: Rendered) -> Value {
             }
             answer.extend(encoding.into_iter().flat_map(tokens));
         }
-        Output::HfMessages(messages) => {
-            answer.insert("hf_messages".to_owned(), messages.into());
+        Output::HfMessages(hf) => {
+            let template = hf_template(&hf);
+            answer.insert("hf_messages".to_owned(), hf.messages.into());
+            if !template.is_empty() {
+                answer.insert("hf_template".to_owned(), template.into());
+            }
         }
     }
     answer.insert("adapter".to_owned(), rendered.resolution.adapter.unwrap_or_default().into());
@@ -229,6 +233,20 @@ fn rendered_json(rendered: Rendered) -> Value {
     }
     answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
     Value::Object(answer)
+}
+
+/// Returns what the model's chat template needs besides the messages, without defaults.
+fn hf_template(hf: &HfMessages) -> Object {
+    let given = |value: &Option<Value>| value.clone().filter(|value| !value.is_null());
+    let args = Some(&hf.template_args).filter(|args| !args.is_empty());
+    let fields = [
+        ("tools", given(&hf.tools)),
+        ("documents", given(&hf.documents)),
+        ("template_args", args.map(|args| args.clone().into())),
+        ("add_generation_prompt", (!hf.add_generation_prompt).then_some(Value::from(false))),
+        ("continue_final_message", hf.continue_final_message.then_some(Value::from(true))),
+    ];
+    fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 /// Returns `{"token_ids", "offsets"?}`.

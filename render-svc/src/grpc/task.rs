@@ -48,7 +48,9 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let (request, parameters) = convert::request(request.into_inner());
         let (cost, paths) = (cost(&request), RequestPaths::new(request.conversation.as_ref()));
         let rendered = self.render.executor.render(request, cost, |rendered| rendered).await;
-        let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
+        let mut rendered = rendered.map_err(|error| paths.status(error))?;
+        convert::without_own_options(&mut rendered);
+        let rendered = paths.rendered(rendered);
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
         options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));

@@ -1,15 +1,21 @@
 //! The requests of tasks to the generation service.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tandem_common::pb::generate::v1::{Grammar, OutputSpec, ReturnOptions, Sampling, Stop};
+use serde_json::Value;
+use tandem_common::pb::generate::v1::{
+    self as pb, Grammar, HfTemplate, Media, OutputSpec, ReturnOptions, Sampling, Stop,
+};
 use tandem_common::random::random_u64;
 use tandem_model_files::tokenizer::Encoding;
 
 use super::model_names::ModelNames;
+use crate::adapter::{Attachment, MediaSource};
 use crate::catalog::GenerationIds;
 use crate::conversation::Invalid;
+use crate::conversation::media::MediaKind;
 use crate::error::Error;
 use crate::render::{Output, Rendered};
 
@@ -31,12 +37,79 @@ pub struct Task {
 pub struct GenerationRequest {
     /// The model, as replicas may know it.
     pub model: ModelNames,
-    /// The prompt's token ids.
-    pub prompt: Vec<u32>,
+    /// The input of the model.
+    pub prompt: Prompt,
     /// Generation parameters.
     pub options: GenerationOptions,
     /// When the caller stops waiting.
     pub deadline: Option<Instant>,
+}
+
+/// The input of a model, as a replica takes it.
+#[derive(Debug, Clone)]
+pub enum Prompt {
+    /// Token ids, in which markers stand for the media files, in order.
+    TokenIds {
+        /// The ids.
+        ids: Vec<u32>,
+        /// The files. Contract messages keep their type.
+        media: Vec<Media>,
+    },
+    /// Messages for the model's own processor.
+    HfMessages {
+        /// The JSON text of the messages.
+        messages_json: String,
+        /// What the chat template needs besides.
+        template: HfTemplate,
+    },
+}
+
+impl Prompt {
+    /// Returns the ids that a prefix cache may have. Empty for messages.
+    #[must_use]
+    pub fn ids(&self) -> &[u32] {
+        match self {
+            Self::TokenIds { ids, .. } => ids,
+            Self::HfMessages { .. } => &[],
+        }
+    }
+
+    /// Returns the input of a rendered conversation.
+    ///
+    /// # Errors
+    /// A media file has no data, or the rendering has no token ids.
+    fn of(output: Output) -> Result<Self, Error> {
+        match output {
+            Output::HfMessages(messages) => {
+                let template = HfTemplate::from(&*messages);
+                Ok(Self::HfMessages { messages_json: Value::from(messages.messages).to_string(), template })
+            }
+            Output::Prompt { tokens: Some(Encoding { ids, offsets }), attachments, .. } => {
+                let offsets = offsets.unwrap_or_default();
+                let media = attachments.into_iter().map(|attachment| media(attachment, &offsets));
+                Ok(Self::TokenIds { ids, media: media.collect::<Result<_, _>>()? })
+            }
+            Output::Prompt { tokens: None, .. } => Err(Error::ImagesNotSupported),
+        }
+    }
+}
+
+/// Returns the file of an attachment, at the token that starts where its marker does.
+fn media(attachment: Attachment, offsets: &[Range<usize>]) -> Result<Media, Error> {
+    let Attachment { kind, path, offset, mime_type, source } = attachment;
+    let MediaSource::Base64(base64) = source else {
+        return Err(Invalid::new(path, "must have its data as bytes or base64: a task fetches nothing").into());
+    };
+    if kind != MediaKind::Image {
+        return Err(Invalid::new(path, "must be an image: no other media are generated from").into());
+    }
+    let at = offsets.iter().position(|range| range.start == offset && !range.is_empty());
+    Ok(Media {
+        kind: pb::MediaKind::Image.into(),
+        source: Some(pb::media::Source::Base64(base64)),
+        mime_type: mime_type.unwrap_or_default(),
+        offset: u32::try_from(at.ok_or(Error::ImagesNotSupported)?).unwrap_or(u32::MAX),
+    })
 }
 
 /// Returns the output spec in force: the inferred one if the request has none. The inferred eos ids
@@ -77,16 +150,13 @@ impl TryFrom<Task> for GenerationRequest {
     /// random numbers, and with token ids.
     ///
     /// # Errors
-    /// More than one output is requested, the conversation has images, or the model has no
-    /// tokenizer.
+    /// More than one output is requested, a media file has no data, or the model has no tokenizer.
     fn try_from(task: Task) -> Result<Self, Error> {
         let Task { rendered, known_ids, mut options, deadline } = task;
         if options.sampling.n.is_some_and(|n| n > 1) {
             return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
         }
-        let Output::Prompt { tokens: Some(Encoding { ids: prompt, .. }), .. } = rendered.output else {
-            return Err(Error::ImagesNotSupported);
-        };
+        let prompt = Prompt::of(rendered.output)?;
         options.sampling.seed.get_or_insert_with(random_u64);
         options.return_options.token_ids = true;
         let tokenizer_sha256 = rendered.model.tokenizer()?.sha256();

@@ -165,7 +165,13 @@ fn answer(text: String) -> Events {
             ..Message::default()
         }),
         finish: Some(Finished { reason: FinishReason::Stop.into(), ..Finished::default() }),
-        usage: Some(Usage { prompt_tokens: 2, completion_tokens: 1, total_tokens: 3, cached_tokens: 0 }),
+        usage: Some(Usage {
+            prompt_tokens: 2,
+            completion_tokens: 1,
+            total_tokens: 3,
+            cached_tokens: 0,
+            image_tokens: 0,
+        }),
         timings: None,
         seed: 7,
     };

@@ -220,7 +220,7 @@ async fn media_data_can_stay_out_of_responses() {
     let request = |conversation| pb::RenderRequest { omit_media: true, ..request(conversation) };
     let (_service, mut client) = serve("{{ messages[0].content }} image").await;
     let response = client.render(request(conversation(messages.clone()))).await.expect("renders").into_inner();
-    let Some(pb::render_response::Output::HfMessages(pb::HfMessages { messages_json })) = response.output else {
+    let Some(pb::render_response::Output::HfMessages(pb::HfMessages { messages_json, .. })) = response.output else {
         panic!("no HF messages")
     };
     let root = "conversation.messages[1].blocks.blocks";

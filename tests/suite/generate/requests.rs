@@ -593,7 +593,7 @@ fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output
     pb::GenerateRequest {
         input: Some(Input::TokenIds(pb::TokenIds { ids })),
         sampling: Some(sampling),
-        resume: Some(pb::Resume { generated_tokens, output_index }),
+        resume: Some(pb::Resume { generated_tokens, output_index, ..pb::Resume::default() }),
         ..request.clone()
     }
 }

@@ -140,7 +140,7 @@ async fn prompt_over_max_prompt_tokens_is_rejected() {
     let mut generate = async |tokens: usize, resumed: u32| {
         let request = GenerateRequest {
             input: Some(Input::TokenIds(TokenIds { ids: vec![5; tokens] })),
-            resume: (resumed > 0).then_some(Resume { generated_tokens: resumed, output_index: 0 }),
+            resume: (resumed > 0).then_some(Resume { generated_tokens: resumed, ..Resume::default() }),
             stop: Some(Stop { max_new_tokens: Some(resumed + 1), ..Stop::default() }),
             ..GenerateRequest::default()
         };

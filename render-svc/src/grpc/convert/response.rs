@@ -18,7 +18,7 @@ use crate::error::{Error, without_folder};
 use crate::field_paths::RequestPaths;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
-use crate::render::{Output, Rendered};
+use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::{Warning, WarningCode};
 
 pub(in crate::grpc) fn rendered(rendered: Rendered) -> pb::RenderResponse {
@@ -47,9 +47,41 @@ fn output(output: Output) -> pb::render_response::Output {
                 offsets: self::offsets(offsets),
             })
         }
-        Output::HfMessages(messages) => {
-            let messages_json = Value::from(messages).to_string();
-            pb::render_response::Output::HfMessages(pb::HfMessages { messages_json })
+        Output::HfMessages(messages) => pb::render_response::Output::HfMessages(hf_messages(*messages)),
+    }
+}
+
+fn hf_messages(messages: HfMessages) -> pb::HfMessages {
+    let generate::HfTemplate {
+        tools_json,
+        documents_json,
+        template_args_json,
+        add_generation_prompt,
+        continue_final_message,
+        render_time,
+    } = generate::HfTemplate::from(&messages);
+    pb::HfMessages {
+        messages_json: Value::from(messages.messages).to_string(),
+        tools_json,
+        documents_json,
+        template_args_json,
+        add_generation_prompt: add_generation_prompt.unwrap_or(true),
+        continue_final_message,
+        render_time,
+    }
+}
+
+impl From<&HfMessages> for generate::HfTemplate {
+    fn from(messages: &HfMessages) -> Self {
+        let json = |value: &Option<Value>| value.as_ref().filter(|value| !value.is_null()).map(Value::to_string);
+        let args = &messages.template_args;
+        Self {
+            tools_json: json(&messages.tools).unwrap_or_default(),
+            documents_json: json(&messages.documents).unwrap_or_default(),
+            template_args_json: if args.is_empty() { String::new() } else { Value::from(args.clone()).to_string() },
+            add_generation_prompt: Some(messages.add_generation_prompt),
+            continue_final_message: messages.continue_final_message,
+            render_time: messages.now.to_string(),
         }
     }
 }

@@ -1,0 +1,149 @@
+//! Prompts in which markers stand for media files. Each marker becomes an expansion of special
+//! tokens, so that the tokens of the text around it do not change.
+
+use std::sync::Arc;
+
+use tandem_images::PreparedImage;
+use tandem_model_files::tokenizer::Tokenizer;
+
+use super::messages::Encoded;
+use super::{AxisPositions, MediaPrompt, PromptMedia, Vision};
+use crate::cache::{Digest, ImageSpan};
+use crate::error::Error;
+
+/// A prompt with markers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Marked {
+    /// Text. A marker is the placeholder's text.
+    Text(String),
+    /// Token ids. A marker is the placeholder's id.
+    TokenIds(Vec<u32>),
+}
+
+/// A media file and the place of its marker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MediaFile {
+    /// The encoded file.
+    pub bytes: Vec<u8>,
+    /// A byte of the text, or an index of the ids.
+    pub offset: usize,
+}
+
+impl Marked {
+    /// Returns the size in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::TokenIds(ids) => size_of_val(ids.as_slice()),
+        }
+    }
+}
+
+impl Vision {
+    /// Returns the prompt of a text or of ids with markers.
+    ///
+    /// # Errors
+    /// A file is invalid or over a limit, an offset is not that of a marker, or the model's expansion
+    /// has tokens of text.
+    pub fn marked(&self, prompt: Marked, media: Vec<MediaFile>, tokenizer: &Tokenizer) -> Result<MediaPrompt, Error> {
+        if media.len() > self.limits.images {
+            return Err(Error::TooManyImages {
+                field: format!("media[{}]", self.limits.images),
+                limit: self.limits.images,
+            });
+        }
+        let (offsets, encoded): (Vec<usize>, Vec<Encoded>) = media
+            .into_iter()
+            .enumerate()
+            .map(|(i, MediaFile { bytes, offset })| (offset, Encoded { field: format!("media[{i}]"), bytes }))
+            .unzip();
+        let images = self.prepare(&encoded)?;
+        let parts = match prompt {
+            Marked::Text(text) => self.parts_of_text(&text, &offsets, tokenizer)?,
+            Marked::TokenIds(ids) => self.parts_of_ids(&ids, &offsets)?,
+        };
+        let mut prompt = Spliced { token: self.image_token, ids: Vec::new(), spans: Vec::new() };
+        let mut images_left = images.iter().enumerate();
+        for part in parts {
+            prompt.ids.extend(part);
+            if let Some((index, (image, digest))) = images_left.next() {
+                prompt.push(index, image, *digest, tokenizer)?;
+            }
+        }
+        let Spliced { ids, spans, .. } = prompt;
+        let images: Vec<_> = images.into_iter().map(|(image, _)| image).collect();
+        let positions = self.attention.has_axes.then(|| AxisPositions::new(ids.len(), &spans, &images));
+        Ok(MediaPrompt { ids, media: PromptMedia { images, spans, positions, is_mutual: self.attention.is_mutual } })
+    }
+
+    /// Tokenizes the text around the markers: one part more than markers.
+    fn parts_of_text(&self, text: &str, offsets: &[usize], tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, Error> {
+        let marker = self.processor.placeholder();
+        let encode = |part: &str| tokenizer.encode(part, false).map_err(|error| Error::encode("prompt", error));
+        let (mut parts, mut start) = (Vec::with_capacity(offsets.len() + 1), 0);
+        for (i, &offset) in offsets.iter().enumerate() {
+            let before = text.get(start..offset).filter(|_| text[offset..].starts_with(marker));
+            parts.push(encode(before.ok_or_else(|| not_a_marker(i, offset, marker))?)?);
+            start = offset + marker.len();
+        }
+        parts.push(encode(&text[start..])?);
+        Ok(parts)
+    }
+
+    /// Divides ids at the markers: one part more than markers.
+    fn parts_of_ids(&self, ids: &[u32], offsets: &[usize]) -> Result<Vec<Vec<u32>>, Error> {
+        let (mut parts, mut start) = (Vec::with_capacity(offsets.len() + 1), 0);
+        for (i, &offset) in offsets.iter().enumerate() {
+            let before = ids.get(start..offset).filter(|_| ids.get(offset) == Some(&self.image_token));
+            parts.push(before.ok_or_else(|| not_a_marker(i, offset, self.processor.placeholder()))?.to_vec());
+            start = offset + 1;
+        }
+        parts.push(ids[start..].to_vec());
+        Ok(parts)
+    }
+}
+
+fn not_a_marker(index: usize, offset: usize, marker: &str) -> Error {
+    let problem = format!("must be the start of a marker {marker:?} after the previous one, is {offset}");
+    Error::invalid(format!("media[{index}].offset"), problem)
+}
+
+/// Ids with the expansions of images.
+struct Spliced {
+    token: u32,
+    ids: Vec<u32>,
+    spans: Vec<ImageSpan>,
+}
+
+impl Spliced {
+    /// Appends the expansion of an image.
+    fn push(
+        &mut self,
+        image: usize,
+        prepared: &Arc<PreparedImage>,
+        digest: Digest,
+        tokenizer: &Tokenizer,
+    ) -> Result<(), Error> {
+        let text = &prepared.plan.expansion.text;
+        let ids = tokenizer.encode(text, false).map_err(|error| Error::encode("media", error))?;
+        if !ids.iter().all(|&id| tokenizer.is_special(id) || id == self.token) {
+            let problem = "must be empty: this model's images need hf_messages_json, which is tokenized with them";
+            return Err(Error::invalid("media", problem));
+        }
+        let mut row = 0;
+        for id in ids {
+            let at = self.ids.len();
+            self.ids.push(id);
+            if id != self.token {
+                continue;
+            }
+            match self.spans.last_mut() {
+                Some(last) if last.image == image && last.positions.end == at => last.positions.end += 1,
+                _ => self.spans.push(ImageSpan { positions: at..at + 1, first_row: row, image, digest }),
+            }
+            row += 1;
+        }
+        Ok(())
+    }
+}
