@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tandem_kernels::{IsaLevel, Kernels};
 use tandem_model_files::artifacts::Artifacts;
+use tch::Kind;
 
 use crate::error::Error;
 use crate::weights::gguf::header::GgufHeader;
@@ -77,8 +78,8 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
 /// As [`describe`].
 pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Result<u64, Error> {
     let bits = match backend {
-        Backend::Torch(target) => 8 * target.dtype.elt_size_in_bytes() as u64,
-        Backend::Cpu { .. } if !CpuDecoder::can_compute(decoder) => 32,
+        Backend::Torch(target) => target_bits(target),
+        Backend::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => target_bits(substitute(precision)),
         Backend::Cpu { precision: Precision::F32, .. } => 32,
         Backend::Cpu { precision: Precision::Bf16, .. } => 16,
         Backend::Cpu { precision: Precision::Int8, .. } => 9,
@@ -86,6 +87,17 @@ pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Re
         Backend::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, decoder),
     };
     Ok(decoder.parameter_count().saturating_mul(bits) / 8)
+}
+
+fn target_bits(target: TorchTarget) -> u64 {
+    8 * target.dtype.elt_size_in_bytes() as u64
+}
+
+/// Returns the target of libtorch for a model that the kernels do not support. Quantized weights
+/// become 32-bit floats.
+fn substitute(precision: Precision) -> TorchTarget {
+    let dtype = if precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Float };
+    TorchTarget { dtype, ..TorchTarget::REFERENCE }
 }
 
 /// Returns the bytes of the weights if blocks are kept as stored, and all others become 32-bit
@@ -115,7 +127,8 @@ pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Box<
             let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        _ => Box::new(TorchDecoder::load(decoder, file, target)?),
+        Backend::Cpu { precision, .. } => Box::new(TorchDecoder::load(decoder, file, substitute(precision))?),
+        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target)?),
     };
     Ok(if tower.is_some() { Box::new(WithTower { model, tower }) } else { model })
 }

@@ -46,10 +46,7 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
 
 /// Reads the processor of images.
 fn vision(artifacts: &Artifacts, decoder: &Decoder, config: &Config) -> Result<Vision, Error> {
-    let attention = ImageAttention {
-        has_axes: decoder.ropes.iter().any(|rope| rope.axes.is_some()),
-        is_mutual: decoder.layers.iter().any(|layer| layer.attention.image_blocks),
-    };
+    let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
     Vision::load(artifacts, attention, config.media)
 }
 
