@@ -3,6 +3,7 @@
 mod cli;
 mod defaults;
 mod grammar;
+mod images;
 mod output;
 mod requests;
 mod sampling;

@@ -37,6 +37,7 @@ pub fn served_model() -> ServedModel {
         tokenizer: TOKENIZER.clone(),
         eos_token_ids: Vec::new(),
         defaults: SamplingOptions::default(),
+        vision: None,
         grammars: Grammars::new(TOKENIZER.clone(), VOCABULARY, Vec::new()),
     }
 }

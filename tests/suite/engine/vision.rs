@@ -1,6 +1,4 @@
-//! Models with images, compared with the vision oracle: tiny models with transformers' outputs. The
-//! tests read it from the folder TANDEM_VISION_ORACLE, or from `../shared/vision`. Without it, they
-//! are skipped.
+//! Models with images, compared with the vision oracle.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,13 +10,9 @@ use gen_svc::weights::TorchTarget;
 use serde::Deserialize;
 use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;
-use tandem_tests::repository;
+use tandem_tests_full::vision_oracle::{self, FOLDERS, json};
 
 use super::image_prompts::{ImagePrompt, blocks};
-
-/// The folders of the oracle.
-const FOLDERS: [&str; 9] =
-    ["smolvlm", "gemma3", "gemma3_pas", "gemma4", "gemma4_bidi", "qwen2_5_vl", "qwen3_vl", "mistral3", "internvl"];
 
 /// The folders whose models have blocks of image tokens that attend to each other.
 const WITH_BLOCKS: [&str; 3] = ["gemma3", "gemma3_pas", "gemma4_bidi"];
@@ -52,26 +46,11 @@ struct Numbers {
     value: Vec<f32>,
 }
 
-/// Returns the oracle's folder, if it is there.
-fn oracle() -> Option<PathBuf> {
-    let given = std::env::var_os("TANDEM_VISION_ORACLE").map(PathBuf::from);
-    let path = given.unwrap_or_else(|| repository().join("../shared/vision"));
-    let found = path.join("goldens").is_dir();
-    if !found {
-        eprintln!("skipped: there is no vision oracle in {}", path.display());
-    }
-    found.then_some(path)
-}
-
 /// Returns transformers' features, which `golden/make_vision_features.py` writes.
 fn features(folder: &str, name: &str, part: &str) -> Option<Vec<f32>> {
     let path = PathBuf::from(std::env::var_os("TANDEM_VISION_FEATURES")?);
     let bytes = std::fs::read(path.join(folder).join(format!("{name}.{part}"))).expect("features");
     Some(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(path).expect("a file")).expect("JSON")
 }
 
 /// A loaded model of the oracle.
@@ -180,9 +159,9 @@ fn runs(ids: &[u32], token: u32) -> Vec<Range<usize>> {
 
 /// Checks the cases of every folder that `chosen` selects, whole and in chunks. Prints the counts.
 fn check_all(chosen: impl Fn(&Case) -> bool) {
-    let Some(oracle) = oracle() else { return };
+    let Some(oracle) = vision_oracle::folder() else { return };
     for (folder, backend) in FOLDERS.into_iter().flat_map(|folder| BACKENDS.map(|backend| (folder, backend))) {
-        let golden = json(&oracle.join("goldens").join(format!("{folder}.json")));
+        let golden = vision_oracle::golden(&oracle, folder);
         let cases: BTreeMap<String, Case> = serde_json::from_value(golden["cases"].clone()).expect("cases");
         let mut loaded = Loaded::new(&oracle, folder, backend);
         let (mut checked, mut skipped) = (0, 0);

@@ -1,6 +1,7 @@
 //! `gen-svc generate`: requests on standard input, answers on standard output, without a server.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -8,10 +9,15 @@ use tandem_tests::{binary, default_model, error_texts, goldens};
 
 /// Runs `gen-svc generate` on the default model with this standard input.
 fn generate(arguments: &[&str], input: &[u8]) -> Output {
+    generate_with(&default_model(), arguments, input)
+}
+
+/// Runs `gen-svc generate` on a model with this standard input.
+pub(super) fn generate_with(model: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(binary("gen-svc"))
         .arg("generate")
         .arg("--model")
-        .arg(default_model())
+        .arg(model)
         .args(["--dtype", "f32"])
         .args(arguments)
         .stdin(Stdio::piped())
@@ -24,7 +30,7 @@ fn generate(arguments: &[&str], input: &[u8]) -> Output {
 }
 
 /// Returns the answers. If one is an error, the program must fail and count the errors.
-fn answers(output: &Output) -> Vec<Value> {
+pub(super) fn answers(output: &Output) -> Vec<Value> {
     let text = |bytes| std::str::from_utf8(bytes).expect("UTF-8");
     let line = |line| serde_json::from_str(line).expect("a JSON line");
     let (answers, errors): (Vec<Value>, _) = (text(&output.stdout).lines().map(line).collect(), text(&output.stderr));
