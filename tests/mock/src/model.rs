@@ -39,6 +39,7 @@ pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<
         dtype: "f32".to_owned(),
         quantization: "none".to_owned(),
         device: "cpu".to_owned(),
+        vision: None,
         grammars: Grammars::new(tokenizer.clone(), vocabulary, eos_token_ids.clone()),
         defaults: SamplingOptions::default(),
         eos_token_ids,

@@ -71,7 +71,7 @@ impl ImagePrompt {
         let deep: Vec<Vec<&[f32]>> = parts.iter().map(deep).collect();
         let mut images = Vec::new();
         for (Part { start, block, rows }, deep) in parts.into_iter().zip(&deep) {
-            images.push(ImageRows { start, rows: &self.rows[rows], deep, block });
+            images.push(ImageRows { start, rows: &self.rows[rows], deep: deep.to_vec(), block });
         }
         then(SequenceChunk {
             tokens: &self.tokens[range.clone()],

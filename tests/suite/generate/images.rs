@@ -39,7 +39,7 @@ fn image(seed: u64) -> Value {
 }
 
 fn user<const N: usize>(blocks: [Value; N]) -> Vec<Value> {
-    vec![json!({"role": "user", "content": blocks})]
+    vec![json!({"role": "user", "content": blocks.to_vec()})]
 }
 
 fn conversations() -> Vec<Vec<Value>> {
