@@ -16,21 +16,22 @@ mod composite;
 pub mod config;
 mod cpu;
 pub mod decoder;
+mod features;
 mod images;
 mod interface;
 mod rope;
 mod torch;
 pub mod vision;
 mod windows;
-mod with_tower;
 
 use config::Config;
 use cpu::CpuDecoder;
 pub use cpu::Precision;
 use decoder::Decoder;
-pub use interface::{Features, ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+pub use features::Features;
+pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use torch::TorchDecoder;
-use with_tower::WithTower;
+use vision::TorchTower;
 
 /// The backend that computes a model.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +45,21 @@ pub enum Backend {
         /// Compute threads.
         threads: usize,
     },
+}
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct LoadedModel {
+    /// The text model.
+    pub model: Box<dyn Model>,
+    /// The tower of its images. `None`: the model takes text only.
+    pub tower: Option<TorchTower>,
+}
+
+impl From<Box<dyn Model>> for LoadedModel {
+    fn from(model: Box<dyn Model>) -> Self {
+        Self { model, tower: None }
+    }
 }
 
 /// Opens the weights that `artifacts` name: a GGUF file, or the safetensors files of a folder.
@@ -116,7 +132,7 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
 ///
 /// # Errors
 /// A tensor cannot be read, there is no memory, or libtorch fails.
-pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Box<dyn Model>, Error> {
+pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<LoadedModel, Error> {
     let target = match backend {
         Backend::Cpu { .. } => TorchTarget::REFERENCE,
         Backend::Torch(target) => target,
@@ -130,5 +146,5 @@ pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Box<
         Backend::Cpu { precision, .. } => Box::new(TorchDecoder::load(decoder, file, substitute(precision))?),
         Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target)?),
     };
-    Ok(if tower.is_some() { Box::new(WithTower { model, tower }) } else { model })
+    Ok(LoadedModel { model, tower })
 }

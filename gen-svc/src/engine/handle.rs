@@ -20,7 +20,7 @@ use super::{load, memory};
 use crate::cache::{BLOCK, BlockPool};
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::models::Model;
+use crate::models::LoadedModel;
 use crate::request::{PreparedRequest, ServedModel};
 
 /// A handle on the engine. After the last handle is dropped, running requests finish, and then the
@@ -48,9 +48,9 @@ impl Engine {
     ///
     /// # Errors
     /// Fails with the error of `load`, or if the KV cache cannot be allocated.
-    pub fn start_with(
+    pub fn start_with<M: Into<LoadedModel>>(
         config: Config,
-        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
+        load: impl FnOnce(&Config) -> Result<(ServedModel, M), Error> + Send + 'static,
     ) -> Result<(Self, JoinHandle<()>), Error> {
         let lifecycle = Lifecycle::default();
         let started = Self::start_loading_with(config, lifecycle.clone(), load)?;
@@ -81,21 +81,22 @@ impl Engine {
     ///
     /// # Errors
     /// Fails as [`start_with`](Self::start_with) does.
-    pub(crate) fn start_loading_with(
+    pub(crate) fn start_loading_with<M: Into<LoadedModel>>(
         config: Config,
         lifecycle: Lifecycle,
-        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
+        load: impl FnOnce(&Config) -> Result<(ServedModel, M), Error> + Send + 'static,
     ) -> Result<(Self, JoinHandle<()>), Error> {
         let (loaded, result) = mpsc::channel();
-        let main = move || match load(&config).and_then(|(served, model)| build(&config, lifecycle, served, model)) {
-            Ok((engine, thread)) => {
-                let _ = loaded.send(Ok(engine));
-                thread.run();
-            }
-            Err(error) => {
-                let _ = loaded.send(Err(error));
-            }
-        };
+        let main =
+            move || match load(&config).and_then(|(served, model)| build(&config, lifecycle, served, model.into())) {
+                Ok((engine, thread)) => {
+                    let _ = loaded.send(Ok(engine));
+                    thread.run();
+                }
+                Err(error) => {
+                    let _ = loaded.send(Err(error));
+                }
+            };
         let thread = std::thread::Builder::new().name("engine".into()).spawn(main).map_err(Error::Thread)?;
         let engine = result.recv().map_err(|_| Error::EngineFailed)??;
         Ok((engine, thread))
@@ -191,7 +192,7 @@ fn build(
     config: &Config,
     lifecycle: Lifecycle,
     mut served: ServedModel,
-    mut model: Box<dyn Model>,
+    LoadedModel { mut model, tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
     let blocks = memory::blocks(config, &model.shape())?;
     model.allocate(blocks)?;
@@ -205,7 +206,6 @@ fn build(
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
     let engine = Engine { commands, shared: Arc::clone(&shared) };
-    let tower = model.take_tower();
     let pool = BlockPool::new(blocks);
     let thread = EngineThread::new(model, tower, pool, shared, receiver, config.reader_patience);
     Ok((engine, thread))

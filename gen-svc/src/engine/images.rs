@@ -3,10 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tandem_images::PreparedImage;
-
-use super::requests::RequestId;
-use super::schedule::Scheduler;
+use super::schedule::{Scheduler, Wanted};
 use crate::cache::Digest;
 use crate::error::Error;
 use crate::models::Features;
@@ -14,16 +11,6 @@ use crate::models::vision::{TorchTower, TowerRun};
 
 /// The bytes of features that are kept for later requests.
 const KEPT_BYTES: usize = 256 << 20;
-
-/// An image that a running sequence waits for.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) request: RequestId,
-    /// Its index in the request.
-    pub(super) index: usize,
-    pub(super) digest: Digest,
-    pub(super) image: Arc<PreparedImage>,
-}
 
 /// The image that is being computed.
 #[derive(Debug)]

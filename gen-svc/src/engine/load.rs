@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::grammar::Grammars;
 use crate::media::{ImageAttention, Vision};
 use crate::models::decoder::Decoder;
-use crate::models::{self, Backend, Model};
+use crate::models::{self, Backend, LoadedModel, Model};
 use crate::request::{SamplingOptions, ServedModel};
 
 /// Loads the configured model. Runs on the engine's thread, because libtorch's settings are per
@@ -23,7 +23,7 @@ use crate::request::{SamplingOptions, ServedModel};
 /// # Errors
 /// The model cannot be loaded as configured; [`Error::LoadCancelled`] once `cancelled` is
 /// cancelled.
-pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(ServedModel, Box<dyn Model>), Error> {
+pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(ServedModel, LoadedModel), Error> {
     let start = Instant::now();
     let backend = backend::resolve(config)?;
     let threads = backend::threads(config.threads);
@@ -35,13 +35,14 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
     let vision = models::vision::has_tower(&file).then(|| vision(&artifacts, &decoder, config)).transpose()?;
-    let model = models::load(&file, decoder, backend)?;
+    let loaded = models::load(&file, decoder, backend)?;
+    let model = loaded.model.as_ref();
     memory::require_context(config, &model.shape())?;
-    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, model.as_ref(), backend)? };
+    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, model, backend)? };
     let took = start.elapsed();
     metrics::loaded(took);
-    log_loaded(&served, config, model.as_ref(), threads, took)?;
-    Ok((served, model))
+    log_loaded(&served, config, model, threads, took)?;
+    Ok((served, loaded))
 }
 
 /// Reads the processor of images.

@@ -15,12 +15,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tandem_images::PreparedImage;
+
 use super::command::Job;
 use super::config::EngineLimits;
-use super::images::Wanted;
 use super::requests::{RequestId, RequestState, Requests};
 use super::sequence::Sequence;
-use crate::cache::BlockPool;
+use crate::cache::{BlockPool, Digest};
 use crate::error::Error;
 
 /// The wait after which a sequence may start before higher priorities.
@@ -48,6 +49,16 @@ pub(super) struct Scheduler {
     steps: u64,
     /// True if the last step was for callers with few running sequences alone.
     was_express: bool,
+}
+
+/// An image that a running sequence waits for.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) request: RequestId,
+    /// Its index in the request.
+    pub(super) index: usize,
+    pub(super) digest: Digest,
+    pub(super) image: Arc<PreparedImage>,
 }
 
 /// The turn of the sequence with the longest wait.

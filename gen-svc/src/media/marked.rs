@@ -6,8 +6,10 @@ use std::sync::Arc;
 use tandem_images::PreparedImage;
 use tandem_model_files::tokenizer::Tokenizer;
 
+use super::axes::AxisPositions;
 use super::messages::Encoded;
-use super::{AxisPositions, MediaPrompt, PromptMedia, Vision};
+use super::prompt::{MediaPrompt, PromptMedia};
+use super::vision::Vision;
 use crate::cache::{Digest, ImageSpan};
 use crate::error::Error;
 

@@ -6,8 +6,10 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 use tandem_template::LocalTime;
 
-use super::FIELD;
 use crate::error::Error;
+
+/// The field of messages in a request.
+pub(super) const FIELD: &str = "hf_messages_json";
 
 /// Base64 with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(

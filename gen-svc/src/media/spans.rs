@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tandem_images::PreparedImage;
 
-use super::FIELD;
+use super::messages::FIELD;
 use crate::cache::{Digest, ImageSpan};
 use crate::error::Error;
 

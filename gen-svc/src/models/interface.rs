@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::vision::TorchTower;
 use crate::cache::BlockId;
 use crate::error::Error;
 
@@ -27,11 +26,6 @@ pub trait Model: std::fmt::Debug + Send {
     /// # Errors
     /// The backend's. The chunks' blocks are then undefined from `past` on.
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
-
-    /// Takes the tower that computes images. Returns None for a model of text only.
-    fn take_tower(&mut self) -> Option<TorchTower> {
-        None
-    }
 }
 
 /// The sizes of a model.
@@ -76,37 +70,6 @@ pub struct ImageRows<'a> {
     /// The positions in the sequence of the image tokens that attend to each other, in models that
     /// have such blocks. The chunk contains all of them.
     pub block: Range<usize>,
-}
-
-/// The features of an image, as the text model takes them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Features {
-    /// E.
-    pub width: usize,
-    /// `[n, E]`, a row for each image token.
-    pub rows: Vec<f32>,
-    /// `[n, E]` each: the features that are added after the first layers.
-    pub deep: Vec<Vec<f32>>,
-}
-
-impl Features {
-    /// Returns some rows.
-    #[must_use]
-    pub fn rows(&self, rows: Range<usize>) -> &[f32] {
-        &self.rows[rows.start * self.width..rows.end * self.width]
-    }
-
-    /// Returns some rows of the features of each layer.
-    #[must_use]
-    pub fn deep(&self, rows: Range<usize>) -> Vec<&[f32]> {
-        self.deep.iter().map(|deep| &deep[rows.start * self.width..rows.end * self.width]).collect()
-    }
-
-    /// Returns the size in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        size_of_val(self.rows.as_slice()) * (1 + self.deep.len())
-    }
 }
 
 /// The tokens of a chunk whose logits are requested.

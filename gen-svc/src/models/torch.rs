@@ -17,7 +17,7 @@ mod call;
 mod feed_forward;
 mod inputs;
 mod layers;
-mod load;
+pub(super) mod load;
 mod paged;
 mod seen;
 
@@ -26,7 +26,7 @@ use call::Call;
 use feed_forward::FeedForward;
 use inputs::{InputBranch, LayerInputs};
 use layers::{Linear, RmsNorm, Rope, scaled, softcap};
-pub(super) use load::Loader;
+use load::Loader;
 use paged::{KvShape, PagedKv, Runs};
 use seen::Reach;
 

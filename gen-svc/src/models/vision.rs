@@ -3,14 +3,15 @@
 //! A tower describes itself as data ([`tower`]), one file per family in [`towers`]. libtorch
 //! computes the description ([`torch`]), on any device.
 
+mod family;
 mod geometry;
 mod torch;
 mod tower;
 mod towers;
 
+use family::Configs;
 pub use torch::{TorchTower, TowerRun};
 use tower::Tower;
-use towers::Configs;
 
 use super::config::Config;
 use crate::error::Error;

@@ -11,8 +11,8 @@ use tch::{Kind, Tensor};
 use super::geometry::{Geometry, Windows, fractions, neighbours};
 use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
 use crate::error::Error;
-use crate::models::Features;
-use crate::models::torch::Loader;
+use crate::models::features::Features;
+use crate::models::torch::load::Loader;
 use crate::weights::{ModelFile, TorchTarget};
 
 mod block;

@@ -1,7 +1,6 @@
 //! The supported towers: a file for each family, and a row in [`FAMILIES`].
 
-use super::tower::Tower;
-use crate::models::config::{Config, ConfigError};
+use super::family::Family;
 use crate::weights::ModelFile;
 
 mod gemma3;
@@ -12,22 +11,6 @@ mod qwen2_5_vl;
 mod qwen3_vl;
 mod siglip;
 mod smolvlm;
-
-/// A family of models with the same tower.
-pub(super) struct Family {
-    /// The `model_type` in `config.json`.
-    names: &'static [&'static str],
-    /// Describes the tower of a config.
-    pub(super) describe: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
-}
-
-/// The sections of a config.
-pub(super) struct Configs<'a> {
-    /// `vision_config`.
-    pub(super) vision: Config<'a>,
-    /// The whole config, where settings of the text model have precedence.
-    pub(super) model: Config<'a>,
-}
 
 const FAMILIES: &[Family] = &[
     smolvlm::FAMILY,

@@ -6,7 +6,7 @@ use super::super::geometry::Windows;
 use super::super::tower::{self, Activation, Rotary};
 use super::parts::{Linear, Norm};
 use crate::error::Error;
-use crate::models::torch::Loader;
+use crate::models::torch::load::Loader;
 use crate::weights::TorchTarget;
 
 #[derive(Debug)]

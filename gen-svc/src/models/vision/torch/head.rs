@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 use super::super::tower::{self, Activation, Pool};
 use super::parts::{Linear, Norm};
 use crate::error::Error;
-use crate::models::torch::Loader;
+use crate::models::torch::load::Loader;
 
 #[derive(Debug)]
 pub(super) struct Head {

@@ -4,7 +4,7 @@ use tch::Tensor;
 
 use super::super::tower::{self, Activation, LIMITS, NormKind};
 use crate::error::Error;
-use crate::models::torch::Loader;
+use crate::models::torch::load::Loader;
 
 /// A matrix product, with or without bias and limits.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! Gemma 3: SigLIP, then the mean of squares of patches. Reference: transformers,
 //! `models/gemma3/modeling_gemma3.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{Head, Linear, Norm, NormKind, Pool, Step, TableOrder, Tower};
 use super::siglip::{self, Siglip, Sizes};
-use super::{Configs, Family};
 use crate::models::config::{ConfigError, unsupported};
 
 pub(super) const FAMILY: Family = Family { names: &["gemma3"], describe };

@@ -1,12 +1,12 @@
 //! Gemma 4: patches in their own proportions, positions on two axes, norms around both branches.
 //! Reference: transformers, `models/gemma4/modeling_gemma4.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{
     Activation, Attention, Axis, Block, Head, HeadNorms, Linear, Mlp, Norm, NormKind, Patches, Pool, Positions, Rotary,
     Step, Tower,
 };
 use super::siglip::activation;
-use super::{Configs, Family};
 use crate::models::config::{ConfigError, unsupported};
 use serde_json::json;
 

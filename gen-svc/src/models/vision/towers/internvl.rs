@@ -1,11 +1,11 @@
 //! InternVL: a class token, scaled branches, then a pixel shuffle. Reference: transformers,
 //! `models/internvl/modeling_internvl.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{
     Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Pool, Positions, Step, TableOrder, Tower,
 };
 use super::siglip::activation;
-use super::{Configs, Family};
 use crate::models::config::{Config, ConfigError, unsupported};
 use serde_json::json;
 

@@ -1,12 +1,12 @@
 //! Mistral 3's tower, Pixtral: pictures of any size, rotary positions on two axes. Reference:
 //! transformers, `models/pixtral/modeling_pixtral.py` and `models/mistral3/modeling_mistral3.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{
     Activation, Attention, Axis, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Pool, Positions, Rotary, Step,
     Tower,
 };
 use super::siglip::activation;
-use super::{Configs, Family};
 use crate::models::config::{ConfigError, unsupported};
 use serde_json::json;
 

@@ -1,12 +1,12 @@
 //! Qwen2.5-VL: windows, rotary positions, gated MLPs. Reference: transformers,
 //! `models/qwen2_5_vl/modeling_qwen2_5_vl.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{
     Activation, Attention, Axis, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Pool, Positions, Rotary, Step,
     Tower,
 };
 use super::siglip::activation;
-use super::{Configs, Family};
 use crate::models::config::{Config, ConfigError, unsupported};
 
 pub(super) const FAMILY: Family = Family { names: &["qwen2_5_vl"], describe };

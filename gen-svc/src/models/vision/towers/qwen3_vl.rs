@@ -1,10 +1,10 @@
 //! Qwen3-VL: interpolated positions, rotary positions, and features for several text layers.
 //! Reference: transformers, `models/qwen3_vl/modeling_qwen3_vl.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{Activation, Block, Head, Linear, Mlp, Norm, Pool, Positions, Step, Tower};
 use super::qwen2_5_vl::{Sizes, whole_numbers};
 use super::siglip::activation;
-use super::{Configs, Family};
 use crate::models::config::{ConfigError, unsupported};
 
 pub(super) const FAMILY: Family = Family { names: &["qwen3_vl"], describe };

@@ -1,10 +1,10 @@
 //! SigLIP's encoder, which several families use. Reference: transformers,
 //! `models/siglip/modeling_siglip.py`.
 
+use super::super::family::Configs;
 use super::super::tower::{
     Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Positions, TableOrder, Tower,
 };
-use super::Configs;
 use crate::models::config::{ConfigError, unsupported};
 
 /// The differences between the families.

@@ -1,9 +1,9 @@
 //! SmolVLM and Idefics 3: SigLIP with fractional positions, then a pixel shuffle. Reference:
 //! transformers, `models/smolvlm/modeling_smolvlm.py`.
 
+use super::super::family::{Configs, Family};
 use super::super::tower::{Head, Linear, Pool, Step, TableOrder, Tower};
 use super::siglip::{self, Siglip, Sizes};
-use super::{Configs, Family};
 use crate::models::config::ConfigError;
 
 pub(super) const FAMILY: Family = Family { names: &["smolvlm", "idefics3"], describe };

@@ -1,0 +1,20 @@
+//! Limits of images.
+
+use tandem_images::Limits as ImageLimits;
+
+/// The limits of the images of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct MediaLimits {
+    /// The most images of a request.
+    pub images: usize,
+    /// The limits of one image.
+    pub image: ImageLimits,
+    /// The bytes of prepared images that are kept for later requests.
+    pub cache_bytes: u64,
+}
+
+impl Default for MediaLimits {
+    fn default() -> Self {
+        Self { images: 64, image: ImageLimits::default(), cache_bytes: 256 << 20 }
+    }
+}

@@ -1,0 +1,144 @@
+//! A model's processor: from messages to a prompt with images.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+use tandem_images::{ImageError, PreparedCache, PreparedImage, Processor};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::Tokenizer;
+use tandem_template::{ChatTemplate, Limits as TemplateLimits, LocalTime};
+
+use super::axes::AxisPositions;
+use super::limits::MediaLimits;
+use super::messages::{Encoded, FIELD, HfMessages};
+use super::prompt::{MediaPrompt, PromptMedia};
+use super::spans;
+use crate::cache::Digest;
+use crate::error::Error;
+
+/// The facts about a model that decide how its tokens attend to images.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageAttention {
+    /// True if positions have the axes time, height and width.
+    pub has_axes: bool,
+    /// True if the tokens of an image attend to each other in both directions.
+    pub is_mutual: bool,
+}
+
+/// A model's processor: its image preparation and its chat template.
+#[derive(Debug)]
+pub struct Vision {
+    pub(super) processor: Processor,
+    template: ChatTemplate,
+    special_tokens: Map<String, Value>,
+    /// The token that stands for a row of an image's features.
+    pub(super) image_token: u32,
+    pub(super) attention: ImageAttention,
+    pub(super) limits: MediaLimits,
+    cache: PreparedCache,
+}
+
+impl Vision {
+    /// Reads the processor of a model with images.
+    ///
+    /// # Errors
+    /// The processor or one of its settings is not supported, or there is no usable chat template.
+    pub fn load(artifacts: &Artifacts, attention: ImageAttention, limits: MediaLimits) -> Result<Self, Error> {
+        let processor = Processor::load(&artifacts.path)?;
+        let image_token = artifacts.tokenizer()?.token_to_id(processor.image_token());
+        let image_token = image_token.ok_or_else(|| Error::ImageToken { token: processor.image_token().to_owned() })?;
+        let source = artifacts.templates.get("default").ok_or(Error::NoTemplate)?;
+        let named = artifacts.special_tokens.named.iter();
+        Ok(Self {
+            template: ChatTemplate::compile(source)?,
+            special_tokens: named.map(|(name, text)| (name.clone(), text.clone().into())).collect(),
+            cache: PreparedCache::new(limits.cache_bytes),
+            processor,
+            image_token,
+            attention,
+            limits,
+        })
+    }
+
+    /// Returns the limits of a request's images.
+    #[must_use]
+    pub fn limits(&self) -> &MediaLimits {
+        &self.limits
+    }
+
+    /// Returns the prompt of messages.
+    ///
+    /// # Errors
+    /// A message or an image is invalid or over a limit, or the template fails.
+    pub fn prompt(&self, messages: HfMessages, tokenizer: &Tokenizer) -> Result<MediaPrompt, Error> {
+        let (messages, encoded) = messages.take_images(self.limits.images)?;
+        let images = self.prepare(&encoded)?;
+        let text = self.render(&messages)?;
+        let expansions: Vec<&str> = images.iter().map(|(image, _)| image.plan.expansion.text.as_str()).collect();
+        let expanded = tandem_images::expand(&text, self.processor.placeholder(), &expansions);
+        let expanded = expanded.map_err(|source| image_error(FIELD.to_owned(), source))?;
+        // As in transformers: a template that writes bos itself gets no other special token.
+        let has_bos =
+            self.special_tokens.get("bos_token").and_then(Value::as_str).is_some_and(|bos| text.starts_with(bos));
+        let ids = tokenizer.encode(&expanded.text, !has_bos).map_err(|error| Error::encode(FIELD, error))?;
+        let spans = spans::of(&ids, self.image_token, &images)?;
+        let images: Vec<_> = images.into_iter().map(|(image, _)| image).collect();
+        let positions = self.attention.has_axes.then(|| AxisPositions::new(ids.len(), &spans, &images));
+        let is_mutual = self.attention.is_mutual;
+        Ok(MediaPrompt { ids, media: PromptMedia { images, spans, positions, is_mutual } })
+    }
+
+    fn render(&self, messages: &HfMessages) -> Result<String, Error> {
+        let args = &messages.template_args;
+        let input = tandem_template::Input {
+            messages: &messages.messages,
+            tools: messages.tools.as_ref(),
+            documents: messages.documents.as_ref(),
+            args,
+            special_tokens: &self.special_tokens,
+            add_generation_prompt: messages.add_generation_prompt,
+            continue_final_message: messages.continue_final_message,
+            now: messages.now,
+            taint: None,
+        };
+        let applied = self.template.apply(&input, &TemplateLimits::default());
+        Ok(applied.map_err(|source| Error::Template { field: FIELD, source: Box::new(source) })?.text)
+    }
+
+    /// Decodes and prepares images on as many threads as there are cores.
+    pub(super) fn prepare(&self, encoded: &[Encoded]) -> Result<Vec<(Arc<PreparedImage>, Digest)>, Error> {
+        let cores = available_parallelism().map_or(1, usize::from);
+        let share = encoded.len().div_ceil(cores).max(1);
+        let prepare = |image: &Encoded| {
+            let prepared = self.cache.prepare(&self.processor, &image.bytes, &self.limits.image);
+            let prepared = prepared.map_err(|source| image_error(image.field.clone(), source))?;
+            Ok((prepared, self.processor.digest(&image.bytes)))
+        };
+        if encoded.len() == 1 {
+            return encoded.iter().map(prepare).collect();
+        }
+        std::thread::scope(|scope| {
+            let shares = encoded.chunks(share);
+            let threads: Vec<_> =
+                shares.map(|share| scope.spawn(move || share.iter().map(prepare).collect::<Vec<_>>())).collect();
+            let results = threads.into_iter().flat_map(|thread| match thread.join() {
+                Ok(results) => results,
+                Err(_) => vec![Err(Error::EngineFailed)],
+            });
+            results.collect()
+        })
+    }
+}
+
+/// Returns the current time, in UTC.
+#[must_use]
+pub fn now() -> LocalTime {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    LocalTime::from_unix(i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX), elapsed.subsec_micros())
+}
+
+fn image_error(field: String, source: ImageError) -> Error {
+    Error::Image { field, source }
+}
