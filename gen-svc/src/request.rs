@@ -267,7 +267,7 @@ impl PreparedRequest {
         &self.ids[..self.prompt_tokens]
     }
 
-    /// Returns the number of tokens of the prompt that stand for images.
+    /// Returns the number of the prompt's tokens of images.
     #[must_use]
     pub fn image_tokens(&self) -> usize {
         self.media.as_ref().map_or(0, PromptMedia::tokens)

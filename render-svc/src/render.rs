@@ -62,7 +62,7 @@ pub enum Output {
     HfMessages(Box<HfMessages>),
 }
 
-/// Messages for a vision-language processor, and what the model's chat template needs besides.
+/// Messages for a vision-language processor, and the other inputs of the model's chat template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfMessages {
     /// The messages.

@@ -115,7 +115,7 @@ fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
     }
 }
 
-/// Reads messages, and what the model's chat template needs besides.
+/// Reads messages, and the other inputs of the model's chat template.
 fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Error> {
     const KEYS: [&str; 5] = ["tools", "documents", "template_args", "add_generation_prompt", "continue_final_message"];
     if let Some(key) = template.other_than(&KEYS) {

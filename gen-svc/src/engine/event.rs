@@ -36,7 +36,7 @@ pub struct Accepted {
     pub prompt_tokens: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: usize,
-    /// Prompt tokens that stand for images.
+    /// Prompt tokens of images.
     pub image_tokens: usize,
     /// Time spent in the queue.
     pub queue: Duration,
@@ -98,7 +98,7 @@ pub struct Summary {
     pub prompt_tokens: usize,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: usize,
-    /// Prompt tokens that stand for images.
+    /// Prompt tokens of images.
     pub image_tokens: usize,
     /// Tokens generated for all outputs, including stop tokens.
     pub completion_tokens: usize,

@@ -83,7 +83,7 @@ fn read_input(input: Option<PbInput>, template: Option<pb::HfTemplate>, media: V
     }
 }
 
-/// Reads a list of messages, and what the template needs besides.
+/// Reads a list of messages, and the other inputs of the template.
 fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessages, Error> {
     let Some(Value::Array(messages)) = read_json("hf_messages_json", text)? else {
         return Err(Error::invalid("hf_messages_json", "must be a list of messages"));

@@ -1,4 +1,4 @@
-//! Prompts in which markers stand for media files. Each marker becomes an expansion of special
+//! Prompts with markers for media files. Each marker becomes an expansion of special
 //! tokens, so that the tokens of the text around it do not change.
 
 use std::sync::Arc;

@@ -17,7 +17,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Messages, and what the model's chat template needs besides.
+/// Messages, and the other inputs of the model's chat template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfMessages {
     /// The messages. Blocks with images contain their data.

@@ -33,7 +33,7 @@ pub struct Vision {
     pub(super) processor: Processor,
     template: ChatTemplate,
     special_tokens: Map<String, Value>,
-    /// The token that stands for a row of an image's features.
+    /// The token of a row of an image's features.
     pub(super) image_token: u32,
     pub(super) attention: ImageAttention,
     pub(super) limits: MediaLimits,

@@ -235,7 +235,7 @@ fn rendered_json(rendered: Rendered) -> Value {
     Value::Object(answer)
 }
 
-/// Returns what the model's chat template needs besides the messages, without defaults.
+/// Returns the other inputs of the model's chat template, without defaults.
 fn hf_template(hf: &HfMessages) -> Object {
     let given = |value: &Option<Value>| value.clone().filter(|value| !value.is_null());
     let args = Some(&hf.template_args).filter(|args| !args.is_empty());

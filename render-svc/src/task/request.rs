@@ -48,7 +48,7 @@ pub struct GenerationRequest {
 /// The input of a model, as a replica takes it.
 #[derive(Debug, Clone)]
 pub enum Prompt {
-    /// Token ids, in which markers stand for the media files, in order.
+    /// Token ids with a marker for each media file, in order.
     TokenIds {
         /// The ids.
         ids: Vec<u32>,
@@ -59,7 +59,7 @@ pub enum Prompt {
     HfMessages {
         /// The JSON text of the messages.
         messages_json: String,
-        /// What the chat template needs besides.
+        /// The other inputs of the chat template.
         template: HfTemplate,
     },
 }

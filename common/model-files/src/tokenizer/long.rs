@@ -1,4 +1,4 @@
-//! Long texts. They get buffers of their own, and long words are encoded in windows.
+//! Long texts. They get new buffers, and long words are encoded in windows.
 //!
 //! The library keeps its buffers for the next text, and needs 48 bytes of memory for each byte of
 //! a word. A word is a piece of the pre-tokenizer: without a pre-tokenizer, the whole text.
@@ -6,7 +6,7 @@
 //! Windows do not change the ids. BPE applies the merge of the lowest rank first, and of equal
 //! ranks the leftmost one. So merges on one side of a boundary that no merge crosses do not depend
 //! on the other side. It follows that tokens are the encoding of a word exactly if every two
-//! neighbours are the encoding of their own text. If two overlapping windows have a token in
+//! neighbours are the encoding of the text of both. If two overlapping windows have a token in
 //! common, the tokens of the first window up to it and those of the second one after it fulfil
 //! this condition.
 

@@ -22,7 +22,7 @@ pub(super) struct Tower {
     pub(super) patches: Patches,
     /// The vector before the patches, `[1, 1, C]`. It has no row in the output.
     pub(super) class_token: Option<String>,
-    /// What is added to the embedded patches.
+    /// The addition to the embedded patches.
     pub(super) positions: Positions,
     /// The norm of the first block's input.
     pub(super) input_norm: Option<Norm>,
@@ -54,7 +54,7 @@ pub(super) struct Patches {
     pub(super) offset: f64,
 }
 
-/// What is added to the embedded patches.
+/// The addition to the embedded patches.
 #[derive(Debug, Clone)]
 pub(super) enum Positions {
     /// Nothing.
