@@ -106,18 +106,18 @@ impl Answer {
         self.outputs[0].iter().map(|token| token.id).collect()
     }
 
+    /// Returns the tokens of all outputs and of the prompt.
+    fn tokens(&self) -> impl Iterator<Item = &Token> {
+        self.outputs.iter().flatten().chain(&self.prompt)
+    }
+
     /// Checks that another answer has the same tokens with nearly the same log-probabilities.
     #[track_caller]
     fn is_same(&self, expected: &Self, what: &str) {
-        let ids = |answer: &Self| -> Vec<Vec<u32>> {
-            let all = answer.outputs.iter().chain([&answer.prompt]);
-            all.map(|tokens| tokens.iter().map(|token| token.id).collect()).collect()
-        };
+        let ids = |answer: &Self| answer.tokens().map(|token| token.id).collect::<Vec<_>>();
         assert_eq!(ids(self), ids(expected), "{what}");
-        let tokens = |answer: &'_ Self| {
-            answer.outputs.iter().flatten().chain(&answer.prompt).map(|t| t.logprob).collect::<Vec<_>>()
-        };
-        for (i, (found, expected)) in tokens(self).into_iter().zip(tokens(expected)).enumerate() {
+        for (i, (found, expected)) in self.tokens().zip(expected.tokens()).enumerate() {
+            let (found, expected) = (found.logprob, expected.logprob);
             assert!((found - expected).abs() <= LOGPROB_TOLERANCE, "{what}, token {i}: {found} instead of {expected}");
         }
     }
