@@ -14,8 +14,13 @@ use crate::sampling::SamplingOptions;
 use crate::sampling::parameters::{PARAMETER_NAMES, with_sampling_parameters};
 
 /// Field paths of the protocol, and the flat keys that replace them. The first match is used.
-const FLAT: &[(&str, &str)] =
-    &[("sampling.", ""), ("stop.stop_strings", "stop"), ("stop.", ""), ("token_ids.ids", "token_ids")];
+const FLAT: &[(&str, &str)] = &[
+    ("sampling.", ""),
+    ("stop.stop_strings", "stop"),
+    ("stop.", ""),
+    ("token_ids.ids", "token_ids"),
+    ("hf_messages_json", "hf_messages"),
+];
 
 /// The keys of a request besides the sampling parameters.
 const INPUT_KEYS: &[&str] = &["prompt", "token_ids", "hf_messages", "hf_template", "output_spec", "tokenizer_sha256"];

@@ -157,10 +157,9 @@ impl Sequence {
             return;
         }
         self.table = pool.find(state.request.content(&self.ids));
-        if let Some(media) = state.request.media.as_ref().filter(|media| media.is_mutual) {
-            let start = media.span_at(self.table.capacity()).map(|span| span.positions.start);
-            let whole = start.filter(|&start| start < self.table.capacity());
-            whole.iter().for_each(|start| pool.shorten(&mut self.table, start / BLOCK));
+        // A block before an image may contain the end of another image.
+        while let Some(span) = cut_span(state, self.table.capacity()) {
+            pool.shorten(&mut self.table, span.positions.start / BLOCK);
         }
         self.computed = self.table.capacity();
     }
@@ -186,10 +185,7 @@ impl Sequence {
     /// Returns a number of tokens that cuts no span of an image whose tokens attend to each other:
     /// `count`, or more.
     pub(super) fn whole_spans(&self, state: &RequestState, count: usize) -> usize {
-        let end = self.computed + count;
-        let media = state.request.media.as_ref().filter(|media| media.is_mutual);
-        let cut = media.and_then(|media| media.span_at(end)).filter(|span| span.positions.start < end);
-        cut.map_or(count, |span| span.positions.end - self.computed)
+        cut_span(state, self.computed + count).map_or(count, |span| span.positions.end - self.computed)
     }
 
     /// Returns the image tokens among the next `count` tokens.
@@ -484,6 +480,13 @@ impl Sequence {
             "generation ended"
         );
     }
+}
+
+/// Returns the image span with tokens on both sides of `end`, if the tokens of an image attend to each
+/// other.
+fn cut_span(state: &RequestState, end: usize) -> Option<&ImageSpan> {
+    let media = state.request.media.as_ref().filter(|media| media.is_mutual)?;
+    media.span_at(end).filter(|span| span.positions.start < end)
 }
 
 /// Returns a token with its log-probability and the likeliest alternatives.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// A tiny model with images. Its tokenizer has the bytes and some special tokens.
 #[derive(Debug, Deserialize)]
 pub struct ImageModel {
-    /// The mean of the weights of norms.
+    /// The mean of the weights of norms in the language model.
     norms_around: f32,
     /// The special tokens. The first has the id 256.
     tokens: Vec<String>,
@@ -68,8 +68,9 @@ impl ImageModel {
         match shape {
             _ if is_last_norm => 1.2_f32.copysign(value) + self.norms_around - 1.0,
             [_] if name.ends_with(".bias") => value / 4.0,
+            [_] if name.contains("vision_model") => 1.0 + value / 4.0,
             [_] => self.norms_around + value / 4.0,
-            _ if name.contains("embed_tokens") => value,
+            _ if name.contains("embed_tokens") => 0.3 * value,
             [_, inner @ ..] => 3.0 * value / (inner.iter().product::<usize>() as f32).sqrt(),
             [] => value,
         }

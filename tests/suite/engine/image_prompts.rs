@@ -70,8 +70,8 @@ impl ImagePrompt {
         let deep = |part: &Part| -> Vec<&[f32]> { self.deep.iter().map(|deep| &deep[part.rows.clone()]).collect() };
         let deep: Vec<Vec<&[f32]>> = parts.iter().map(deep).collect();
         let mut images = Vec::new();
-        for (Part { start, block, rows }, deep) in parts.into_iter().zip(&deep) {
-            images.push(ImageRows { start, rows: &self.rows[rows], deep: deep.to_vec(), block });
+        for (Part { start, block, rows }, deep) in parts.into_iter().zip(deep) {
+            images.push(ImageRows { start, rows: &self.rows[rows], deep, block });
         }
         then(SequenceChunk {
             tokens: &self.tokens[range.clone()],

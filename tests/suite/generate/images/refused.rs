@@ -76,6 +76,12 @@ fn limits() -> MediaLimits {
     limits
 }
 
+#[track_caller]
+fn is_refused(status: &Status, reason: &str, field: &str, what: &str) {
+    let Failed { code, reason: found, field: path } = failed(status);
+    assert_eq!((code, found.as_str(), path.as_deref()), (Code::InvalidArgument, reason, Some(field)), "{what}");
+}
+
 #[test]
 fn messages_with_bad_images_are_refused_by_the_path_of_their_data() {
     for_each(|model, folder| {
@@ -83,30 +89,37 @@ fn messages_with_bad_images_are_refused_by_the_path_of_their_data() {
         let expected = ask(&engine, request(with(image(1))));
         for Case { name, messages, reason, field } in cases() {
             let status = Status::from(request(messages).prepare(engine.model()).expect_err(name));
-            let found = failed(&status);
-            let Failed { code, reason: found_reason, field: found_field } = &found;
-            assert_eq!((found_reason.as_str(), found_field.as_deref()), (reason, Some(field)), "{model}, {name}");
-            assert!(matches!(code, Code::InvalidArgument), "{model}, {name}: {code:?}");
+            is_refused(&status, reason, field, &format!("{model}, {name}"));
             error_texts::check(&format!("generate/images/{name}"), status.message());
-            assert_eq!(ask(&engine, request(with(image(1)))).outputs, expected.outputs, "{model}, after {name}");
+            ask(&engine, request(with(image(1)))).is_same(&expected, &format!("{model}, after {name}"));
         }
     });
 }
 
-/// The text has the image token, with and without an image beside it.
+/// Models, texts with a placeholder or a token of images, and the reasons.
+const TOKENS: [(&str, &str, &str); 4] = [
+    ("smolvlm", "<image>", "INVALID_IMAGE"),
+    ("gemma3", "<start_of_image>", "INVALID_IMAGE"),
+    ("gemma3", "<image_soft_token>", "INVALID_REQUEST"),
+    ("qwen2_5_vl", "<|image_pad|>", "INVALID_IMAGE"),
+];
+
+/// The text has the token with and without an image beside it.
 #[test]
-fn texts_with_the_image_token_are_refused() {
-    let tokens = [("smolvlm", "<image>"), ("gemma3", "<image_soft_token>"), ("qwen2_5_vl", "<|image_pad|>")];
+fn texts_with_an_image_token_are_refused() {
     for_each(|model, folder| {
-        let token = tokens.iter().find(|(name, _)| *name == model).expect("a token").1;
         let engine = start(folder, |config| config.media = limits());
-        for messages in [user([text(token)]), user([image(1), text(token)]), user([text(token), image(1)])] {
-            let status = Status::from(request(messages).prepare(engine.model()).expect_err(model));
-            let Failed { reason, field, .. } = failed(&status);
-            assert!(["INVALID_REQUEST", "INVALID_IMAGE"].contains(&reason.as_str()), "{model}: {reason}");
-            assert_eq!(field.as_deref(), Some(TEXT_PATH), "{model}");
+        for (_, token, reason) in TOKENS.into_iter().filter(|(name, ..)| *name == model) {
+            for messages in [user([text(token)]), user([image(1), text(token)]), user([text(token), image(1)])] {
+                let status = Status::from(request(messages).prepare(engine.model()).expect_err(model));
+                is_refused(&status, reason, TEXT_PATH, &format!("{model}, {token}"));
+            }
+            assert_eq!(
+                ask(&engine, request(user([text("token"), image(1)]))).ids().len(),
+                16,
+                "{model}, after {token}"
+            );
         }
-        ask(&engine, request(user([text("token"), image(1)])));
     });
 }
 
