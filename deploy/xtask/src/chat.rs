@@ -31,7 +31,7 @@ fn with_services(layout: &Layout, args: &Args) -> Result<Command> {
         bail!("there is no model at {}", model.display());
     }
     if let Some(image) = args.images.iter().find(|image| !image.is_file()) {
-        bail!("image cannot be read: {}: no such file; give the path of an image file", image.display());
+        bail!("image is not a file: {}; give the path of an image file", image.display());
     }
     // gen-svc needs libtorch to compile. The other programs compile while it is fetched.
     setup::ensure_beside(layout, cargo::build_command(layout, Profile::Dev, &[CLIENT, "render-svc"]))?;
