@@ -2,6 +2,7 @@
 
 mod connection;
 mod conversation;
+mod images;
 mod kept;
 mod service;
 mod wrapping;

@@ -1,11 +1,18 @@
 //! The commands of a conversation.
 
+use std::path::PathBuf;
+
+use crate::image;
+
 /// The page of `/help`.
 pub(crate) const HELP: &str = "\
 Commands:
-  /new           start a new conversation; the system message stays
+  /new           start a new conversation; the system message and attached images stay
   /system TEXT   set the system message from the next answer on; \"\" removes it
   /system        show the system message
+  /image FILE    attach an image to the next message: JPEG, PNG, WebP, GIF or BMP, up to 32 MiB
+  /image         show the attached images
+  /image clear   detach them
   /regen         answer the last message again, with another seed
   /help          show this page
   /exit          end; so does Ctrl-D on an empty line
@@ -25,9 +32,18 @@ pub(crate) enum Command {
     New,
     /// The new system message; none shows the current one.
     System(Option<String>),
+    Image(ImageCommand),
     Regenerate,
     Help,
     Unknown(String),
+}
+
+/// What `/image` does with the images of the next message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ImageCommand {
+    Attach(PathBuf),
+    Show,
+    Clear,
 }
 
 impl Command {
@@ -44,6 +60,9 @@ impl Command {
             ("new", "") => Self::New,
             ("system", "") => Self::System(None),
             ("system", text) => Self::System(Some(if text == "\"\"" { String::new() } else { text.to_owned() })),
+            ("image", "") => Self::Image(ImageCommand::Show),
+            ("image", "clear") => Self::Image(ImageCommand::Clear),
+            ("image", path) => Self::Image(ImageCommand::Attach(image::typed_path(path))),
             ("regen", "") => Self::Regenerate,
             ("help", _) => Self::Help,
             _ => Self::Unknown(format!("/{name}")),

@@ -7,6 +7,7 @@ mod diagnosis;
 mod editor;
 mod end;
 mod history;
+mod image;
 mod input;
 mod kept;
 mod paste;
@@ -28,6 +29,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use end::End;
+use image::Image;
 use services::{Programs, Services};
 
 /// Talks to render-svc. Without --connect, starts both services first.
@@ -90,14 +92,17 @@ async fn work(args: Cli) -> Result<End> {
 async fn converse(args: tandem_chat_args::Args, programs: Option<Programs>, state: Option<PathBuf>) -> Result<End> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let words = args.prompt.join(" ");
+    // Before the services start, so that a wrong file fails at once.
+    let images = args.images.iter().map(|path| Image::read(path)).collect::<Result<Vec<_>>>()?;
     let history = state.clone().filter(|_| !args.no_history);
     let (mut services, mut session) = tokio::select! {
         started = start::start(args, programs, state) => started?,
         _ = interrupts.recv() => return Ok(End::INTERRUPTED),
     };
+    session.attach(images);
     let end = match words.as_str() {
         "" => session.converse(history.as_deref(), services.is_some(), &mut interrupts).await,
-        _ => session.turn(words, &mut interrupts).await,
+        _ => session.ask(words, &mut interrupts).await,
     };
     end.map_err(|error| match services.as_mut().and_then(Services::exit_report) {
         Some(report) => error.context(report),

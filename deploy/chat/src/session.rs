@@ -1,20 +1,24 @@
 //! A conversation with render-svc: its history, its turns and its commands.
 
 use std::io;
+use std::mem;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use tandem_chat_args::Generation;
-use tandem_common::pb::chat::v1::{Conversation, Message, message::Content};
+use tandem_common::pb::chat::v1::block::Kind;
+use tandem_common::pb::chat::v1::message::Content;
+use tandem_common::pb::chat::v1::{Block, BlockList, Conversation, Message, TextBlock};
 use tandem_common::pb::generate::v1::{Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tokio::signal::unix::Signal;
 
 use crate::answer::{self, Answer};
-use crate::command::{Command, HELP};
+use crate::command::{Command, HELP, ImageCommand};
 use crate::connect::RenderService;
 use crate::editor::Entry;
 use crate::end::End;
+use crate::image::Image;
 use crate::input::Input;
 use crate::refusal::Refusal;
 
@@ -27,7 +31,9 @@ pub(crate) struct Session {
     /// The messages of the user and the assistant.
     messages: Vec<Message>,
     /// The last message of the user, if it has no answer.
-    unanswered: Option<String>,
+    unanswered: Option<Message>,
+    /// The images of the user's next message.
+    images: Vec<Image>,
     /// The seed of each first answer.
     seed: Option<u64>,
     sampling: Sampling,
@@ -42,10 +48,16 @@ impl Session {
             system: system.unwrap_or_default(),
             messages: Vec::new(),
             unanswered: None,
+            images: Vec::new(),
             seed,
             sampling: Sampling { temperature, top_p, seed, ..Sampling::default() },
             stop: Stop { max_new_tokens: Some(max_new_tokens), ..Stop::default() },
         }
+    }
+
+    /// Adds images to the user's next message.
+    pub(crate) fn attach(&mut self, images: Vec<Image>) {
+        self.images.extend(images);
     }
 
     /// Runs one turn per message until the input ends. Earlier messages are kept in the folder
@@ -63,6 +75,7 @@ impl Session {
                 "{}\nType a message. Ctrl-C cancels an answer; /help lists the commands.",
                 self.service.describe()
             );
+            self.images.iter().for_each(report_attached);
         }
         loop {
             let entry = tokio::select! {
@@ -89,7 +102,7 @@ impl Session {
     /// Runs a command. Returns the end of the turn, if it was one.
     async fn run(&mut self, command: Command, interrupts: &mut Signal) -> Result<Option<End>> {
         match command {
-            Command::Message(text) => return self.turn(text, interrupts).await.map(Some),
+            Command::Message(text) => return self.ask(text, interrupts).await.map(Some),
             Command::Regenerate => return self.regenerate(interrupts).await,
             Command::New => {
                 self.messages.clear();
@@ -103,36 +116,61 @@ impl Session {
                 let change = if self.system.is_empty() { "removed" } else { "set" };
                 eprintln!("[system message {change}]");
             }
+            Command::Image(command) => self.run_image(command),
             Command::Help => eprint!("{HELP}"),
             Command::Unknown(name) => eprintln!(
-                "there is no command {name}; there are /new, /system, /regen, /help and /exit. To send the message, \
-                 type the slash twice: /{name}"
+                "there is no command {name}; there are /new, /system, /image, /regen, /help and /exit. To send the \
+                 message, type the slash twice: /{name}"
             ),
         }
         Ok(None)
     }
 
+    /// Runs a command about the images of the next message.
+    fn run_image(&mut self, command: ImageCommand) {
+        match command {
+            ImageCommand::Attach(path) => match Image::read(&path) {
+                Ok(image) => {
+                    report_attached(&image);
+                    self.images.push(image);
+                }
+                Err(error) => eprintln!("error: {error:#}"),
+            },
+            ImageCommand::Show if self.images.is_empty() => {
+                eprintln!("[no attached images; /image FILE attaches one to the next message]");
+            }
+            ImageCommand::Show => self.images.iter().for_each(report_attached),
+            ImageCommand::Clear => {
+                self.images.clear();
+                eprintln!("[no attached images]");
+            }
+        }
+    }
+
+    /// Runs one turn with this text and the attached images.
+    pub(crate) async fn ask(&mut self, text: String, interrupts: &mut Signal) -> Result<End> {
+        let images = mem::take(&mut self.images);
+        self.turn(user_message(images, text), interrupts).await
+    }
+
     /// Runs one turn. The history then has the question and the answer, or neither if the answer is
     /// empty.
-    pub(crate) async fn turn(&mut self, text: String, interrupts: &mut Signal) -> Result<End> {
+    async fn turn(&mut self, question: Message, interrupts: &mut Signal) -> Result<End> {
         self.sampling.seed = self.seed;
-        self.messages.push(message("user", text.clone()));
+        self.messages.push(question);
         let (answer, outcome) = self.answer(interrupts).await?;
         self.unanswered = None;
         match answer {
             Some(message) => self.messages.push(message),
-            None => {
-                self.messages.pop();
-                self.unanswered = Some(text);
-            }
+            None => self.unanswered = self.messages.pop(),
         }
         outcome
     }
 
     /// Answers the user's last message again, with another seed. An empty answer changes nothing.
     async fn regenerate(&mut self, interrupts: &mut Signal) -> Result<Option<End>> {
-        if let Some(text) = self.unanswered.take() {
-            return self.turn(text, interrupts).await.map(Some);
+        if let Some(question) = self.unanswered.take() {
+            return self.turn(question, interrupts).await.map(Some);
         }
         let Some(replaced) = self.messages.pop() else {
             eprintln!("[there is no message to answer again]");
@@ -189,7 +227,9 @@ impl Session {
             true => "\nThe message is too long for the model: send a shorter one.",
             false => "\nThe conversation is too long for the model: /new starts a new one, or send a shorter message.",
         };
-        eprintln!("error: {error:#}{remedy}");
+        let has_images = self.unanswered.iter().chain(&self.messages).any(has_blocks);
+        let images = if is_full && has_images { " Fewer or smaller images make it shorter, too." } else { "" };
+        eprintln!("error: {error:#}{remedy}{images}");
     }
 }
 
@@ -201,4 +241,23 @@ async fn stream(service: &RenderService, request: RunTaskRequest, answer: &mut A
 
 fn message(role: &str, text: String) -> Message {
     Message { role: role.to_owned(), content: Some(Content::Text(text)), ..Message::default() }
+}
+
+/// Returns a message of the user: plain text, or blocks with the images before the text.
+fn user_message(images: Vec<Image>, text: String) -> Message {
+    if images.is_empty() {
+        return message("user", text);
+    }
+    let text = Block { kind: Some(Kind::Text(TextBlock { text })) };
+    let blocks = images.into_iter().map(Image::into_block).chain([text]).collect();
+    Message { role: "user".to_owned(), content: Some(Content::Blocks(BlockList { blocks })), ..Message::default() }
+}
+
+/// Returns true for a message with images.
+fn has_blocks(message: &Message) -> bool {
+    matches!(message.content, Some(Content::Blocks(_)))
+}
+
+fn report_attached(image: &Image) {
+    eprintln!("[attached: {image}]");
 }

@@ -30,6 +30,9 @@ fn with_services(layout: &Layout, args: &Args) -> Result<Command> {
     if let Some(model) = args.model.as_ref().filter(|model| !model.exists()) {
         bail!("there is no model at {}", model.display());
     }
+    if let Some(image) = args.images.iter().find(|image| !image.is_file()) {
+        bail!("image is not a file: {}; give the path of an image file", image.display());
+    }
     // gen-svc needs libtorch to compile. The other programs compile while it is fetched.
     setup::ensure_beside(layout, cargo::build_command(layout, Profile::Dev, &[CLIENT, "render-svc"]))?;
     let built = cargo::build(layout, Profile::Dev, &[CLIENT, "render-svc", "gen-svc"])?;

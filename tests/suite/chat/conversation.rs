@@ -127,7 +127,7 @@ async fn commands_change_the_conversation() {
     say(&mut terminal, "/system \"\"", "[system message removed]");
     say(&mut terminal, "/new", "[new conversation]");
     say(&mut terminal, "/regen", "[there is no message to answer again]");
-    say(&mut terminal, "/etc/hosts", "there are /new, /system, /regen, /help and /exit");
+    say(&mut terminal, "/etc/hosts", "there are /new, /system, /image, /regen, /help and /exit");
     say(&mut terminal, "//etc/hosts", "answer 7");
     assert_eq!(fake.last(), [pair("user", "/etc/hosts")]);
     say(&mut terminal, "/help", "Alt-Enter");

@@ -6,7 +6,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tandem_common::pb::chat::v1::{Message, message::Content};
+use tandem_common::pb::chat::v1::block::Kind;
+use tandem_common::pb::chat::v1::message::Content;
+use tandem_common::pb::chat::v1::{Block, Message};
 use tandem_common::pb::generate::v1::{Delta, FinishReason, Finished, Usage};
 use tandem_common::pb::render::v1 as render;
 use tandem_common::pb::render::v1::registry_service_server::{RegistryService, RegistryServiceServer};
@@ -30,6 +32,7 @@ pub(super) const MODEL: &str = "SmolLM2-135M-Instruct-Q4_1";
 /// - `print TEXT`: TEXT, with `\n` as newline and `\e` as escape, in deltas of three characters.
 /// - `slow`: a word, and then nothing.
 /// - `too long`: a refusal.
+/// - `no images`: a refusal of images.
 /// - any other: `answer N` to request number N.
 #[derive(Clone)]
 pub(super) struct Fake {
@@ -75,6 +78,15 @@ impl Fake {
         messages.iter().map(|message| (message.role.clone(), text(message).to_owned())).collect()
     }
 
+    /// Returns the content blocks of the last request's last message.
+    pub(super) fn last_blocks(&self) -> Vec<Block> {
+        let request = self.requests().pop().expect("a request");
+        match request.conversation.and_then(|mut it| it.messages.pop()).and_then(|message| message.content) {
+            Some(Content::Blocks(list)) => list.blocks,
+            other => panic!("no blocks: {other:?}"),
+        }
+    }
+
     /// Returns the text of the last request's last message.
     pub(super) fn last_text(&self) -> String {
         self.last().pop().expect("a message").1
@@ -110,10 +122,15 @@ pub(super) async fn serve(routes: Routes, security: SecurityArgs) -> Running {
     .await
 }
 
+/// Returns a message's text, or that of its last block.
 fn text(message: &Message) -> &str {
     match &message.content {
         Some(Content::Text(text)) => text,
-        other => panic!("no text: {other:?}"),
+        Some(Content::Blocks(list)) => match list.blocks.last().and_then(|block| block.kind.as_ref()) {
+            Some(Kind::Text(block)) => &block.text,
+            other => panic!("no text: {other:?}"),
+        },
+        None => panic!("no content"),
     }
 }
 
@@ -140,8 +157,10 @@ impl TaskService for Api {
         };
         match question.as_str() {
             "too long" => {
-                let details = ErrorDetails::with_error_info(Reason::PromptTooLong.name(), "tandem", []);
-                Err(Status::with_error_details(Code::InvalidArgument, "prompt has 9000 tokens, limit 8192", details))
+                Err(refusal(Reason::PromptTooLong, Code::InvalidArgument, "prompt has 9000 tokens, limit 8192"))
+            }
+            "no images" => {
+                Err(refusal(Reason::ImagesNotSupported, Code::FailedPrecondition, "images are not supported"))
             }
             "slow" => Ok(Response::new(Box::pin(tokio_stream::once(delta("word ")).chain(tokio_stream::pending())))),
             _ => {
@@ -152,6 +171,10 @@ impl TaskService for Api {
             }
         }
     }
+}
+
+fn refusal(reason: Reason, code: Code, message: &str) -> Status {
+    Status::with_error_details(code, message, ErrorDetails::with_error_info(reason.name(), "tandem", []))
 }
 
 /// Streams a text in parts of three characters, with pauses, as tokens do not end with words.

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 Commands in a conversation:
   /new           start a new conversation
   /system TEXT   set the system message; without TEXT show it
+  /image FILE    attach an image to the next message
   /regen         answer the last message again, with another seed
   /help, /exit
 
@@ -26,6 +27,7 @@ Examples:
   cargo xtask chat \"Why is the sky blue?\"
   cargo xtask chat --temperature 0 --max-new-tokens 64 \"Count to ten.\"
   cargo xtask chat --system \"You are a pirate.\"
+  cargo xtask chat --image cat.png \"What is in this image?\"
   printf 'My name is Ada.\\nWhat is my name?\\n' | cargo xtask chat
   cargo xtask chat --keep \"Hello\"                        keeps both running; prints how to call them
   cargo xtask chat --status                              shows the services that --keep left
@@ -41,6 +43,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH|ID")]
     pub model: Option<PathBuf>,
 
+    /// Attach an image to the first message: JPEG, PNG, WebP, GIF or BMP, up to 32 MiB. Repeatable.
+    #[arg(long = "image", value_name = "FILE")]
+    pub images: Vec<PathBuf>,
+
     /// Leave the services running; print their addresses and how to call them.
     ///
     /// If an earlier --keep left services with the same model, this uses them.
@@ -48,11 +54,11 @@ pub struct Args {
     pub keep: bool,
 
     /// Stop the services that --keep left.
-    #[arg(long, conflicts_with_all = ["prompt", "model", "keep", "connect", "status"])]
+    #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect", "status"])]
     pub stop: bool,
 
     /// Show the services that --keep left. Exits with 1 if none runs.
-    #[arg(long, conflicts_with_all = ["prompt", "model", "keep", "connect"])]
+    #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect"])]
     pub status: bool,
 
     /// Do not read or write the file of earlier messages.
