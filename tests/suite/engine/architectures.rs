@@ -171,7 +171,7 @@ const BACKENDS: [Backend; 2] =
 fn load(path: &Path, backend: Backend) -> Box<dyn Model> {
     let artifacts = Artifacts::load(path).expect("artifacts");
     let model = models::open(&artifacts).and_then(|file| models::load(&file, models::describe(&file)?, backend));
-    model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
+    model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain())).model
 }
 
 /// Returns the logits after every position.

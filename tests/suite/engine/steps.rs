@@ -214,7 +214,8 @@ fn write_vocabulary(out: &mut Vec<u8>) {
 fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
     let artifacts = Artifacts::load(path)?;
     let file = models::open(&artifacts)?;
-    models::load(&file, models::describe(&file)?, Backend::Torch(TorchTarget { device: Device::Cpu, dtype }))
+    let target = TorchTarget { device: Device::Cpu, dtype };
+    Ok(models::load(&file, models::describe(&file)?, Backend::Torch(target))?.model)
 }
 
 fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {

@@ -69,7 +69,7 @@ impl Loaded {
         let image_token = ["image_token_id", "image_token_index"].iter().find_map(|name| config[name].as_u64());
         let artifacts = Artifacts::load(&path).expect("artifacts");
         let model = models::open(&artifacts).and_then(|file| models::load(&file, models::describe(&file)?, backend));
-        let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain()));
+        let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain())).model;
         model.allocate(256).expect("memory");
         let width = config["text_config"]["hidden_size"].as_u64().expect("a size") as usize;
         Self { model, folder, image_token: image_token.expect("an image token") as u32, width }

@@ -375,7 +375,7 @@ fn block_bytes(folder: &Path) -> u64 {
     let file = models::open(&Artifacts::load(folder).expect("artifacts")).expect("a model");
     let backend = models::Backend::Torch(TorchTarget::REFERENCE);
     let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, backend).expect("a model").shape().block_bytes
+    models::load(&file, decoder, backend).expect("a model").model.shape().block_bytes
 }
 
 #[test]
