@@ -90,7 +90,7 @@ fn messages_with_bad_images_are_refused_by_the_path_of_their_data() {
         for Case { name, messages, reason, field } in cases() {
             let status = Status::from(request(messages).prepare(engine.model()).expect_err(name));
             is_refused(&status, reason, field, &format!("{model}, {name}"));
-            error_texts::check(&format!("generate/images/{name}"), status.message());
+            error_texts::check(&format!("generate-images/{name}"), status.message());
             ask(&engine, request(with(image(1)))).is_same(&expected, &format!("{model}, after {name}"));
         }
     });
