@@ -81,6 +81,12 @@ impl ModelFile {
         &self.config
     }
 
+    /// Returns true if the file has a tensor of this name, in any shape and type.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        !matches!(self.source.stored(name), Err(Error::TensorMissing { .. }))
+    }
+
     /// Returns a tensor of exactly this shape and of a readable type.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ use crate::models::config::{Config, ConfigError};
 pub(super) struct Family {
     /// The `model_type` in `config.json`.
     pub(super) names: &'static [&'static str],
+    /// The tensor of the patch embedding. Files without it have the language model alone.
+    pub(super) patches: &'static str,
     /// Describes the tower of a config.
     pub(super) describe: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
 }

@@ -22,8 +22,10 @@ const FAMILIES: &[Family] = &[
     internvl::FAMILY,
 ];
 
-/// Finds the family of a model. Returns None for a model of text only.
+/// Finds the family of a model. Returns None for a model of text only, and for a file without
+/// the tower.
 pub(super) fn find(file: &ModelFile) -> Option<&'static Family> {
     file.config().get("vision_config").filter(|vision| vision.is_object())?;
-    FAMILIES.iter().find(|family| family.names.contains(&file.architecture()))
+    let family = FAMILIES.iter().find(|family| family.names.contains(&file.architecture()))?;
+    file.has(family.patches).then_some(family)
 }

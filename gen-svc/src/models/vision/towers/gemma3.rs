@@ -6,7 +6,8 @@ use super::super::tower::{Head, Linear, Norm, NormKind, Pool, Step, TableOrder, 
 use super::siglip::{self, Siglip, Sizes};
 use crate::models::config::{ConfigError, unsupported};
 
-pub(super) const FAMILY: Family = Family { names: &["gemma3"], describe };
+pub(super) const FAMILY: Family =
+    Family { names: &["gemma3"], patches: "vision_tower.vision_model.embeddings.patch_embedding.weight", describe };
 
 const DEFAULTS: Sizes = Sizes { hidden: 768, heads: 12, feed_forward: 3072, layers: 12, image: 224, patch: 16 };
 const DEFAULT_TOKENS: usize = 256;

@@ -10,7 +10,8 @@ use super::siglip::activation;
 use crate::models::config::{ConfigError, unsupported};
 use serde_json::json;
 
-pub(super) const FAMILY: Family = Family { names: &["gemma4"], describe };
+pub(super) const FAMILY: Family =
+    Family { names: &["gemma4"], patches: "model.vision_tower.patch_embedder.input_proj.weight", describe };
 
 const PATH: &str = "model.vision_tower";
 const DEFAULT_THETA: f32 = 100.0;

@@ -9,7 +9,8 @@ use super::siglip::activation;
 use crate::models::config::{Config, ConfigError, unsupported};
 use serde_json::json;
 
-pub(super) const FAMILY: Family = Family { names: &["internvl"], describe };
+pub(super) const FAMILY: Family =
+    Family { names: &["internvl"], patches: "vision_tower.embeddings.patch_embeddings.projection.weight", describe };
 
 const PATH: &str = "vision_tower";
 const PROJECTOR: &str = "multi_modal_projector";

@@ -10,7 +10,7 @@ use super::siglip::activation;
 use crate::models::config::{ConfigError, unsupported};
 use serde_json::json;
 
-pub(super) const FAMILY: Family = Family { names: &["mistral3"], describe };
+pub(super) const FAMILY: Family = Family { names: &["mistral3"], patches: "vision_tower.patch_conv.weight", describe };
 
 const PATH: &str = "vision_tower";
 const PROJECTOR: &str = "multi_modal_projector";

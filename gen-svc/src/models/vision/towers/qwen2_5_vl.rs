@@ -9,7 +9,8 @@ use super::super::tower::{
 use super::siglip::activation;
 use crate::models::config::{Config, ConfigError, unsupported};
 
-pub(super) const FAMILY: Family = Family { names: &["qwen2_5_vl"], describe };
+pub(super) const FAMILY: Family =
+    Family { names: &["qwen2_5_vl"], patches: "visual.patch_embed.proj.weight", describe };
 
 const PATH: &str = "visual";
 const EPSILON: f64 = 1e-6;

@@ -7,7 +7,8 @@ use super::qwen2_5_vl::{Sizes, whole_numbers};
 use super::siglip::activation;
 use crate::models::config::{ConfigError, unsupported};
 
-pub(super) const FAMILY: Family = Family { names: &["qwen3_vl"], describe };
+pub(super) const FAMILY: Family =
+    Family { names: &["qwen3_vl"], patches: "model.visual.patch_embed.proj.weight", describe };
 
 const PATH: &str = "model.visual";
 const EPSILON: f64 = 1e-6;

@@ -6,7 +6,11 @@ use super::super::tower::{Head, Linear, Pool, Step, TableOrder, Tower};
 use super::siglip::{self, Siglip, Sizes};
 use crate::models::config::ConfigError;
 
-pub(super) const FAMILY: Family = Family { names: &["smolvlm", "idefics3"], describe };
+pub(super) const FAMILY: Family = Family {
+    names: &["smolvlm", "idefics3"],
+    patches: "model.vision_model.embeddings.patch_embedding.weight",
+    describe,
+};
 
 const DEFAULTS: Sizes = Sizes { hidden: 1152, heads: 16, feed_forward: 3072, layers: 12, image: 224, patch: 32 };
 const DEFAULT_SHUFFLE: usize = 2;
