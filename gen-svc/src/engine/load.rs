@@ -34,7 +34,8 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let file = models::open(&artifacts)?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
-    let vision = models::vision::has_tower(&file).then(|| vision(&artifacts, &decoder, config)).transpose()?;
+    let has_tower = models::vision::has_tower(&file);
+    let vision = if has_tower { vision(&artifacts, &decoder, config)? } else { None };
     let loaded = models::load(&file, decoder, backend)?;
     let model = loaded.model.as_ref();
     memory::require_context(config, &model.shape())?;
@@ -45,10 +46,15 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     Ok((served, loaded))
 }
 
-/// Reads the processor of images.
-fn vision(artifacts: &Artifacts, decoder: &Decoder, config: &Config) -> Result<Vision, Error> {
+/// Reads the processor of images. Returns None for a model without a chat template, which would place
+/// them: it is served for text.
+fn vision(artifacts: &Artifacts, decoder: &Decoder, config: &Config) -> Result<Option<Vision>, Error> {
+    if artifacts.templates.get("default").is_none() {
+        tracing::warn!("model has a tower and no chat template, so that it takes text only");
+        return Ok(None);
+    }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
-    Vision::load(artifacts, attention, config.media)
+    Vision::load(artifacts, attention, config.media).map(Some)
 }
 
 /// Logs every setting in force, defaults included.
