@@ -68,15 +68,6 @@ impl Geometry {
     }
 }
 
-/// Returns the table indexes of `count` patches in a row by their fractional coordinates, computed
-/// in 32-bit floats as Idefics 3 does: some come out one too small.
-pub(super) fn fractions(count: usize) -> Vec<usize> {
-    let step = 1.0 / count as f64;
-    let bounds: Vec<f32> = (0..count - 1).map(|i| (step + i as f64 * step) as f32).collect();
-    let index = |i: usize| bounds.iter().filter(|bound| **bound <= i as f32 * step as f32).count();
-    (0..count).map(index).collect()
-}
-
 /// Returns the four neighbours of each patch in a table for `side` x `side` patches, with their
 /// weights. The corners of both grids coincide.
 pub(super) fn neighbours(geometry: &Geometry, side: usize) -> [(Vec<i64>, Vec<f32>); 4] {

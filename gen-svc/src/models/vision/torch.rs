@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use tandem_images::PreparedImage;
 use tch::{Kind, Tensor};
 
-use super::geometry::{Geometry, Windows, fractions, neighbours};
+use super::geometry::{Geometry, Windows, neighbours};
 use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
 use crate::error::Error;
 use crate::models::features::Features;
@@ -189,12 +189,11 @@ impl TorchTower {
         Ok(Some(match &self.tower.positions {
             Positions::None => return Ok(None),
             Positions::Table { order: TableOrder::Index, .. } => table.shallow_clone(),
-            Positions::Table { order: TableOrder::Fraction, .. } => {
-                let (down, across) = (fractions(*rows), fractions(*columns));
-                select(
-                    table,
-                    places.iter().map(|[row, column]| index(down[*row] * columns + across[*column])).collect(),
-                )?
+            Positions::Table { order: TableOrder::Fraction, shape, .. } => {
+                let side = shape[0].isqrt();
+                let (down, across) = (fractions(*rows, side)?, fractions(*columns, side)?);
+                let row = |[row, column]: &[usize; 2]| down[*row] * index(side) + across[*column];
+                select(table, places.iter().map(row).collect())?
             }
             Positions::Axes { .. } => {
                 let of_columns = select(&table.f_get(0)?, places.iter().map(|[_, column]| index(*column)).collect())?;
@@ -235,6 +234,16 @@ impl TorchTower {
         order.iter().zip(0..).for_each(|(&cell, at)| places[cell] = at);
         Ok(rows.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(self.target.device)?)?)
     }
+}
+
+/// Returns the table indexes of `count` patches in a row, for a table of `side` patches in a row: the
+/// number of multiples of 1 / side up to each patch's fractional coordinate. libtorch computes them as
+/// for transformers: their rounding in 32-bit floats makes some neighbours equal.
+fn fractions(count: usize, side: usize) -> Result<Vec<i64>, Error> {
+    let (step, options) = (1.0 / side as f64, (Kind::Float, tch::Device::Cpu));
+    let bounds = Tensor::f_arange_start_step(step, 1.0, step, options)?;
+    let coordinates = Tensor::f_arange(count as i64, options)?.f_mul_scalar(f64::from(1.0 / count as f32))?;
+    Ok(coordinates.f_clamp_max(1.0 - 1e-6)?.f_bucketize(&bounds, false, true)?.try_into()?)
 }
 
 impl TowerRun {

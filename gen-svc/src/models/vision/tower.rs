@@ -111,6 +111,8 @@ pub(super) struct Block {
 pub(super) struct Attention {
     /// H.
     pub(super) heads: usize,
+    /// K, the heads of keys and values.
+    pub(super) kv_heads: usize,
     /// D.
     pub(super) head_size: usize,
     /// The factor of a product of query and key.
@@ -153,6 +155,8 @@ pub(super) enum Activation {
     Silu,
     Gelu,
     GeluTanh,
+    /// `x * sigmoid(1.702 x)`
+    QuickGelu,
 }
 
 /// From patches to rows of the text model.

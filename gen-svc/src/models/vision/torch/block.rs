@@ -132,11 +132,11 @@ impl Attention {
         self.output.forward(&attended.f_reshape([count, patches, -1])?)
     }
 
-    /// Queries, keys and values, normalized: `[n, N, H, D]` each.
+    /// Queries, `[n, N, H, D]`, keys and values, `[n, N, K, D]`, normalized.
     fn heads(&self, x: &Tensor) -> Result<[Tensor; 3], Error> {
         let (count, patches, _) = x.size3()?;
-        let tower::Attention { heads, head_size, ref norms, .. } = self.description;
-        let shape = [count, patches, heads as i64, head_size as i64];
+        let tower::Attention { heads, kv_heads, head_size, ref norms, .. } = self.description;
+        let shapes = [heads, kv_heads, kv_heads].map(|heads| [count, patches, heads as i64, head_size as i64]);
         let whole: Vec<Tensor> = match self.qkv.as_slice() {
             [stacked] => stacked.forward(x)?.f_chunk(3, -1)?,
             several => several.iter().map(|linear| linear.forward(x)).collect::<Result<_, _>>()?,
@@ -145,8 +145,8 @@ impl Attention {
             let norm = self.norms.get(i);
             let normed = |x: &Tensor| norm.map_or(Ok(x.shallow_clone()), |norm| norm.forward(x));
             match norms {
-                tower::HeadNorms::PerHead(_) => normed(&whole[i].f_reshape(shape)?),
-                _ => Ok(normed(&whole[i])?.f_reshape(shape)?),
+                tower::HeadNorms::PerHead(_) => normed(&whole[i].f_reshape(shapes[i])?),
+                _ => Ok(normed(&whole[i])?.f_reshape(shapes[i])?),
             }
         };
         Ok([part(0)?, part(1)?, part(2)?])
@@ -155,9 +155,10 @@ impl Attention {
     /// `[n, N, H, D]` each.
     fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
         let [q, k, v] = [q, k, v].map(|x| x.f_transpose(1, 2));
-        let scale = Some(self.description.scale);
+        let tower::Attention { heads, kv_heads, scale, .. } = self.description;
+        let (scale, is_grouped) = (Some(scale), heads != kv_heads);
         let attended =
-            Tensor::f_scaled_dot_product_attention(&q?, &k?, &v?, None::<&Tensor>, 0.0, false, scale, false)?;
+            Tensor::f_scaled_dot_product_attention(&q?, &k?, &v?, None::<&Tensor>, 0.0, false, scale, is_grouped)?;
         Ok(attended.f_transpose(1, 2)?)
     }
 
@@ -167,8 +168,7 @@ impl Attention {
         let mut start = 0;
         let mut attended = Vec::with_capacity(windows.groups.len());
         for [count, patches] in windows.groups.iter().map(|group| group.map(|number| number as i64)) {
-            let part =
-                |x: &Tensor| x.f_narrow(1, start, count * patches)?.f_reshape([count, patches, shape[2], shape[3]]);
+            let part = |x: &Tensor| x.f_narrow(1, start, count * patches)?.f_reshape([count, patches, -1, shape[3]]);
             let group = self.attend(&part(q)?, &part(k)?, &part(v)?)?;
             attended.push(group.f_reshape([1, count * patches, shape[2], shape[3]])?);
             start += count * patches;

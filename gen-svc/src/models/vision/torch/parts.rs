@@ -96,6 +96,7 @@ impl Activation {
             Self::Silu => x.f_silu()?,
             Self::Gelu => x.f_gelu("none")?,
             Self::GeluTanh => x.f_gelu("tanh")?,
+            Self::QuickGelu => x.f_mul(&x.f_mul_scalar(1.702)?.f_sigmoid()?)?,
         })
     }
 }

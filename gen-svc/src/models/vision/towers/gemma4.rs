@@ -20,6 +20,7 @@ const DEFAULT_THETA: f32 = 100.0;
 struct Shared {
     hidden: usize,
     heads: usize,
+    kv_heads: usize,
     head_size: usize,
     feed_forward: usize,
     epsilon: f64,
@@ -31,11 +32,15 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let size = |name, default| vision.size_or(name, Some(default));
     let heads = size("num_attention_heads", 12)?;
-    vision.require("num_key_value_heads", &json!(heads))?;
+    let kv_heads = size("num_key_value_heads", heads)?;
+    if !heads.is_multiple_of(kv_heads) {
+        return Err(unsupported("num_key_value_heads", kv_heads));
+    }
     vision.require("attention_bias", &json!(false))?;
     let shared = Shared {
         hidden: size("hidden_size", 768)?,
         heads,
+        kv_heads,
         head_size: size("head_dim", 64)?,
         feed_forward: size("intermediate_size", 3072)?,
         epsilon: f64::from(vision.float_or("rms_norm_eps", 1e-6)?),
@@ -103,7 +108,7 @@ fn head(configs: &Configs<'_>, shared: &Shared) -> Result<Head, ConfigError> {
 }
 
 fn block(index: usize, shared: &Shared) -> Block {
-    let Shared { hidden, heads, head_size, feed_forward, epsilon, activation, is_clipped } = *shared;
+    let Shared { hidden, heads, kv_heads, head_size, feed_forward, epsilon, activation, is_clipped } = *shared;
     let path = format!("{PATH}.encoder.layers.{index}");
     let linear = |name: &str, rows, columns| {
         let module = format!("{path}.{name}");
@@ -113,13 +118,15 @@ fn block(index: usize, shared: &Shared) -> Block {
     let norm = |name: &str| Norm::rms(format!("{path}.{name}"), hidden, epsilon);
     let of_head = |name: &str| Norm::rms(format!("{path}.self_attn.{name}"), head_size, epsilon);
     let width = heads * head_size;
+    let projection = |part: &str, heads| linear(&format!("self_attn.{part}_proj"), heads * head_size, hidden);
     Block {
         before_attention: norm("input_layernorm"),
         attention: Attention {
             heads,
+            kv_heads,
             head_size,
             scale: 1.0,
-            qkv: ["q", "k", "v"].map(|part| linear(&format!("self_attn.{part}_proj"), width, hidden)).into(),
+            qkv: vec![projection("q", heads), projection("k", kv_heads), projection("v", kv_heads)],
             norms: HeadNorms::PerHead([of_head("q_norm"), of_head("k_norm"), Norm { name: None, ..of_head("") }]),
             output: linear("self_attn.o_proj", hidden, width),
             in_window: false,

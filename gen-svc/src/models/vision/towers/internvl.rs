@@ -31,9 +31,7 @@ struct Shared {
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let size = |name, default| vision.size_or(name, Some(default));
-    vision.require("use_mean_pooling", &json!(true))?;
     vision.require("use_mask_token", &json!(false))?;
-    vision.require("use_absolute_position_embeddings", &json!(true))?;
     configs.model.require("vision_feature_layer", &json!(-1))?;
     configs.model.require("vision_feature_select_strategy", &json!("default"))?;
     let shared = Shared {
@@ -66,16 +64,23 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
             offset: 0.0,
         },
         class_token: Some(embeddings("cls_token")),
-        positions: Positions::Table {
-            name: embeddings("position_embeddings"),
-            shape: vec![1, 1 + per_side * per_side, hidden],
-            order: TableOrder::Index,
+        positions: match vision.flag_or("use_absolute_position_embeddings", true)? {
+            false => Positions::None,
+            true => Positions::Table {
+                name: embeddings("position_embeddings"),
+                shape: vec![1, 1 + per_side * per_side, hidden],
+                order: TableOrder::Index,
+            },
         },
         input_norm: None,
         rotary: None,
         blocks: (0..layers).map(|i| block(i, &shared)).collect(),
         window: None,
-        final_norm: None,
+        // With mean pooling, the model has no norm here.
+        final_norm: match vision.flag_or("use_mean_pooling", true)? {
+            true => None,
+            false => Some(Norm::layer(format!("{PATH}.layernorm"), hidden, shared.epsilon)),
+        },
         head: head(&configs.model, hidden)?,
         deep: Vec::new(),
     })
@@ -134,6 +139,7 @@ fn block(index: usize, shared: &Shared) -> Block {
         before_attention: norm("layernorm_before"),
         attention: Attention {
             heads,
+            kv_heads: heads,
             head_size,
             scale: (head_size as f64).powf(-0.5),
             qkv: ["q", "k", "v"].map(|part| linear(&format!("attention.{part}_proj"), hidden, hidden, has_bias)).into(),

@@ -92,6 +92,7 @@ fn block(index: usize, [hidden, heads, feed_forward]: [usize; 3], activation: Ac
         before_attention: Norm::rms(format!("{path}.attention_norm"), hidden, EPSILON),
         attention: Attention {
             heads,
+            kv_heads: heads,
             head_size,
             scale: (head_size as f64).powf(-0.5),
             qkv: ["q", "k", "v"].map(|part| linear(&format!("attention.{part}_proj"), hidden, hidden)).into(),

@@ -72,6 +72,7 @@ impl Sizes {
         let Self { hidden, heads, .. } = *self;
         Attention {
             heads,
+            kv_heads: heads,
             head_size: self.head_size(),
             scale: (self.head_size() as f64).powf(-0.5),
             qkv: vec![Linear::new(format!("{path}.attn.qkv"), 3 * hidden, hidden).with_bias(true)],

@@ -64,6 +64,7 @@ pub(super) fn activation(configs: &Configs<'_>, default: &'static str) -> Result
         "silu" => Ok(Activation::Silu),
         "gelu" => Ok(Activation::Gelu),
         "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+        "quick_gelu" => Ok(Activation::QuickGelu),
         other => Err(unsupported("hidden_act", other)),
     }
 }
@@ -104,6 +105,7 @@ fn block(path: &str, sizes: Sizes, epsilon: f64, activation: Activation) -> Bloc
         before_attention: norm("layer_norm1"),
         attention: Attention {
             heads,
+            kv_heads: heads,
             head_size,
             scale: (head_size as f64).powf(-0.5),
             qkv: ["q", "k", "v"].map(|part| linear(&format!("self_attn.{part}_proj"), hidden, hidden)).into(),
