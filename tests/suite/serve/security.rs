@@ -228,7 +228,9 @@ async fn check_reaches_a_service_with_client_certificates() {
     // The server rejects the certificate during the handshake or, with TLS 1.3, after it.
     assert!(matches!(refused, Err(CheckError::Connect { .. } | CheckError::NotGrpc { .. })), "{refused:?}");
     let text = refused.expect_err("refused").to_string();
-    assert!(text.contains("requires a certificate of the client"), "{text}");
+    // The connection may close before the client has read the alert.
+    let hints = ["requires a certificate of the client", "may require a client certificate"];
+    assert!(hints.iter().any(|hint| text.contains(hint)), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,7 +107,8 @@ async fn failed_task_names_its_reason() {
     let seen = chat::Message { role: "user".to_owned(), content, ..Default::default() };
     let conversation = Some(chat::Conversation { messages: vec![seen], ..Default::default() });
     let images = RunTaskRequest { conversation, ..task(golden) };
-    check(nobody, images, Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED").await;
+    let generation = Generation::start().await;
+    check(Some(generation.running.address), images, Code::FailedPrecondition, "IMAGES_NOT_SUPPORTED").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
