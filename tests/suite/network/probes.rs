@@ -7,13 +7,17 @@ use tandem_common::serve::ServeArgs;
 use tandem_tests::{ModelFolder, Running, render_service_with_args};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 async fn serve() -> (Running, SocketAddr) {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
     let args = ServeArgs { health_listen: Some(free), ..ServeArgs::default() };
     let service = render_service_with_args(&[model.path()], args).await;
-    let _ = service.channel().await;
+    let mut health = HealthClient::new(service.channel().await);
+    // Answered once the probes listen too.
+    health.check(HealthCheckRequest::default()).await.expect("it is answered");
     (service, free)
 }
 
