@@ -14,6 +14,7 @@ mod gguf;
 mod literal;
 mod located;
 mod long;
+mod long_word;
 mod pending;
 mod pre;
 mod unicode;

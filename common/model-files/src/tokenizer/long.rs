@@ -1,32 +1,22 @@
-//! Long texts. They get new buffers, and long words are encoded in windows.
+//! Long texts. They get new buffers, are split in groups of words, and cancellation is checked
+//! between groups. The library keeps its buffers for the next text.
 //!
-//! The library keeps its buffers for the next text, and needs 48 bytes of memory for each byte of
-//! a word. A word is a piece of the pre-tokenizer: without a pre-tokenizer, the whole text.
-//!
-//! Windows do not change the ids. BPE applies the merge of the lowest rank first, and of equal
-//! ranks the leftmost one. So merges on one side of a boundary that no merge crosses do not depend
-//! on the other side. It follows that tokens are the encoding of a word exactly if every two
-//! neighbours are the encoding of the text of both. If two overlapping windows have a token in
-//! common, the tokens of the first window up to it and those of the second one after it fulfil
-//! this condition.
+//! A word is a piece of the pre-tokenizer: without a pre-tokenizer, the whole text.
 
 use tokenizers_fast::pipeline::{
-    Model, PipelineModel, PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch, Span, normalize_all,
+    Model, PipelineModel, PipelinePreTokenizer, PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch,
+    Span, normalize_all,
 };
 
-use super::bytes::{byte_fallback, byte_level};
 use super::cancel;
 use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
+use super::long_word::{LongWord, WINDOW_BYTES};
 
 /// The size from which a text is long.
 pub(super) const LONG_BYTES: usize = 128 << 10;
-/// The size of a window. Longer words are encoded in windows.
-const WINDOW_BYTES: usize = 16 << 10;
 /// The words between two checks of cancellation.
 const GROUP_WORDS: usize = 8 << 10;
-/// How far the next window reaches into the previous one.
-const OVERLAP_BYTES: usize = 2 << 10;
 
 /// Encodes a text without added tokens, and appends the ids.
 pub(super) fn encode(
@@ -36,161 +26,94 @@ pub(super) fn encode(
     ids: &mut Vec<u32>,
 ) -> Result<(), TokenizerError> {
     let text = normalize_all(encoder.get_normalizers(), text, 0).map_err(encode_error)?;
-    let words = words(encoder, &text)?;
     let model = encoder.get_model();
     let is_byte_level = matches!(model, PipelineModel::BPE(bpe) if bpe.is_byte_level());
-    let mut scratch = model.init_scratch();
-    let mut tokens = Vec::new();
-    ids.reserve_exact(words.len());
-    let is_short = |word: &Span| !is_long(word);
-    let groups =
-        words.chunk_by(|one, next| is_short(one) && is_short(next)).flat_map(|group| group.chunks(GROUP_WORDS));
-    for group in groups {
-        cancel::check()?;
-        match group {
-            [word] if is_long(word) => {
-                let encode = |part: &str| {
-                    cancel::check()?;
-                    let mut tokens = Vec::new();
-                    model.tokenize_pipeline(part, &mut scratch, &mut tokens).map_err(encode_error)?;
-                    Ok(tokens)
-                };
-                tokens.extend(LongWord { text: &text[word.range()], classic, is_byte_level }.encode(encode)?);
-            }
-            _ => model.tokenize_spans(&text, group, &mut scratch, &mut tokens).map_err(encode_error)?,
-        }
-        ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
-        tokens.clear();
-    }
-    Ok(())
+    let mut long = LongText { text: &text, model, classic, is_byte_level, scratch: model.init_scratch(), ids };
+    let end = u32::try_from(text.len()).map_err(|_| encode_error("the text has over 4 GiB"))?;
+    long.encode(&[Span { start: 0, end }], &steps(encoder.get_pre_tokenizer()))
 }
 
-/// Returns the pieces of the pre-tokenizer.
-fn words(encoder: &PipelineTokenizer, text: &str) -> Result<Vec<Span>, TokenizerError> {
-    // The most words that a text can have. Memory that is not written costs nothing.
-    let mut words = Vec::with_capacity(text.len());
-    let mut scratch = PreTokenizerScratch::default();
-    encoder.get_pre_tokenizer().pre_tokenize(text, &mut scratch, &mut words).map_err(encode_error)?;
-    Ok(words)
+/// Returns the steps of a pre-tokenizer. Each splits the words of the previous one.
+fn steps(pre_tokenizer: &PipelinePreTokenizer) -> Vec<&PipelinePreTokenizer> {
+    match pre_tokenizer {
+        PipelinePreTokenizer::Sequence(sequence) if !sequence.is_deepseek() => {
+            sequence.pre_tokenizers().iter().flat_map(steps).collect()
+        }
+        PipelinePreTokenizer::None => Vec::new(),
+        step => vec![step],
+    }
+}
+
+struct LongText<'a> {
+    text: &'a str,
+    model: &'a PipelineModel,
+    classic: &'a Classic,
+    is_byte_level: bool,
+    scratch: <PipelineModel as Model>::Scratch,
+    ids: &'a mut Vec<u32>,
+}
+
+impl LongText<'_> {
+    /// Encodes words after these steps. Only a group of words is split at a time, because a list of
+    /// all words needs up to eight times the memory of the text.
+    fn encode(&mut self, words: &[Span], steps: &[&PipelinePreTokenizer]) -> Result<(), TokenizerError> {
+        let Some((step, rest)) = steps.split_first() else { return self.encode_words(words) };
+        for group in words.chunks(GROUP_WORDS) {
+            cancel::check()?;
+            let finer = self.split(group, step)?;
+            self.encode(&finer, rest)?;
+        }
+        Ok(())
+    }
+
+    fn split(&self, words: &[Span], step: &PipelinePreTokenizer) -> Result<Vec<Span>, TokenizerError> {
+        // The most words that there can be. Memory that is not written costs nothing.
+        let most = words.iter().map(|word| word.range().len() + 1).sum();
+        let (mut finer, mut scratch) = (Vec::with_capacity(most), PreTokenizerScratch::default());
+        for word in words {
+            let from = finer.len();
+            step.pre_tokenize(&self.text[word.range()], &mut scratch, &mut finer).map_err(encode_error)?;
+            for span in &mut finer[from..] {
+                span.start += word.start;
+                span.end += word.start;
+            }
+        }
+        Ok(finer)
+    }
+
+    fn encode_words(&mut self, words: &[Span]) -> Result<(), TokenizerError> {
+        self.ids.reserve(words.len());
+        let mut tokens = Vec::new();
+        let is_short = |word: &Span| !is_long(word);
+        let groups =
+            words.chunk_by(|one, next| is_short(one) && is_short(next)).flat_map(|group| group.chunks(GROUP_WORDS));
+        for group in groups {
+            cancel::check()?;
+            match group {
+                [word] if is_long(word) => tokens.extend(self.encode_word(word)?),
+                _ => {
+                    self.model.tokenize_spans(self.text, group, &mut self.scratch, &mut tokens).map_err(encode_error)?
+                }
+            }
+            self.ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
+            tokens.clear();
+        }
+        Ok(())
+    }
+
+    fn encode_word(&mut self, word: &Span) -> Result<Vec<PipelineToken>, TokenizerError> {
+        let (model, scratch) = (self.model, &mut self.scratch);
+        let encode = |part: &str| {
+            cancel::check()?;
+            let mut tokens = Vec::new();
+            model.tokenize_pipeline(part, scratch, &mut tokens).map_err(encode_error)?;
+            Ok(tokens)
+        };
+        let text = &self.text[word.range()];
+        LongWord { text, classic: self.classic, is_byte_level: self.is_byte_level }.encode(encode)
+    }
 }
 
 fn is_long(word: &Span) -> bool {
     word.range().len() > WINDOW_BYTES
-}
-
-struct LongWord<'a> {
-    text: &'a str,
-    classic: &'a Classic,
-    is_byte_level: bool,
-}
-
-/// The tokens of a part of a word.
-struct Window {
-    /// The start of the part in the word.
-    start: usize,
-    tokens: Vec<PipelineToken>,
-    /// The end of each token in the word.
-    ends: Vec<usize>,
-}
-
-impl LongWord<'_> {
-    /// Encodes the word with a function that encodes a part of it.
-    fn encode<F>(&self, mut encode: F) -> Result<Vec<PipelineToken>, TokenizerError>
-    where
-        F: FnMut(&str) -> Result<Vec<PipelineToken>, TokenizerError>,
-    {
-        match self.in_windows(&mut encode)? {
-            Some(tokens) => Ok(tokens),
-            None => encode(self.text),
-        }
-    }
-
-    /// Returns None if two windows have no token in common, or if a token does not spell its text,
-    /// such as the unknown token.
-    fn in_windows<F>(&self, encode: &mut F) -> Result<Option<Vec<PipelineToken>>, TokenizerError>
-    where
-        F: FnMut(&str) -> Result<Vec<PipelineToken>, TokenizerError>,
-    {
-        let mut done = Vec::with_capacity(self.text.len() / 4);
-        let Some(mut window) = self.window(0, encode)? else { return Ok(None) };
-        while window.end() < self.text.len() {
-            let Some(kept) = self.kept(&window) else { return Ok(None) };
-            let Some(mut next) = self.window(window.ends[kept - 1], encode)? else { return Ok(None) };
-            let Some((last, common)) = window.common(kept, &next) else { return Ok(None) };
-            done.extend_from_slice(&window.tokens[..kept]);
-            next.replace(common, &window, kept..last);
-            window = next;
-        }
-        done.extend_from_slice(&window.tokens);
-        Ok(Some(done))
-    }
-
-    /// Encodes the window at `start`.
-    fn window<F>(&self, start: usize, encode: &mut F) -> Result<Option<Window>, TokenizerError>
-    where
-        F: FnMut(&str) -> Result<Vec<PipelineToken>, TokenizerError>,
-    {
-        let end = self.text.floor_char_boundary(start + WINDOW_BYTES);
-        let tokens = encode(&self.text[start..end])?;
-        let mut at = start;
-        let ends = tokens.iter().map(|token| {
-            at += self.length(token.id(), &self.text.as_bytes()[at..end])?;
-            Some(at)
-        });
-        let ends: Option<Vec<usize>> = ends.collect();
-        Ok(ends.filter(|_| at == end).map(|ends| Window { start, tokens, ends }))
-    }
-
-    /// Returns the number of bytes at the start of `text` that a token spells.
-    fn length(&self, id: u32, text: &[u8]) -> Option<usize> {
-        let token = self.classic.encoder.id_to_token(id)?;
-        if self.is_byte_level {
-            return byte_level(&token).filter(|bytes| text.starts_with(bytes)).map(|bytes| bytes.len());
-        }
-        if text.starts_with(token.as_bytes()) {
-            return Some(token.len());
-        }
-        (byte_fallback(&token)? == *text.first()?).then_some(1)
-    }
-
-    /// Returns the number of tokens before the next window. It starts at a boundary of two tokens
-    /// and of two characters.
-    fn kept(&self, window: &Window) -> Option<usize> {
-        let limit = window.end().checked_sub(OVERLAP_BYTES)?;
-        let kept = window.ends.partition_point(|&end| end <= limit);
-        let starts = |&kept: &usize| {
-            let end = window.ends[kept - 1];
-            end > window.start && self.text.is_char_boundary(end)
-        };
-        (1..=kept).rev().find(starts)
-    }
-}
-
-impl Window {
-    fn end(&self) -> usize {
-        self.ends.last().copied().unwrap_or(self.start)
-    }
-
-    fn token(&self, index: usize) -> (usize, usize, PipelineToken) {
-        let start = if index == 0 { self.start } else { self.ends[index - 1] };
-        (start, self.ends[index], self.tokens[index])
-    }
-
-    /// Returns the indexes of the first token from `from` on that `next` has too, in each window.
-    fn common(&self, from: usize, next: &Self) -> Option<(usize, usize)> {
-        let (mut own, mut other) = (from, 0);
-        while own < self.tokens.len() && other < next.tokens.len() {
-            if self.token(own) == next.token(other) {
-                return Some((own, other));
-            }
-            if self.ends[own] <= next.ends[other] { own += 1 } else { other += 1 }
-        }
-        None
-    }
-
-    /// Replaces the first `count` tokens by some of another window.
-    fn replace(&mut self, count: usize, other: &Self, range: std::ops::Range<usize>) {
-        self.tokens.splice(..count, other.tokens[range.clone()].iter().copied());
-        self.ends.splice(..count, other.ends[range].iter().copied());
-    }
 }
