@@ -41,21 +41,24 @@ impl<G: Generator> TaskRunner<G> {
     /// # Errors
     /// There is no generator, the task cannot be generated as one text output, or no replica
     /// accepts it.
-    pub async fn run(&self, task: Task) -> Result<TaskRun<G>, Error> {
-        let generator = self.generator.clone().ok_or(Error::NoGenerationService)?;
-        let output = TaskOutput::new(task.options.return_options.token_ids);
-        let request = GenerationRequest::try_from(task)?;
-        let stream = generator.start(&request).await?;
-        Ok(TaskRun {
-            generator,
-            metrics: self.metrics.clone(),
-            span: Span::current(),
-            request,
-            stream,
-            has_ended: false,
-            output,
-            retries: RetryBudget::default(),
-        })
+    pub fn run(&self, task: Task) -> impl Future<Output = Result<TaskRun<G>, Error>> + Send + use<G> {
+        let (generator, metrics, span) = (self.generator.clone(), self.metrics.clone(), Span::current());
+        async move {
+            let generator = generator.ok_or(Error::NoGenerationService)?;
+            let output = TaskOutput::new(task.options.return_options.token_ids);
+            let request = GenerationRequest::try_from(task)?;
+            let stream = span.around(generator.start(&request)).await?;
+            Ok(TaskRun {
+                generator,
+                metrics,
+                span,
+                request,
+                stream,
+                has_ended: false,
+                output,
+                retries: RetryBudget::default(),
+            })
+        }
     }
 }
 

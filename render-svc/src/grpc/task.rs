@@ -23,6 +23,12 @@ use crate::task::{TaskRun, TaskRunner};
 
 /// Longest time between two events of a task. A replica sends one a second.
 const MAX_SILENCE: Duration = Duration::from_millis(1500);
+/// The time for a replica to accept a task before the stream begins. An error within this time ends
+/// the call before its first event.
+const START_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The next event of a task, and the task unless it has failed to start.
+type Next<G> = Pin<Box<dyn Future<Output = (Option<Result<TaskEvent, Error>>, Option<TaskRun<G>>)> + Send>>;
 
 /// Serves [`TaskService`].
 #[derive(Debug)]
@@ -54,23 +60,40 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
         options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));
-        let first = convert::rendered(&rendered, options.output_spec.clone());
+        let rendered_event = convert::rendered(&rendered, options.output_spec.clone());
         let known_ids = self.render.executor.catalog().models().generation_ids();
-        let run = self.runner.run(Task { rendered, known_ids, options, deadline }).await?;
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(first)).chain(responses(run)))))
+        let mut start = Box::pin(self.runner.run(Task { rendered, known_ids, options, deadline }));
+        let next_event = match timeout(START_PATIENCE, &mut start).await {
+            Ok(run) => next(Some(run?)),
+            Err(_) => first(start),
+        };
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(rendered_event)).chain(responses(next_event)))))
     }
 }
 
 /// Returns a task's events as a stream. Each is generated when it is polled for. While there is none,
 /// for example because the task waits for a replica, an empty `progress` is sent.
-fn responses<G: Generator>(run: TaskRun<G>) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
-    unfold(Box::pin(next(run)), async |mut next_event| match timeout(MAX_SILENCE, &mut next_event).await {
-        Ok((event, run)) => Some((event?.map(convert::response).map_err(Status::from), Box::pin(next(run)))),
+fn responses<G: Generator>(next_event: Next<G>) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
+    unfold(next_event, async |mut next_event| match timeout(MAX_SILENCE, &mut next_event).await {
+        Ok((event, run)) => Some((event?.map(convert::response).map_err(Status::from), next(run))),
         Err(_) => Some((Ok(convert::response(TaskEvent::Progress(Progress::default()))), next_event)),
     })
 }
 
-/// Returns the task with its next event.
-async fn next<G: Generator>(mut run: TaskRun<G>) -> (Option<Result<TaskEvent, Error>>, TaskRun<G>) {
-    (run.next().await, run)
+/// Returns the first event of a task that no replica has accepted yet.
+fn first<G: Generator>(start: impl Future<Output = Result<TaskRun<G>, Error>> + Send + 'static) -> Next<G> {
+    Box::pin(async move {
+        match start.await {
+            Ok(run) => next(Some(run)).await,
+            Err(error) => (Some(Err(error)), None),
+        }
+    })
+}
+
+/// Returns the next event of a task. There is none if the task has failed to start.
+fn next<G: Generator>(run: Option<TaskRun<G>>) -> Next<G> {
+    Box::pin(async move {
+        let Some(mut run) = run else { return (None, None) };
+        (run.next().await, Some(run))
+    })
 }
