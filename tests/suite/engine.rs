@@ -8,4 +8,5 @@ mod image_prompts;
 mod packed_weights;
 mod sentencepiece;
 mod steps;
+mod tower_slices;
 mod vision;

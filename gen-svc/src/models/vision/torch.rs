@@ -18,13 +18,15 @@ use crate::weights::{ModelFile, TorchTarget};
 mod block;
 mod head;
 mod parts;
+mod run;
 
 use block::{Block, Rotation};
 use head::Head;
 use parts::{Linear, Norm};
+use run::{Group, Part, Slicing, Stage};
 
-/// The rows of tiles that are computed together.
-const SLICE_ROWS: usize = 1024;
+/// The most patches of a slice, by default.
+const SLICE_PATCHES: usize = 1024;
 
 /// A loaded tower.
 #[derive(Debug)]
@@ -39,29 +41,23 @@ pub struct TorchTower {
     final_norm: Option<Norm>,
     head: Head,
     deep: Vec<(usize, Head)>,
+    slice_patches: usize,
 }
 
-/// An image in computation. It is computed in slices: one block for some tiles each.
+/// An image in computation. It is computed in slices.
 #[derive(Debug)]
 pub struct TowerRun {
     geometry: Geometry,
     windows: Option<Windows>,
     rotation: Option<Rotation>,
+    /// The embeddings of positions, `[N, C]`.
+    positions: Option<Tensor>,
     /// The groups of tiles that are not computed, `[n, N, P]` each.
     groups: VecDeque<Tensor>,
     current: Option<Group>,
     /// The computed rows, `[rows, E]`: of the head, then of each deep head.
     rows: Vec<Vec<Tensor>>,
     tokens_per_slice: usize,
-}
-
-/// Some tiles in computation.
-#[derive(Debug)]
-struct Group {
-    /// `[n, N, C]`
-    x: Tensor,
-    /// The next block.
-    block: usize,
 }
 
 impl TorchTower {
@@ -88,9 +84,15 @@ impl TorchTower {
             final_norm: tower.final_norm.as_ref().map(norm).transpose()?,
             head: Head::load(&loader, &tower.head)?,
             deep: deep.collect::<Result<_, Error>>()?,
+            slice_patches: SLICE_PATCHES,
             tower,
             target,
         })
+    }
+
+    /// Sets the most patches of a slice. A window, or a tile with a class token, is not divided.
+    pub fn set_slice_patches(&mut self, patches: usize) {
+        self.slice_patches = patches.max(1);
     }
 
     /// Starts the computation of an image.
@@ -103,19 +105,38 @@ impl TorchTower {
         let geometry = Geometry::of(&image.plan.layout, &image.plan.shape, side, merge);
         let windows = self.tower.window.map(|side| geometry.windows(side, merge));
         let patches = self.to_patches(image, &geometry)?;
-        let per_group = (SLICE_ROWS / geometry.places.len().max(1)).max(1) as i64;
-        let groups: VecDeque<Tensor> = patches.f_split(per_group, 0)?.into();
+        let slicing = self.slicing(&geometry, windows.as_ref());
+        let (tiles, slices) = (slicing.tiles(), slicing.slices(&self.stages()));
+        let rows = (tiles as usize).min(image.plan.shape[0].max(1)) * geometry.places.len();
         let rotation = self.tower.rotary.as_ref().map(|rotary| self.rotation(rotary, &geometry, windows.as_ref()));
-        let rows = (per_group as usize).min(image.plan.shape[0].max(1)) * geometry.places.len();
         Ok(TowerRun {
             rotation: rotation.transpose()?,
+            positions: self.positions(&geometry)?,
+            groups: patches.f_split(tiles, 0)?.into(),
             geometry,
             windows,
-            groups,
             current: None,
             rows: (0..=self.deep.len()).map(|_| Vec::new()).collect(),
-            tokens_per_slice: rows / (self.blocks.len() + 1),
+            tokens_per_slice: rows / slices.max(1),
         })
+    }
+
+    fn slicing<'a>(&self, geometry: &'a Geometry, windows: Option<&'a Windows>) -> Slicing<'a> {
+        let merge = self.tower.head.pool.merge();
+        Slicing { patches: self.slice_patches, geometry, windows, merge, has_class_token: self.class_token.is_some() }
+    }
+
+    /// Returns the stages, in order.
+    fn stages(&self) -> VecDeque<Stage> {
+        let blocks = self.blocks.iter().enumerate().flat_map(|(index, block)| {
+            let stages = match block.has_windows() {
+                true => vec![Stage::Window(index)],
+                false => vec![Stage::Project(index), Stage::Attend(index)],
+            };
+            let deep = self.deep.iter().enumerate().filter(move |(_, (after, _))| *after == index);
+            stages.into_iter().chain(deep.map(|(at, _)| Stage::Deep(at)))
+        });
+        [Stage::Embed].into_iter().chain(blocks).chain([Stage::Head]).collect()
     }
 
     /// `[n, N, P]`
@@ -153,35 +174,28 @@ impl TorchTower {
         Rotation::new(&angles, rotary, self.target)
     }
 
-    /// Embeds patches, `[n, N, P] -> [n, N, C]`, and adds their positions.
-    fn embed(&self, patches: &Tensor, run: &TowerRun) -> Result<Tensor, Error> {
+    /// Embeds some patches, `[n, N, P] -> [n, M, C]`, and adds their positions.
+    fn embed(&self, patches: &Tensor, part: &Part, run: &TowerRun) -> Result<Tensor, Error> {
         let super::tower::Patches { scale, offset, .. } = self.tower.patches;
-        let patches = if (scale, offset) == (1.0, 0.0) {
-            patches.shallow_clone()
-        } else {
-            patches.f_mul_scalar(scale)?.f_add_scalar(offset)?
-        };
+        let patches = part.rows(patches)?;
+        let patches =
+            if (scale, offset) == (1.0, 0.0) { patches } else { patches.f_mul_scalar(scale)?.f_add_scalar(offset)? };
         let mut x = self.patches.forward(&patches)?;
         if let Some(token) = &self.class_token {
             let (count, _, hidden) = x.size3()?;
             x = Tensor::f_cat(&[&token.f_expand([count, 1, hidden], false)?, &x], 1)?;
         }
-        if let Some(positions) = self.positions(run)? {
-            x = x.f_add(&positions)?;
+        if let Some(positions) = &run.positions {
+            // With a class token, the slice has all patches.
+            x = x.f_add(&positions.f_narrow(0, part.start, x.size3()?.1)?)?;
         }
-        if let Some(norm) = &self.input_norm {
-            x = norm.forward(&x)?;
-        }
-        match &run.windows {
-            None => Ok(x),
-            Some(windows) => self.select_cells(&x, &windows.order),
-        }
+        self.input_norm.as_ref().map_or(Ok(x.shallow_clone()), |norm| norm.forward(&x))
     }
 
     /// `[N, C]`
-    fn positions(&self, run: &TowerRun) -> Result<Option<Tensor>, Error> {
+    fn positions(&self, geometry: &Geometry) -> Result<Option<Tensor>, Error> {
         let Some(table) = &self.table else { return Ok(None) };
-        let Geometry { rows, columns, places } = &run.geometry;
+        let Geometry { rows, columns, places } = geometry;
         let select = |table: &Tensor, indexes: Vec<i64>| {
             Ok::<_, Error>(table.f_index_select(0, &Tensor::f_from_slice(&indexes)?.f_to_device(self.target.device)?)?)
         };
@@ -201,7 +215,7 @@ impl TorchTower {
             }
             Positions::Interpolated { side, .. } => {
                 let mut sum = None;
-                for (indexes, weights) in neighbours(&run.geometry, *side) {
+                for (indexes, weights) in neighbours(geometry, *side) {
                     let weights = Tensor::f_from_slice(&weights)?
                         .f_to_device(self.target.device)?
                         .f_to_kind(self.target.dtype)?;
@@ -222,17 +236,43 @@ impl TorchTower {
         Ok(cells.f_index_select(0, &order)?.f_reshape([1, patches, hidden])?)
     }
 
-    /// Returns the rows of a head, `[rows, E]`, in the order of the image.
-    fn rows(&self, head: &Head, x: &Tensor, run: &TowerRun) -> Result<Tensor, Error> {
+    /// Returns the rows of a head for some rows of patches, `[rows, E]`.
+    fn head(
+        &self,
+        (norm, head): (Option<&Norm>, &Head),
+        x: &Tensor,
+        part: &Part,
+        run: &TowerRun,
+    ) -> Result<Tensor, Error> {
         let x = match &self.class_token {
-            None => x.shallow_clone(),
-            Some(_) => x.f_narrow(1, 1, x.size3()?.1 - 1)?,
+            None => part.rows(x)?,
+            Some(_) => part.rows(&x.f_narrow(1, 1, x.size3()?.1 - 1)?)?,
         };
-        let rows = head.forward(&x, [run.geometry.rows, run.geometry.columns])?;
+        let x = norm.map_or(Ok(x.shallow_clone()), |norm| norm.forward(&x))?;
+        let columns = run.geometry.columns;
+        head.forward(&x, [part.count as usize / columns.max(1), columns])
+    }
+
+    /// Returns a head's rows in the order of the image.
+    fn in_order(&self, rows: Tensor, run: &TowerRun) -> Result<Tensor, Error> {
         let Some(Windows { order, .. }) = &run.windows else { return Ok(rows) };
         let mut places = vec![0; order.len()];
         order.iter().zip(0..).for_each(|(&cell, at)| places[cell] = at);
         Ok(rows.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(self.target.device)?)?)
+    }
+
+    /// Computes a slice. The rows of heads are joined along the first dimension, the others along the
+    /// second.
+    fn slice(&self, group: &Group, stage: Stage, part: &Part, run: &TowerRun) -> Result<(Vec<Tensor>, i64), Error> {
+        let x = &group.x;
+        Ok(match stage {
+            Stage::Embed => (vec![self.embed(x, part, run)?], 1),
+            Stage::Project(index) | Stage::Attend(index) | Stage::Window(index) => {
+                (group.block(&self.blocks[index], stage, part, run.rotation.as_ref())?, 1)
+            }
+            Stage::Deep(index) => (vec![self.head((None, &self.deep[index].1), x, part, run)?], 0),
+            Stage::Head => (vec![self.head((self.final_norm.as_ref(), &self.head), x, part, run)?], 0),
+        })
     }
 }
 
@@ -258,24 +298,54 @@ impl TowerRun {
     /// # Errors
     /// libtorch's.
     pub fn advance(&mut self, tower: &TorchTower) -> Result<Option<Features>, Error> {
-        let Some(Group { x, block }) = self.current.take() else {
-            let Some(patches) = self.groups.pop_front() else { return self.finish().map(Some) };
-            self.current = Some(Group { x: tower.embed(&patches, self)?, block: 0 });
-            return Ok(None);
+        let slicing = tower.slicing(&self.geometry, self.windows.as_ref());
+        let mut group = match self.current.take() {
+            Some(group) => group,
+            None => match self.groups.pop_front() {
+                Some(patches) => Group::new(patches, tower.stages(), &slicing),
+                None => return self.finish().map(Some),
+            },
         };
-        let x = tower.blocks[block].forward(&x, self.rotation.as_ref(), self.windows.as_ref())?;
-        for (at, (_, head)) in tower.deep.iter().enumerate().filter(|(_, (after, _))| *after == block) {
-            let rows = tower.rows(head, &x, self)?;
-            self.rows[1 + at].push(rows);
+        let Some((stage, part)) = group.next() else { return Err(Error::EngineFailed) };
+        let (results, dimension) = tower.slice(&group, stage, &part, self)?;
+        let has_more = match group.add(results, dimension)? {
+            None => true,
+            Some(results) => {
+                self.end_stage(tower, &mut group, stage, results)?;
+                group.start_next(&tower.slicing(&self.geometry, self.windows.as_ref()))
+            }
+        };
+        if has_more {
+            self.current = Some(group);
+        } else if self.groups.is_empty() {
+            return self.finish().map(Some);
         }
-        if block + 1 < tower.blocks.len() {
-            self.current = Some(Group { x, block: block + 1 });
-            return Ok(None);
+        Ok(None)
+    }
+
+    fn end_stage(
+        &mut self,
+        tower: &TorchTower,
+        group: &mut Group,
+        stage: Stage,
+        mut results: Vec<Tensor>,
+    ) -> Result<(), Error> {
+        let head = match stage {
+            Stage::Head => 0,
+            Stage::Deep(index) => 1 + index,
+            _ => {
+                if let (Stage::Embed, Some(windows), Some(x)) = (stage, &self.windows, results.first_mut()) {
+                    *x = tower.select_cells(x, &windows.order)?;
+                }
+                group.keep(stage, results);
+                return Ok(());
+            }
+        };
+        for rows in results {
+            let rows = tower.in_order(rows, self)?;
+            self.rows[head].push(rows);
         }
-        let x = tower.final_norm.as_ref().map_or(Ok(x.shallow_clone()), |norm| norm.forward(&x))?;
-        let rows = tower.rows(&tower.head, &x, self)?;
-        self.rows[0].push(rows);
-        if self.groups.is_empty() { self.finish().map(Some) } else { Ok(None) }
+        Ok(())
     }
 
     fn finish(&self) -> Result<Features, Error> {

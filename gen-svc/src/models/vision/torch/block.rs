@@ -2,7 +2,6 @@
 
 use tch::Tensor;
 
-use super::super::geometry::Windows;
 use super::super::tower::{self, Activation, Rotary};
 use super::parts::{Linear, Norm};
 use crate::error::Error;
@@ -53,6 +52,12 @@ impl Rotation {
         Ok(Self { cos: angles.f_cos()?.f_to_kind(target.dtype)?, sin: angles.f_sin()?.f_to_kind(target.dtype)?, parts })
     }
 
+    /// Returns the rotation of some patches.
+    pub(super) fn part(&self, start: i64, count: i64) -> Result<Self, Error> {
+        let (cos, sin) = (self.cos.f_narrow(0, start, count)?, self.sin.f_narrow(0, start, count)?);
+        Ok(Self { cos, sin, parts: self.parts })
+    }
+
     /// `[n, N, H, D] -> [n, N, H, D]`
     fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         let shape = x.size();
@@ -65,6 +70,11 @@ impl Rotation {
 }
 
 impl Block {
+    /// True if its attention is limited to windows.
+    pub(super) fn has_windows(&self) -> bool {
+        self.attention.description.in_window
+    }
+
     pub(super) fn load(loader: &Loader<'_>, block: &tower::Block) -> Result<Self, Error> {
         let norm = |norm: &tower::Norm| Norm::load(loader, norm);
         let size = block.before_attention.size;
@@ -83,14 +93,35 @@ impl Block {
         })
     }
 
-    /// `[n, N, C] -> [n, N, C]`
-    pub(super) fn forward(
+    /// Queries, `[n, N, H, D]`, keys and values, `[n, N, K, D]`, of `x`, `[n, N, C]`.
+    pub(super) fn project(&self, x: &Tensor, rotation: Option<&Rotation>) -> Result<[Tensor; 3], Error> {
+        let [q, k, v] = self.attention.heads(&self.before_attention.forward(x)?)?;
+        let rotated = |x: Tensor| rotation.map_or(Ok(x.shallow_clone()), |rotation| rotation.apply(&x));
+        Ok([rotated(q)?, rotated(k)?, v])
+    }
+
+    /// The block's output for some patches, `[n, M, C]`, with their queries and the keys and values of
+    /// all patches.
+    pub(super) fn attend(&self, x: &Tensor, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
+        self.after(x, &self.attention.attend(q, k, v)?)
+    }
+
+    /// The block's output for whole windows, `[1, M, C]`. `windows` has the numbers of windows of one
+    /// size, and their patches.
+    pub(super) fn in_windows(
         &self,
         x: &Tensor,
         rotation: Option<&Rotation>,
-        windows: Option<&Windows>,
+        windows: &[[i64; 2]],
     ) -> Result<Tensor, Error> {
-        let attended = self.attention.forward(&self.before_attention.forward(x)?, rotation, windows)?;
+        let [q, k, v] = self.project(x, rotation)?;
+        self.after(x, &self.attention.attend_in(windows, &q, &k, &v)?)
+    }
+
+    /// The output after attention, `[n, M, H, D]`.
+    fn after(&self, x: &Tensor, attended: &Tensor) -> Result<Tensor, Error> {
+        let (count, patches, _) = x.size3()?;
+        let attended = self.attention.output.forward(&attended.f_reshape([count, patches, -1])?)?;
         let x = self.add(x, attended, self.after_attention.as_ref(), 0)?;
         let fed = self.mlp.forward(&self.before_mlp.forward(&x)?)?;
         self.add(&x, fed, self.after_mlp.as_ref(), 1)
@@ -117,19 +148,6 @@ impl Attention {
             output: Linear::load(loader, &attention.output)?,
             description: attention.clone(),
         })
-    }
-
-    /// `[n, N, C] -> [n, N, C]`
-    fn forward(&self, x: &Tensor, rotation: Option<&Rotation>, windows: Option<&Windows>) -> Result<Tensor, Error> {
-        let (count, patches, _) = x.size3()?;
-        let [q, k, v] = self.heads(x)?;
-        let rotated = |x: Tensor| rotation.map_or(Ok(x.shallow_clone()), |rotation| rotation.apply(&x));
-        let (q, k) = (rotated(q)?, rotated(k)?);
-        let attended = match windows.filter(|_| self.description.in_window) {
-            None => self.attend(&q, &k, &v)?,
-            Some(windows) => self.attend_in(windows, &q, &k, &v)?,
-        }; // [n, N, H, D]
-        self.output.forward(&attended.f_reshape([count, patches, -1])?)
     }
 
     /// Queries, `[n, N, H, D]`, keys and values, `[n, N, K, D]`, normalized.
@@ -163,11 +181,11 @@ impl Attention {
     }
 
     /// Attends in each window. Windows of one size are computed together.
-    fn attend_in(&self, windows: &Windows, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
+    fn attend_in(&self, windows: &[[i64; 2]], q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
         let shape = q.size();
         let mut start = 0;
-        let mut attended = Vec::with_capacity(windows.groups.len());
-        for [count, patches] in windows.groups.iter().map(|group| group.map(|number| number as i64)) {
+        let mut attended = Vec::with_capacity(windows.len());
+        for &[count, patches] in windows {
             let part = |x: &Tensor| x.f_narrow(1, start, count * patches)?.f_reshape([count, patches, -1, shape[3]]);
             let group = self.attend(&part(q)?, &part(k)?, &part(v)?)?;
             attended.push(group.f_reshape([1, count * patches, shape[2], shape[3]])?);
