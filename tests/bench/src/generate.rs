@@ -9,6 +9,7 @@ mod memory;
 mod offline;
 mod peer;
 mod prefix;
+mod python;
 mod quality;
 mod random;
 mod run;
@@ -18,6 +19,7 @@ mod table;
 mod tandem;
 mod throughput;
 mod turns;
+mod vision;
 mod weights;
 
 use anyhow::Result;
@@ -31,6 +33,12 @@ use random::Random;
 
 pub(crate) async fn measure(args: &Generate) -> Result<()> {
     println!("{}; load average {}", machine::describe(), machine::load_average());
+    if args.only.contains(&Part::Vision) {
+        vision::measure(args).await?;
+    }
+    if args.only == [Part::Vision] {
+        return Ok(());
+    }
     println!(
         "{}, {} threads, {} rounds; one where an answer takes more than {} s",
         args.model.display(),
@@ -50,7 +58,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
             Part::Grpc => grpc::measure(&mut bench).await,
             Part::Prefix => prefix::measure(&mut bench).await,
             Part::Quality => quality::measure(&mut bench).await?,
-            Part::Memory => {} // Last.
+            Part::Memory | Part::Vision => {} // Last, and first.
         }
         bench.bandwidth.measure();
     }

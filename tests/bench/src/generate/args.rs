@@ -60,6 +60,9 @@ pub(super) enum Part {
     Quality,
     /// Resident memory after load and at the end.
     Memory,
+    /// Time to prepare an image, of the tower, and to the first token. With models of random weights,
+    /// not with --model. Measured only if it is named.
+    Vision,
 }
 
 /// Tandem's format of weights.

@@ -3,6 +3,7 @@
 First line                                     {"version": TEXT} or {"error": TEXT}
 {"run": [[ID, ...], ...], "tokens": COUNT}     {"seconds": [...]}: when each token was there, of all prompts at once
 {"score": [ID, ...]}                           {"logprobs": [...], "likeliest": [...]}: of each id but the first
+{"image": PATH}                                what `image` returns
 """
 
 import json
@@ -27,7 +28,10 @@ def serve(load):
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            say(score(peer, **request) if "score" in request else run(peer, **request))
+            if "image" in request:
+                say(peer.image(request["image"]))
+            else:
+                say(score(peer, **request) if "score" in request else run(peer, **request))
         except Exception as error:
             say({"error": f"{type(error).__name__}: {error}"})
 
