@@ -25,8 +25,8 @@ pub use process::Process;
 pub use random::{Random, scramble};
 pub use rendering::{AdapterRequest, answer};
 pub use services::{
-    Running, default_catalog, render_service, render_service_with_args, serve_catalog, serve_catalog_with_generation,
-    serve_catalog_with_generator,
+    Running, catalog, default_catalog, render_service, render_service_with_args, serve_catalog,
+    serve_catalog_with_generation, serve_catalog_with_generator,
 };
 pub use terminal::Terminal;
 pub use tiny_model::{ModelFolder, byte_tokenizer};

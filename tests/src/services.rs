@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use render_svc::adapters::Registry;
@@ -105,7 +105,16 @@ pub async fn render_service(models: &[PathBuf], generation: Option<SocketAddr>) 
 /// If the model does not load.
 #[must_use]
 pub fn default_catalog() -> Arc<ModelCatalog> {
-    let sources = Sources { models: vec![default_model()], config: None };
+    catalog(&default_model())
+}
+
+/// Returns a catalog with only this model.
+///
+/// # Panics
+/// If the model does not load.
+#[must_use]
+pub fn catalog(model: &Path) -> Arc<ModelCatalog> {
+    let sources = Sources { models: vec![model.to_owned()], config: None };
     ModelCatalog::open(sources, Registry::default()).expect("the model loads").into()
 }
 

@@ -34,6 +34,17 @@ impl ImageModel {
         serde_json::from_str(&std::fs::read_to_string(path).expect("the models")).expect("JSON")
     }
 
+    /// Returns the model with a context of this many tokens.
+    ///
+    /// # Panics
+    /// If its config has no language model.
+    #[must_use]
+    pub fn with_context(mut self, tokens: u32) -> Self {
+        let config = self.files.get_mut("config.json").expect("a config");
+        config["text_config"]["max_position_embeddings"] = tokens.into();
+        self
+    }
+
     /// Writes the model with pseudorandom weights into a temporary folder.
     ///
     /// # Panics
