@@ -15,7 +15,7 @@ use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tandem_images::Limits as ImageLimits;
 
 use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
-use crate::media::MediaLimits;
+use crate::media::{ImageHosts, MediaLimits, Origin};
 use crate::sampling::PARAMETER_NAMES;
 
 /// Runs one language model and streams its tokens.
@@ -241,6 +241,13 @@ pub struct EngineArgs {
         value_name = "MIB"
     )]
     pub image_cache_mib: u32,
+    /// Hosts from which images at URLs are fetched: HOST or HOST:PORT for https, or http://HOST:PORT.
+    /// Without it, no image is fetched. Redirects are not followed, and hosts need public addresses.
+    #[arg(long, env = "TANDEM_IMAGE_HOSTS", value_delimiter = ',', value_name = "HOST,...")]
+    pub image_hosts: Vec<Origin>,
+    /// Let --image-hosts have private addresses too, such as those of a cluster's object store.
+    #[arg(long, env = "TANDEM_ALLOW_PRIVATE_IMAGE_HOSTS", requires = "image_hosts")]
+    pub allow_private_image_hosts: bool,
     /// The highest priority that a request may have; a higher one counts as this. A line of
     /// --token-file may limit its holder further, with max-priority=NUMBER.
     #[arg(
@@ -284,6 +291,7 @@ impl From<EngineArgs> for Config {
                 },
                 cache_bytes: u64::from(args.image_cache_mib) << 20,
             },
+            image_hosts: ImageHosts { origins: args.image_hosts, allow_private: args.allow_private_image_hosts },
             max_priority: args.max_priority,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),

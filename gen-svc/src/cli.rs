@@ -147,7 +147,9 @@ impl Runner<'_> {
             Line::Failed(answer) => return Err(Interrupted::Failed(answer)),
         };
         let returns = Returns { token_ids: true, ..Returns::default() };
-        let prepared = GenerateRequest { returns, ..request }.prepare(self.engine.model())?;
+        let mut request = GenerateRequest { returns, ..request };
+        request.fetch_images(self.engine.model())?;
+        let prepared = request.prepare(self.engine.model())?;
         collect(self.engine.submit(prepared, None)?, write)
     }
 }

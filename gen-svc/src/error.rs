@@ -1,6 +1,7 @@
 //! The errors of this service, and the failure that a caller sees for each.
 
 mod config;
+mod fetch;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use tch::TchError;
 use tonic::{Code, Status};
 
 pub use config::ConfigError;
+pub use fetch::FetchError;
 
 /// An error of this service. Callers see the first group, operators the second, when a model is
 /// loaded.
@@ -104,6 +106,14 @@ pub enum Error {
         field: String,
         /// The problem.
         source: ImageError,
+    },
+    /// An image at a URL was not fetched.
+    #[error("{source}")]
+    Fetch {
+        /// The path of the URL.
+        field: String,
+        /// The problem.
+        source: FetchError,
     },
     /// The request has too many images.
     #[error("request has more than {limit} images (--max-images)")]
@@ -345,7 +355,9 @@ impl Error {
                 }
                 _ => Reason::InvalidImage,
             },
-            Self::TooManyImages { .. } => Reason::ImageOverLimit,
+            Self::Fetch { source: FetchError::TooLarge { .. } | FetchError::TooLargeTogether { .. }, .. }
+            | Self::TooManyImages { .. } => Reason::ImageOverLimit,
+            Self::Fetch { .. } => Reason::ImageNotFetched,
             Self::Template { source, .. } => match **source {
                 RenderError::Raised { .. } => Reason::TemplateRaised,
                 RenderError::Limit { .. } => Reason::TemplateLimit,
@@ -394,7 +406,7 @@ impl Error {
         let reason = self.reason();
         match self {
             Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
-            Self::Image { field, .. } | Self::TooManyImages { field, .. } => {
+            Self::Image { field, .. } | Self::Fetch { field, .. } | Self::TooManyImages { field, .. } => {
                 Failure::new(reason, self.to_string()).with_field(field)
             }
             Self::PromptTooLong { field, .. }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-use tandem_common::fair_queue::FairQueue;
+use tandem_common::fair_queue::{FairQueue, Place};
 use tandem_common::telemetry::Span;
 use tandem_model_files::tokenizer::CancelScope;
 use tokio::sync::mpsc::Receiver;
@@ -28,8 +28,30 @@ static PLACES: LazyLock<[FairQueue; 2]> = LazyLock::new(|| {
     [cores, cores - 1].map(FairQueue::new)
 });
 
+/// The requests at one time whose images are fetched or, after that, prepared.
+const FETCHES: usize = 8;
+static FETCH_PLACES: LazyLock<FairQueue> = LazyLock::new(|| FairQueue::new(FETCHES));
+
 fn places(size: usize) -> &'static FairQueue {
     &PLACES[usize::from(size >= LONG_BYTES)]
+}
+
+/// Fetches the images of a request. The place limits the memory of fetched images until they are
+/// prepared.
+async fn fetch_images(
+    engine: &Engine,
+    mut request: GenerateRequest,
+) -> Result<(GenerateRequest, Option<Place>), Error> {
+    if !request.must_fetch(engine.model()) {
+        return Ok((request, None));
+    }
+    let place = FETCH_PLACES.place(&request.caller).await;
+    let (engine, span) = (engine.clone(), Span::current());
+    let fetch = move || {
+        span.part("fetch images", || []).in_scope(|| request.fetch_images(engine.model()))?;
+        Ok((request, Some(place)))
+    };
+    tokio::task::spawn_blocking(fetch).await.map_err(|_| Error::EngineFailed)?
 }
 
 /// Prepares a request and submits it. Returns its events. The engine reports to `progress`.
@@ -44,6 +66,7 @@ pub(crate) async fn submit(
     progress: Arc<RequestProgress>,
 ) -> Result<Receiver<Event>, Error> {
     let slot = engine.reserve(&request.caller)?;
+    let (request, fetched) = fetch_images(engine, request).await?;
     let (span, is_short, size) = (Span::current(), request.is_short(), request.size());
     let place = match is_short {
         true => None,
@@ -53,7 +76,7 @@ pub(crate) async fn submit(
     let cancelled = CancellationToken::new();
     let _gone = cancelled.clone().drop_guard();
     let submit = move || {
-        let (_entered, _place, _scope) = (span.enter(), place, CancelScope::start(cancelled));
+        let (_entered, _place, _scope) = (span.enter(), (place, fetched), CancelScope::start(cancelled));
         let prepared = span.part("prepare", || []).in_scope(|| request.prepare(engine.model()))?;
         engine.submit_to(slot, prepared, deadline, progress)
     };

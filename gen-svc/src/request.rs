@@ -211,6 +211,25 @@ impl GenerateRequest {
         })
     }
 
+    /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image.
+    pub fn must_fetch(&mut self, model: &ServedModel) -> bool {
+        match (&mut self.input, &model.vision) {
+            (Input::HfMessages(messages), Some(vision)) => vision.must_fetch(messages),
+            _ => false,
+        }
+    }
+
+    /// Fetches images at URLs, if the service's settings allow it. Blocks.
+    ///
+    /// # Errors
+    /// An image cannot be fetched, or the images are over a limit.
+    pub fn fetch_images(&mut self, model: &ServedModel) -> Result<(), Error> {
+        match (&mut self.input, &model.vision) {
+            (Input::HfMessages(messages), Some(vision)) => vision.fetch_images(messages),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the size of the prompt in bytes.
     #[must_use]
     pub fn size(&self) -> usize {

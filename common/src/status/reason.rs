@@ -156,6 +156,8 @@ reasons! {
     InvalidImage = "INVALID_IMAGE", InvalidArgument, Never;
     /// An image or the number of images is over a limit of the service.
     ImageOverLimit = "IMAGE_OVER_LIMIT", InvalidArgument, Never;
+    /// The host of an image's URL is not allowed, or does not send the image.
+    ImageNotFetched = "IMAGE_NOT_FETCHED", InvalidArgument, Never;
     /// The text is longer than the tokenizer can encode.
     TextTooLong = "TEXT_TOO_LONG", InvalidArgument, Never;
     /// The rendered prompt has more bytes than `--max-prompt-bytes`.

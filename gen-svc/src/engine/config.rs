@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::media::MediaLimits;
+use crate::media::{ImageHosts, MediaLimits};
 
 /// The least capacity of an event channel: `Accepted`, a delta, and a slot for the summary.
 const MIN_EVENT_BUFFER: usize = 3;
@@ -47,6 +47,8 @@ pub struct Config {
     pub kv_memory: Option<u64>,
     /// The limits of images.
     pub media: MediaLimits,
+    /// The hosts of images at URLs.
+    pub image_hosts: ImageHosts,
     /// Events that may wait in a request's channel. At least 3.
     pub event_buffer: usize,
     /// The time after which a request is cancelled whose channel stays full.
@@ -77,6 +79,7 @@ impl Default for Config {
             max_priority: i32::MAX,
             kv_memory: None,
             media: MediaLimits::default(),
+            image_hosts: ImageHosts::default(),
             event_buffer: 64,
             reader_patience: Duration::from_secs(60),
         }

@@ -54,7 +54,7 @@ fn vision(artifacts: &Artifacts, decoder: &Decoder, config: &Config) -> Result<O
         return Ok(None);
     }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
-    Vision::load(artifacts, attention, config.media).map(Some)
+    Vision::load(artifacts, attention, config.media, config.image_hosts.clone()).map(Some)
 }
 
 /// Logs every setting in force, defaults included.

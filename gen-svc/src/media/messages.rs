@@ -17,6 +17,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// The keys of an image's data. The first one in a block counts.
+const SOURCES: [&str; 4] = ["base64", "url", "image", "path"];
+
 /// Messages, and the other inputs of the model's chat template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfMessages {
@@ -66,6 +69,20 @@ impl HfMessages {
         self.messages.iter().map(size_of).sum()
     }
 
+    /// Returns the images at http and https URLs, with their paths.
+    pub(super) fn urls(&mut self) -> Vec<(String, &mut String)> {
+        let blocks = self.messages.iter_mut().enumerate().flat_map(|(i, message)| {
+            let blocks = message.get_mut("content").and_then(Value::as_array_mut);
+            blocks.into_iter().flatten().enumerate().map(move |(j, block)| (i, j, block))
+        });
+        let urls = blocks.filter_map(|(i, j, block)| {
+            let (key, text) = source(block)?;
+            let is_url = text.starts_with("http://") || text.starts_with("https://");
+            is_url.then(|| (format!("{FIELD}[{i}].content[{j}].{key}"), text))
+        });
+        urls.collect()
+    }
+
     /// Takes the data of the images out of the messages, in order. Removes keys that are null, as
     /// transformers does.
     ///
@@ -99,6 +116,30 @@ fn size_of(value: &Value) -> usize {
     }
 }
 
+/// Returns where an image block says its data, and the key.
+fn source(block: &mut Value) -> Option<(&'static str, &mut String)> {
+    let (key, value) = match block.get("type")?.as_str()? {
+        "image" => {
+            let key = SOURCES.into_iter().find(|key| block.get(key).is_some_and(|value| !value.is_null()))?;
+            (key, block.get_mut(key)?)
+        }
+        "image_url" => match block.get_mut("image_url")? {
+            Value::Object(inner) => ("url", inner.get_mut("url")?),
+            text => ("url", text),
+        },
+        _ => return None,
+    };
+    match value {
+        Value::String(text) => Some((key, text)),
+        _ => None,
+    }
+}
+
+/// Writes data as a data URL.
+pub(super) fn data_url(bytes: &[u8]) -> String {
+    format!("data:;base64,{}", BASE64.encode(bytes))
+}
+
 /// Takes the data of a block, if it is an image.
 fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Result<(), Error> {
     let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -111,7 +152,7 @@ fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Resul
             _ => Ok(()),
         };
     }
-    for key in ["base64", "url", "image", "path"] {
+    for key in SOURCES {
         let Some(value) = block.get_mut(key) else { continue };
         let field = format!("{path}.{key}");
         let Value::String(text) = value.take() else {
@@ -131,7 +172,7 @@ fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
         None => (key == "base64" || key == "image").then_some(text),
     };
     let Some(data) = data else {
-        return Err(Error::invalid(field, "must be base64 data or a data URL: the service fetches nothing"));
+        return Err(Error::invalid(field, "must be base64 data or a data URL; other URLs need --image-hosts"));
     };
     decode_base64(data, field)
 }

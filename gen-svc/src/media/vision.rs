@@ -11,8 +11,10 @@ use tandem_model_files::tokenizer::Tokenizer;
 use tandem_template::{ChatTemplate, Limits as TemplateLimits, LocalTime};
 
 use super::axes::AxisPositions;
+use super::fetch::Fetcher;
+use super::hosts::ImageHosts;
 use super::limits::MediaLimits;
-use super::messages::{Encoded, FIELD, HfMessages};
+use super::messages::{Encoded, FIELD, HfMessages, data_url};
 use super::prompt::{MediaPrompt, PromptMedia};
 use super::spans;
 use crate::cache::Digest;
@@ -38,14 +40,20 @@ pub struct Vision {
     pub(super) attention: ImageAttention,
     pub(super) limits: MediaLimits,
     cache: PreparedCache,
+    fetcher: Option<Fetcher>,
 }
 
 impl Vision {
-    /// Reads the processor of a model with images.
+    /// Reads the processor of a model with images. Images at URLs are fetched from `hosts`.
     ///
     /// # Errors
     /// The processor or one of its settings is not supported, or there is no usable chat template.
-    pub fn load(artifacts: &Artifacts, attention: ImageAttention, limits: MediaLimits) -> Result<Self, Error> {
+    pub fn load(
+        artifacts: &Artifacts,
+        attention: ImageAttention,
+        limits: MediaLimits,
+        hosts: ImageHosts,
+    ) -> Result<Self, Error> {
         let processor = Processor::load(&artifacts.path)?;
         let image_token = artifacts.tokenizer()?.token_to_id(processor.image_token());
         let image_token = image_token.ok_or_else(|| Error::ImageToken { token: processor.image_token().to_owned() })?;
@@ -55,6 +63,7 @@ impl Vision {
             template: ChatTemplate::compile(source)?,
             special_tokens: named.map(|(name, text)| (name.clone(), text.clone().into())).collect(),
             cache: PreparedCache::new(limits.cache_bytes),
+            fetcher: Fetcher::new(hosts, limits.image.max_bytes),
             processor,
             image_token,
             attention,
@@ -66,6 +75,29 @@ impl Vision {
     #[must_use]
     pub fn limits(&self) -> &MediaLimits {
         &self.limits
+    }
+
+    /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image of the messages.
+    pub fn must_fetch(&self, messages: &mut HfMessages) -> bool {
+        self.fetcher.is_some() && !messages.urls().is_empty()
+    }
+
+    /// Replaces the URLs of images by their data. Does nothing if no host is allowed. Blocks, for at
+    /// most ten seconds.
+    ///
+    /// # Errors
+    /// There are too many images, an image cannot be fetched, or they are too large.
+    pub fn fetch_images(&self, messages: &mut HfMessages) -> Result<(), Error> {
+        let Some(fetcher) = &self.fetcher else { return Ok(()) };
+        let images = messages.urls();
+        if let Some((field, _)) = images.get(self.limits.images) {
+            return Err(Error::TooManyImages { field: field.clone(), limit: self.limits.images });
+        }
+        let urls: Vec<String> = images.iter().map(|(_, url)| (*url).clone()).collect();
+        for ((field, url), fetched) in images.into_iter().zip(fetcher.fetch(&urls)) {
+            *url = data_url(&fetched.map_err(|source| Error::Fetch { field, source })?);
+        }
+        Ok(())
     }
 
     /// Returns the prompt of messages.

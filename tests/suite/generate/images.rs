@@ -2,6 +2,7 @@
 //! cache, preemption, seeds, and messages that are refused.
 
 mod refused;
+mod urls;
 
 use std::collections::BTreeMap;
 use std::path::Path;
