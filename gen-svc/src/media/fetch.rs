@@ -28,7 +28,7 @@ const THREADS: usize = 4;
 const PART_BYTES: usize = 64 << 10;
 const USER_AGENT: &str = concat!("tandem-gen-svc/", env!("CARGO_PKG_VERSION"));
 
-/// What is left to the images of a request.
+/// The time and the bytes left for the images of a request.
 struct Bounds {
     end: Instant,
     bytes: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Images at URLs: which hosts are fetched from, and what is refused. The server of the tests is on
+//! Images at URLs: the hosts that are allowed, and the errors. The server of the tests is on
 //! the loopback interface.
 
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -9,7 +9,7 @@ use tandem_tests_full::image_model::{ImageModel, bitmap};
 
 use super::check_tasks_after_kills;
 
-/// So many that the answers last over several kills.
+/// Enough for answers that last over several kills.
 const TOKENS: u32 = 2000;
 const CONTEXT: u32 = 4096;
 

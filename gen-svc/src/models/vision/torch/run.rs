@@ -12,7 +12,7 @@ use super::super::geometry::{Geometry, Windows};
 use super::block::{Block, Rotation};
 use crate::error::Error;
 
-/// What is computed for all patches before the next stage.
+/// A computation for all patches. It ends before the next one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The embeddings of patches.
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// Some tiles in computation. One tile, or so many that they fit into a slice.
+/// Some tiles in computation: one tile, or several that fit into a slice together.
 #[derive(Debug)]
 pub(super) struct Group {
     /// The result of the last stage, `[n, N, ..]`.
@@ -58,7 +58,7 @@ pub(super) struct Group {
     done: Vec<Vec<Tensor>>,
 }
 
-/// What the slices of a group depend on.
+/// The facts that determine the slices of a group.
 #[derive(Debug)]
 pub(super) struct Slicing<'a> {
     /// The most patches of a slice, unless what cannot be divided has more.
