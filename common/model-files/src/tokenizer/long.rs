@@ -61,6 +61,8 @@ impl LongText<'_> {
         for group in words.chunks(GROUP_WORDS) {
             cancel::check()?;
             let finer = self.split(group, step)?;
+            // Growth in steps would hold two copies.
+            self.ids.reserve(finer.len());
             self.encode(&finer, rest)?;
         }
         Ok(())
@@ -82,7 +84,6 @@ impl LongText<'_> {
     }
 
     fn encode_words(&mut self, words: &[Span]) -> Result<(), TokenizerError> {
-        self.ids.reserve(words.len());
         let mut tokens = Vec::new();
         let is_short = |word: &Span| !is_long(word);
         let groups =
