@@ -153,6 +153,10 @@ pub struct EngineArgs {
     /// tokenizer.json and safetensors files, or a repository in Hugging Face's cache.
     #[arg(long, env = "TANDEM_MODEL", value_name = "PATH")]
     pub model: PathBuf,
+    /// Vision tower of a GGUF model: an mmproj file of llama.cpp [default: the file beside the
+    /// model that has mmproj in its name and fits the model]
+    #[arg(long, env = "TANDEM_MMPROJ", value_name = "FILE")]
+    pub mmproj: Option<PathBuf>,
     /// Model id in requests [default: the file's name without .gguf, or the folder's name]
     #[arg(long, env = "TANDEM_MODEL_ID", value_name = "ID")]
     pub model_id: Option<String>,
@@ -272,6 +276,7 @@ impl From<EngineArgs> for Config {
     fn from(args: EngineArgs) -> Self {
         Self {
             model_id: args.model_id,
+            mmproj: args.mmproj,
             generation_config: args.generation_config,
             device: args.device,
             dtype: args.dtype,

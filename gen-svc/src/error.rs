@@ -207,6 +207,58 @@ pub enum Error {
         /// The token.
         token: String,
     },
+    /// The projector of an `mmproj` file is not supported.
+    #[error("{}: projector {found:?} is not supported; these are: {supported}", file.display())]
+    UnsupportedProjector {
+        /// The file.
+        file: PathBuf,
+        /// The value of `clip.projector_type`.
+        found: String,
+        /// The names of the supported projectors.
+        supported: String,
+    },
+    /// The projector of an `mmproj` file is for other language models.
+    #[error("{}: projector {projector:?} needs a language model of {expected}, the model is {found}", file.display())]
+    ProjectorOfOthers {
+        /// The file.
+        file: PathBuf,
+        /// The projector.
+        projector: &'static str,
+        /// The names of its language models.
+        expected: String,
+        /// The name of the language model.
+        found: String,
+    },
+    /// The rows of an `mmproj` file do not have the language model's hidden size.
+    #[error("{}: projector has rows of {found} numbers, the model's hidden size is {expected}", file.display())]
+    ProjectorRows {
+        /// The file.
+        file: PathBuf,
+        /// The value of `clip.vision.projection_dim`.
+        found: u32,
+        /// The hidden size.
+        expected: u32,
+    },
+    /// A setting of the `mmproj` file is not supported.
+    #[error("the mmproj file has {key} = {value}, which is not supported")]
+    MmprojSetting {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// Several `mmproj` files beside the model fit it.
+    #[error("several mmproj files beside the model fit it: {names}; name one with --mmproj")]
+    SeveralMmproj {
+        /// Their names.
+        names: String,
+    },
+    /// An `mmproj` file is given for a folder with safetensors.
+    #[error("--mmproj needs a GGUF file as the model, {} is a folder with its own tower", model.display())]
+    MmprojOfFolder {
+        /// The folder.
+        model: PathBuf,
+    },
     /// The architecture is not supported.
     #[error("architecture {found:?} is not supported; these are: {supported}")]
     UnsupportedArchitecture {
@@ -384,6 +436,8 @@ impl Error {
             | Self::TensorRead { .. }
             | Self::TensorNotFinite { .. } => Reason::ModelUnreadable,
             Self::UnsupportedArchitecture { .. }
+            | Self::UnsupportedProjector { .. }
+            | Self::MmprojSetting { .. }
             | Self::UnsupportedSetting { .. }
             | Self::Processor(_)
             | Self::TensorType { .. } => Reason::ModelUnsupported,
@@ -391,7 +445,11 @@ impl Error {
                 Reason::ModelIncomplete
             }
             Self::QuantizeDevice { .. } => Reason::DeviceUnsupported,
-            Self::QuantizeDtype { .. } => Reason::SettingsConflict,
+            Self::QuantizeDtype { .. }
+            | Self::ProjectorOfOthers { .. }
+            | Self::ProjectorRows { .. }
+            | Self::SeveralMmproj { .. }
+            | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
             Self::Memory { .. } => Reason::MemoryTooSmall,
             Self::KvMemory { .. } => Reason::KvMemoryTooSmall,
             Self::Device { .. } => Reason::DeviceUnavailable,

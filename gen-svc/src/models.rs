@@ -1,5 +1,6 @@
 //! Models: from files to a decoder that a backend computes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tandem_kernels::{IsaLevel, Kernels};
@@ -19,6 +20,7 @@ pub mod decoder;
 mod features;
 mod images;
 mod interface;
+mod mmproj;
 mod rope;
 mod torch;
 pub mod vision;
@@ -30,6 +32,7 @@ pub use cpu::Precision;
 use decoder::Decoder;
 pub use features::Features;
 pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+use mmproj::LanguageModel;
 use torch::TorchDecoder;
 use vision::TorchTower;
 
@@ -62,16 +65,36 @@ impl From<Box<dyn Model>> for LoadedModel {
     }
 }
 
-/// Opens the weights that `artifacts` name: a GGUF file, or the safetensors files of a folder.
+/// Opens the weights that `artifacts` name: a GGUF file with the `mmproj` file beside it, if there is
+/// one, or the safetensors files of a folder.
 ///
 /// # Errors
 /// There are no weights, or a header is malformed.
 pub fn open(artifacts: &Artifacts) -> Result<ModelFile, Error> {
-    let Some(gguf) = artifacts.gguf() else { return ModelFile::from_folder(artifacts) };
+    open_with(artifacts, None)
+}
+
+/// As [`open`], with a given `mmproj` file for a GGUF file.
+///
+/// # Errors
+/// There are no weights, or a header is malformed; the `mmproj` file is not supported, or is of
+/// another model.
+pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFile, Error> {
+    let Some(gguf) = artifacts.gguf() else {
+        return match mmproj {
+            None => ModelFile::from_folder(artifacts),
+            Some(_) => Err(Error::MmprojOfFolder { model: artifacts.path.clone() }),
+        };
+    };
     let header = GgufHeader::new(Arc::clone(gguf))?;
     let (model_type, architecture) = architectures::of_gguf(&header)?;
     let model_type = model_type.to_owned();
-    ModelFile::from_gguf(header, &model_type, architecture)
+    let hidden = header.find("embedding_length")?.unwrap_or(0);
+    let text = LanguageModel { model_type: &model_type, hidden };
+    match mmproj::find(&artifacts.path, mmproj, text)? {
+        None => ModelFile::from_gguf(header, &model_type, architecture),
+        Some(tower) => ModelFile::from_gguf_pair((header, &model_type, architecture), tower),
+    }
 }
 
 /// Describes the model in `file`, and checks that the file has every tensor in its shape. Nothing

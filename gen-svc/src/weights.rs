@@ -2,6 +2,7 @@
 //! blocks stay quantized. A tensor is read when it is packed.
 
 use serde_json::Value;
+use tandem_images::Files;
 use tandem_model_files::artifacts::Artifacts;
 use tch::{Device, Kind};
 use tokio_util::sync::CancellationToken;
@@ -10,6 +11,7 @@ use crate::error::Error;
 
 mod folder;
 pub mod gguf;
+mod pair;
 pub mod quant;
 mod stored;
 
@@ -17,6 +19,9 @@ use folder::FolderModel;
 use gguf::GgufModel;
 use gguf::architecture::GgufArchitecture;
 use gguf::header::GgufHeader;
+use gguf::mmproj::MmprojModel;
+use gguf::projector::{GgufProjector, ProjectorConfig};
+use pair::GgufPair;
 use stored::TensorSource;
 pub use stored::{RowOrder, Stored};
 
@@ -40,6 +45,8 @@ impl TorchTarget {
 pub struct ModelFile {
     source: Box<dyn TensorSource>,
     config: Value,
+    /// The files of the processor of images. `None`: they are in the folder, or there are none.
+    processor: Option<Files>,
     cancelled: CancellationToken,
 }
 
@@ -50,7 +57,7 @@ impl ModelFile {
     /// The folder has no weights, or a header is malformed.
     pub fn from_folder(artifacts: &Artifacts) -> Result<Self, Error> {
         let folder = FolderModel::open(&artifacts.path)?;
-        Ok(Self { source: Box::new(folder), config: artifacts.config.clone(), cancelled: CancellationToken::new() })
+        Ok(Self::new(Box::new(folder), artifacts.config.clone()))
     }
 
     /// Opens a GGUF file of the architecture that transformers calls `model_type`.
@@ -59,8 +66,37 @@ impl ModelFile {
     /// A value of the header has the wrong type.
     pub fn from_gguf(header: GgufHeader, model_type: &str, architecture: GgufArchitecture) -> Result<Self, Error> {
         let config = gguf::config::config(&header, model_type, &architecture)?;
-        let model = GgufModel::new(header, architecture);
-        Ok(Self { source: Box::new(model), config, cancelled: CancellationToken::new() })
+        Ok(Self::new(Box::new(GgufModel::new(header, architecture)), config))
+    }
+
+    /// Returns the same GGUF file, with the tower of an `mmproj` file.
+    ///
+    /// # Errors
+    /// A value of a header has the wrong type, or a setting of the tower is not supported.
+    pub fn from_gguf_pair(
+        (header, model_type, architecture): (GgufHeader, &str, GgufArchitecture),
+        (tower, projector): (GgufHeader, GgufProjector),
+    ) -> Result<Self, Error> {
+        let text_config = gguf::config::config(&header, model_type, &architecture)?;
+        let settings = gguf::mmproj_config::config(&tower, &projector)?;
+        let processor = settings.files(&projector);
+        let ProjectorConfig { model: mut config, vision, .. } = settings;
+        config.insert("model_type".into(), projector.model_type.into());
+        config.insert("text_config".into(), text_config);
+        config.insert("vision_config".into(), Value::Object(vision));
+        let text = GgufModel::new(header, architecture);
+        let pair = GgufPair { text, tower: MmprojModel::new(tower, projector)? };
+        Ok(Self { processor: Some(processor), ..Self::new(Box::new(pair), Value::Object(config)) })
+    }
+
+    fn new(source: Box<dyn TensorSource>, config: Value) -> Self {
+        Self { source, config, processor: None, cancelled: CancellationToken::new() }
+    }
+
+    /// Returns the files of the processor of images, if they are not in a folder.
+    #[must_use]
+    pub fn processor(&self) -> Option<&Files> {
+        self.processor.as_ref()
     }
 
     /// Returns the same file, whose [`tensor`](Self::tensor) fails once `cancelled` is cancelled.

@@ -70,6 +70,11 @@ impl File {
         self.entry(key, ARRAY, &array(STRING, all.len() as u64, &elements))
     }
 
+    pub fn bools(self, key: &str, all: &[bool]) -> Self {
+        let elements: Vec<u8> = all.iter().map(|flag| u8::from(*flag)).collect();
+        self.entry(key, ARRAY, &array(BOOL, all.len() as u64, &elements))
+    }
+
     pub fn i32s(self, key: &str, all: &[i32]) -> Self {
         let elements: Vec<u8> = all.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.entry(key, ARRAY, &array(I32, all.len() as u64, &elements))

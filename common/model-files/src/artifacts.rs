@@ -7,6 +7,7 @@ mod error;
 mod hf;
 mod json;
 mod locate;
+mod mmproj;
 mod names;
 pub mod safetensors;
 mod sampling;
@@ -21,6 +22,7 @@ use contents::{Source, unique};
 pub use error::ArtifactsError;
 use locate::{has_model_file, is_gguf};
 pub use locate::{is_cached_repository, locate, model_name};
+pub use mmproj::{is_mmproj, mmproj_beside, open_mmproj};
 use names::TOKENIZER;
 pub use sampling::SamplingDefaults;
 

@@ -15,6 +15,8 @@ const MIN_EVENT_BUFFER: usize = 3;
 pub struct Config {
     /// A `.gguf` file, or a Hugging Face folder with safetensors.
     pub model: PathBuf,
+    /// The `mmproj` file of a GGUF model. None: the one beside the model that fits it, if any.
+    pub mmproj: Option<PathBuf>,
     /// The model's id in requests. None: the file's stem, or the folder's name.
     pub model_id: Option<String>,
     /// The file of sampling defaults. None: the files of the model.
@@ -63,6 +65,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             model: PathBuf::new(),
+            mmproj: None,
             model_id: None,
             generation_config: None,
             device: DeviceChoice::Cpu,

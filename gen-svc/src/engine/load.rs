@@ -16,6 +16,7 @@ use crate::media::{ImageAttention, Vision};
 use crate::models::decoder::Decoder;
 use crate::models::{self, Backend, LoadedModel, Model};
 use crate::request::{SamplingOptions, ServedModel};
+use crate::weights::ModelFile;
 
 /// Loads the configured model. Runs on the engine's thread, because libtorch's settings are per
 /// thread.
@@ -31,11 +32,11 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let artifacts = Artifacts::load(&config.model)?;
     let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
     let sampling = SamplingOptions::recommended(&defaults)?;
-    let file = models::open(&artifacts)?.cancelled_by(cancelled);
+    let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
     let has_tower = models::vision::has_tower(&file);
-    let vision = if has_tower { vision(&artifacts, &decoder, config)? } else { None };
+    let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
     let loaded = models::load(&file, decoder, backend)?;
     let model = loaded.model.as_ref();
     memory::require_context(config, &model.shape())?;
@@ -48,13 +49,18 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
 
 /// Reads the processor of images. Returns None for a model without a chat template, which would place
 /// them: it is served for text.
-fn vision(artifacts: &Artifacts, decoder: &Decoder, config: &Config) -> Result<Option<Vision>, Error> {
+fn vision(
+    artifacts: &Artifacts,
+    file: &ModelFile,
+    decoder: &Decoder,
+    config: &Config,
+) -> Result<Option<Vision>, Error> {
     if artifacts.templates.get("default").is_none() {
         tracing::warn!("model has a tower and no chat template, so that it takes text only");
         return Ok(None);
     }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
-    Vision::load(artifacts, attention, config.media, config.image_hosts.clone()).map(Some)
+    Vision::load(artifacts, file.processor(), attention, config.media, config.image_hosts.clone()).map(Some)
 }
 
 /// Logs every setting in force, defaults included.

@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
-use tandem_images::{ImageError, PreparedCache, PreparedImage, Processor};
+use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tandem_template::{ChatTemplate, Limits as TemplateLimits, LocalTime};
@@ -44,17 +44,19 @@ pub struct Vision {
 }
 
 impl Vision {
-    /// Reads the processor of a model with images. Images at URLs are fetched from `hosts`.
+    /// Reads the processor of a model with images: from `files`, or else from the model's folder. Images
+    /// at URLs are fetched from `hosts`.
     ///
     /// # Errors
     /// The processor or one of its settings is not supported, or there is no usable chat template.
     pub fn load(
         artifacts: &Artifacts,
+        files: Option<&Files>,
         attention: ImageAttention,
         limits: MediaLimits,
         hosts: ImageHosts,
     ) -> Result<Self, Error> {
-        let processor = Processor::load(&artifacts.path)?;
+        let processor = files.map_or_else(|| Processor::load(&artifacts.path), Processor::new)?;
         let image_token = artifacts.tokenizer()?.token_to_id(processor.image_token());
         let image_token = image_token.ok_or_else(|| Error::ImageToken { token: processor.image_token().to_owned() })?;
         let source = artifacts.templates.get("default").ok_or(Error::NoTemplate)?;

@@ -15,12 +15,23 @@ use tower::Tower;
 
 use super::config::Config;
 use crate::error::Error;
+use crate::weights::gguf::projector::GgufProjector;
 use crate::weights::{ModelFile, TorchTarget};
 
 /// Returns true if the model of this file has a tower that is supported.
 #[must_use]
 pub fn has_tower(file: &ModelFile) -> bool {
     towers::find(file).is_some()
+}
+
+/// Finds how `mmproj` files with this projector store a tower.
+pub(super) fn projector(name: &str) -> Option<&'static GgufProjector> {
+    towers::projectors().find(|projector| projector.name == name)
+}
+
+/// Returns the names of the supported projectors of `mmproj` files.
+pub fn projector_names() -> impl Iterator<Item = &'static str> {
+    towers::projectors().map(|projector| projector.name)
 }
 
 /// Loads the tower of a model with images. Returns None for a model without.

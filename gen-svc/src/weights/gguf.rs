@@ -1,16 +1,21 @@
 //! A GGUF file, read as the checkpoint that it was converted from: tensors by their names in
 //! transformers, rows in the model's order. This module has only the names that all
-//! architectures share. Other names are in a [`GgufArchitecture`].
+//! architectures share. Other names are in a [`GgufArchitecture`]. The tower of a model is in a second
+//! file ([`mmproj`]).
 
 pub mod architecture;
 pub(super) mod config;
 pub mod header;
+pub(super) mod mmproj;
+pub(super) mod mmproj_config;
 mod names;
+pub mod projector;
 
 use super::stored::{RowOrder, Stored, TensorSource};
 use crate::error::Error;
 use architecture::GgufArchitecture;
 use header::GgufHeader;
+pub(crate) use mmproj_config::{projector_name, refused, row_size};
 use names::Place;
 
 /// Tensors whose rows may be interleaved, and the metadata key of their number of heads.

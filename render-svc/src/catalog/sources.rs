@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tandem_model_files::artifacts::{is_cached_repository, is_model, locate};
+use tandem_model_files::artifacts::{is_cached_repository, is_mmproj, is_model, locate};
 
 use super::config::Config;
 use super::error::CatalogError;
@@ -54,7 +54,7 @@ fn log_unused_name(path: &Path, other: &Path) {
 }
 
 /// Returns `path` itself if it is a model, else the models in that folder. A repository in Hugging
-/// Face's cache is replaced by its snapshot.
+/// Face's cache is replaced by its snapshot. A file with a tower is a part of a model.
 fn models_at(path: &Path) -> Result<Vec<PathBuf>, CatalogError> {
     // A file that is no model fails when it is loaded, with the reason.
     if is_model(path) || path.is_file() {
@@ -70,7 +70,7 @@ fn models_at(path: &Path) -> Result<Vec<PathBuf>, CatalogError> {
         let snapshot = is_cached_repository(&path).then(|| locate(&path).ok()).flatten();
         found.push(snapshot.unwrap_or(path));
     }
-    found.retain(|path| is_model(path));
+    found.retain(|path| is_model(path) && !is_mmproj(path));
     found.sort();
     Ok(found)
 }

@@ -34,15 +34,22 @@ impl ImageModel {
         serde_json::from_str(&std::fs::read_to_string(path).expect("the models")).expect("JSON")
     }
 
-    /// Returns the model with a context of this many tokens.
+    /// Changes a setting of a JSON file, at a JSON pointer.
     ///
     /// # Panics
-    /// If its config has no language model.
-    #[must_use]
-    pub fn with_context(mut self, tokens: u32) -> Self {
-        let config = self.files.get_mut("config.json").expect("a config");
-        config["text_config"]["max_position_embeddings"] = tokens.into();
-        self
+    /// If there is no such setting.
+    pub fn set(&mut self, file: &str, pointer: &str, value: Value) {
+        *self.files.get_mut(file).and_then(|file| file.pointer_mut(pointer)).expect("a setting") = value;
+    }
+
+    /// Adds a special token. The vocabulary's size and its tensor must be changed too.
+    pub fn add_token(&mut self, text: &str) {
+        self.tokens.push(text.to_owned());
+    }
+
+    /// Changes the shape of a tensor.
+    pub fn reshape(&mut self, tensor: &str, shape: &[usize]) {
+        self.tensors.insert(tensor.to_owned(), shape.to_vec());
     }
 
     /// Writes the model with pseudorandom weights into a temporary folder.
@@ -92,10 +99,23 @@ impl ImageModel {
 #[must_use]
 pub fn bitmap(width: u32, height: u32, seed: u64) -> Vec<u8> {
     let row = (width * 3).next_multiple_of(4);
+    bmp(width, height, Random(seed).bytes((row * height) as usize))
+}
+
+/// Returns a BMP file whose rows have one pseudorandom colour each. The width is a multiple of 4.
+#[must_use]
+pub fn rows(width: u32, height: u32, seed: u64) -> Vec<u8> {
+    let colours = Random(seed).bytes(3 * height as usize);
+    bmp(width, height, colours.chunks(3).flat_map(|colour| colour.repeat(width as usize)).collect())
+}
+
+/// Returns a BMP file with these rows.
+fn bmp(width: u32, height: u32, pixels: Vec<u8>) -> Vec<u8> {
+    let row = (width * 3).next_multiple_of(4);
     let mut bytes = b"BM".to_vec();
     let header = [54 + row * height, 0, 54, 40, width, height, 1 | 24 << 16, 0, 0, 0, 0, 0, 0];
     bytes.extend(header.map(u32::to_le_bytes).concat());
-    bytes.extend(Random(seed).bytes((row * height) as usize));
+    bytes.extend(pixels);
     bytes
 }
 

@@ -1,6 +1,7 @@
 //! Generation from messages with images: the tokens of transformers, batches, chunks, the prefix
 //! cache, preemption, seeds, and messages that are refused.
 
+mod mmproj;
 mod refused;
 mod urls;
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tandem_common::status::chain;
-use tandem_model_files::artifacts::{Artifacts, ArtifactsError, SamplingDefaults};
+use tandem_model_files::artifacts::{
+    Artifacts, ArtifactsError, SamplingDefaults, is_mmproj, mmproj_beside, open_mmproj,
+};
 use tandem_tests::default_artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
@@ -303,6 +305,42 @@ fn folder_with_a_config_and_only_one_gguf_as_weights_is_that_gguf() {
         std::fs::remove_file(folder.join(other)).expect("it was written");
     }
     assert_eq!(load(), file);
+}
+
+/// Writes GGUF files of these names and architectures into a folder.
+fn write_gguf(folder: &Path, files: &[(&str, &str)]) {
+    for (name, architecture) in files {
+        File::new().text("general.architecture", architecture).write_to(&folder.join(name));
+    }
+}
+
+#[test]
+fn folder_with_one_gguf_and_mmproj_files_is_that_gguf() {
+    let plain = folder("gguf-and-mmproj", &[("README.md", "x")]);
+    write_gguf(&plain, &[("tiny.gguf", "gemma3"), ("mmproj-tiny.gguf", "clip"), ("tiny-MMPROJ-f16.gguf", "clip")]);
+    let config = folder("config-gguf-and-mmproj", &[("config.json", "{}")]);
+    write_gguf(&config, &[("tiny.gguf", "gemma3"), ("mmproj-tiny.gguf", "clip")]);
+    for folder in [&plain, &config] {
+        assert_eq!(Artifacts::load(folder).expect("one model").path, folder.join("tiny.gguf"));
+    }
+    write_gguf(&plain, &[("mmproj-text.gguf", "llama")]);
+    refused(&plain, "artifacts/several-with-mmproj");
+}
+
+#[test]
+fn mmproj_files_are_found_by_name_and_architecture() {
+    let folder = folder("mmproj", &[("mmproj-broken.gguf.part", "x")]);
+    let names = [("tiny.gguf", "gemma3"), ("b-mmproj.gguf", "clip"), ("a.MMPROJ.GGUF", "clip"), ("tower.gguf", "clip")];
+    write_gguf(&folder, &names);
+    write_gguf(&folder, &[("mmproj-text.gguf", "llama")]);
+    let found = mmproj_beside(&folder.join("tiny.gguf")).expect("readable headers");
+    let found: Vec<_> = found.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(found, [folder.join("a.MMPROJ.GGUF"), folder.join("b-mmproj.gguf")]);
+    assert!(found.iter().all(|path| is_mmproj(path)));
+    let others = ["tower.gguf", "mmproj-text.gguf", "mmproj-broken.gguf.part", "absent-mmproj.gguf"];
+    assert!(others.iter().all(|name| !is_mmproj(&folder.join(name))));
+    open_mmproj(&folder.join("tower.gguf")).expect("any name");
+    check_text("artifacts/not-mmproj", &open_mmproj(&folder.join("tiny.gguf")).expect_err("a language model"));
 }
 
 #[test]

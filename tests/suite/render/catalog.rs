@@ -12,6 +12,7 @@ use tandem_common::status::chain;
 use tandem_tests::conversations::{conversation, prompt, request, text};
 use tandem_tests::error_texts;
 use tandem_tests::failure::is_failed;
+use tandem_tests::gguf_file::File;
 use tandem_tests::serve_catalog;
 use tempfile::TempDir;
 use tonic::Code;
@@ -102,6 +103,16 @@ fn last_model_can_be_removed_and_another_loaded() {
     assert_eq!(catalog.reload().expect("reloads").removed, names(&["a"]));
     write(folder.path(), "b", "1");
     assert_eq!(catalog.reload().expect("reloads").loaded, names(&["b"]));
+}
+
+/// llama.cpp's `mmproj` files are parts of models.
+#[test]
+fn towers_of_gguf_models_are_not_listed() {
+    let folder = folder();
+    let text = File::new().text("general.architecture", "gemma3").text("tokenizer.chat_template", "t");
+    text.write_to(&folder.path().join("tiny.gguf"));
+    File::new().text("general.architecture", "clip").write_to(&folder.path().join("mmproj-tiny.gguf"));
+    assert_eq!(ids(&open(sources(&folder))), names(&["tiny"]));
 }
 
 #[test]

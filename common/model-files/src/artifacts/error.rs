@@ -21,6 +21,9 @@ pub enum ArtifactsError {
     /// The folder contains none of the known model files.
     #[error("{} contains no .gguf file, and none of {}", path.display(), FILES.join(", "))]
     Empty { path: PathBuf },
+    /// The file is a model, not its tower.
+    #[error("{} has the architecture {found:?}, expected {expected}", path.display())]
+    NotMmproj { path: PathBuf, found: String, expected: &'static str },
     /// The folder contains several models or snapshots.
     #[error("{} contains several {kind}; name one of {}", path.display(), names.join(", "))]
     Several { path: PathBuf, kind: &'static str, names: Vec<String> },

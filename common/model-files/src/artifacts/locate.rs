@@ -1,10 +1,11 @@
-//! The search for a model in a folder: the only GGUF file of a folder, or a snapshot in Hugging
-//! Face's cache.
+//! The search for a model in a folder: the only GGUF file of a folder beside `mmproj` files, or a
+//! snapshot in Hugging Face's cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::ArtifactsError;
+use super::mmproj::is_mmproj;
 use super::names::{CONFIG, FILES};
 
 /// The prefix of a repository's folder in Hugging Face's cache. The rest is `org--repo`.
@@ -13,8 +14,8 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// Returns the path of a model's files. A folder without model files is searched. It has one
 /// `.gguf` file, or it is a repository of Hugging Face's cache, whose branch `main` is selected. A
-/// folder with a config is its only `.gguf` file if it has no other weights. Every other path is
-/// returned as it is.
+/// folder with a config is its only `.gguf` file if it has no other weights. Files with a model's
+/// tower ([`is_mmproj`]) are not counted. Every other path is returned as it is.
 ///
 /// # Errors
 /// A folder contains no model, or several.
@@ -30,23 +31,27 @@ pub fn locate(path: &Path) -> Result<PathBuf, ArtifactsError> {
     }
     let names = names_in(path)?;
     let files: Vec<_> = names.iter().filter(|name| is_gguf(Path::new(name))).collect();
-    match files[..] {
+    let is_model = |name: &&String| files.len() == 1 || !is_mmproj(&path.join(name));
+    let models: Vec<_> = files.iter().copied().filter(is_model).collect();
+    match models[..] {
         [only] => Ok(path.join(only)),
-        [] => Err(match names.iter().find(|name| name.starts_with(CACHED)) {
+        [] if files.is_empty() => Err(match names.iter().find(|name| name.starts_with(CACHED)) {
             Some(example) => ArtifactsError::Cache { path: path.to_owned(), example: example.clone() },
             None => ArtifactsError::Empty { path: path.to_owned() },
         }),
-        _ => Err(several(path, "models", files.into_iter().cloned())),
+        [] => Err(several(path, "mmproj files", files.into_iter().cloned())),
+        _ => Err(several(path, "models", models.into_iter().cloned())),
     }
 }
 
-/// Returns the GGUF file of a folder that has a config, and no weights but that file.
+/// Returns the GGUF file of a folder that has a config, and no weights but that file and towers.
 fn only_weights(folder: &Path) -> Option<PathBuf> {
     if !folder.join(CONFIG).exists() {
         return None;
     }
     let paths: Vec<_> = names_in(folder).ok()?.into_iter().map(|name| folder.join(name)).collect();
-    let mut weights = paths.into_iter().filter(|path| is_gguf(path) || is_checkpoint(path));
+    let is_weights = |path: &PathBuf| (is_gguf(path) && !is_mmproj(path)) || is_checkpoint(path);
+    let mut weights = paths.into_iter().filter(is_weights);
     weights.next().filter(|first| is_gguf(first) && weights.next().is_none())
 }
 

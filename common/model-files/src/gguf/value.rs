@@ -75,7 +75,8 @@ impl Value {
     }
 
     /// Returns the type and, if it is short, the value, for error messages.
-    pub(super) fn describe(&self) -> String {
+    #[must_use]
+    pub fn describe(&self) -> String {
         match self {
             Self::String(text) if text.len() > 40 => format!("a string of {} bytes", text.len()),
             Self::Array(array) => format!("an array of {} {}", array.len(), array.element()),
@@ -252,6 +253,17 @@ impl<'a> FromValue<'a> for &'a [i32] {
     fn from_value(value: &'a Value) -> Option<Self> {
         match value {
             Value::Array(Array::I32(all)) => Some(all),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> FromValue<'a> for &'a [bool] {
+    const EXPECTED: &'static str = "an array of bool";
+
+    fn from_value(value: &'a Value) -> Option<Self> {
+        match value {
+            Value::Array(Array::Bool(all)) => Some(all),
             _ => None,
         }
     }

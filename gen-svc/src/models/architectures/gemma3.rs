@@ -43,6 +43,7 @@ pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", descri
 pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
+    integers: &[("sliding_window_pattern", "attention.sliding_window_pattern")],
     floats: &[
         ("attn_logit_softcapping", "attn_logit_softcapping"),
         ("final_logit_softcapping", "final_logit_softcapping"),

@@ -2,11 +2,13 @@
 //! Reference: transformers, `models/qwen3_vl/modeling_qwen3_vl.py`.
 
 use super::llama::{self, Defaults};
+use super::qwen2_5_vl;
 use super::qwen3;
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
 use crate::models::rope::{self, Axes, RopeSetting};
+use crate::weights::gguf::architecture::GgufArchitecture;
 
 const ROPE: RopeSetting = RopeSetting {
     default_theta: 500_000.0,
@@ -21,7 +23,10 @@ const DEFAULTS: Defaults = Defaults { ropes: &[ROPE], context: Some(128_000), ..
 pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen3_vl", describe, gguf: None };
 
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "qwen3_vl_text", describe, gguf: None };
+pub(super) const TEXT: Architecture = Architecture { name: "qwen3_vl_text", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture =
+    GgufArchitecture { add_implied: qwen2_5_vl::add_sections, ..GgufArchitecture::named("qwen3vl") };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;

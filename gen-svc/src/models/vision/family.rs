@@ -2,6 +2,7 @@
 
 use super::tower::Tower;
 use crate::models::config::{Config, ConfigError};
+use crate::weights::gguf::projector::GgufProjector;
 
 /// A family of models with the same tower.
 pub(super) struct Family {
@@ -11,6 +12,8 @@ pub(super) struct Family {
     pub(super) patches: &'static str,
     /// Describes the tower of a config.
     pub(super) describe: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
+    /// How `mmproj` files store the tower. `None`: they are not supported.
+    pub(super) gguf: Option<GgufProjector>,
 }
 
 /// The sections of a config.

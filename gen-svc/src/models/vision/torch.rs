@@ -76,7 +76,7 @@ impl TorchTower {
         let norm = |norm| Norm::load(&loader, norm);
         let deep = tower.deep.iter().map(|(block, head)| Ok((*block, Head::load(&loader, head)?)));
         Ok(Self {
-            patches: Linear::load_as(&loader, &tower.patches.matrix, &tower.patches.shape)?,
+            patches: Linear::load_patches(&loader, &tower.patches)?,
             class_token: tower.class_token.as_ref().map(vector).transpose()?,
             table,
             input_norm: tower.input_norm.as_ref().map(norm).transpose()?,

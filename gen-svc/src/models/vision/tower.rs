@@ -49,6 +49,9 @@ pub(super) struct Patches {
     pub(super) matrix: Linear,
     /// The stored shape of the matrix.
     pub(super) shape: Vec<usize>,
+    /// The tensors of the second and later frames, if each frame has its own: `[C, 3, side, side]`, as
+    /// the first. Empty: one tensor has all frames.
+    pub(super) frames: Vec<String>,
     /// Pixel values are multiplied with this, then increased by the next.
     pub(super) scale: f64,
     pub(super) offset: f64,
@@ -315,8 +318,9 @@ impl Block {
 impl Tower {
     /// Returns the required tensors, without vectors of the hidden size.
     pub(super) fn tensors(&self) -> Vec<RequiredTensor> {
-        let Patches { matrix, shape, .. } = &self.patches;
-        let patches = [(format!("{}.weight", matrix.name), shape.clone())].into_iter().chain(matrix.others());
+        let Patches { matrix, shape, frames, .. } = &self.patches;
+        let weights = [format!("{}.weight", matrix.name)].into_iter().chain(frames.iter().cloned());
+        let patches = weights.map(|name| (name, shape.clone())).chain(matrix.others());
         let table = match &self.positions {
             Positions::None => None,
             Positions::Table { name, shape, .. } => Some((name.clone(), shape.clone())),

@@ -2,6 +2,7 @@
 
 use super::family::Family;
 use crate::weights::ModelFile;
+use crate::weights::gguf::projector::GgufProjector;
 
 mod gemma3;
 mod gemma4;
@@ -28,4 +29,9 @@ pub(super) fn find(file: &ModelFile) -> Option<&'static Family> {
     file.config().get("vision_config").filter(|vision| vision.is_object())?;
     let family = FAMILIES.iter().find(|family| family.names.contains(&file.architecture()))?;
     file.has(family.patches).then_some(family)
+}
+
+/// Returns how `mmproj` files store the towers of the supported families.
+pub(super) fn projectors() -> impl Iterator<Item = &'static GgufProjector> {
+    FAMILIES.iter().filter_map(|family| family.gguf.as_ref())
 }

@@ -49,9 +49,10 @@ fn task(number: usize) -> RunTaskRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_about_images_resume_when_replicas_are_killed() {
     let tasks: Vec<_> = (0..4).map(task).collect();
-    for (name, model) in ImageModel::all() {
+    for (name, mut model) in ImageModel::all() {
         eprintln!("{name}");
-        let folder = model.with_context(CONTEXT).folder();
+        model.set("config.json", "/text_config/max_position_embeddings", CONTEXT.into());
+        let folder = model.folder();
         check_tasks_after_kills(folder.path(), &tasks, 2).await;
     }
 }

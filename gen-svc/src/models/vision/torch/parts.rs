@@ -22,13 +22,22 @@ impl Linear {
             let weight = loader.tensor(&linear.name, &[linear.columns, linear.rows])?.f_tr()?.f_contiguous()?;
             return Self::with(loader, linear, weight);
         }
-        Self::load_as(loader, linear, &[linear.rows, linear.columns])
+        let weight = loader.tensor(&format!("{}.weight", linear.name), &[linear.rows, linear.columns])?;
+        Self::with(loader, linear, weight)
     }
 
-    /// Loads a matrix that is stored in another shape.
-    pub(super) fn load_as(loader: &Loader<'_>, linear: &tower::Linear, shape: &[usize]) -> Result<Self, Error> {
-        let weight = loader.tensor(&format!("{}.weight", linear.name), shape)?;
-        Self::with(loader, linear, weight.f_view([linear.rows as i64, linear.columns as i64])?)
+    /// Loads the embedding of patches. Frames with a tensor each follow each channel's first frame.
+    pub(super) fn load_patches(loader: &Loader<'_>, patches: &tower::Patches) -> Result<Self, Error> {
+        let tower::Patches { matrix, shape, frames, .. } = patches;
+        let first = loader.tensor(&format!("{}.weight", matrix.name), shape)?;
+        let weight = if frames.is_empty() {
+            first
+        } else {
+            let others = frames.iter().map(|name| loader.tensor(name, shape));
+            let all = [Ok(first)].into_iter().chain(others).collect::<Result<Vec<_>, _>>()?;
+            Tensor::f_stack(&all, 2)?
+        };
+        Self::with(loader, matrix, weight.f_reshape([matrix.rows as i64, matrix.columns as i64])?)
     }
 
     fn with(loader: &Loader<'_>, linear: &tower::Linear, weight: Tensor) -> Result<Self, Error> {

@@ -11,7 +11,7 @@ use crate::models::config::{ConfigError, unsupported};
 use serde_json::json;
 
 pub(super) const FAMILY: Family =
-    Family { names: &["gemma4"], patches: "model.vision_tower.patch_embedder.input_proj.weight", describe };
+    Family { names: &["gemma4"], patches: "model.vision_tower.patch_embedder.input_proj.weight", describe, gguf: None };
 
 const PATH: &str = "model.vision_tower";
 const DEFAULT_THETA: f32 = 100.0;
@@ -55,6 +55,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
             side,
             matrix: Linear::new(format!("{PATH}.patch_embedder.input_proj"), hidden, columns),
             shape: vec![hidden, columns],
+            frames: Vec::new(),
             scale: 2.0,
             offset: -1.0,
         },

@@ -9,8 +9,12 @@ use super::siglip::activation;
 use crate::models::config::{Config, ConfigError, unsupported};
 use serde_json::json;
 
-pub(super) const FAMILY: Family =
-    Family { names: &["internvl"], patches: "vision_tower.embeddings.patch_embeddings.projection.weight", describe };
+pub(super) const FAMILY: Family = Family {
+    names: &["internvl"],
+    patches: "vision_tower.embeddings.patch_embeddings.projection.weight",
+    describe,
+    gguf: None,
+};
 
 const PATH: &str = "vision_tower";
 const PROJECTOR: &str = "multi_modal_projector";
@@ -60,6 +64,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
             side: patch,
             matrix: Linear::new(embeddings("patch_embeddings.projection"), hidden, 3 * patch * patch).with_bias(true),
             shape: vec![hidden, 3, patch, patch],
+            frames: Vec::new(),
             scale: 1.0,
             offset: 0.0,
         },

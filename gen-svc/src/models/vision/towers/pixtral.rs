@@ -10,7 +10,8 @@ use super::siglip::activation;
 use crate::models::config::{ConfigError, unsupported};
 use serde_json::json;
 
-pub(super) const FAMILY: Family = Family { names: &["mistral3"], patches: "vision_tower.patch_conv.weight", describe };
+pub(super) const FAMILY: Family =
+    Family { names: &["mistral3"], patches: "vision_tower.patch_conv.weight", describe, gguf: None };
 
 const PATH: &str = "vision_tower";
 const PROJECTOR: &str = "multi_modal_projector";
@@ -42,6 +43,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
             side,
             matrix: Linear::new(format!("{PATH}.patch_conv"), hidden, 3 * side * side),
             shape: vec![hidden, 3, side, side],
+            frames: Vec::new(),
             scale: 1.0,
             offset: 0.0,
         },

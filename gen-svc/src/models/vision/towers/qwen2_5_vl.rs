@@ -1,16 +1,107 @@
 //! Qwen2.5-VL: windows, rotary positions, gated MLPs. Reference: transformers,
 //! `models/qwen2_5_vl/modeling_qwen2_5_vl.py`.
 
+use serde_json::json;
+
 use super::super::family::{Configs, Family};
 use super::super::tower::{
     Activation, Attention, Axis, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Pool, Positions, Rotary, Step,
     Tower,
 };
 use super::siglip::activation;
+use crate::error::Error;
 use crate::models::config::{Config, ConfigError, unsupported};
+use crate::weights::gguf::architecture::Name;
+use crate::weights::gguf::header::GgufHeader;
+use crate::weights::gguf::projector::{GgufBlocks, GgufProjector, ProjectorConfig};
+use crate::weights::gguf::refused;
 
 pub(super) const FAMILY: Family =
-    Family { names: &["qwen2_5_vl"], patches: "visual.patch_embed.proj.weight", describe };
+    Family { names: &["qwen2_5_vl"], patches: "visual.patch_embed.proj.weight", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufProjector = GgufProjector {
+    name: "qwen2.5vl_merger",
+    model_type: "qwen2_5_vl",
+    language_models: &["qwen2_5_vl_text"],
+    keys: &[PATTERN, MIN_PIXELS.1, MAX_PIXELS.1],
+    integers: &[DEPTH, HEADS, OUT, MERGE, ("window_size", "vision.window_size")],
+    tensors: &[
+        ("visual.patch_embed.proj", "v.patch_embd"),
+        ("visual.patch_embed.proj.weight.1", "v.patch_embd.weight.1"),
+        ("visual.merger.ln_q", "v.post_ln"),
+        ("visual.merger.mlp.0", "mm.0"),
+        ("visual.merger.mlp.2", "mm.2"),
+    ],
+    blocks: &[GgufBlocks {
+        path: ("visual.blocks", "v.blk"),
+        tensors: &[
+            ("norm1", "ln1"),
+            ("norm2", "ln2"),
+            ("attn.qkv", "attn_qkv"),
+            ("attn.q", "attn_q"),
+            ("attn.k", "attn_k"),
+            ("attn.v", "attn_v"),
+            ("attn.proj", "attn_out"),
+            ("mlp.gate_proj", "ffn_gate"),
+            ("mlp.up_proj", "ffn_up"),
+            ("mlp.down_proj", "ffn_down"),
+        ],
+    }],
+    add_implied,
+};
+
+/// Settings of Qwen's towers and their keys.
+pub(super) const DEPTH: Name = ("depth", "vision.block_count");
+pub(super) const HEADS: Name = ("num_heads", "vision.attention.head_count");
+pub(super) const OUT: Name = ("out_hidden_size", "vision.projection_dim");
+pub(super) const MERGE: Name = ("spatial_merge_size", "vision.spatial_merge_size");
+/// N: the last of each N blocks has no windows.
+const PATTERN: &str = "vision.n_wa_pattern";
+/// Settings of Qwen's processor and their keys.
+const PATCH_SIZE: Name = ("patch_size", "vision.patch_size");
+const MERGE_SIZE: Name = ("merge_size", MERGE.1);
+pub(super) const MIN_PIXELS: Name = ("min_pixels", "vision.image_min_pixels");
+pub(super) const MAX_PIXELS: Name = ("max_pixels", "vision.image_max_pixels");
+/// The epsilon of all norms. transformers has no setting for it.
+const NORM_EPSILON: &str = "vision.attention.layer_norm_epsilon";
+
+fn add_implied(header: &GgufHeader, config: &mut ProjectorConfig) -> Result<(), Error> {
+    if let Some(pattern) = header.find::<u32>(PATTERN)? {
+        let blocks = header.find::<u32>(DEPTH.1)?.unwrap_or(0).min(MAX_DEPTH as u32);
+        let has_windows = |block: &u32| pattern != 0 && !(block + 1).is_multiple_of(pattern);
+        let full: Vec<u32> = (0..blocks).filter(|block| !has_windows(block)).collect();
+        config.vision.insert(FULL.into(), json!(full));
+    }
+    add_shared(header, config)
+}
+
+/// Adds the settings that all of Qwen's towers imply. The converter divides the frames of a patch,
+/// and for some towers the matrix of queries, keys and values.
+pub(super) fn add_shared(header: &GgufHeader, config: &mut ProjectorConfig) -> Result<(), Error> {
+    if let Some(found) = header.find::<f32>(NORM_EPSILON)?
+        && found != EPSILON as f32
+    {
+        return Err(refused(header, NORM_EPSILON, found));
+    }
+    let is_split = header.file().tensor("v.blk.0.attn_qkv.weight").is_none();
+    config.vision.insert(SPLIT_QKV.into(), json!(is_split));
+    config.vision.insert(SPLIT_FRAMES.into(), json!(true));
+    for (setting, key) in [PATCH_SIZE, MERGE_SIZE, MIN_PIXELS, MAX_PIXELS] {
+        if let Some(value) = header.find::<u32>(key)? {
+            config.image.insert(setting.into(), json!(value));
+        }
+    }
+    Ok(())
+}
+
+/// The blocks without windows.
+const FULL: &str = "fullatt_block_indexes";
+/// True if queries, keys and values have a matrix each.
+const SPLIT_QKV: &str = "split_qkv";
+/// True if each frame of a patch has a matrix.
+const SPLIT_FRAMES: &str = "split_frames";
+/// The largest number of blocks.
+const MAX_DEPTH: usize = 1024;
 
 const PATH: &str = "visual";
 const EPSILON: f64 = 1e-6;
@@ -26,6 +117,8 @@ pub(super) struct Sizes {
     pub(super) time: usize,
     pub(super) merge: usize,
     pub(super) out: usize,
+    pub(super) split_qkv: bool,
+    pub(super) split_frames: bool,
 }
 
 impl Sizes {
@@ -40,8 +133,10 @@ impl Sizes {
             time: size("temporal_patch_size", defaults.time)?,
             merge: size("spatial_merge_size", defaults.merge)?,
             out: size("out_hidden_size", defaults.out)?,
+            split_qkv: vision.flag_or(SPLIT_QKV, defaults.split_qkv)?,
+            split_frames: vision.flag_or(SPLIT_FRAMES, defaults.split_frames)?,
         };
-        if sizes.depth > 1024 {
+        if sizes.depth > MAX_DEPTH {
             return Err(unsupported("depth", sizes.depth));
         }
         if !sizes.hidden.is_multiple_of(4 * sizes.heads) {
@@ -57,7 +152,14 @@ impl Sizes {
     pub(super) fn patches(&self, path: &str, bias: bool) -> Patches {
         let Self { hidden, patch, time, .. } = *self;
         let matrix = Linear::new(format!("{path}.patch_embed.proj"), hidden, 3 * time * patch * patch).with_bias(bias);
-        Patches { side: patch, matrix, shape: vec![hidden, 3, time, patch, patch], scale: 1.0, offset: 0.0 }
+        let (shape, frames) = match self.split_frames {
+            false => (vec![hidden, 3, time, patch, patch], Vec::new()),
+            true => {
+                let frame = |i: usize| format!("{path}.patch_embed.proj.weight.{i}");
+                (vec![hidden, 3, patch, patch], (1..time).map(frame).collect())
+            }
+        };
+        Patches { side: patch, matrix, shape, frames, scale: 1.0, offset: 0.0 }
     }
 
     /// The first half of a head's pairs rotates by the row, the second by the column.
@@ -70,21 +172,35 @@ impl Sizes {
 
     pub(super) fn attention(&self, path: &str, in_window: bool) -> Attention {
         let Self { hidden, heads, .. } = *self;
+        let linear = |name: &str, rows| Linear::new(format!("{path}.attn.{name}"), rows, hidden).with_bias(true);
         Attention {
             heads,
             kv_heads: heads,
             head_size: self.head_size(),
             scale: (self.head_size() as f64).powf(-0.5),
-            qkv: vec![Linear::new(format!("{path}.attn.qkv"), 3 * hidden, hidden).with_bias(true)],
+            qkv: match self.split_qkv {
+                false => vec![linear("qkv", 3 * hidden)],
+                true => ["q", "k", "v"].map(|part| linear(part, hidden)).into(),
+            },
             norms: HeadNorms::None,
-            output: Linear::new(format!("{path}.attn.proj"), hidden, hidden).with_bias(true),
+            output: linear("proj", hidden),
             in_window,
         }
     }
 }
 
-const DEFAULTS: Sizes =
-    Sizes { hidden: 3584, heads: 16, feed_forward: 3420, depth: 32, patch: 14, time: 2, merge: 2, out: 3584 };
+const DEFAULTS: Sizes = Sizes {
+    hidden: 3584,
+    heads: 16,
+    feed_forward: 3420,
+    depth: 32,
+    patch: 14,
+    time: 2,
+    merge: 2,
+    out: 3584,
+    split_qkv: false,
+    split_frames: false,
+};
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
@@ -93,7 +209,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     if window == 0 {
         return Err(unsupported("window_size", 0));
     }
-    let full = whole_numbers(vision, "fullatt_block_indexes", &[7, 15, 23, 31])?;
+    let full = whole_numbers(vision, FULL, &[7, 15, 23, 31])?;
     let active = activation(configs, "silu")?;
     let (hidden, joined) = (sizes.hidden, sizes.hidden * sizes.merge * sizes.merge);
     let merger = |name: &str, rows| Linear::new(format!("{PATH}.merger.{name}"), rows, joined).with_bias(true);

@@ -5,7 +5,11 @@ use super::super::family::Configs;
 use super::super::tower::{
     Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Positions, TableOrder, Tower,
 };
+use crate::error::Error;
 use crate::models::config::{ConfigError, unsupported};
+use crate::weights::gguf::architecture::Name;
+use crate::weights::gguf::header::GgufHeader;
+use crate::weights::gguf::refused;
 
 /// The differences between the families.
 pub(super) struct Siglip {
@@ -25,6 +29,52 @@ pub(super) struct Sizes {
     pub(super) image: usize,
     pub(super) patch: usize,
 }
+
+/// The modules of a block in `mmproj` files.
+pub(super) const GGUF_BLOCK: &[Name] = &[
+    ("layer_norm1", "ln1"),
+    ("layer_norm2", "ln2"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.out_proj", "attn_out"),
+    ("mlp.fc1", "ffn_up"),
+    ("mlp.fc2", "ffn_down"),
+];
+
+/// The key of the side of the squares of patches that become one row.
+pub(super) const SCALE_FACTOR: &str = "vision.projector.scale_factor";
+
+/// A tile in an `mmproj` file.
+pub(super) struct GgufTile {
+    /// The pixels of a side.
+    pub(super) side: u32,
+    /// The side of the squares of patches that become one row.
+    pub(super) scale: u32,
+    /// The rows that the language model takes.
+    pub(super) rows: u32,
+}
+
+impl GgufTile {
+    /// # Errors
+    /// The patches do not fill the tile, or the squares do not.
+    pub(super) fn read(header: &GgufHeader, default_scale: u32) -> Result<Self, Error> {
+        let missing = |key| Error::Config(ConfigError::Missing { name: key });
+        let size = |key| header.find::<u32>(key)?.ok_or_else(|| missing(key));
+        let (side, patch) = (size(IMAGE_SIZE)?, size(PATCH_SIZE)?);
+        let scale = header.find::<u32>(SCALE_FACTOR)?.unwrap_or(default_scale);
+        match (side.checked_div(patch), scale) {
+            (None | Some(0), _) => Err(refused(header, PATCH_SIZE, patch)),
+            (Some(patches), 1..) if patches.is_multiple_of(scale) => {
+                Ok(Self { side, scale, rows: (patches / scale).saturating_pow(2) })
+            }
+            _ => Err(refused(header, SCALE_FACTOR, scale)),
+        }
+    }
+}
+
+const IMAGE_SIZE: &str = "vision.image_size";
+const PATCH_SIZE: &str = "vision.patch_size";
 
 /// The largest number of blocks.
 const MAX_BLOCKS: usize = 1024;
@@ -77,7 +127,14 @@ pub(super) fn tower(configs: &Configs<'_>, sizes: Sizes, family: Siglip) -> Resu
     let matrix = Linear::new(format!("{path}.embeddings.patch_embedding"), hidden, 3 * patch * patch).with_bias(true);
     Ok(Tower {
         hidden,
-        patches: Patches { side: patch, matrix, shape: vec![hidden, 3, patch, patch], scale: 1.0, offset: 0.0 },
+        patches: Patches {
+            side: patch,
+            matrix,
+            shape: vec![hidden, 3, patch, patch],
+            frames: Vec::new(),
+            scale: 1.0,
+            offset: 0.0,
+        },
         class_token: None,
         positions: Positions::Table {
             name: format!("{path}.embeddings.position_embedding.weight"),

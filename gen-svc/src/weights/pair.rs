@@ -1,0 +1,19 @@
+//! A model in two GGUF files: the language model, and its tower.
+
+use super::gguf::GgufModel;
+use super::gguf::mmproj::MmprojModel;
+use super::stored::{Stored, TensorSource};
+use crate::error::Error;
+
+/// A language model and its tower.
+#[derive(Debug)]
+pub(super) struct GgufPair {
+    pub(super) text: GgufModel,
+    pub(super) tower: MmprojModel,
+}
+
+impl TensorSource for GgufPair {
+    fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
+        self.tower.stored(name).unwrap_or_else(|| self.text.stored(name))
+    }
+}

@@ -1,0 +1,53 @@
+//! The files of a Hugging Face folder that a converter reads.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::gguf_model::Tensor;
+use crate::vision_oracle::json;
+
+/// A folder.
+#[derive(Debug)]
+pub(super) struct HfFolder {
+    pub(super) config: Value,
+    pub(super) generation: Value,
+    pub(super) preprocessor: Value,
+    pub(super) processor: Value,
+    pub(super) tokenizer: Value,
+    pub(super) tokenizer_config: Value,
+    pub(super) template: String,
+    pub(super) tensors: BTreeMap<String, Tensor>,
+}
+
+impl HfFolder {
+    pub(super) fn read(folder: &Path) -> Self {
+        let file = |name: &str| json(&folder.join(name));
+        Self {
+            config: file("config.json"),
+            generation: file("generation_config.json"),
+            preprocessor: file("preprocessor_config.json"),
+            processor: file("processor_config.json"),
+            tokenizer: file("tokenizer.json"),
+            tokenizer_config: file("tokenizer_config.json"),
+            template: std::fs::read_to_string(folder.join("chat_template.jinja")).expect("a template"),
+            tensors: tensors(&std::fs::read(folder.join("model.safetensors")).expect("weights")),
+        }
+    }
+}
+
+/// Reads tensors of f32.
+fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
+    let (length, rest) = file.split_first_chunk().expect("a length");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let header: BTreeMap<String, Value> = serde_json::from_slice(header).expect("a header");
+    let numbers = |list: &Value| -> Vec<usize> { serde_json::from_value(list.clone()).expect("whole numbers") };
+    let tensor = |(name, entry): (String, Value)| {
+        assert_eq!(entry["dtype"], "F32", "{name}");
+        let range = numbers(&entry["data_offsets"]);
+        let values = data[range[0]..range[1]].as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        (name, Tensor { shape: numbers(&entry["shape"]), values })
+    };
+    header.into_iter().filter(|(name, _)| name != "__metadata__").map(tensor).collect()
+}

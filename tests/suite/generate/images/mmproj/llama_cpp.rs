@@ -1,0 +1,86 @@
+//! Files that llama.cpp reads too. `golden/check_mmproj.py` compares its answers.
+
+use std::path::PathBuf;
+
+use gen_svc::engine::Token;
+use serde_json::{Value, json};
+use tandem_tests_full::gguf_pair::{MMPROJ, MODEL, Pair};
+use tandem_tests_full::image_model::{ImageModel, bitmap, rows};
+
+use super::super::encoded;
+use super::{ask, prepare, request, start, text, user};
+
+/// The tokens of an answer.
+const TOKENS: u32 = 16;
+
+/// Returns the models, and an image for each that neither project resamples.
+fn cases() -> Vec<(&'static str, ImageModel, Vec<u8>)> {
+    let mut models = ImageModel::all();
+    let mut model = |name: &str| models.remove(name).expect("a model");
+    vec![
+        ("gemma3", model("gemma3"), bitmap(112, 112, 7)),
+        ("qwen2_5_vl", with_windows_of_llama_cpp(model("qwen2_5_vl")), bitmap(168, 140, 7)),
+        // The whole image is reduced to half its width: its rows have one colour.
+        ("smolvlm", with_token_of_two_lines(model("smolvlm")), rows(128, 64, 7)),
+    ]
+}
+
+/// llama.cpp has windows of 112 pixels only.
+fn with_windows_of_llama_cpp(mut model: ImageModel) -> ImageModel {
+    for (file, setting, value) in [
+        ("config.json", "/vision_config/patch_size", 14),
+        ("config.json", "/vision_config/window_size", 112),
+        ("preprocessor_config.json", "/patch_size", 14),
+        ("preprocessor_config.json", "/min_pixels", 8 * 28 * 28),
+        ("preprocessor_config.json", "/max_pixels", 4096 * 28 * 28),
+    ] {
+        model.set(file, setting, json!(value));
+    }
+    model.reshape("visual.patch_embed.proj.weight", &[32, 3, 2, 14, 14]);
+    model
+}
+
+/// llama.cpp writes the two line feeds before the whole image as one token.
+fn with_token_of_two_lines(mut model: ImageModel) -> ImageModel {
+    model.add_token("\n\n");
+    model.set("config.json", "/text_config/vocab_size", json!(268));
+    model.reshape("model.text_model.embed_tokens.weight", &[268, 40]);
+    model
+}
+
+/// Writes the files, the prompts and the answers to the folder TANDEM_KEEP, if set.
+#[test]
+fn files_for_llama_cpp_have_the_answers_of_their_folders() {
+    let kept = std::env::var_os("TANDEM_KEEP").map(PathBuf::from);
+    for (name, model, image) in cases() {
+        let folder = model.folder();
+        let mut pair = Pair::of(folder.path());
+        // llama.cpp reads no such keys. Its own limits are the values above.
+        for key in ["window_size", "image_min_pixels", "image_max_pixels"] {
+            pair.tower.metadata.remove(&format!("clip.vision.{key}"));
+        }
+        let files = pair.folder();
+        let (converted, expected) = (start(files.path(), |_| {}), start(folder.path(), |_| {}));
+        let mut request = request(user([text("What is "), encoded(&image), text(" this?")]));
+        request.sampling.temperature = Some(0.0);
+        request.stop.max_new_tokens = Some(TOKENS);
+        request.returns.logprobs = Some(20);
+        let answer = ask(&converted, request.clone());
+        answer.is_same(&ask(&expected, request.clone()), name);
+        let Some(kept) = &kept else { continue };
+        let ids = prepare(&converted, request).ids;
+        let prompt = converted.model().tokenizer.decode(&ids, false).expect("text");
+        let steps: Vec<Value> = answer.outputs[0].iter().map(step).collect();
+        let case = json!({"prompt": prompt, "tokens": ids.len(), "image": encoded(&image)["base64"], "steps": steps});
+        std::fs::write(kept.join(format!("{name}.json")), case.to_string()).expect("a folder");
+        for (from, to) in [(MODEL, format!("{name}.gguf")), (MMPROJ, format!("mmproj-{name}.gguf"))] {
+            std::fs::copy(files.path().join(from), kept.join(to)).expect("a folder");
+        }
+    }
+}
+
+/// Returns a token and the likeliest tokens of its step.
+fn step(token: &Token) -> Value {
+    let top: Vec<_> = token.top.iter().map(|top| (top.id, top.logprob)).collect();
+    json!({"id": token.id, "top": top})
+}
