@@ -29,6 +29,6 @@ def generate(protos, out):
     """Writes the modules of the `.proto` files below `protos/tandem` into the folder `out`."""
     files = sorted(str(path.relative_to(protos)) for path in (protos / "tandem").rglob("*.proto"))
     well_known = Path(protoc.__file__).parent / "_proto"
-    options = [f"-I{protos}", f"-I{well_known}", f"--python_out={out}", f"--pyi_out={out}"]
+    options = [f"-I{protos}", f"-I{well_known}", f"--python_out={out}", f"--mypy_out={out}"]
     if protoc.main(["protoc", *options, *files]) != 0:
         raise RuntimeError(f"protoc failed on the files of {protos}")

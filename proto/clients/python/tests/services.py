@@ -63,7 +63,8 @@ def echo():
     """The address of a render-svc whose template prints its input as JSON."""
     folder = FOLDER / "echo"
     folder.mkdir()
-    template = "{{ [messages, tools, documents, enable_thinking] | tojson }}"
+    # The service renders the types of blocks that the template names.
+    template = "{% set types = ['tool_use'] %}{{ [messages, tools, documents, enable_thinking] | tojson }}"
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}), encoding="utf8")
     return start("render-svc", "--models", folder, name="echo")
 

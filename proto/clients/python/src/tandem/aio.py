@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -114,7 +114,7 @@ class AsyncAnswer(AnswerState):
         super().__init__()
         self._method, self._call, self._connection = method, call, connection
         self._stream: Any = None
-        self._events = self._read()
+        self._events: AsyncGenerator[Any, None] = self._read()
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,7 +147,7 @@ class AsyncAnswer(AnswerState):
         if self._stream is not None:
             self._stream.cancel()
 
-    async def _read(self) -> Any:
+    async def _read(self) -> AsyncGenerator[Any, None]:
         attempts = self._connection.attempts(self._call)
         while True:
             self._stream = self._method(self._call.request, **attempts.arguments())

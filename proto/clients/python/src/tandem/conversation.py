@@ -132,7 +132,10 @@ def _block(given: Any, field: str) -> chat.Block:
 def _media(given: Mapping[str, Any], field: str) -> chat.Block:
     """Returns the block of a media file's bytes. Only JSON has a place for further keys."""
     if set(given) <= {"type", "data", "mime_type"}:
-        return chat.Block(**{given["type"]: {"data": {"data": given["data"], "mime_type": given.get("mime_type")}}})
+        block = chat.Block()
+        mime_type = given.get("mime_type") or ""
+        getattr(block, given["type"]).data.CopyFrom(chat.MediaData(data=given["data"], mime_type=mime_type))
+        return block
     text = {"base64" if key == "data" else key: value for key, value in given.items()}
     return chat.Block(other_json=_object({**text, "base64": base64.b64encode(given["data"]).decode()}, field))
 
