@@ -171,12 +171,13 @@ function toolCall(given: unknown, field: string): ToolCall {
 /** Returns the JSON text of an object. Text is returned unchanged; the service parses it. */
 export function json(value: unknown, field: string): string {
   if (typeof value === "string") return value;
-  const check = (key: string, item: unknown) => {
-    const isLost = typeof item === "function" || typeof item === "symbol" || ArrayBuffer.isView(item);
-    if (isLost || typeof item === "bigint" || (typeof item === "number" && !Number.isFinite(item)))
+  function check(this: Dict, key: string, converted: unknown): unknown {
+    const item = this[key]; // before toJSON, which a Buffer has
+    const isLost = ["function", "symbol", "bigint"].includes(typeof item) || ArrayBuffer.isView(item);
+    if (isLost || (typeof item === "number" && !Number.isFinite(item)))
       throw new InvalidRequest(field, `cannot be JSON at the key ${JSON.stringify(key)}: pass JSON text`);
-    return item;
-  };
+    return converted;
+  }
   return JSON.stringify(object(value, field, "an object, or JSON text"), check);
 }
 

@@ -54,7 +54,8 @@ export async function freeAddress(): Promise<string> {
 export function startEcho(): Promise<string> {
   const folder = join(FOLDER, "echo");
   mkdirSync(folder);
-  const template = "{{ [messages, tools, documents, enable_thinking] | tojson }}";
+  // The service renders the types of blocks that the template names.
+  const template = "{% set types = ['tool_use'] %}{{ [messages, tools, documents, enable_thinking] | tojson }}";
   writeFileSync(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: template }));
   return start("render-svc", "--models", folder);
 }
