@@ -162,8 +162,8 @@ describe("a client", () => {
     const [patient, hasty] = [new Tandem(address, { retries: 1e6 }), new Tandem(address, { retries: 0 })];
     const first = patient.run(CASE.messages, LONG);
     await first.events().next();
-    for (const call of [hasty.models(), hasty.run(CASE.messages).text()]) {
-      const error = await failure(call);
+    for (const call of [() => hasty.models(), () => hasty.run(CASE.messages).text()]) {
+      const error = await failure(call());
       assert(error.reason === "OVERLOADED" && error.retryDelayMs! > 0, String(error));
     }
     await failure(patient.models({ timeoutMs: 1000 }));
