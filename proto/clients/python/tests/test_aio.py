@@ -4,7 +4,7 @@ import asyncio
 import unittest
 
 import services
-from test_client import CASE, GREEDY, LONG, wait_for_idle
+from test_client import CASE, GREEDY, LONG, wait_until_running
 
 from tandem import AsyncTandem, TandemError
 
@@ -40,7 +40,7 @@ class AnAsyncClient(unittest.IsolatedAsyncioTestCase):
             async for text in answer:
                 self.assertTrue(text)
                 break
-        await asyncio.to_thread(wait_for_idle)
+        await asyncio.to_thread(wait_until_running, 0)
 
     async def test_cancels_with_its_task(self):
         started = asyncio.Event()
@@ -54,7 +54,7 @@ class AnAsyncClient(unittest.IsolatedAsyncioTestCase):
         task.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(wait_for_idle)
+        await asyncio.to_thread(wait_until_running, 0)
 
     async def test_has_typed_errors(self):
         with self.assertRaises(TandemError) as caught:

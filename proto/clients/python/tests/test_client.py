@@ -22,8 +22,9 @@ def running():
         return method(control_pb2.GetLoadRequest()).running
 
 
-def wait_for_idle():
-    while running():
+def wait_until_running(count):
+    """Returns when gen-svc generates this number of outputs."""
+    while running() != count:
         threading.Event().wait(0.01)
 
 
@@ -100,14 +101,14 @@ class AClient(unittest.TestCase):
     def test_cancels_at_the_end_of_a_block(self):
         with self.render.run(CASE["messages"], **LONG) as answer:
             self.assertTrue(next(iter(answer)))
-            self.assertEqual(running(), 1)
-        wait_for_idle()
+            wait_until_running(1)
+        wait_until_running(0)
         self.assertIsNone(answer.finish_reason)
 
     def test_cancels_when_a_loop_is_left(self):
         for _ in self.render.run(CASE["messages"], **LONG):
             break
-        wait_for_idle()
+        wait_until_running(0)
 
     def test_gets_the_end_that_a_deadline_causes(self):
         answer = self.render.run(CASE["messages"], timeout=3, **LONG)
