@@ -19,9 +19,9 @@ FOLDER = Path(tempfile.mkdtemp(prefix="tandem-client-"))
 atexit.register(shutil.rmtree, FOLDER)
 
 
-def start(program, *arguments, name=None):
-    """Starts a service on a free port, and returns its address. It is stopped when the tests end."""
-    command = [PROGRAMS / program, "serve", "--listen", "127.0.0.1:0", *map(str, arguments)]
+def start(program, *arguments, name=None, listen="127.0.0.1:0"):
+    """Starts a service, by default on a free port, and returns its address. It is stopped when the tests end."""
+    command = [PROGRAMS / program, "serve", "--listen", listen, *map(str, arguments)]
     log = FOLDER / f"{name or program}.log"
     with log.open("a", encoding="utf8") as errors:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -38,12 +38,17 @@ def stop(child):
     child.stdout.close()
 
 
-@lru_cache(None)
-def control_address():
-    """The address of gen-svc's ControlService, on a port that was free a moment ago."""
+def free_address():
+    """Returns an address whose port was free a moment ago."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return "127.0.0.1:%d" % free.getsockname()[1]
+
+
+@lru_cache(None)
+def control_address():
+    """The address of gen-svc's ControlService."""
+    return free_address()
 
 
 @lru_cache(None)

@@ -3,6 +3,7 @@
 import asyncio
 import unittest
 
+import grpc
 import services
 from test_client import CASE, GREEDY, LONG, wait_until_running
 
@@ -55,6 +56,13 @@ class AnAsyncClient(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(asyncio.CancelledError):
             await task
         await asyncio.to_thread(wait_until_running, 0)
+
+    async def test_cancels_for_another_task(self):
+        answer = self.render.run(CASE["messages"], **LONG)
+        asyncio.get_running_loop().call_later(0.5, answer.cancel)
+        with self.assertRaises(TandemError) as caught:
+            await answer.text()
+        self.assertEqual(caught.exception.code, grpc.StatusCode.CANCELLED)
 
     async def test_has_typed_errors(self):
         with self.assertRaises(TandemError) as caught:

@@ -163,6 +163,18 @@ class ARetry(unittest.TestCase):
             self.assertTrue(waiting.text())
             self.assertEqual(len(client.models()), 1)
 
+    def test_is_possible_until_the_first_output(self):
+        later = services.free_address()
+        address = services.start("render-svc", "--models", services.MODEL, "--generate", f"http://{later}", name="alone")
+        kinds = []
+        with Tandem(address, retries=100) as client, client.run(CASE["messages"], **GREEDY) as answer:
+            for event in answer.events():
+                kinds.append(event.WhichOneof("event"))
+                if kinds[-1] == "rendered" and kinds.count("rendered") == 2:  # an attempt failed after its first event
+                    services.start("gen-svc", "--model", services.MODEL, name="late", listen=later)
+        self.assertGreater(kinds.count("rendered"), 1)
+        self.assertEqual(answer.finish_reason, "LENGTH")
+
     def test_is_bounded_by_its_number_and_by_the_deadline(self):
         with Tandem(self.address, retries=0) as client, client.run(CASE["messages"], **LONG) as first:
             next(iter(first))

@@ -11,8 +11,8 @@ import grpc
 from tandem import calls
 from tandem.answer import AnswerState, answer_text
 from tandem.calls import Call, Messages
-from tandem.connection import Connection
-from tandem.errors import REQUEST_ID, tandem_error
+from tandem.connection import Connection, Settings
+from tandem.errors import REQUEST_ID, TandemError, tandem_error
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import registry_pb2, render_pb2
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class AsyncTandem:
     """`Tandem` for asyncio, with the same parameters and methods. Make it inside a coroutine."""
 
-    def __init__(self, address: str, **settings: Any) -> None:
+    def __init__(self, address: str, **settings: Unpack[Settings]) -> None:
         self._connection = Connection(address, **settings)
         target, credentials, options = self._connection.target, self._connection.credentials, self._connection.options
         if credentials is None:
@@ -114,6 +114,7 @@ class AsyncAnswer(AnswerState):
         super().__init__()
         self._method, self._call, self._connection = method, call, connection
         self._stream: Any = None
+        self._is_cancelled = False
         self._events: AsyncGenerator[Any, None] = self._read()
 
     async def __aenter__(self) -> Self:
@@ -144,12 +145,13 @@ class AsyncAnswer(AnswerState):
 
     def cancel(self) -> None:
         """Cancels the call. The service ends the generation."""
+        self._is_cancelled = True
         if self._stream is not None:
             self._stream.cancel()
 
     async def _read(self) -> AsyncGenerator[Any, None]:
         attempts = self._connection.attempts(self._call)
-        while True:
+        while not self._is_cancelled:
             self._stream = self._method(self._call.request, **attempts.arguments())
             try:
                 async for event in self._stream:
@@ -158,6 +160,10 @@ class AsyncAnswer(AnswerState):
                     self._add(event)
                     yield event
                 return
+            except asyncio.CancelledError:
+                if not self._is_cancelled:
+                    raise  # the reading task was cancelled
+                raise TandemError(grpc.StatusCode.CANCELLED, "cancelled by the caller", self.request_id) from None
             except grpc.RpcError as error:
                 failure = tandem_error(error)
                 failure.__cause__ = error

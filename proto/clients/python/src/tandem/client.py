@@ -11,7 +11,7 @@ import grpc
 from tandem import calls
 from tandem.answer import AnswerState, answer_text
 from tandem.calls import Call, Messages
-from tandem.connection import Connection
+from tandem.connection import Connection, Settings
 from tandem.errors import REQUEST_ID, tandem_error
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import registry_pb2, render_pb2
@@ -25,13 +25,12 @@ T = TypeVar("T")
 class Tandem:
     """A client of one service: render-svc, or gen-svc for `generate` and `generation_model`.
 
-    `Tandem(address, *, tls, ca, cert, key, token, timeout, retries, max_message_bytes, options)`;
-    `Connection` and the README describe the parameters. Threads may share a client. Every method raises
-    TandemError if its call fails, and InvalidRequest if the contract cannot express its arguments. All
-    take `timeout` in seconds and `request_id`.
+    The README describes the settings. Threads may share a client. Every method raises TandemError if its
+    call fails, and InvalidRequest if the contract cannot express its arguments. All take `timeout` in
+    seconds and `request_id`.
     """
 
-    def __init__(self, address: str, **settings: Any) -> None:
+    def __init__(self, address: str, **settings: Unpack[Settings]) -> None:
         self._connection = Connection(address, **settings)
         target, credentials, options = self._connection.target, self._connection.credentials, self._connection.options
         if credentials is None:

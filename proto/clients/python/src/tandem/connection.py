@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from importlib import metadata
-from typing import Any, Union
+from typing import Any, TypedDict, Union
 
 import grpc
 
@@ -24,8 +24,22 @@ MAX_MESSAGE_BYTES = 264 << 20
 """The largest response: 256 MiB of BatchRender's results, and their frames. gRPC's default is 4 MiB."""
 
 
+class Settings(TypedDict, total=False):
+    """The settings of a client. The README describes them."""
+
+    tls: bool
+    ca: Pem | None
+    cert: Pem | None
+    key: Pem | None
+    token: Token | None
+    timeout: float | None
+    retries: int
+    max_message_bytes: int
+    options: tuple[tuple[str, Any], ...]
+
+
 class Connection:
-    """The settings of a client, and the channel arguments that follow from them."""
+    """The settings of a client with their defaults, and the channel arguments that follow from them."""
 
     def __init__(
         self,
