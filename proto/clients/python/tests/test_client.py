@@ -165,12 +165,14 @@ class ARetry(unittest.TestCase):
 
     def test_is_possible_until_the_first_output(self):
         later = services.free_address()
-        address = services.start("render-svc", "--models", services.MODEL, "--generate", f"http://{later}", name="alone")
+        arguments = ("--models", services.MODEL, "--generate", f"http://{later}")
+        address = services.start("render-svc", *arguments, name="alone")
         kinds = []
         with Tandem(address, retries=100) as client, client.run(CASE["messages"], **GREEDY) as answer:
             for event in answer.events():
                 kinds.append(event.WhichOneof("event"))
-                if kinds[-1] == "rendered" and kinds.count("rendered") == 2:  # an attempt failed after its first event
+                # The second `rendered` shows that an attempt failed after its first event.
+                if kinds[-1] == "rendered" and kinds.count("rendered") == 2:
                     services.start("gen-svc", "--model", services.MODEL, name="late", listen=later)
         self.assertGreater(kinds.count("rendered"), 1)
         self.assertEqual(answer.finish_reason, "LENGTH")

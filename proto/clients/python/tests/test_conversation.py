@@ -13,6 +13,7 @@ PNG = bytes.fromhex(
     "0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
 )
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": {"z": 1.0, "a": 1}}}
+RESULT = {"type": "tool_result", "tool_use_id": "1", "content": "3", "is_error": False}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"b": 1, "a": 10**30}}, "strict": True}
 
 
@@ -43,7 +44,7 @@ class ATemplate(unittest.TestCase):
             {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None},
             {"role": "tool", "content": "", "tool_call_id": "call_1", "name": "add"},
             {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "3", "is_error": False}]},
+            {"role": "user", "content": [RESULT]},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1e30}}]},
         ]
         shown = [{key: value for key, value in message.items() if value is not None} for message in messages]

@@ -202,5 +202,6 @@ function has(given: Dict, known: readonly string[]): boolean {
 
 function only(given: Dict, known: readonly string[], field: string): void {
   const key = Object.keys(given).find((key) => !known.includes(key));
-  if (key !== undefined) throw new InvalidRequest(field, `the contract has no place for the key ${JSON.stringify(key)}`);
+  if (key === undefined) return;
+  throw new InvalidRequest(field, `the contract has no place for the key ${JSON.stringify(key)}`);
 }

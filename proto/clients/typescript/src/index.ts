@@ -21,7 +21,11 @@ import {
   RenderService,
   type TokenizeResponse,
 } from "./contract/tandem/render/v1/render_pb.js";
-import { RunTaskRequestSchema, type RunTaskResponse, RunTaskResponseSchema } from "./contract/tandem/task/v1/task_pb.js";
+import {
+  RunTaskRequestSchema,
+  type RunTaskResponse,
+  RunTaskResponseSchema,
+} from "./contract/tandem/task/v1/task_pb.js";
 import { InvalidRequest } from "./conversation.js";
 import { TandemError } from "./errors.js";
 import * as requests from "./requests.js";

@@ -51,7 +51,8 @@ describe("a template", () => {
     const call = { function: { name: "add", arguments: text } };
     const block = { type: "tool_use", name: "add", input: text };
     const messages = [{ role: "assistant", content: [block], tool_calls: [call] }];
-    const rendered = await client.render(messages, { tools: [text], documents: [text], templateArgs: '{"enable_thinking": 1}' });
+    const parts = { tools: [text], documents: [text], templateArgs: '{"enable_thinking": 1}' };
+    const rendered = await client.render(messages, parts);
     assert(rendered.output.case === "prompt");
     assert.equal(rendered.output.value.text.split(text).length, 5, rendered.output.value.text);
   });
