@@ -111,9 +111,14 @@ class AClient(unittest.TestCase):
         wait_until_running(0)
 
     def test_gets_the_end_that_a_deadline_causes(self):
-        answer = self.render.run(CASE["messages"], timeout=3, **LONG)
-        self.assertTrue(answer.text())
-        self.assertEqual(answer.finish_reason, "DEADLINE")
+        for attempt in range(5):  # a busy machine may deliver the end later than the client's own deadline
+            answer = self.render.run(CASE["messages"], timeout=3, **LONG)
+            try:
+                self.assertTrue(answer.text())
+                break
+            except TandemError as error:
+                self.assertEqual(error.code, grpc.StatusCode.DEADLINE_EXCEEDED)
+        self.assertEqual(answer.finish_reason, "DEADLINE", attempt)
 
     def test_receives_more_than_four_megabytes(self):
         picture = {"type": "image", "data": bytes(6 << 20)}
