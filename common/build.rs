@@ -5,12 +5,19 @@ use std::{env, fs, io};
 
 use prost::Message as _;
 
+/// The folders of the contract. `clients` has no files of it.
+const FOLDERS: [&str; 2] = ["google", "tandem"];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
-    println!("cargo::rerun-if-changed={}", root.display());
     println!("cargo::rustc-env=TANDEM_TARGET={}", env::var("TARGET")?);
     println!("cargo::rustc-env=TANDEM_PROFILE={}", env::var("PROFILE")?);
-    let descriptors = protox::compile(proto_files(&root)?, [&root])?;
+    let mut files = Vec::new();
+    for folder in FOLDERS.map(|name| root.join(name)) {
+        println!("cargo::rerun-if-changed={}", folder.display());
+        files.extend(proto_files(&folder)?);
+    }
+    let descriptors = protox::compile(files, [&root])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure().codec_path("crate::codec::Codec").compile_fds(descriptors)?;

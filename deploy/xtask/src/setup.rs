@@ -11,7 +11,7 @@ mod package;
 mod pins;
 mod pip;
 mod progress;
-mod python;
+pub(crate) mod python;
 pub(crate) mod tokenizers;
 pub(crate) mod venv;
 

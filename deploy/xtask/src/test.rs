@@ -1,5 +1,6 @@
 //! `cargo xtask test`: sets up the requirements of the tests, and runs them.
 
+mod clients;
 mod differential;
 
 use std::env;
@@ -30,6 +31,7 @@ Examples:
   cargo xtask test cancellation        tests whose names contain this word
   cargo xtask test --release           any option of cargo test
   cargo xtask test -- --nocapture      options of the test program
+  cargo xtask test --clients           tests the packages in proto/clients; needs npm and openssl
   cargo xtask test --differential      compares the template engine with transformers
   cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
                                        32 answers while their replicas are killed 50 times;
@@ -39,6 +41,13 @@ Examples:
                                        a polite caller beside 200 streams of another;
                                        1,000 connections; overload")]
 pub(crate) struct Args {
+    /// Test the client packages for Python and TypeScript against both services, instead of the tests.
+    ///
+    /// Installs the Python package into `.tandem/clients`, and the dependencies of the TypeScript package into
+    /// its folder. Needs Node.js with npm, and openssl.
+    #[arg(long, conflicts_with_all = ["differential", "stress"])]
+    clients: bool,
+
     /// Compare the template engine with transformers on this many random cases, instead of the
     /// tests.
     ///
@@ -62,6 +71,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
+    if args.clients {
+        return clients::run(layout);
+    }
     if let Some(count) = args.differential {
         return differential::run(layout, count, args.seed);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tandem_tests::repository;
 
-const SKIPPED_FOLDERS: [&str; 4] = ["target", ".tandem", ".git", "corpus"];
+const SKIPPED_FOLDERS: [&str; 5] = ["target", ".tandem", ".git", "corpus", "node_modules"];
 const EXTENSIONS: [&str; 7] = ["rs", "proto", "md", "py", "yaml", "yml", "toml"];
 
 /// Returns true if a file with this extension contains prose. JSON of tests is data.

@@ -46,7 +46,9 @@ pub(super) fn fill(package: &Package, staging: &Path) -> Result<String> {
     }
     let libraries = copy_libraries(program, &root, &libtorch(package))?;
     write_pages(&staged, service, &root.join("share"))?;
-    copy_protos(&layout.root().join("proto"), &root.join("share/proto"))?;
+    for folder in ["google", "tandem"] {
+        copy_protos(&layout.root().join("proto").join(folder), &root.join("share/proto").join(folder))?;
+    }
     copy(&layout.root().join("LICENSE"), &root.join("LICENSE"))?;
     let glibc = libraries.iter().chain([&staged]).map(|file| binary::glibc(file)).collect::<Result<Vec<_>>>()?;
     let (major, minor) = glibc.into_iter().max().unwrap_or_default();

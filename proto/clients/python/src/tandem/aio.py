@@ -1,0 +1,177 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from tandem import calls
+from tandem.answer import AnswerState, answer_text
+from tandem.calls import Call, Messages
+from tandem.connection import Connection, Settings
+from tandem.errors import REQUEST_ID, TandemError, tandem_error
+from tandem.generate.v1 import generate_pb2
+from tandem.render.v1 import registry_pb2, render_pb2
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+T = TypeVar("T")
+
+
+class AsyncTandem:
+    """`Tandem` for asyncio, with the same parameters and methods. Make it inside a coroutine."""
+
+    def __init__(self, address: str, **settings: Unpack[Settings]) -> None:
+        self._connection = Connection(address, **settings)
+        target, credentials, options = self._connection.target, self._connection.credentials, self._connection.options
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(target, options)
+        else:
+            self.channel = grpc.aio.secure_channel(target, credentials, options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection. Running calls end."""
+        await self.channel.close()
+
+    def run(self, messages: Messages, **fields: Unpack[calls.TaskFields]) -> AsyncAnswer:
+        """Answers a conversation (RunTask). The call starts when the answer is first read."""
+        return self._stream(calls.run(messages, fields))
+
+    def generate(
+        self, prompt: str | Sequence[int] | render_pb2.RenderResponse, **fields: Unpack[calls.GenerateFields]
+    ) -> AsyncAnswer:
+        """Continues a prompt: its text, its token ids, or the response of `render`."""
+        return self._stream(calls.generate(prompt, fields))
+
+    async def render(self, messages: Messages, **fields: Unpack[calls.RenderFields]) -> render_pb2.RenderResponse:
+        """Renders a conversation."""
+        return await self._unary(calls.render(messages, fields))
+
+    async def batch_render(
+        self, requests: Iterable[dict[str, Any]], **options: Unpack[calls.Options]
+    ) -> list[render_pb2.RenderResponse | render_pb2.RenderFailure]:
+        """Renders conversations: dicts of `messages` and the arguments of `render`. A failure is a result."""
+        return await self._unary(calls.batch_render(requests, options))
+
+    async def tokenize(self, text: str, **fields: Unpack[calls.TokenizeFields]) -> render_pb2.TokenizeResponse:
+        """Returns the token ids of a text, and their offsets if requested."""
+        return await self._unary(calls.tokenize(text, fields))
+
+    async def detokenize(self, token_ids: Iterable[int], **fields: Unpack[calls.TokenizeFields]) -> str:
+        """Returns the text of token ids."""
+        return await self._unary(calls.detokenize(token_ids, fields))
+
+    async def models(self, **options: Unpack[calls.Options]) -> list[registry_pb2.ModelInfo]:
+        """Lists the models of render-svc."""
+        return await self._unary(calls.models(options))
+
+    async def model(self, name: str = "", **options: Unpack[calls.Options]) -> registry_pb2.ModelInfo:
+        """Describes a model of render-svc. An empty name means the only one."""
+        return await self._unary(calls.model(name, options))
+
+    async def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.ModelInfo:
+        """Describes the model that gen-svc has loaded."""
+        return await self._unary(calls.generation_model(options))
+
+    async def health(self, service: str = "", **options: Unpack[calls.Options]) -> str:
+        """Returns the health of a service, such as `tandem.task.v1.TaskService`: SERVING or NOT_SERVING."""
+        return await self._unary(calls.health(service, options))
+
+    async def _unary(self, call: Call[T]) -> T:
+        method = self.channel.unary_unary(call.path, _serialized, call.response.FromString)
+        attempts = self._connection.attempts(call)
+        while True:
+            try:
+                return call.result(await method(call.request, **attempts.arguments()))
+            except grpc.RpcError as error:
+                failure = tandem_error(error)
+                failure.__cause__ = error
+            await asyncio.sleep(attempts.delay_after(failure))
+
+    def _stream(self, call: Call[Any]) -> AsyncAnswer:
+        method = self.channel.unary_stream(call.path, _serialized, call.response.FromString)
+        return AsyncAnswer(method, call, self._connection)
+
+
+class AsyncAnswer(AnswerState):
+    """`Answer` for asyncio. Iterate with `async for`.
+
+    `async with client.run(...) as answer:` cancels the call at the end of the block, and so does the
+    cancellation of the task that reads the answer.
+    """
+
+    def __init__(self, method: Any, call: Call[Any], connection: Connection) -> None:
+        super().__init__()
+        self._method, self._call, self._connection = method, call, connection
+        self._stream: Any = None
+        self._is_cancelled = False
+        self._events: AsyncGenerator[Any, None] = self._read()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+        await self._events.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for event in self._events:
+            if text := answer_text(event):
+                yield text
+
+    def events(self) -> AsyncIterator[Any]:
+        """Yields every event of the contract. A retry repeats the events before the first output."""
+        return self._events
+
+    async def deltas(self) -> AsyncIterator[generate_pb2.Delta]:
+        """Yields all deltas: of every output, with reasoning, and with token ids if requested."""
+        async for event in self._events:
+            if event.WhichOneof("event") == "delta":
+                yield event.delta
+
+    async def text(self) -> str:
+        """Reads the rest of the answer, and returns its text without reasoning."""
+        return "".join([text async for text in self])
+
+    def cancel(self) -> None:
+        """Cancels the call. The service ends the generation."""
+        self._is_cancelled = True
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def _read(self) -> AsyncGenerator[Any, None]:
+        attempts = self._connection.attempts(self._call)
+        while not self._is_cancelled:
+            self._stream = self._method(self._call.request, **attempts.arguments())
+            try:
+                async for event in self._stream:
+                    if self.request_id is None:
+                        self.request_id = dict(await self._stream.initial_metadata()).get(REQUEST_ID)
+                    self._add(event)
+                    yield event
+                return
+            except asyncio.CancelledError:
+                if not self._is_cancelled:
+                    raise  # the reading task was cancelled
+                raise TandemError(grpc.StatusCode.CANCELLED, "cancelled by the caller", self.request_id) from None
+            except grpc.RpcError as error:
+                failure = tandem_error(error)
+                failure.__cause__ = error
+            finally:
+                self._stream.cancel()
+            await asyncio.sleep(attempts.delay_after(failure, self.has_output))
+
+
+def _serialized(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data

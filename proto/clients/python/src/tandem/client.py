@@ -1,0 +1,179 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from tandem import calls
+from tandem.answer import AnswerState, answer_text
+from tandem.calls import Call, Messages
+from tandem.connection import Connection, Settings
+from tandem.errors import REQUEST_ID, tandem_error
+from tandem.generate.v1 import generate_pb2
+from tandem.render.v1 import registry_pb2, render_pb2
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+T = TypeVar("T")
+
+
+class Tandem:
+    """A client of one service: render-svc, or gen-svc for `generate` and `generation_model`.
+
+    The README describes the settings. Threads may share a client. Every method raises TandemError if its
+    call fails, and InvalidRequest if the contract cannot express its arguments. All take `timeout` in
+    seconds and `request_id`.
+    """
+
+    def __init__(self, address: str, **settings: Unpack[Settings]) -> None:
+        self._connection = Connection(address, **settings)
+        target, credentials, options = self._connection.target, self._connection.credentials, self._connection.options
+        if credentials is None:
+            self.channel = grpc.insecure_channel(target, options)
+        else:
+            self.channel = grpc.secure_channel(target, credentials, options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection. Running calls end."""
+        self.channel.close()
+
+    def run(self, messages: Messages, **fields: Unpack[calls.TaskFields]) -> Answer:
+        """Answers a conversation (RunTask). The call starts when the answer is first read."""
+        return self._stream(calls.run(messages, fields))
+
+    def generate(
+        self, prompt: str | Sequence[int] | render_pb2.RenderResponse, **fields: Unpack[calls.GenerateFields]
+    ) -> Answer:
+        """Continues a prompt: its text, its token ids, or the response of `render`."""
+        return self._stream(calls.generate(prompt, fields))
+
+    def render(self, messages: Messages, **fields: Unpack[calls.RenderFields]) -> render_pb2.RenderResponse:
+        """Renders a conversation."""
+        return self._unary(calls.render(messages, fields))
+
+    def batch_render(
+        self, requests: Iterable[dict[str, Any]], **options: Unpack[calls.Options]
+    ) -> list[render_pb2.RenderResponse | render_pb2.RenderFailure]:
+        """Renders conversations: dicts of `messages` and the arguments of `render`. A failure is a result."""
+        return self._unary(calls.batch_render(requests, options))
+
+    def tokenize(self, text: str, **fields: Unpack[calls.TokenizeFields]) -> render_pb2.TokenizeResponse:
+        """Returns the token ids of a text, and their offsets if requested."""
+        return self._unary(calls.tokenize(text, fields))
+
+    def detokenize(self, token_ids: Iterable[int], **fields: Unpack[calls.TokenizeFields]) -> str:
+        """Returns the text of token ids."""
+        return self._unary(calls.detokenize(token_ids, fields))
+
+    def models(self, **options: Unpack[calls.Options]) -> list[registry_pb2.ModelInfo]:
+        """Lists the models of render-svc."""
+        return self._unary(calls.models(options))
+
+    def model(self, name: str = "", **options: Unpack[calls.Options]) -> registry_pb2.ModelInfo:
+        """Describes a model of render-svc. An empty name means the only one."""
+        return self._unary(calls.model(name, options))
+
+    def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.ModelInfo:
+        """Describes the model that gen-svc has loaded."""
+        return self._unary(calls.generation_model(options))
+
+    def health(self, service: str = "", **options: Unpack[calls.Options]) -> str:
+        """Returns the health of a service, such as `tandem.task.v1.TaskService`: SERVING or NOT_SERVING."""
+        return self._unary(calls.health(service, options))
+
+    def _unary(self, call: Call[T]) -> T:
+        method = self.channel.unary_unary(call.path, _serialized, call.response.FromString)
+        attempts = self._connection.attempts(call)
+        wait = threading.Event()
+        while True:
+            try:
+                return call.result(method(call.request, **attempts.arguments()))
+            except grpc.RpcError as error:
+                failure = tandem_error(error)
+                failure.__cause__ = error
+            wait.wait(attempts.delay_after(failure))
+
+    def _stream(self, call: Call[Any]) -> Answer:
+        method = self.channel.unary_stream(call.path, _serialized, call.response.FromString)
+        return Answer(method, call, self._connection)
+
+
+class Answer(AnswerState):
+    """An answer that is streamed. Iterating yields its text, without reasoning, as it arrives.
+
+    `with client.run(...) as answer:` cancels the call at the end of the block. After the last text,
+    `finish_reason`, `message`, `totals` and `warnings` are set.
+    """
+
+    def __init__(self, method: Any, call: Call[Any], connection: Connection) -> None:
+        super().__init__()
+        self._method, self._call, self._connection = method, call, connection
+        self._stopped = threading.Event()
+        self._stream: Any = None
+        self._events = self._read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    def __iter__(self) -> Iterator[str]:
+        for event in self._events:
+            if text := answer_text(event):
+                yield text
+
+    def events(self) -> Iterator[Any]:
+        """Yields every event of the contract. A retry repeats the events before the first output."""
+        return self._events
+
+    def deltas(self) -> Iterator[generate_pb2.Delta]:
+        """Yields all deltas: of every output, with reasoning, and with token ids if requested."""
+        return (event.delta for event in self._events if event.WhichOneof("event") == "delta")
+
+    def text(self) -> str:
+        """Reads the rest of the answer, and returns its text without reasoning."""
+        return "".join(self)
+
+    def cancel(self) -> None:
+        """Cancels the call, from any thread. The service ends the generation."""
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _read(self) -> Iterator[Any]:
+        attempts = self._connection.attempts(self._call)
+        while not self._stopped.is_set():
+            self._stream = self._method(self._call.request, **attempts.arguments())
+            try:
+                yield from self._attempt()
+                return
+            except grpc.RpcError as error:
+                failure = tandem_error(error)
+                failure.__cause__ = error
+            finally:
+                self._stream.cancel()
+            self._stopped.wait(attempts.delay_after(failure, self.has_output))
+
+    def _attempt(self) -> Iterator[Any]:
+        for event in self._stream:
+            if self.request_id is None:
+                self.request_id = dict(self._stream.initial_metadata()).get(REQUEST_ID)
+            self._add(event)
+            yield event
+
+
+def _serialized(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data

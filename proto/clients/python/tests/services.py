@@ -1,0 +1,93 @@
+"""Both services, started for the tests with the model that `cargo xtask setup` fetches."""
+
+import atexit
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[4]
+PROGRAMS = Path(os.environ.get("TANDEM_PROGRAMS", REPOSITORY / "target/debug"))
+MODEL = REPOSITORY / ".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf"
+CASES = json.loads((REPOSITORY / "tests/golden/smollm2.json").read_text(encoding="utf8"))["cases"]
+"""Conversations with prompts and tokens, as transformers computes them with the same model."""
+FOLDER = Path(tempfile.mkdtemp(prefix="tandem-client-"))
+atexit.register(shutil.rmtree, FOLDER)
+
+
+def start(program, *arguments, name=None, listen="127.0.0.1:0"):
+    """Starts a service, by default on a free port, and returns its address. It is stopped when the tests end."""
+    command = [PROGRAMS / program, "serve", "--listen", listen, *map(str, arguments)]
+    log = FOLDER / f"{name or program}.log"
+    with log.open("a", encoding="utf8") as errors:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    atexit.register(stop, child)
+    for line in child.stdout:
+        if line.startswith(f"{program} listening on "):
+            return line.split()[-1]
+    raise RuntimeError(f"{program} ended: {log.read_text(encoding='utf8')}")
+
+
+def stop(child):
+    child.terminate()
+    child.wait()
+    child.stdout.close()
+
+
+def free_address():
+    """Returns an address whose port was free a moment ago."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return "127.0.0.1:%d" % free.getsockname()[1]
+
+
+@lru_cache(None)
+def control_address():
+    """The address of gen-svc's ControlService."""
+    return free_address()
+
+
+@lru_cache(None)
+def generation():
+    """The address of gen-svc."""
+    return start("gen-svc", "--model", MODEL, "--dtype", "f32", "--control-listen", control_address())
+
+
+@lru_cache(None)
+def rendering():
+    """The address of render-svc, with gen-svc behind it."""
+    return start("render-svc", "--models", MODEL, "--generate", f"http://{generation()}")
+
+
+@lru_cache(None)
+def echo():
+    """The address of a render-svc whose template prints its input as JSON."""
+    folder = FOLDER / "echo"
+    folder.mkdir()
+    # The service renders the types of blocks that the template names.
+    template = "{% set types = ['tool_use'] %}{{ [messages, tools, documents, enable_thinking] | tojson }}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}), encoding="utf8")
+    return start("render-svc", "--models", folder, name="echo")
+
+
+@lru_cache(None)
+def certificates():
+    """Makes an authority, and certificates of a server and a client. Returns the folder of the files."""
+    folder = FOLDER / "tls"
+    folder.mkdir()
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    (folder / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n", encoding="utf8")
+    for name in ("server", "client"):
+        request = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl("req", *request, "-subj", f"/CN={name}")
+        authority = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "ext")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *authority)
+    return folder

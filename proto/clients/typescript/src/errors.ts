@@ -1,0 +1,62 @@
+// Failed calls as errors.
+
+import { fromBinary } from "@bufbuild/protobuf";
+import { anyUnpack } from "@bufbuild/protobuf/wkt";
+import { type Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import {
+  BadRequestSchema,
+  ErrorInfoSchema,
+  ResourceInfoSchema,
+  RetryInfoSchema,
+} from "./contract/google/rpc/error_details_pb.js";
+import { type Status, StatusSchema } from "./contract/google/rpc/status_pb.js";
+
+export const REQUEST_ID = "x-request-id";
+
+/** A call that failed. */
+export class TandemError extends Error {
+  override readonly name = "TandemError";
+  /** The gRPC code, such as "INVALID_ARGUMENT". */
+  readonly code: string;
+  /** The stable name of ERRORS.md. Empty if the failure is not the service's, such as a refused connection. */
+  readonly reason: string = "";
+  /** The path of the invalid field, such as `conversation.messages[2].role`. */
+  readonly field?: string;
+  /** Milliseconds to wait before a retry. Unset if a retry is not expected to help. */
+  readonly retryDelayMs?: number;
+  /** Type and name of a missing model, adapter or template. */
+  readonly resource?: { type: string; name: string };
+  /** `line`: the line of the chat template that failed. */
+  readonly metadata: Readonly<Record<string, string>> = {};
+  /** The id of the call in the service's log. */
+  readonly requestId?: string;
+
+  constructor(error: ServiceError, headers?: Metadata) {
+    super(error.details, { cause: error });
+    this.code = status[error.code] ?? String(error.code);
+    const requestId = one(error.metadata, REQUEST_ID) ?? one(headers, REQUEST_ID);
+    if (requestId !== undefined) this.requestId = String(requestId);
+    for (const any of details(one(error.metadata, "grpc-status-details-bin"))) {
+      const info = anyUnpack(any, ErrorInfoSchema);
+      if (info) [this.reason, this.metadata] = [info.reason, info.metadata];
+      const field = anyUnpack(any, BadRequestSchema)?.fieldViolations[0]?.field;
+      if (field !== undefined) this.field = field;
+      const delay = anyUnpack(any, RetryInfoSchema)?.retryDelay;
+      if (delay) this.retryDelayMs = Number(delay.seconds) * 1000 + delay.nanos / 1e6;
+      const resource = anyUnpack(any, ResourceInfoSchema);
+      if (resource) this.resource = { type: resource.resourceType, name: resource.resourceName };
+    }
+  }
+}
+
+export function one(metadata: Metadata | undefined, key: string): string | Buffer | undefined {
+  return metadata?.get(key)[0];
+}
+
+function details(trailer: string | Buffer | undefined): Status["details"] {
+  try {
+    return trailer instanceof Uint8Array ? fromBinary(StatusSchema, trailer).details : [];
+  } catch {
+    return []; // A proxy may have cut the trailer. The code and the message remain.
+  }
+}

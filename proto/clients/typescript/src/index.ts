@@ -1,0 +1,191 @@
+// A client of Tandem's gRPC services.
+//
+// The messages of the contract are in `tandem-client/contract/chat/v1/chat` and so on.
+
+import { type DescMethodUnary, fromBinary, type MessageShape } from "@bufbuild/protobuf";
+import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import type { Client, Metadata } from "@grpc/grpc-js";
+import { Answer } from "./answer.js";
+import { Attempts, type CallOptions, channel, type Settings } from "./connection.js";
+import {
+  GenerateResponseSchema,
+  GenerateService,
+  type GenerateResponse,
+  type ModelInfo as LoadedModel,
+} from "./contract/tandem/generate/v1/generate_pb.js";
+import { type ModelInfo, RegistryService } from "./contract/tandem/render/v1/registry_pb.js";
+import {
+  type RenderFailure,
+  RenderRequestSchema,
+  type RenderResponse,
+  RenderService,
+  type TokenizeResponse,
+} from "./contract/tandem/render/v1/render_pb.js";
+import {
+  RunTaskRequestSchema,
+  type RunTaskResponse,
+  RunTaskResponseSchema,
+} from "./contract/tandem/task/v1/task_pb.js";
+import { InvalidRequest } from "./conversation.js";
+import { TandemError } from "./errors.js";
+import * as requests from "./requests.js";
+import type { GenerateFields, Messages, Prompt, RenderFields, TaskFields } from "./requests.js";
+
+export { Answer, type Event } from "./answer.js";
+export type { CallOptions, Settings } from "./connection.js";
+export * from "./conversation.js";
+export { TandemError } from "./errors.js";
+export type * from "./requests.js";
+
+const HEALTH = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
+
+/**
+ * A client of one service: render-svc, or gen-svc for `generate` and `generationModel`.
+ *
+ * Every method throws TandemError if its call fails, and InvalidRequest if the contract cannot express its
+ * arguments. The last argument of each has the deadline, the request id and the signal of the call.
+ */
+export class Tandem {
+  readonly #channel: Client;
+  readonly #settings: Settings;
+
+  constructor(address: string, settings: Settings = {}) {
+    this.#channel = channel(address, settings);
+    this.#settings = settings;
+  }
+
+  /** Closes the connection after the running calls. */
+  close(): void {
+    this.#channel.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** Answers a conversation (RunTask). */
+  run(messages: Messages, fields: TaskFields = {}, options: CallOptions = {}): Answer<RunTaskResponse> {
+    const request = requests.withConversation(RunTaskRequestSchema, messages, fields);
+    const start = () => new Attempts(this.#settings, options);
+    return new Answer(this.#channel, "/tandem.task.v1.TaskService/RunTask", request, RunTaskResponseSchema, start);
+  }
+
+  /** Continues a prompt: its text, its token ids, or the response of `render`. */
+  generate(prompt: Prompt, fields: GenerateFields = {}, options: CallOptions = {}): Answer<GenerateResponse> {
+    const path = `/${GenerateService.typeName}/Generate`;
+    const start = () => new Attempts(this.#settings, options);
+    return new Answer(this.#channel, path, requests.generateRequest(prompt, fields), GenerateResponseSchema, start);
+  }
+
+  /** Renders a conversation. */
+  render(messages: Messages, fields: RenderFields = {}, options: CallOptions = {}): Promise<RenderResponse> {
+    const request = requests.withConversation(RenderRequestSchema, messages, fields);
+    return this.#call(RenderService.method.render, request, options);
+  }
+
+  /** Renders conversations. The failure of one is a result, not an error of the call. */
+  async batchRender(
+    given: Iterable<RenderFields & { messages: Messages }>,
+    options: CallOptions = {},
+  ): Promise<(RenderResponse | RenderFailure)[]> {
+    // Concatenated messages with one field are one message with the field repeated.
+    const parts = [...given].map(({ messages, ...fields }, i) => {
+      try {
+        const request = requests.withConversation(RenderRequestSchema, messages, fields);
+        return new BinaryWriter().uint32(10).bytes(request).finish();
+      } catch (error) {
+        throw error instanceof InvalidRequest ? new InvalidRequest(`requests[${i}]`, error.message) : error;
+      }
+    });
+    const response = await this.#call(RenderService.method.batchRender, Buffer.concat(parts), options);
+    return response.results.map((result) => result.outcome.value as RenderResponse | RenderFailure);
+  }
+
+  /** Returns the token ids of a text, and their offsets if requested. */
+  tokenize(text: string, fields: requests.TokenizeFields = {}, options: CallOptions = {}): Promise<TokenizeResponse> {
+    const method = RenderService.method.tokenize;
+    return this.#call(method, requests.encoded(method.input, { text, ...fields }), options);
+  }
+
+  /** Returns the text of token ids. */
+  async detokenize(
+    tokenIds: readonly number[],
+    fields: requests.DetokenizeFields = {},
+    options: CallOptions = {},
+  ): Promise<string> {
+    const method = RenderService.method.detokenize;
+    const request = requests.encoded(method.input, { tokenIds: [...tokenIds], ...fields });
+    return (await this.#call(method, request, options)).text;
+  }
+
+  /** Lists the models of render-svc. */
+  async models(options: CallOptions = {}): Promise<ModelInfo[]> {
+    return (await this.#call(RegistryService.method.listModels, new Uint8Array(), options)).models;
+  }
+
+  /** Describes a model of render-svc. An empty name means the only one. */
+  async model(name = "", options: CallOptions = {}): Promise<ModelInfo> {
+    const method = RegistryService.method.getModel;
+    return (await this.#call(method, requests.encoded(method.input, { model: name }), options)).model!;
+  }
+
+  /** Describes the model that gen-svc has loaded. */
+  async generationModel(options: CallOptions = {}): Promise<LoadedModel> {
+    return (await this.#call(GenerateService.method.getModel, new Uint8Array(), options)).model!;
+  }
+
+  /** Returns the health of a service, such as `tandem.task.v1.TaskService`: SERVING or NOT_SERVING. */
+  async health(service = "", options: CallOptions = {}): Promise<string> {
+    const request = new BinaryWriter().uint32(10).string(service).finish();
+    const status = await this.#unary("/grpc.health.v1.Health/Check", request, readStatus, options);
+    return HEALTH[status] ?? String(status);
+  }
+
+  #call<M extends DescMethodUnary>(
+    method: M,
+    request: Uint8Array,
+    options: CallOptions,
+  ): Promise<MessageShape<M["output"]>> {
+    const parse = (bytes: Buffer) => fromBinary<M["output"]>(method.output, bytes);
+    return this.#unary(`/${method.parent.typeName}/${method.name}`, request, parse, options);
+  }
+
+  async #unary<T>(path: string, request: Uint8Array, parse: (bytes: Buffer) => T, options: CallOptions): Promise<T> {
+    const attempts = new Attempts(this.#settings, options);
+    for (;;) {
+      try {
+        return await this.#attempt(path, request, parse, attempts);
+      } catch (error) {
+        if (!(error instanceof TandemError)) throw error;
+        await attempts.wait(error);
+      }
+    }
+  }
+
+  #attempt<T>(path: string, request: Uint8Array, parse: (bytes: Buffer) => T, attempts: Attempts): Promise<T> {
+    const [metadata, options] = attempts.next();
+    return new Promise((resolve, reject) => {
+      let headers: Metadata | undefined;
+      const bytes = (request: Uint8Array) => Buffer.from(request);
+      const call = this.#channel.makeUnaryRequest(path, bytes, parse, request, metadata, options, (error, value) => {
+        unwatch();
+        if (error) reject(new TandemError(error, headers));
+        else resolve(value as T);
+      });
+      call.on("metadata", (received) => (headers = received));
+      const unwatch = attempts.watch(call);
+    });
+  }
+}
+
+/** Returns the number of the status in a HealthCheckResponse. */
+function readStatus(bytes: Uint8Array): number {
+  const reader = new BinaryReader(bytes);
+  let status = 0;
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag();
+    if (field === 1) status = reader.int32();
+    else reader.skip(type);
+  }
+  return status;
+}

@@ -1,0 +1,76 @@
+// Both services, started for the tests with the model that `cargo xtask setup` fetches.
+
+import { execFileSync, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after } from "node:test";
+
+const REPOSITORY = join(import.meta.dirname, "../../../../..");
+const PROGRAMS = process.env.TANDEM_PROGRAMS ?? join(REPOSITORY, "target/debug");
+export const MODEL = join(REPOSITORY, ".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf");
+export const FOLDER = mkdtempSync(join(tmpdir(), "tandem-client-"));
+
+interface Case {
+  messages: { role: string; content: string }[];
+  prompt: string;
+  prompt_ids: number[];
+  greedy_ids: number[];
+  greedy_text: string;
+}
+
+/** Conversations with prompts and tokens, as transformers computes them with the same model. */
+export const CASES: Case[] = JSON.parse(readFileSync(join(REPOSITORY, "tests/golden/smollm2.json"), "utf8")).cases;
+
+const stops: (() => Promise<unknown>)[] = [];
+after(async () => {
+  for (const stop of stops.reverse()) await stop();
+  rmSync(FOLDER, { recursive: true });
+});
+
+/** Starts a service on a free port, and returns its address. It is stopped after the tests. */
+export async function start(program: string, ...options: string[]): Promise<string> {
+  const log = openSync(join(FOLDER, `${program}.log`), "a");
+  const command = ["serve", "--listen", "127.0.0.1:0", ...options];
+  const child = spawn(join(PROGRAMS, program), command, { stdio: ["ignore", "pipe", log] });
+  stops.push(() => new Promise((resolve) => child.once("exit", resolve).kill()));
+  for await (const line of createInterface(child.stdout!))
+    if (line.startsWith(`${program} listening on `)) return line.split(" ").at(-1)!;
+  throw new Error(readFileSync(join(FOLDER, `${program}.log`), "utf8"));
+}
+
+/** Returns an address whose port was free a moment ago. */
+export async function freeAddress(): Promise<string> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return `127.0.0.1:${port}`;
+}
+
+/** Starts a render-svc whose template prints its input as JSON. */
+export function startEcho(): Promise<string> {
+  const folder = join(FOLDER, "echo");
+  mkdirSync(folder);
+  // The service renders the types of blocks that the template names.
+  const template = "{% set types = ['tool_use'] %}{{ [messages, tools, documents, enable_thinking] | tojson }}";
+  writeFileSync(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: template }));
+  return start("render-svc", "--models", folder);
+}
+
+/** Makes an authority, and certificates of a server and a client. Returns the folder of the files. */
+export function certificates(): string {
+  const folder = join(FOLDER, "tls");
+  mkdirSync(folder);
+  const openssl = (line: string) => execFileSync("openssl", line.split(" "), { cwd: folder, stdio: "ignore" });
+  openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca");
+  writeFileSync(join(folder, "ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
+  for (const name of ["server", "client"]) {
+    openssl(`req -newkey rsa:2048 -nodes -keyout ${name}.key -out ${name}.csr -subj /CN=${name}`);
+    const authority = "-CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext";
+    openssl(`x509 -req -in ${name}.csr -out ${name}.pem ${authority}`);
+  }
+  return folder;
+}
