@@ -613,8 +613,9 @@ CASES = {
         },
         {"size": {"height": 100, "width": 60}, "resample": 2, **HALF},
     ),
+    # Without a flag, the embeddings are tied.
     "mistral3_windows": mistral3(
-        {"spatial_merge_size": 1, "tie_word_embeddings": False},
+        {"spatial_merge_size": 1},
         {"sliding_window": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "head_dim": 12},
         {
             "image_size": 84,

@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family =
 
 const PATH: &str = "visual";
 const EPSILON: f64 = 1e-6;
-const THETA: f32 = 10_000.0;
+pub(super) const THETA: f32 = 10_000.0;
 
 /// The settings that Qwen's towers share.
 pub(super) struct Sizes {
@@ -26,6 +26,8 @@ pub(super) struct Sizes {
     pub(super) time: usize,
     pub(super) merge: usize,
     pub(super) out: usize,
+    /// The base of the rotary positions.
+    pub(super) theta: f32,
 }
 
 impl Sizes {
@@ -40,6 +42,10 @@ impl Sizes {
             time: size("temporal_patch_size", defaults.time)?,
             merge: size("spatial_merge_size", defaults.merge)?,
             out: size("out_hidden_size", defaults.out)?,
+            theta: match vision.section("rope_parameters")? {
+                Some(parameters) => parameters.float_or("rope_theta", defaults.theta)?,
+                None => defaults.theta,
+            },
         };
         if sizes.depth > 1024 {
             return Err(unsupported("depth", sizes.depth));
@@ -63,7 +69,7 @@ impl Sizes {
     /// The first half of a head's pairs rotates by the row, the second by the column.
     pub(super) fn rotary(&self) -> Rotary {
         let half = self.head_size() / 2;
-        let frequency = |j: usize| 1.0 / THETA.powf((2 * j) as f32 / half as f32);
+        let frequency = |j: usize| 1.0 / self.theta.powf((2 * j) as f32 / half as f32);
         let of_axis = |axis| (0..half / 2).map(move |j| (axis, frequency(j)));
         Rotary { parts: 1, pairs: of_axis(Axis::Row).chain(of_axis(Axis::Column)).collect() }
     }
@@ -84,7 +90,7 @@ impl Sizes {
 }
 
 const DEFAULTS: Sizes =
-    Sizes { hidden: 3584, heads: 16, feed_forward: 3420, depth: 32, patch: 14, time: 2, merge: 2, out: 3584 };
+    Sizes { hidden: 3584, heads: 16, feed_forward: 3420, depth: 32, patch: 14, time: 2, merge: 2, out: 3584, theta: THETA };
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;

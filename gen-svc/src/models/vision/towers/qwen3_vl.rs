@@ -3,7 +3,7 @@
 
 use super::super::family::{Configs, Family};
 use super::super::tower::{Activation, Block, Head, Linear, Mlp, Norm, Pool, Positions, Step, Tower};
-use super::qwen2_5_vl::{Sizes, whole_numbers};
+use super::qwen2_5_vl::{Sizes, THETA, whole_numbers};
 use super::siglip::activation;
 use crate::models::config::{ConfigError, unsupported};
 
@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family =
 const PATH: &str = "model.visual";
 const EPSILON: f64 = 1e-6;
 const DEFAULTS: Sizes =
-    Sizes { hidden: 1152, heads: 16, feed_forward: 4304, depth: 27, patch: 16, time: 2, merge: 2, out: 3584 };
+    Sizes { hidden: 1152, heads: 16, feed_forward: 4304, depth: 27, patch: 16, time: 2, merge: 2, out: 3584, theta: THETA };
 const DEFAULT_POSITIONS: usize = 2304;
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
