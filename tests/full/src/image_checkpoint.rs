@@ -127,7 +127,8 @@ impl Goldens {
 /// Returns a `tokenizer.json` of bytes, two newlines, and special tokens.
 fn tokenizer(tokens: &[String]) -> Value {
     let newlines = "\u{10a}\u{10a}";
-    let special: Vec<_> = [newlines].into_iter().chain(tokens.iter().map(String::as_str)).map(|token| (token, true)).collect();
+    let special: Vec<_> =
+        [newlines].into_iter().chain(tokens.iter().map(String::as_str)).map(|token| (token, true)).collect();
     let mut file = byte_tokenizer(&special);
     file["added_tokens"].as_array_mut().expect("a list").remove(0);
     file["model"]["vocab"][newlines] = json!(SPECIAL - 1);

@@ -89,8 +89,17 @@ impl Sizes {
     }
 }
 
-const DEFAULTS: Sizes =
-    Sizes { hidden: 3584, heads: 16, feed_forward: 3420, depth: 32, patch: 14, time: 2, merge: 2, out: 3584, theta: THETA };
+const DEFAULTS: Sizes = Sizes {
+    hidden: 3584,
+    heads: 16,
+    feed_forward: 3420,
+    depth: 32,
+    patch: 14,
+    time: 2,
+    merge: 2,
+    out: 3584,
+    theta: THETA,
+};
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;

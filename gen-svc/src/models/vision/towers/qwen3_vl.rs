@@ -12,8 +12,17 @@ pub(super) const FAMILY: Family =
 
 const PATH: &str = "model.visual";
 const EPSILON: f64 = 1e-6;
-const DEFAULTS: Sizes =
-    Sizes { hidden: 1152, heads: 16, feed_forward: 4304, depth: 27, patch: 16, time: 2, merge: 2, out: 3584, theta: THETA };
+const DEFAULTS: Sizes = Sizes {
+    hidden: 1152,
+    heads: 16,
+    feed_forward: 4304,
+    depth: 27,
+    patch: 16,
+    time: 2,
+    merge: 2,
+    out: 3584,
+    theta: THETA,
+};
 const DEFAULT_POSITIONS: usize = 2304;
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
@@ -29,7 +38,9 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     if let Some(index) = deep.iter().find(|index| **index >= sizes.depth) {
         return Err(unsupported("deepstack_visual_indexes", index));
     }
-    let deep = deep.into_iter().enumerate();
+    // The first feature is of the first of these blocks, in any order of the list.
+    let mut deep: Vec<_> = deep.into_iter().enumerate().collect();
+    deep.sort_by_key(|(_, at)| *at);
     Ok(Tower {
         hidden: sizes.hidden,
         patches: sizes.patches(PATH, true),
@@ -41,7 +52,10 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         window: None,
         final_norm: None,
         head: merger(&format!("{PATH}.merger"), &sizes, true),
-        deep: deep.map(|(i, at)| (at, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false))).collect(),
+        deep: deep
+            .into_iter()
+            .map(|(i, at)| (at, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false)))
+            .collect(),
     })
 }
 
