@@ -104,7 +104,8 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
 /// The architecture or one of its settings is not supported, or a tensor is missing or misshapen.
 pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
     let architecture = architectures::find(file.architecture())?;
-    let decoder = (architecture.describe)(&Config::new(file.config()))?;
+    let mut decoder = (architecture.describe)(&Config::new(file.config()))?;
+    composite::tie(&mut decoder, file);
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;
     }

@@ -1,7 +1,9 @@
 //! Helpers of the tests that need libtorch: a generation service in the test's process.
 
 pub mod gguf_pair;
+pub mod image_checkpoint;
 pub mod image_model;
+pub mod picture;
 pub mod served_model;
 pub mod vision_oracle;
 

@@ -59,6 +59,8 @@ const LARGEST_MODEL_LAYERS: u32 = 62;
 
 fn describe_multimodal(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = describe(config)?;
+    // As in transformers, `final_logit_softcapping` has no effect in a model with images.
+    decoder.logits.softcap = None;
     decoder.layers.iter_mut().for_each(|layer| layer.attention.image_blocks = true);
     Ok(decoder)
 }

@@ -19,6 +19,8 @@ pub(super) const FAMILY: Family = Family {
 const PATH: &str = "vision_tower";
 const PROJECTOR: &str = "multi_modal_projector";
 const PROJECTOR_EPSILON: f64 = 1e-5;
+/// The epsilon of the norms of queries and keys, whatever the config says.
+const HEAD_NORM_EPSILON: f64 = 1e-6;
 
 /// The settings of all blocks.
 struct Shared {
@@ -134,10 +136,10 @@ fn block(index: usize, shared: &Shared) -> Block {
     let Shared { hidden, heads, feed_forward, epsilon, activation, has_bias, .. } = *shared;
     let path = format!("{PATH}.encoder.layer.{index}");
     let linear = |name: &str, rows, columns, bias| Linear::new(format!("{path}.{name}"), rows, columns).with_bias(bias);
-    let rms = |name: &str| Norm::rms(format!("{path}.{name}"), hidden, epsilon);
+    let rms = |name: &str, epsilon| Norm::rms(format!("{path}.{name}"), hidden, epsilon);
     let norm = |name: &str| match shared.is_layer_norm {
         true => Norm::layer(format!("{path}.{name}"), hidden, epsilon),
-        false => rms(name),
+        false => rms(name, epsilon),
     };
     let head_size = hidden / heads;
     Block {
@@ -149,7 +151,9 @@ fn block(index: usize, shared: &Shared) -> Block {
             scale: (head_size as f64).powf(-0.5),
             qkv: ["q", "k", "v"].map(|part| linear(&format!("attention.{part}_proj"), hidden, hidden, has_bias)).into(),
             norms: match shared.has_head_norms {
-                true => HeadNorms::Whole(["q", "k"].map(|part| rms(&format!("attention.{part}_norm")))),
+                true => {
+                    HeadNorms::Whole(["q", "k"].map(|part| rms(&format!("attention.{part}_norm"), HEAD_NORM_EPSILON)))
+                }
                 false => HeadNorms::None,
             },
             output: linear("attention.projection_layer", hidden, hidden, true),

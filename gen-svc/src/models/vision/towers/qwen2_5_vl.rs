@@ -105,7 +105,7 @@ const MAX_DEPTH: usize = 1024;
 
 const PATH: &str = "visual";
 const EPSILON: f64 = 1e-6;
-const THETA: f32 = 10_000.0;
+pub(super) const THETA: f32 = 10_000.0;
 
 /// The settings that Qwen's towers share.
 pub(super) struct Sizes {
@@ -119,6 +119,8 @@ pub(super) struct Sizes {
     pub(super) out: usize,
     pub(super) split_qkv: bool,
     pub(super) split_frames: bool,
+    /// The base of the rotary positions.
+    pub(super) theta: f32,
 }
 
 impl Sizes {
@@ -135,6 +137,10 @@ impl Sizes {
             out: size("out_hidden_size", defaults.out)?,
             split_qkv: vision.flag_or(SPLIT_QKV, defaults.split_qkv)?,
             split_frames: vision.flag_or(SPLIT_FRAMES, defaults.split_frames)?,
+            theta: match vision.section("rope_parameters")? {
+                Some(parameters) => parameters.float_or("rope_theta", defaults.theta)?,
+                None => defaults.theta,
+            },
         };
         if sizes.depth > MAX_DEPTH {
             return Err(unsupported("depth", sizes.depth));
@@ -165,7 +171,7 @@ impl Sizes {
     /// The first half of a head's pairs rotates by the row, the second by the column.
     pub(super) fn rotary(&self) -> Rotary {
         let half = self.head_size() / 2;
-        let frequency = |j: usize| 1.0 / THETA.powf((2 * j) as f32 / half as f32);
+        let frequency = |j: usize| 1.0 / self.theta.powf((2 * j) as f32 / half as f32);
         let of_axis = |axis| (0..half / 2).map(move |j| (axis, frequency(j)));
         Rotary { parts: 1, pairs: of_axis(Axis::Row).chain(of_axis(Axis::Column)).collect() }
     }
@@ -200,6 +206,7 @@ const DEFAULTS: Sizes = Sizes {
     out: 3584,
     split_qkv: false,
     split_frames: false,
+    theta: THETA,
 };
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {

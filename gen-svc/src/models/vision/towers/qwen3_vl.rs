@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::family::{Configs, Family};
 use super::super::tower::{Activation, Block, Head, Linear, Mlp, Norm, Pool, Positions, Step, Tower};
-use super::qwen2_5_vl::{self, Sizes, whole_numbers};
+use super::qwen2_5_vl::{self, Sizes, THETA, whole_numbers};
 use super::siglip::activation;
 use crate::error::Error;
 use crate::models::config::{ConfigError, unsupported};
@@ -87,6 +87,7 @@ const DEFAULTS: Sizes = Sizes {
     out: 3584,
     split_qkv: false,
     split_frames: false,
+    theta: THETA,
 };
 const DEFAULT_POSITIONS: usize = 2304;
 
@@ -104,7 +105,10 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         return Err(unsupported(DEEP, index));
     }
     let by_block = vision.flag_or(NUMBERED_BY_BLOCK, false)?;
-    let deep = deep.into_iter().enumerate().map(|(i, at)| (at, if by_block { at } else { i }));
+    let numbered = deep.into_iter().enumerate();
+    let mut deep: Vec<_> = numbered.map(|(i, block)| (block, if by_block { block } else { i })).collect();
+    // The first feature is of the first of these blocks, in any order of the list.
+    deep.sort_unstable();
     Ok(Tower {
         hidden: sizes.hidden,
         patches: sizes.patches(PATH, true),
@@ -116,7 +120,10 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         window: None,
         final_norm: None,
         head: merger(&format!("{PATH}.merger"), &sizes, true),
-        deep: deep.map(|(at, i)| (at, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false))).collect(),
+        deep: deep
+            .into_iter()
+            .map(|(block, i)| (block, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false)))
+            .collect(),
     })
 }
 

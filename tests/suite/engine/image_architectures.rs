@@ -1,0 +1,158 @@
+//! Models with images of every family in several settings, compared with transformers: pixel
+//! values, token ids, logits and greedy tokens (`golden/make_image_architectures.py`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, Token};
+use gen_svc::media::{HfMessages, now};
+use gen_svc::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
+use sha2::{Digest, Sha256};
+use tandem_tests_full::image_checkpoint::{Case, Conversation, Goldens};
+use tempfile::TempDir;
+use tokio::sync::mpsc::Receiver;
+
+static GOLDENS: LazyLock<Goldens> = LazyLock::new(Goldens::read);
+
+/// The folders of all cases.
+static FOLDERS: LazyLock<Vec<TempDir>> =
+    LazyLock::new(|| GOLDENS.cases.iter().map(|case| GOLDENS.folder(case)).collect());
+
+/// The largest difference of a log-probability.
+const TOLERANCE: f32 = 1e-4;
+
+/// Calls `check` with each case, an engine of each backend, and their names.
+fn for_each(change: impl Fn(&mut Config), check: impl Fn(&Case, &Engine, &str)) {
+    for (case, folder) in GOLDENS.cases.iter().zip(FOLDERS.iter()) {
+        for reference in [false, true] {
+            let what = format!("{}, libtorch: {reference}", case.name);
+            check(case, &start(folder.path(), reference, &change, &what), &what);
+        }
+    }
+}
+
+fn start(folder: &Path, reference: bool, change: impl Fn(&mut Config), what: &str) -> Engine {
+    let mut config = Config {
+        threads: 1,
+        reference,
+        dtype: DtypeChoice::F32,
+        kv_memory: Some(16 << 20),
+        ..Config::new(folder.to_owned())
+    };
+    change(&mut config);
+    Engine::start(config).unwrap_or_else(|error| panic!("{what}: {}", error.chain())).0
+}
+
+/// Returns a greedy request with the 20 likeliest tokens at each place.
+fn request(input: Input) -> GenerateRequest {
+    GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(32), ignore_eos: true, ..StopOptions::default() },
+        returns: Returns { logprobs: Some(20), ..Returns::default() },
+        ..GenerateRequest::new(input)
+    }
+}
+
+fn prepare(engine: &Engine, conversation: &Conversation, what: &str) -> PreparedRequest {
+    let messages = HfMessages::new(GOLDENS.messages(conversation), now());
+    let request = request(Input::HfMessages(Box::new(messages)));
+    request.prepare(engine.model()).unwrap_or_else(|error| panic!("{what}: {}", error.chain()))
+}
+
+/// Returns the tokens of an output.
+fn finish(mut events: Receiver<Event>) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    loop {
+        match events.blocking_recv().expect("an end") {
+            Event::Accepted(_) | Event::PromptLogprobs(_) => {}
+            Event::Delta(delta) => tokens.extend(delta.tokens),
+            Event::Finished(end) => tokens.extend(end.last.tokens),
+            Event::Summary(_) => return tokens,
+            Event::Refused(error) => panic!("refused: {}", error.chain()),
+        }
+    }
+}
+
+/// Checks the token ids and the pixel values of a prompt.
+#[track_caller]
+fn check_prompt(prompt: &PreparedRequest, conversation: &Conversation, what: &str) {
+    assert_eq!(prompt.ids[..], conversation.prompt(), "{what}: token ids");
+    let images = prompt.media.iter().flat_map(|media| &media.images);
+    let pixels: Vec<f32> = images.flat_map(|image| image.pixels.iter().copied()).collect();
+    let bytes: Vec<u8> = pixels.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let found = (!pixels.is_empty()).then_some(digest);
+    assert_eq!(found, conversation.pixels, "{what}: pixel values");
+}
+
+/// Checks the likeliest first tokens and the greedy tokens.
+#[track_caller]
+fn check_output(tokens: &[Token], conversation: &Conversation, what: &str) {
+    let found: BTreeMap<u32, f32> = tokens[0].top.iter().map(|top| (top.id, top.logprob)).collect();
+    for (id, expected) in &conversation.likeliest {
+        let found = found.get(id).unwrap_or_else(|| panic!("{what}: token {id} is not among the likeliest"));
+        assert!((found - expected).abs() <= TOLERANCE, "{what}: token {id} has {found} instead of {expected}");
+    }
+    let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
+    assert_eq!(ids, conversation.greedy, "{what}: greedy tokens");
+}
+
+/// Runs all conversations of a case at once.
+#[track_caller]
+fn check_conversations(case: &Case, engine: &Engine, what: &str) {
+    let mut running = Vec::new();
+    for (i, conversation) in case.conversations.iter().enumerate() {
+        let what = format!("{what}, conversation {i}");
+        let prompt = prepare(engine, conversation, &what);
+        check_prompt(&prompt, conversation, &what);
+        running.push((conversation, engine.submit(prompt, None).expect("room"), what));
+    }
+    for (conversation, events, what) in running {
+        check_output(&finish(events), conversation, &what);
+    }
+}
+
+/// The second time, parts of the prompts are in the prefix cache.
+#[test]
+fn conversations_have_the_pixels_logits_and_tokens_of_transformers() {
+    for_each(
+        |_| {},
+        |case, engine, what| {
+            check_conversations(case, engine, what);
+            check_conversations(case, engine, &format!("{what}, again"));
+        },
+    );
+}
+
+#[test]
+fn chunked_conversations_have_the_logits_and_tokens_of_transformers() {
+    for_each(|config| config.prefill_chunk = 7, check_conversations);
+}
+
+#[test]
+fn token_ids_without_images_have_the_logits_and_tokens_of_transformers() {
+    for_each(
+        |_| {},
+        |case, engine, what| {
+            let texts: Vec<_> = case.conversations.iter().filter(|each| each.pixels.is_none()).collect();
+            assert!(texts.len() >= 2, "{what}: conversations without images");
+            for conversation in texts {
+                let request = request(Input::TokenIds(conversation.prompt())).prepare(engine.model()).expect("valid");
+                check_output(&finish(engine.submit(request, None).expect("room")), conversation, what);
+            }
+        },
+    );
+}
+
+#[test]
+fn every_family_has_three_models_and_24_images() {
+    let families: BTreeSet<&str> = GOLDENS.cases.iter().map(|case| case.family.as_str()).collect();
+    assert_eq!(families.len(), 7, "{families:?}");
+    for family in families {
+        let cases: Vec<_> = GOLDENS.cases.iter().filter(|case| case.family == family).collect();
+        let images = cases.iter().flat_map(|case| &case.conversations).flat_map(|conversation| conversation.images());
+        let images: BTreeSet<String> = images.map(ToString::to_string).collect();
+        assert!(cases.len() >= 3 && images.len() >= 24, "{family}: {} models, {} images", cases.len(), images.len());
+    }
+}
