@@ -13,6 +13,9 @@ the pool `main`. */}}
 {{- $empty := dict "model" "" "modelId" "" "aliases" list "adapter" "" "capabilities" list "renderModel" "" "modelVolume" dict -}}
 {{- $_ := set $empty "modelFetch" (dict "image" "" "command" list "args" list "env" list "envFrom" list "resources" dict "sizeLimit" "") -}}
 {{- range $name, $pool := .Values.pools -}}
+{{- if has $name (list "main" "headless") -}}
+{{- fail (printf "pools.%s: the name %s is taken by the chart; choose another" $name $name) -}}
+{{- end -}}
 {{- if not $pool.model -}}
 {{- fail (printf "pools.%s has no model: set pools.%s.model, such as pvc://CLAIM/PATH" $name $name) -}}
 {{- end -}}

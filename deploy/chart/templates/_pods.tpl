@@ -69,9 +69,16 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{- /* The operator's own flags. A list repeats its flag. */}}
+{{- /* The operator's own flags. A list repeats its flag. The argument is {flags, key}. */}}
 {{- define "tandem.ownFlags" -}}
-{{- range $name, $value := . }}
+{{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
+{{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca") -}}
+{{- $own = concat $own (list "token-file" "insecure" "drain-delay-seconds" "drain-seconds" "log" "log-format" "otlp-endpoint" "otlp-ca" "trace-ratio") -}}
+{{- $own = append $own "device" -}}
+{{- range $name, $value := .flags }}
+{{- if and (has $name $own) (not (and (eq $name "device") (not $.isGpu))) }}
+{{- fail (printf "%s.%s is a flag that the chart sets itself: use the value of values.yaml for it" $.key $name) }}
+{{- end }}
 {{- range $one := ternary $value (list $value) (kindIs "slice" $value) }}
 {{- if kindIs "float64" $one }}
 - {{ printf "--%s=%s" $name (toJson $one) | quote }}
