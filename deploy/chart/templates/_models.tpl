@@ -75,7 +75,7 @@ argument is {pool, source}. */}}
   emptyDir: {}
   {{- end }}
 {{- else }}
-{{- if not .settings.modelVolume }}{{ fail (printf "%q needs modelVolume: the source of a volume, such as {nfs: {server: ..., path: ...}}" .source) }}{{ end }}
+{{- if not .settings.modelVolume }}{{ fail (printf "%q needs modelVolume: the source of a volume, such as {csi: {driver: ..., readOnly: true}}" .source) }}{{ end }}
 {{ toYaml .settings.modelVolume | indent 2 }}
 {{- end }}
 {{- end -}}
