@@ -47,7 +47,7 @@ func run(crds, privileged, files []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	config, err := start(ctx, folder)
 	if err != nil {
