@@ -5,6 +5,7 @@
 
 mod bench;
 mod cargo;
+mod chart;
 mod chat;
 mod ci;
 mod dist;
@@ -44,6 +45,7 @@ struct Args {
 enum Command {
     Setup(setup::Args),
     Chat(tandem_chat_args::Args),
+    Chart(chart::Args),
     Test(test::Args),
     Bench(bench::Args),
     Ci(ci::Args),
@@ -66,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Setup(args) => setup::run(&layout, &args),
         Command::Chat(args) => chat::run(&layout, &args),
+        Command::Chart(args) => chart::run(&layout, &args),
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args),
         Command::Ci(args) => ci::run(&layout, &args),

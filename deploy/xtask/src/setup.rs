@@ -2,6 +2,7 @@
 //! `.tandem/`, once.
 
 pub(crate) mod envoy;
+pub(crate) mod go_tool;
 mod libtorch;
 mod lock;
 pub(crate) mod model;

@@ -1,0 +1,151 @@
+{{- /* Parts that the pods of both tiers share. */}}
+
+{{- define "tandem.podSecurity" -}}
+{runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, fsGroupChangePolicy: OnRootMismatch, seccompProfile: {type: RuntimeDefault}}
+{{- end -}}
+
+{{- define "tandem.containerSecurity" -}}
+{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end -}}
+
+{{- /* The grace period after which the kubelet kills a pod. Both times of the drain fit into it. */}}
+{{- define "tandem.grace" -}}
+{{ add .drainDelaySeconds .drainSeconds 5 }}
+{{- end -}}
+
+{{- /* Where the pods of a tier run: the argument is {root, tier, selector, priority}. */}}
+{{- define "tandem.placement" -}}
+{{- $priority := default (ternary .priority "" .root.Values.priorityClasses.create) .tier.priorityClassName -}}
+{{- with $priority }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .tier.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .tier.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .tier.affinity }}
+affinity: {{ toJson . }}
+{{- end }}
+{{- $tolerations := .tier.tolerations }}
+{{- if dig "gpu" "enabled" false .tier }}
+{{- $tolerations = append $tolerations (dict "key" .tier.gpu.resourceName "operator" "Exists" "effect" "NoSchedule") }}
+{{- end }}
+{{- with $tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- if .tier.topologySpread.enabled }}
+topologySpreadConstraints:
+{{- range .tier.topologySpread.topologyKeys }}
+- topologyKey: {{ . }}
+  maxSkew: 1
+  whenUnsatisfiable: {{ $.tier.topologySpread.whenUnsatisfiable }}
+  labelSelector:
+    matchLabels: {{- $.selector | nindent 6 }}
+  matchLabelKeys: [pod-template-hash]
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Flags that both services have: the argument is {root, tier}. */}}
+{{- define "tandem.commonFlags" -}}
+- --health-listen={{ .root.Values.listenHost }}:8081
+- --drain-delay-seconds={{ .tier.drainDelaySeconds }}
+- --drain-seconds={{ .tier.drainSeconds }}
+- --log={{ .root.Values.log.filter }}
+- --log-format={{ .root.Values.log.format }}
+{{- if .root.Values.metrics.enabled }}
+- --metrics-listen={{ .root.Values.listenHost }}:9464
+{{- end }}
+{{- with .root.Values.telemetry }}
+{{- if .otlpEndpoint }}
+- --otlp-endpoint={{ .otlpEndpoint }}
+{{- if .otlpCaSecretName }}
+- --otlp-ca=/etc/tandem/otlp/ca.crt
+{{- end }}
+{{- end }}
+- --trace-ratio={{ .traceRatio }}
+{{- end }}
+{{- end -}}
+
+{{- /* The operator's own flags. A list repeats its flag. The argument is {flags, key}. */}}
+{{- define "tandem.ownFlags" -}}
+{{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
+{{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca") -}}
+{{- $own = concat $own (list "token-file" "insecure" "drain-delay-seconds" "drain-seconds" "log" "log-format" "otlp-endpoint" "otlp-ca" "trace-ratio") -}}
+{{- $own = append $own "device" -}}
+{{- range $name, $value := .flags }}
+{{- if and (has $name $own) (not (and (eq $name "device") (not $.isGpu))) }}
+{{- fail (printf "%s.%s is a flag that the chart sets itself: use the value of values.yaml for it" $.key $name) }}
+{{- end }}
+{{- range $one := ternary $value (list $value) (kindIs "slice" $value) }}
+{{- if kindIs "float64" $one }}
+- {{ printf "--%s=%s" $name (toJson $one) | quote }}
+{{- else if and (kindIs "bool" $one) $one }}
+- {{ printf "--%s" $name | quote }}
+{{- else if not (kindIs "bool" $one) }}
+- {{ printf "--%s=%v" $name $one | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* The probes. Their page needs no TLS and no token, which the kubelet's gRPC probes cannot send.
+Startup: the models are loaded. Readiness: the service takes calls, and is not draining. Liveness: a
+restart is the remedy, because the engine has failed or does not progress. */}}
+{{- define "tandem.probes" -}}
+startupProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: {{ max 1 (div .startupSeconds 2) }}
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 2
+livenessProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+{{- end -}}
+
+{{- /* The name of the Secret of one certificate: the argument is {root, part, name}. */}}
+{{- define "tandem.tlsSecret" -}}
+{{- $given := index .root.Values.tls .part .name -}}
+{{- if $given -}}
+{{- $given -}}
+{{- else if eq .root.Values.tls.source "certManager" -}}
+{{- $kind := ternary "client" .part (eq .name "clientSecretName") -}}
+{{- printf "%s-%s-tls" (include "tandem.fullname" .root) $kind -}}
+{{- else -}}
+{{- fail (printf "tls.%s.%s is empty: name a Secret, or set tls.source to certManager" .part .name) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tandem.scheme" -}}{{ ternary "https" "http" .enabled }}{{- end -}}
+{{- define "tandem.appProtocol" -}}{{ ternary "https" "kubernetes.io/h2c" .enabled }}{{- end -}}
+
+{{- /* The replicas field, or nothing. With autoscaling, the autoscaler owns the number. If this chart
+has set the field before, Helm would remove it, and the API server would set it to 1: so the number of
+the running Deployment is repeated. The argument is {root, name, replicas, isScaled}. */}}
+{{- define "tandem.replicas" -}}
+{{- if not .isScaled -}}
+replicas: {{ .replicas }}
+{{- else if include "tandem.hasReplicas" . -}}
+{{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace .name -}}
+replicas: {{ int $running.spec.replicas }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Text if the manifest has or had the replicas field. An annotation of the Deployment records it. */}}
+{{- define "tandem.hasReplicas" -}}
+{{- if not .isScaled -}}
+true
+{{- else -}}
+{{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace .name | default dict -}}
+{{- if dig "metadata" "annotations" "tandem/replicas" "" $running -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
