@@ -1,6 +1,6 @@
 //! Validation of the manifests by a real API server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -36,7 +36,7 @@ pub(super) fn run(layout: &Layout, manifests: &[(PathBuf, PathBuf)]) -> Result<(
 }
 
 /// Writes the manifests without the undefined objects, and returns the file.
-fn defined(manifest: &PathBuf) -> Result<PathBuf> {
+fn defined(manifest: &Path) -> Result<PathBuf> {
     let text = read(manifest)?;
     let kept: Vec<_> = text.split("\n---\n").filter(|part| !format!("{part}\n").contains(UNDEFINED)).collect();
     let file = manifest.with_extension("defined");

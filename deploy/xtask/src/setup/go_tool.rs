@@ -83,7 +83,7 @@ fn sources(module: &Path) -> Result<String> {
     files.iter().map(|file| read(file)).collect()
 }
 
-/// Returns the Go command. It builds nothing of a version control system's state into programs.
+/// Returns the Go command. Programs contain no state of a version control system.
 fn go() -> Command {
     let mut go = Command::new("go");
     go.env("GOFLAGS", "-buildvcs=false -modcacherw");
@@ -93,7 +93,7 @@ fn go() -> Command {
 /// Downloads a module, and returns its folder. `digest` is its pinned digest, as in a `go.sum`.
 ///
 /// # Errors
-/// The module cannot be had, or has another digest.
+/// The module cannot be downloaded, or has another digest.
 pub(crate) fn module(layout: &Layout, name: &str, digest: &str) -> Result<PathBuf> {
     make_folder(&layout.tandem())?;
     let output = go().current_dir(layout.tandem()).args(["mod", "download", "-json", name]).output();
