@@ -10,15 +10,15 @@ use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
-use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
 use tandem_process::{Service, Signal};
 use tandem_tests::failure::failed;
 use tandem_tests::{Process, binary, default_model, error_texts};
 use tempfile::TempDir;
-use tonic::Code;
 use tonic::transport::Endpoint;
+use tonic::{Code, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -117,16 +117,25 @@ async fn task_fails_as_unavailable_if_its_generation_service_is_killed() {
         stream.message().await.expect("streams").expect("more");
     }
     drop(generation);
-    let status = loop {
+    let failure = failed(&error_of(stream).await);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    // No service listens. The stream begins while one is looked for.
+    let status = match client.run_task(task(1)).await {
+        Ok(response) => error_of(response.into_inner()).await,
+        Err(status) => status,
+    };
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+}
+
+/// Returns the error at the end of a stream.
+async fn error_of(mut stream: Streaming<RunTaskResponse>) -> Status {
+    loop {
         match stream.message().await {
             Ok(event) => assert!(event.is_some(), "an incomplete answer must end with an error"),
             Err(status) => break status,
         }
-    };
-    let failure = failed(&status);
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
-    let failure = failed(&client.run_task(task(1)).await.expect_err("no service listens"));
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::Unavailable, "GENERATION_UNAVAILABLE"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
