@@ -4,40 +4,24 @@
 If llama.cpp agrees with transformers, the suite's files are equivalent to the files of llama.cpp's
 own converter. The suite's GGUF code then agrees with more than itself.
 
-    pip install xllamacpp==2026.10
+    pip install xllamacpp==2026.10.11549
     mkdir tiny; TANDEM_KEEP=$PWD/tiny cargo test -p tandem-tests gguf_models_match_transformers
     python check_architectures.py tiny
 """
 
 import json
 import sys
-import urllib.request
 from pathlib import Path
 
-import xllamacpp
+from llama_cpp import call, serve
 
 HERE = Path(__file__).parent
-
-
-def serve(path):
-    """Starts a llama.cpp server for a GGUF file."""
-    params = xllamacpp.CommonParams()
-    params.model.path = str(path)
-    params.n_ctx, params.n_parallel, params.warmup, params.fit_params, params.swa_full = 512, 1, False, False, True
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.verbosity = -1
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.port = 18790
-    return xllamacpp.Server(params)
 
 
 def complete(address, prompt, count):
     """Returns `count` tokens of the greedy continuation."""
     request = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1, "ignore_eos": True, "return_tokens": True}
-    body = json.dumps({**request, "cache_prompt": False}).encode()
-    call = urllib.request.Request(f"{address}/completion", data=body, headers={"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(call))["tokens"]
+    return call(address, "/completion", {**request, "cache_prompt": False})["tokens"]
 
 
 def main(folder, names):

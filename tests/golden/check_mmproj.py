@@ -14,10 +14,9 @@ llama.cpp resizes images with its own resampling. The images here need none.
 import json
 import re
 import sys
-import urllib.request
 from pathlib import Path
 
-import xllamacpp
+from llama_cpp import call, serve
 
 # The image tokens of gen-svc's prompt with the tokens around them, which llama.cpp adds itself.
 IMAGES = [
@@ -29,27 +28,6 @@ IMAGES = [
 # The largest difference of the log-probability of a likely token. llama.cpp computes GELU from a table
 # of f16.
 TOLERANCE = 0.02
-
-
-def serve(model, mmproj):
-    """Starts a llama.cpp server for a GGUF file and its tower."""
-    params = xllamacpp.CommonParams()
-    params.model.path, params.mmproj.path = str(model), str(mmproj)
-    params.mmproj_use_gpu = False
-    params.n_ctx, params.n_parallel, params.warmup, params.fit_params, params.swa_full = 512, 1, False, False, True
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.verbosity = -1
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.port = 18790
-    return xllamacpp.Server(params)
-
-
-def call(address, path, request=None):
-    """Sends a request to the server and returns its answer."""
-    body = None if request is None else json.dumps(request).encode()
-    sent = urllib.request.Request(address + path, data=body, headers={"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(sent))
 
 
 def compare(case, answer):

@@ -57,4 +57,7 @@ pub enum FetchError {
         /// The problem.
         problem: String,
     },
+    /// A fault of the service.
+    #[error("the image could not be fetched; the log has the cause")]
+    Failed,
 }

@@ -3,7 +3,7 @@
 //! The addresses of a host are checked where the connection is made, so that no second lookup can
 //! give other ones. Redirects and proxies are not used.
 
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -74,8 +74,12 @@ impl Fetcher {
         let share = urls.len().div_ceil(THREADS).max(1);
         let fetch = |share: &[String]| share.iter().map(|url| self.fetch_one(url, &bounds)).collect::<Vec<_>>();
         std::thread::scope(|scope| {
-            let threads: Vec<_> = urls.chunks(share).map(|share| scope.spawn(|| fetch(share))).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+            let threads: Vec<_> = urls.chunks(share).map(|share| (share, scope.spawn(|| fetch(share)))).collect();
+            let results = threads.into_iter().map(|(share, thread)| {
+                // A result for each URL, also after a panic: the next share has other URLs.
+                thread.join().unwrap_or_else(|_| share.iter().map(|_| Err(FetchError::Failed)).collect())
+            });
+            results.flatten().collect()
         })
     }
 
@@ -113,13 +117,16 @@ impl Fetcher {
         match error {
             ureq::Error::Timeout(_) => FetchError::TooSlow { host, seconds: FETCH_TIMEOUT.as_secs() },
             ureq::Error::BodyExceedsLimit(_) => FetchError::TooLarge { host, limit: self.max_bytes },
-            ureq::Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                FetchError::PrivateAddress { host }
-            }
+            ureq::Error::Other(error) if error.is::<NoPublicAddress>() => FetchError::PrivateAddress { host },
             error => FetchError::Connection { host, problem: error.to_string() },
         }
     }
 }
+
+/// A name has no public address.
+#[derive(Debug, thiserror::Error)]
+#[error("no public address")]
+struct NoPublicAddress;
 
 /// Resolves names to public addresses.
 #[derive(Debug)]
@@ -137,6 +144,6 @@ impl Resolver for PublicResolver {
         let mut public = self.empty();
         let is_public = |address: &&SocketAddr| is_public(address.ip());
         resolved.iter().filter(is_public).for_each(|&address| public.push(address));
-        if public.is_empty() { Err(io::Error::from(io::ErrorKind::PermissionDenied).into()) } else { Ok(public) }
+        if public.is_empty() { Err(ureq::Error::Other(Box::new(NoPublicAddress))) } else { Ok(public) }
     }
 }

@@ -43,13 +43,8 @@ impl Origin {
         let has_port = authority.as_str().len() > authority.host().len();
         let port = match (authority.port_u16(), has_port) {
             (Some(port), _) => port,
-            (None, false) => {
-                if is_https {
-                    443
-                } else {
-                    80
-                }
-            }
+            (None, false) if is_https => 443,
+            (None, false) => 80,
             (None, true) => return None,
         };
         let is_name = |char: char| char.is_ascii_alphanumeric() || "-_.:[]".contains(char);

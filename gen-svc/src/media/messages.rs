@@ -76,7 +76,8 @@ impl HfMessages {
             blocks.into_iter().flatten().enumerate().map(move |(j, block)| (i, j, block))
         });
         let urls = blocks.filter_map(|(i, j, block)| {
-            let (key, text) = source(block)?;
+            let is_image = block.get("type").and_then(Value::as_str).is_some_and(is_image);
+            let (key, Value::String(text)) = source(block).filter(|_| is_image)? else { return None };
             let is_url = text.starts_with("http://") || text.starts_with("https://");
             is_url.then(|| (format!("{FIELD}[{i}].content[{j}].{key}"), text))
         });
@@ -116,23 +117,15 @@ fn size_of(value: &Value) -> usize {
     }
 }
 
-/// Returns where an image block says its data, and the key.
-fn source(block: &mut Value) -> Option<(&'static str, &mut String)> {
-    let (key, value) = match block.get("type")?.as_str()? {
-        "image" => {
-            let key = SOURCES.into_iter().find(|key| block.get(key).is_some_and(|value| !value.is_null()))?;
-            (key, block.get_mut(key)?)
-        }
-        "image_url" => match block.get_mut("image_url")? {
-            Value::Object(inner) => ("url", inner.get_mut("url")?),
-            text => ("url", text),
-        },
-        _ => return None,
-    };
-    match value {
-        Value::String(text) => Some((key, text)),
-        _ => None,
+/// Returns the data of an image block, and its key. OpenAI's `image_url` has the key `url`.
+fn source(block: &mut Value) -> Option<(&'static str, &mut Value)> {
+    if block.get("type")?.as_str()? == "image_url" {
+        let data = block.get_mut("image_url")?;
+        let has_url = data.get("url").is_some();
+        return Some(("url", if has_url { data.get_mut("url")? } else { data }));
     }
+    let key = SOURCES.into_iter().find(|key| block.get(key).is_some())?;
+    Some((key, block.get_mut(key)?))
 }
 
 /// Writes data as a data URL.
@@ -143,26 +136,32 @@ pub(super) fn data_url(bytes: &[u8]) -> String {
 /// Takes the data of a block, if it is an image.
 fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Result<(), Error> {
     let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
-    if kind == "image_url" {
-        let url = block["image_url"].get("url").unwrap_or(&block["image_url"]).clone();
-        *block = serde_json::json!({"type": "image", "url": url});
-    } else if kind != "image" {
+    let is_url = kind == "image_url";
+    if !is_image(kind) {
         return match kind {
             "audio" | "video" => Err(Error::invalid(path, format!("must be text or an image, is {kind}"))),
             _ => Ok(()),
         };
     }
-    for key in SOURCES {
-        let Some(value) = block.get_mut(key) else { continue };
-        let field = format!("{path}.{key}");
-        let Value::String(text) = value.take() else {
-            return Err(Error::invalid(field, "must be a string"));
-        };
-        images.push(Encoded { bytes: decode(&text, key, &field)?, field });
+    let Some((key, value)) = source(block) else {
+        return Err(Error::invalid(format!("{path}.base64"), "must be set: the image, base64-encoded"));
+    };
+    let field = format!("{path}.{key}");
+    let Value::String(text) = value.take() else {
+        return Err(Error::invalid(field, "must be a string"));
+    };
+    images.push(Encoded { bytes: decode(&text, key, &field)?, field });
+    // The template sees an image without its data.
+    if is_url {
+        *block = serde_json::json!({"type": "image", key: ""});
+    } else {
         block[key] = Value::String(String::new());
-        return Ok(());
     }
-    Err(Error::invalid(format!("{path}.base64"), "must be set: the image, base64-encoded"))
+    Ok(())
+}
+
+fn is_image(kind: &str) -> bool {
+    kind == "image" || kind == "image_url"
 }
 
 /// Decodes base64, alone or in a data URL.

@@ -106,7 +106,7 @@ fn text_tensor(family: &Family, name: &str, tensor: &Tensor, head: usize) -> Opt
     };
     let stored = match module.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
         None => find(TEXT_MODULES, module)?,
-        Some((layer, part)) => format!("blk.{layer}.{}", find(family.text_layer, part)?),
+        Some((layer, part)) => format!("blk.{layer}.{}", find(&family.text_layer.concat(), part)?),
     };
     let mut tensor = tensor.clone();
     if family.norm_offset != 0.0 && module.ends_with("norm") {

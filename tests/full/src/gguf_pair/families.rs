@@ -18,7 +18,7 @@ pub(super) struct Family {
     /// The prefix of the language model's tensors.
     pub(super) text: &'static str,
     /// Modules in a layer of the language model, and their names in GGUF.
-    pub(super) text_layer: &'static [(&'static str, &'static str)],
+    pub(super) text_layer: &'static [Names],
     /// True if the rows of queries and keys of the language model are interleaved.
     pub(super) interleaved: bool,
     /// The number that is added to the weights of the language model's norms.
@@ -41,10 +41,11 @@ pub(super) fn find(model_type: &str) -> &'static Family {
     FAMILIES.iter().find(|family| family.model_type == model_type).expect("a family with mmproj files")
 }
 
-/// Modules in a layer of most language models.
-const LAYER: &[(&str, &str)] = &[
-    ("input_layernorm", "attn_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
+/// Modules, and their names in GGUF.
+type Names = &'static [(&'static str, &'static str)];
+
+/// The matrices in a layer of a language model.
+const MATRICES: Names = &[
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
@@ -53,36 +54,17 @@ const LAYER: &[(&str, &str)] = &[
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
-
-const QWEN3_LAYER: &[(&str, &str)] = &[
-    ("input_layernorm", "attn_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-];
-
-const GEMMA_LAYER: &[(&str, &str)] = &[
+/// The norms before attention and before the MLP.
+const NORMS: Names = &[("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
+/// The norms of Gemma 3, also after attention and after the MLP.
+const GEMMA_NORMS: Names = &[
     ("input_layernorm", "attn_norm"),
     ("post_attention_layernorm", "post_attention_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
 ];
+/// The norms of queries and keys.
+const HEAD_NORMS: Names = &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
 /// Modules of SigLIP and of its projectors, and their names in GGUF. `%` is the number of a block.
 const SIGLIP: &[(&str, &str)] = &[
@@ -146,7 +128,7 @@ const GEMMA3: Family = Family {
     projector: "gemma3",
     activation: "use_gelu",
     text: "language_model.model.",
-    text_layer: GEMMA_LAYER,
+    text_layer: &[MATRICES, HEAD_NORMS, GEMMA_NORMS],
     interleaved: false,
     norm_offset: 1.0,
     describe_text: |config, model| {
@@ -183,7 +165,7 @@ const QWEN2_5_VL: Family = Family {
     projector: "qwen2.5vl_merger",
     activation: "use_silu",
     text: "model.",
-    text_layer: LAYER,
+    text_layer: &[MATRICES, NORMS],
     interleaved: false,
     norm_offset: 0.0,
     describe_text: |config, model| {
@@ -227,7 +209,7 @@ const QWEN3_VL: Family = Family {
     projector: "qwen3vl_merger",
     activation: "use_gelu",
     text: "model.language_model.",
-    text_layer: QWEN3_LAYER,
+    text_layer: &[MATRICES, HEAD_NORMS, NORMS],
     interleaved: false,
     norm_offset: 0.0,
     describe_text: |config, model| {
@@ -276,7 +258,7 @@ const SMOLVLM: Family = Family {
     projector: "idefics3",
     activation: "use_gelu",
     text: "model.text_model.",
-    text_layer: LAYER,
+    text_layer: &[MATRICES, NORMS],
     interleaved: true,
     norm_offset: 0.0,
     describe_text: |_, _| {},

@@ -140,6 +140,20 @@ fn message_has_secret(status: &Status) -> bool {
     status.message().contains("secret")
 }
 
+/// The reason in the text depends on which side closes the connection first.
+#[test]
+fn host_without_tls_is_refused() {
+    let web = Web::start();
+    let origins = vec![format!("https://{}", web.address).parse().expect("an origin")];
+    for_each(|model, folder| {
+        let engine = serve(folder, ImageHosts { origins: origins.clone(), allow_private: true });
+        let url = format!("https://{}/image", web.address);
+        let status = Status::from(fetched(&engine, at(&url)).expect_err(model));
+        assert_eq!(failed(&status).reason, "IMAGE_NOT_FETCHED", "{model}");
+        assert!(status.message().contains("127.0.0.1 cannot be reached"), "{model}: {}", status.message());
+    });
+}
+
 /// Neither an address nor a name that resolves to it.
 #[test]
 fn private_addresses_are_not_fetched_from_by_default() {

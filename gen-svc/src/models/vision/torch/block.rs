@@ -106,16 +106,13 @@ impl Block {
         self.after(x, &self.attention.attend(q, k, v)?)
     }
 
-    /// The block's output for whole windows, `[1, M, C]`. `windows` has the numbers of windows of one
-    /// size, and their patches.
-    pub(super) fn in_windows(
-        &self,
-        x: &Tensor,
-        rotation: Option<&Rotation>,
-        windows: &[[i64; 2]],
-    ) -> Result<Tensor, Error> {
+    /// The block's output for whole windows of `patches` patches each, `[1, M, C]`.
+    pub(super) fn in_windows(&self, x: &Tensor, rotation: Option<&Rotation>, patches: i64) -> Result<Tensor, Error> {
         let [q, k, v] = self.project(x, rotation)?;
-        self.after(x, &self.attention.attend_in(windows, &q, &k, &v)?)
+        let [_, all, heads, size] = q.size()[..] else { return Err(Error::EngineFailed) };
+        let windows = |x: &Tensor| x.f_view([-1, patches, x.size()[2], size]);
+        let attended = self.attention.attend(&windows(&q)?, &windows(&k)?, &windows(&v)?)?;
+        self.after(x, &attended.f_reshape([1, all, heads, size])?)
     }
 
     /// The output after attention, `[n, M, H, D]`.
@@ -178,20 +175,6 @@ impl Attention {
         let attended =
             Tensor::f_scaled_dot_product_attention(&q?, &k?, &v?, None::<&Tensor>, 0.0, false, scale, is_grouped)?;
         Ok(attended.f_transpose(1, 2)?)
-    }
-
-    /// Attends in each window. Windows of one size are computed together.
-    fn attend_in(&self, windows: &[[i64; 2]], q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
-        let shape = q.size();
-        let mut start = 0;
-        let mut attended = Vec::with_capacity(windows.len());
-        for &[count, patches] in windows {
-            let part = |x: &Tensor| x.f_narrow(1, start, count * patches)?.f_reshape([count, patches, -1, shape[3]]);
-            let group = self.attend(&part(q)?, &part(k)?, &part(v)?)?;
-            attended.push(group.f_reshape([1, count * patches, shape[2], shape[3]])?);
-            start += count * patches;
-        }
-        Ok(Tensor::f_cat(&attended, 1)?)
     }
 }
 

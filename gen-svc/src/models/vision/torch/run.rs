@@ -34,8 +34,8 @@ pub(super) enum Stage {
 pub(super) struct Part {
     pub(super) start: i64,
     pub(super) count: i64,
-    /// The numbers of windows, and their patches.
-    windows: Vec<[i64; 2]>,
+    /// The patches of each window, if there are windows.
+    window: Option<i64>,
 }
 
 impl Part {
@@ -74,18 +74,16 @@ pub(super) struct Slicing<'a> {
 impl Slicing<'_> {
     /// Returns the slices of a stage.
     pub(super) fn parts(&self, stage: Stage) -> VecDeque<Part> {
-        let Geometry { rows, columns, ref places } = *self.geometry;
-        let all = places.len();
+        let all = self.geometry.places.len();
         match (stage, self.windows) {
             (Stage::Window(_), Some(windows)) => window_parts(windows, self.patches),
-            (Stage::Embed, _) if self.has_class_token => ranges(all, all),
-            (Stage::Embed, _) => ranges(all, self.patches),
-            (Stage::Deep(_) | Stage::Head, _) => {
-                let merged = columns * self.merge;
-                let bands = (self.patches / merged.max(1)).clamp(1, rows.max(1));
-                ranges(all, bands * merged)
+            (Stage::Embed, _) if self.has_class_token => ranges(all, all, 1),
+            (Stage::Embed, _) => ranges(all, self.patches, 1),
+            (Stage::Deep(_) | Stage::Head, _) => ranges(all, self.patches, self.geometry.columns * self.merge),
+            _ => {
+                let token = usize::from(self.has_class_token);
+                ranges(all + token, self.patches + token, 1)
             }
-            _ => ranges(all + usize::from(self.has_class_token), self.patches),
         }
     }
 
@@ -100,10 +98,15 @@ impl Slicing<'_> {
     }
 }
 
-fn ranges(end: usize, step: usize) -> VecDeque<Part> {
-    let step = step.max(1);
-    let part = |start| Part { start: start as i64, count: step.min(end - start) as i64, windows: Vec::new() };
-    (0..end).step_by(step).map(part).collect()
+/// Divides patches into slices of at most `most`, or of one unit. All have about the same number of
+/// units of `unit` patches.
+fn ranges(all: usize, most: usize, unit: usize) -> VecDeque<Part> {
+    let unit = unit.max(1);
+    let units = all.div_ceil(unit);
+    let slices = units.div_ceil((most / unit).max(1));
+    let step = units.div_ceil(slices.max(1)).max(1) * unit;
+    let part = |start| Part { start: start as i64, count: step.min(all - start) as i64, window: None };
+    (0..all).step_by(step).map(part).collect()
 }
 
 fn window_parts(windows: &Windows, most: usize) -> VecDeque<Part> {
@@ -114,7 +117,7 @@ fn window_parts(windows: &Windows, most: usize) -> VecDeque<Part> {
         for first in (0..count).step_by(at_once) {
             let windows = at_once.min(count - first);
             let rows = (windows * patches) as i64;
-            parts.push_back(Part { start, count: rows, windows: vec![[windows as i64, patches as i64]] });
+            parts.push_back(Part { start, count: rows, window: Some(patches as i64) });
             start += rows;
         }
     }
@@ -170,9 +173,9 @@ impl Group {
     ) -> Result<Vec<Tensor>, Error> {
         let x = part.rows(&self.x)?;
         let rotation = rotation.map(|rotation| rotation.part(part.start, part.count)).transpose()?;
-        match (stage, self.qkv.as_slice()) {
-            (Stage::Window(_), _) => Ok(vec![block.in_windows(&x, rotation.as_ref(), &part.windows)?]),
-            (Stage::Attend(_), [q, k, v]) => Ok(vec![block.attend(&x, &part.rows(q)?, k, v)?]),
+        match (part.window, stage, self.qkv.as_slice()) {
+            (Some(patches), ..) => Ok(vec![block.in_windows(&x, rotation.as_ref(), patches)?]),
+            (None, Stage::Attend(_), [q, k, v]) => Ok(vec![block.attend(&x, &part.rows(q)?, k, v)?]),
             _ => Ok(block.project(&x, rotation.as_ref())?.into()),
         }
     }

@@ -105,7 +105,7 @@ const MAX_DEPTH: usize = 1024;
 
 const PATH: &str = "visual";
 const EPSILON: f64 = 1e-6;
-pub(super) const THETA: f32 = 10_000.0;
+const THETA: f32 = 10_000.0;
 
 /// The settings that Qwen's towers share.
 pub(super) struct Sizes {
@@ -195,7 +195,7 @@ impl Sizes {
     }
 }
 
-const DEFAULTS: Sizes = Sizes {
+pub(super) const DEFAULTS: Sizes = Sizes {
     hidden: 3584,
     heads: 16,
     feed_forward: 3420,

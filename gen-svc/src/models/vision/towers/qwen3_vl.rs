@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::family::{Configs, Family};
 use super::super::tower::{Activation, Block, Head, Linear, Mlp, Norm, Pool, Positions, Step, Tower};
-use super::qwen2_5_vl::{self, Sizes, THETA, whole_numbers};
+use super::qwen2_5_vl::{self, Sizes, whole_numbers};
 use super::siglip::activation;
 use crate::error::Error;
 use crate::models::config::{ConfigError, unsupported};
@@ -76,19 +76,7 @@ const NUMBERED_BY_BLOCK: &str = "numbered_by_block";
 
 const PATH: &str = "model.visual";
 const EPSILON: f64 = 1e-6;
-const DEFAULTS: Sizes = Sizes {
-    hidden: 1152,
-    heads: 16,
-    feed_forward: 4304,
-    depth: 27,
-    patch: 16,
-    time: 2,
-    merge: 2,
-    out: 3584,
-    split_qkv: false,
-    split_frames: false,
-    theta: THETA,
-};
+const DEFAULTS: Sizes = Sizes { hidden: 1152, feed_forward: 4304, depth: 27, patch: 16, ..qwen2_5_vl::DEFAULTS };
 const DEFAULT_POSITIONS: usize = 2304;
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
